@@ -68,8 +68,7 @@ class RedriveRecord(NamedTuple):
 def find_redrives(log: Log, found: Input, *, wait_ms: int, since_ms: int = 0) -> list[RedriveRecord]:
     """Read the redrives of an input that began at a wall time or later, the oldest first.
 
-    Raises:
-        TopicError: its dead-letter topic does not exist.
+    Raises `TopicError`: its dead-letter topic does not exist.
     """
     place = existing_places(log, found.dead_letter.topic)[AUDIT_PARTITION]
     first = max(log.starts([place])[place], log.offsets_at([place], since_ms)[place])
@@ -99,8 +98,7 @@ class RedriveOutcomes:
     ) -> None:
         """Begin where the first of some redrives began; a call reads at most `read_max` records of a topic.
 
-        Raises:
-            TopicError: one of the topics does not exist.
+        Raises `TopicError`: one of the topics does not exist.
         """
         begun = list(redrives)
         starts = {topic: _starts_of(log, topic) for topic in followed_topics(topics, found)}

@@ -306,8 +306,7 @@ class _OneInput:
 def cancel_redrive(log: Log, topics: Topics, found: Input, redrive: str, by: str, now_ms: int) -> None:
     """Cancel a redrive of an input from outside: it is fenced, and its end is written.
 
-    Raises:
-        UsageError: there is no such redrive, or it has ended.
+    Raises `UsageError`: there is no such redrive, or it has ended.
     """
     wait_ms = topics.replay.limits.operation_timeout_ms
     order = Order(LetterAction.REPLAYED, Filter(), by, "", redrive)

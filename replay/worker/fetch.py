@@ -83,9 +83,8 @@ class Fetcher:
         Returns:
             For each record in the answer, the record or why there is none. At least one of `places` is in it.
 
-        Raises:
-            Unreachable: the broker sent nothing for `fetch_patience_ms`, or the log was shortened during each
-                of several tries.
+        Raises `Unreachable`: the broker sent nothing for `fetch_patience_ms`, or the log was shortened during
+        each of several tries.
         """
         targets = list(places)
         offsets = _by_partition(targets)

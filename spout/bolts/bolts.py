@@ -42,7 +42,6 @@ class OutputDeclarer:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.streams: dict[str, tuple[str, bool]] = {}
 
     def declare(self, output: str, *, stream: str = DEFAULT_STREAM, direct: bool = False) -> None:
@@ -53,8 +52,7 @@ class OutputDeclarer:
             stream: its name.
             direct: whether the bolt names the task of each tuple, by ``emit_direct``.
 
-        Raises:
-            UsageError: a stream of this name was declared before, or the name is not allowed.
+        Raises `UsageError`: a stream of this name was declared before, or the name is not allowed.
         """
         if stream in self.streams:
             raise UsageError(f"stream {stream!r} is declared twice; give one of them another name")
@@ -76,8 +74,7 @@ class Stopping:
     def __init_subclass__(cls) -> None:
         """Check `stops_on` when the class is defined, so that a mistake shows before the first record fails.
 
-        Raises:
-            UsageError: it is not a tuple of exception classes.
+        Raises `UsageError`: it is not a tuple of exception classes.
         """
         super().__init_subclass__()
         named = cls.stops_on
@@ -139,10 +136,9 @@ class BasicBolt(_Declares):
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Work on one tuple and emit what follows from it.
 
-        Raises:
-            FailTuple: the tuple cannot be processed now; it is replayed later. Any other exception fails
-                it too, with its class as the cause, unless `stops_on` names it. Nothing that a failed call
-                emitted is delivered.
+        Raises `FailTuple`: the tuple cannot be processed now; it is replayed later. Any other exception fails
+        it too, with its class as the cause, unless `stops_on` names it. Nothing that a failed call emitted is
+        delivered.
         """
         raise NotImplementedError
 
@@ -221,8 +217,7 @@ class BatchCollector:
             stream: one of the streams that the bolt declares. All but the default one need a
                 `TopologyBuilder`.
 
-        Raises:
-            TupleError: lengths differ, a parent is not a row of the batch, or `columns` has no order.
+        Raises `TupleError`: lengths differ, a parent is not a row of the batch, or `columns` has no order.
         """
         columns = columns if isinstance(columns, Mapping) else values_in_order(columns, None, self._bolt)
         arrays = list(columns.values()) if isinstance(columns, Mapping) else columns
@@ -239,15 +234,13 @@ class BatchCollector:
     def fail(self, row: int, cause: BaseException | str | None = None) -> None:
         """Fail one input row; what was emitted on it is not delivered.
 
-        Raises:
-            TupleError: the batch has no such row.
+        Raises `TupleError`: the batch has no such row.
         """
         if not 0 <= row < self._rows:
             raise TupleError(f"bolt {self._bolt!r} failed row {row} of a batch of {self._rows}")
         self.failures.append((row, cause_of(self._bolt, cause, self.tracebacks)))
 
     def part(self, rows: int) -> BatchCollector:
-        """Make a collector for a part of the batch's rows."""
         return BatchCollector(self._bolt, rows, self.tracebacks)
 
     def join(self, part: BatchCollector, first: int) -> None:
@@ -284,9 +277,8 @@ class ArrowBolt(_Declares):
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Work on one batch.
 
-        Raises:
-            Exception: any exception fails every row of the batch, with its class as the cause, or ends the
-                query if `stops_on` names it.
+        Raises `Exception`: any exception fails every row of the batch, with its class as the cause, or ends
+        the query if `stops_on` names it.
         """
         raise NotImplementedError
 
@@ -299,8 +291,7 @@ def columns_in_order(
 ) -> Sequence[pa.Array]:
     """Return the columns that an `ArrowBolt` emitted, in the order of the fields.
 
-    Raises:
-        TupleError: it emitted a mapping, and its names are not those of the fields.
+    Raises `TupleError`: it emitted a mapping, and its names are not those of the fields.
     """
     return values_in_order(columns, fields, bolt) if isinstance(columns, Mapping) else columns
 
@@ -327,8 +318,8 @@ def bolt_name(bolt: object, name: str | None) -> str:
 def check_bolt(name: str, bolt: object) -> None:
     """Check a bolt when it is attached: would a call of each of its methods run the author's code?
 
-    Raises:
-        UsageError: it is a class, lacks a method that it must have, or a method is a generator or `async`.
+    Raises `UsageError`: it is a class, lacks a method that it must have, or a method is a generator or
+    `async`.
     """
     _refuse_class(f"bolt {name!r}", bolt)
     if isinstance(bolt, Stopping):
@@ -344,8 +335,8 @@ def check_bolt(name: str, bolt: object) -> None:
 def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
     """Check the hooks of a bolt as `check_bolt` does, and return them as a tuple.
 
-    Raises:
-        UsageError: one is a class, or has a method that is a generator or `async`; or `hooks` is no list.
+    Raises `UsageError`: one is a class, or has a method that is a generator or `async`; or `hooks` is no
+    list.
     """
     if isinstance(hooks, TaskHook) or not isinstance(hooks, Iterable):
         raise UsageError(f"bolt {name!r}: hooks={hooks!r}; give a list of hooks: hooks=[Slow()]")
@@ -359,8 +350,7 @@ def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
 def check_runs(what: str, function: object) -> None:
     """Check that a call of a function runs its code.
 
-    Raises:
-        UsageError: it is a generator or `async`; the message calls it `what`.
+    Raises `UsageError`: it is a generator or `async`; the message calls it `what`.
     """
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
@@ -386,7 +376,6 @@ def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None
 
 
 def returned_error(bolt: str, method: Callable[..., object], returned: object) -> TupleError:
-    """Build the error for a method that returned something, which nobody uses; it names the cure."""
     owner = type(getattr(method, "__self__", None)).__name__
     called = f"{owner}.{getattr(method, '__name__', 'execute')}"
     if inspect.iscoroutine(returned):
@@ -424,8 +413,7 @@ def stops(bolt: Stopping, error: Exception) -> bool:
 def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
     """End the query if an exception that escaped the bolt has to; see `stops`.
 
-    Raises:
-        BoltStopped: the query ends. If nothing is raised, the caller fails the input by the error.
+    Raises `BoltStopped`: the query ends. If nothing is raised, the caller fails the input by the error.
     """
     if isinstance(error, MessageIdUnknown):
         raise BoltStopped(f"bolt {name!r}: {error}") from error

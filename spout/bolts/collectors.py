@@ -69,8 +69,7 @@ class BasicCollector:
     def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple to a task of the consumers of a direct stream.
 
-        Raises:
-            TupleError: the stream is not declared as direct, or no consumer has such a task.
+        Raises `TupleError`: the stream is not declared as direct, or no consumer has such a task.
         """
         raise TupleError(f"stream {stream!r} is not direct: declare it so, in a bolt of a TopologyBuilder")
 
@@ -133,7 +132,6 @@ class Sent(NamedTuple):
 
 
 def one_stream_error(bolt: str) -> TupleError:
-    """Build the error for a stream that a bolt on a DataFrame names; it names the cure."""
     return TupleError(
         f"bolt {bolt!r} named a stream in emit; a bolt on DataFrames has one stream: emit the values alone,"
         " or declare streams in a bolt of a TopologyBuilder"
@@ -226,9 +224,8 @@ class OutputCollector:
             stream: one of the streams that the bolt declares. All but the default one need a
                 `TopologyBuilder`.
 
-        Raises:
-            TupleError: an anchor was acked or failed before, or is no input of this bolt; or the bolt has no
-                such stream, or the values do not fit its fields.
+        Raises `TupleError`: an anchor was acked or failed before, or is no input of this bolt; or the bolt
+        has no such stream, or the values do not fit its fields.
         """
         self._send(self.checked(values, stream), stream, -1, anchors)
 
@@ -247,8 +244,7 @@ class OutputCollector:
             anchors: see `emit`.
             stream: one that was declared as direct.
 
-        Raises:
-            TupleError: as `emit`; or the stream is not direct, or no consumer has such a task.
+        Raises `TupleError`: as `emit`; or the stream is not direct, or no consumer has such a task.
         """
         self._send(self.checked(values, stream, task), stream, task, anchors)
 
@@ -260,8 +256,7 @@ class OutputCollector:
     def ack(self, received: Tuple) -> None:
         """Ack an input tuple: this bolt is done with it.
 
-        Raises:
-            TupleError: it was acked or failed before, or is no input of this bolt.
+        Raises `TupleError`: it was acked or failed before, or is no input of this bolt.
         """
         settled = self._own(received, "acked")
         settled.state = TupleState.ACKED
@@ -271,8 +266,7 @@ class OutputCollector:
     def fail(self, received: Tuple, cause: BaseException | str | None = None) -> None:
         """Fail an input tuple, and with it every root that it descends from.
 
-        Raises:
-            TupleError: it was acked or failed before, or is no input of this bolt.
+        Raises `TupleError`: it was acked or failed before, or is no input of this bolt.
         """
         self.refuse(self._own(received, "failed"), cause_of(self._bolt, cause, self.tracebacks))
 
@@ -286,8 +280,7 @@ class OutputCollector:
     def reset_timeout(self, received: Tuple) -> None:
         """Start the timeouts of the input's roots anew.
 
-        Raises:
-            TupleError: the tuple was acked or failed before, or is no input of this bolt.
+        Raises `TupleError`: the tuple was acked or failed before, or is no input of this bolt.
         """
         tuple_ = self._own(received, "reset the timeout of")
         self.touched.update(delivery.root for delivery in tuple_.deliveries)
@@ -309,9 +302,8 @@ class OutputCollector:
             stream: name of the stream.
             task: the task of `emit_direct`; None for `emit`.
 
-        Raises:
-            TupleError: the bolt has no such stream, the stream has other fields, a direct stream got no task,
-                another one got a task, or no consumer has such a task.
+        Raises `TupleError`: the bolt has no such stream, the stream has other fields, a direct stream got no
+        task, another one got a task, or no consumer has such a task.
         """
         emits = self._streams.get(stream) or self.named(stream)
         row = values if type(values) is tuple else values_in_order(values, emits.fields, self._bolt)
@@ -341,11 +333,7 @@ class OutputCollector:
         return row
 
     def named(self, stream: str) -> Emits:
-        """Return a stream.
-
-        Raises:
-            TupleError: the bolt has none of this name.
-        """
+        """Return a stream; `TupleError`: the bolt has none of this name."""
         emits = self._streams.get(stream)
         if emits is not None:
             return emits

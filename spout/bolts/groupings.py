@@ -30,11 +30,7 @@ class Grouping:
     partitions: int | None = None
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        """Shuffle rows.
-
-        Raises:
-            UsageError: the rows have no column of the name of a field.
-        """
+        """Shuffle rows; `UsageError`: the rows have no column of the name of a field."""
         missing = [name for name in self.fields if name not in rows.columns]
         if missing:
             names = ", ".join(rows.columns)

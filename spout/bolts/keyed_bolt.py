@@ -47,7 +47,6 @@ class KeyedTuple:
         since_ms: int = 0,
         came_from: StreamId = SPARK,
     ) -> None:
-        """Create a held tuple; see the attributes."""
         self.values = values
         self.anchor = anchor
         self.children = 0
@@ -193,19 +192,15 @@ class KeyedCollector:
     def ack(self, *tuples: KeyedTuple) -> None:
         """Ack tuples: the key does not hold them any more, and the ack is sent when this batch is written.
 
-        Raises:
-            TupleError: the key does not hold one of them: it was acked or failed before, or has another key.
+        Raises `TupleError`: the key does not hold one of them: it was acked or failed before, or has another
+        key.
         """
         for each in tuples:
             self._release(each, "acked")
             self.acked.append(each)
 
     def fail(self, tuple: KeyedTuple, cause: BaseException | str | None = None) -> None:
-        """Fail the record that a tuple descends from; it is replayed.
-
-        Raises:
-            TupleError: as for `ack`.
-        """
+        """Fail the record that a tuple descends from; it is replayed; `TupleError`: as for `ack`."""
         self._release(tuple, "failed")
         self.failed.append((tuple, cause_of(self._bolt, cause, self.tracebacks)))
 

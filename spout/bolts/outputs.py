@@ -26,8 +26,7 @@ def parse_output(bolt: str, output: str) -> StructType:
         bolt: name of the bolt, for the message.
         output: the fields, as Spark DDL.
 
-    Raises:
-        UsageError: it is not valid DDL, has no fields, or names one of Windhover's own columns.
+    Raises `UsageError`: it is not valid DDL, has no fields, or names one of Windhover's own columns.
     """
     try:
         parsed = StructType.fromDDL(output)
@@ -44,8 +43,7 @@ def parse_output(bolt: str, output: str) -> StructType:
 def only_output(bolt: str, instance: AnyBolt) -> str:
     """Return the output of a bolt that is used without a `TopologyBuilder`.
 
-    Raises:
-        UsageError: it does not declare exactly the default stream, or declares it as direct.
+    Raises `UsageError`: it does not declare exactly the default stream, or declares it as direct.
     """
     declarer = OutputDeclarer()
     instance.declare(declarer)
@@ -62,7 +60,6 @@ def only_output(bolt: str, instance: AnyBolt) -> str:
 def output_schema(bolt: str, instance: AnyBolt) -> pa.Schema:
     """Return the Arrow schema of the output of a bolt that is used without a `TopologyBuilder`.
 
-    Raises:
-        UsageError: see `parse_output` and `only_output`.
+    Raises `UsageError`: see `parse_output` and `only_output`.
     """
     return arrow_schema_of(parse_output(bolt, only_output(bolt, instance)))

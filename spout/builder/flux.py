@@ -122,7 +122,6 @@ class TopologyFile:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The file's options of `TopologyBuilder.submit`."""
         options = {"name": self.about.name, "deterministic": self.about.deterministic}
         chosen = {"checkpoint": self.about.checkpoint, "trigger": dict(self.about.trigger)}
         return {**options, **{name: value for name, value in chosen.items() if value}}
@@ -170,18 +169,15 @@ class _Reader:
         self.found = found
 
     def problem(self, path: problems.Path, text: str, value: object = None) -> None:
-        """Add a problem."""
         self.found.append(Problem(path, text, None if value is None else problems.show(value)))
 
     def file(self, data: Mapping[str, Any]) -> FileSection | None:
-        """Read the file's own keys."""
         allowed = [*problems.section_keys(FileSection), *LISTS]
         self.found += [unknown_key((name,), allowed) for name in data if name not in allowed]
         own = {name: value for name, value in data.items() if name in problems.section_keys(FileSection)}
         return self.section(FileSection, own, ())
 
     def list(self, name: str, model: type[S], data: Any) -> list[S]:
-        """Read a list of sections."""
         if not isinstance(data, list) or not data:
             missing = data is None and name == "bolts"
             if not missing:
@@ -191,7 +187,6 @@ class _Reader:
         return [each for each in sections if each is not None]
 
     def section(self, model: type[S], data: Any, path: problems.Path) -> S | None:
-        """Read one section."""
         if not isinstance(data, dict):
             self.problem(path, "must be a section: keys with values")
             return None
@@ -218,7 +213,6 @@ class _Reader:
         return getattr(found, name, None)
 
     def instance(self, path: problems.Path, bolt: Section) -> Any:
-        """Create a bolt."""
         if not isinstance(bolt, BoltSection):
             return None
         factory = self.imported((*path, "className"), bolt.class_name)
@@ -234,7 +228,6 @@ class _Reader:
             return None
 
     def sink(self, named: str | Mapping[str, str] | None) -> Sink:
-        """Import the functions of the sink."""
         if named is None:
             return None
         if isinstance(named, str):

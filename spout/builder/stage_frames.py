@@ -38,11 +38,7 @@ class TopologyFrame:
 
 
 def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
-    """Build the DataFrame of a topology.
-
-    Raises:
-        UsageError: as `spout.read_stream`.
-    """
+    """Build the DataFrame of a topology; `UsageError`: as `spout.read_stream`."""
     read = compiled.read
     application = Application.of(spark)
     options: Any = dict(read.options) | ({"delayed_acks": True} if compiled.keyed else {})

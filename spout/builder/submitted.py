@@ -123,8 +123,7 @@ class SubmittedTopology:
     def resume(self) -> None:
         """Activate: new tuples are emitted. This starts a topology that was submitted inactive.
 
-        Raises:
-            UsageError: it was stopped or killed.
+        Raises `UsageError`: it was stopped or killed.
         """
         self._check_not_ended("resumed")
         self._frame.mailbox.activate()
@@ -136,8 +135,7 @@ class SubmittedTopology:
 
         It returns at once. A batch that runs goes on; `status` shows when it has ended.
 
-        Raises:
-            UsageError: it was stopped or killed.
+        Raises `UsageError`: it was stopped or killed.
         """
         self._check_not_ended("paused")
         self._frame.mailbox.deactivate()
@@ -261,8 +259,8 @@ def submit(
 ) -> SubmittedTopology:
     """Compile a topology and run it; see `TopologyBuilder.submit`.
 
-    Raises:
-        UsageError: the topology cannot run, an option is unknown, or the session is one of Spark Connect.
+    Raises `UsageError`: the topology cannot run, an option is unknown, or the session is one of Spark
+    Connect.
     """
     unknown = sorted(set(options) - set(SubmitOptions.__annotations__))
     if unknown:

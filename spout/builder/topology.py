@@ -80,7 +80,6 @@ class BoltDeclarer:
     """
 
     def __init__(self, name: str, subscriptions: list[Subscription]) -> None:
-        """Declare subscriptions of the bolt with this name."""
         self._name = name
         self._subscriptions = subscriptions
 
@@ -148,7 +147,6 @@ class TopologyBuilder:
     """
 
     def __init__(self) -> None:
-        """Begin with no component."""
         self._spouts: dict[str, Spout] = {}
         self._bolts: dict[str, Declared] = {}
         self._hooks: list[TaskHook] = []
@@ -165,8 +163,7 @@ class TopologyBuilder:
             read_options: as of `spout.read_stream`. They apply to the whole query, so where several spouts
                 set an option they must agree.
 
-        Raises:
-            UsageError: the name is taken or not allowed.
+        Raises `UsageError`: the name is taken or not allowed.
         """
         self._check_name(name)
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
@@ -185,9 +182,8 @@ class TopologyBuilder:
             parallelism: how many tasks it has behind a grouping that moves tuples; None: one for each core,
                 and with a shuffle grouping tuples stay in their task.
 
-        Raises:
-            UsageError: the name is taken or not allowed; `bolt` is no bolt, or one of its methods would never
-                run (a generator, `async`); or `parallelism` is no whole number of at least 1.
+        Raises `UsageError`: the name is taken or not allowed; `bolt` is no bolt, or one of its methods would
+        never run (a generator, `async`); or `parallelism` is no whole number of at least 1.
         """
         self._check_name(name)
         check_bolt(name, bolt)
@@ -215,8 +211,7 @@ class TopologyBuilder:
             sink: see `submit`.
             cores: how many tasks a bolt without `parallelism` has.
 
-        Raises:
-            UsageError: it cannot run; the message has the reason and the cure.
+        Raises `UsageError`: it cannot run; the message has the reason and the cure.
         """
         read = one_read(self._spouts)
         schemas: dict[StreamId, pa.Schema] = {}
@@ -273,8 +268,7 @@ class TopologyBuilder:
                 ``active`` (False: nothing is started before `resume`), ``deterministic`` (see `spout.sink`),
                 and ``metrics_port`` (a port, or an address with a port).
 
-        Raises:
-            UsageError: it cannot run; the message has the reason and the cure.
+        Raises `UsageError`: it cannot run; the message has the reason and the cure.
         """
         from spout.builder.submitted import submit
 
@@ -303,8 +297,7 @@ def declared_streams(name: str, bolt: AnyBolt | KeyedBolt) -> dict[str, tuple[st
 def one_read(spouts: Mapping[str, Spout]) -> Spout:
     """Join the inputs and options of several spouts into one `read_stream`.
 
-    Raises:
-        UsageError: they read several groups or files, or one input twice, or their options differ.
+    Raises `UsageError`: they read several groups or files, or one input twice, or their options differ.
     """
     if not spouts:
         raise UsageError('a topology needs a spout: builder.set_spout("lines", topics, "sentences")')
@@ -341,9 +334,8 @@ def one_read(spouts: Mapping[str, Spout]) -> Spout:
 def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
     """Return the streams that the sink gets, each with its function.
 
-    Raises:
-        UsageError: the sink is one function, and no stream or several are unread; or it has a name that is no
-            stream.
+    Raises `UsageError`: the sink is one function, and no stream or several are unread; or it has a name that
+    is no stream.
     """
     if sink is None:
         return {}

@@ -62,12 +62,10 @@ class SettledRun(NamedTuple):
     lost: Lost | None = None
 
     def roots(self) -> Iterator[Root]:
-        """Yield its roots, ascending."""
         return roots_of(self.source, self.start, self.end)
 
 
 def roots_of(source: int, start: int, end: int) -> Iterator[Root]:
-    """Yield the roots of a source at [start, end)."""
     return (Root(Source(source), Position(position)) for position in range(start, end))
 
 
@@ -159,7 +157,6 @@ class Outcomes:
     """
 
     def __init__(self, input_id: int, topic: str, replay_topic: str) -> None:
-        """Begin with nothing read, of the input with this id and these topics."""
         self.counts = OutcomeCounts()
         self.lost: dict[Root, str] = {}
         self.copies: dict[tuple[int, int], Emission] = {}
@@ -198,7 +195,6 @@ class Outcomes:
                 self.lost.update(dict.fromkeys(roots_of(run.source, start, end), run.verdict))
 
     def replace(self, record: Record) -> None:
-        """Take note of a copy or a dead letter."""
         lineage = parse_lineage(record.headers, record.topic, record.partition, record.offset)
         loss = loss_of(record.headers)
         self.replaced[loss.root if loss else f"nobody, by {record.topic}"] += 1
@@ -218,7 +214,6 @@ class Outcomes:
         return sum(map(len, self._ended.values()))
 
     def has_ended(self, origin: str) -> bool:
-        """Return whether a record of the topic, named by its origin, ended."""
         topic, partition, offset = parse_location(origin) or ("", 0, 0)
         return topic == self._topic and offset in self._ended[partition]
 

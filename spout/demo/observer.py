@@ -69,7 +69,6 @@ class OutcomeObserver:
         return False
 
     def copies_by_origin(self) -> Counter[str]:
-        """Count the copies of each record."""
         return Counter(emission.origin for emission in self.outcomes.copies.values())
 
     def note_kill(self, wall_ms: int) -> None:
@@ -118,7 +117,6 @@ class OutcomeObserver:
             self.last_ack_ms = max(self.last_ack_ms, at_ms)
 
     def _was_open(self, lost: events.Lost) -> bool:
-        """Return whether a lost root was emitted before the acker was killed."""
         return self._killed_at_wall is not None and lost.emitted_wall <= self._killed_at_wall
 
     def _note_acks(self) -> None:

@@ -256,7 +256,6 @@ class DemoProgress:
             self._live.stop()
 
     def show(self, records_done: int, counts: OutcomeCounts) -> None:
-        """Show the present counts."""
         now = time.monotonic()
         self._seen.append((now, records_done))
         since, done = self._seen[0]

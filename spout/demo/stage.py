@@ -93,11 +93,9 @@ class Stage:
 
     @property
     def source(self) -> Input:
-        """The demo's one input."""
         return self.topics.inputs[INPUT]
 
     def partitions(self) -> list[TopicPartition]:
-        """Return the partitions of the source topic."""
         count = self.log.topics([self.source.topic])[self.source.topic].partitions
         return [TopicPartition(self.source.topic, number) for number in range(count)]
 

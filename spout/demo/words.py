@@ -199,7 +199,6 @@ class WordTable:
         self._written.append(rows.select(COLUMNS))
 
     def counts(self) -> Counter[str]:
-        """Count the words of all identities."""
         if not self._written:
             return Counter()
         rows = pa.concat_tables(self._written).combine_chunks()

@@ -115,7 +115,6 @@ class BoltWork(BoltObserver):
             )
 
     def receive(self, rows: Rows, places: Sequence[Deliveries]) -> None:
-        """Let the bolt work on rows, each with its places in its trees."""
         if isinstance(self._bolt, Guarded):
             self._bolt.guard.places = places
         if self._hooks or isinstance(self._bolt, Bolt):
@@ -126,7 +125,6 @@ class BoltWork(BoltObserver):
             self._work_on_batch(self._bolt, rows, places)
 
     def cleanup(self) -> None:
-        """Clean the bolt up, then its hooks."""
         self._by_tuple.current = None
         self._bolt.cleanup()
         if self._rows.values:
@@ -158,18 +156,15 @@ class BoltWork(BoltObserver):
         self.tally.clear()
 
     def emitted(self, sent: Sent) -> None:
-        """Show an emission to the hooks."""
         for hook in self._hooks:
             invoke(self.name, hook.emit, EmitInfo(sent.values, sent.stream, self._deliveries[sent.stream]))
 
     def acked(self, received: AnchoredTuple) -> None:
-        """Count an ack and show it to the hooks."""
         took_ns = self._settle(What.ACKED, received)
         for hook in self._hooks:
             invoke(self.name, hook.ack, AckInfo(received, took_ns / 1_000_000))
 
     def failed(self, received: AnchoredTuple, cause: Cause) -> None:
-        """Count a fail, block what comes behind it, and show it to the hooks."""
         took_ns = self._settle(What.FAILED, received)
         if self.gate is not None:
             self.gate.fail_all(each.root for each in received.deliveries)
@@ -273,7 +268,6 @@ class BoltWork(BoltObserver):
         took_ns: int,
         blocks: Sequence[Emissions],
     ) -> None:
-        """Attribute and count what was done by row."""
         self._failed([(each.root, cause) for row, cause in failures for each in places[row]])
         self.collector.failures += [(each.root, cause) for row, cause in blocked for each in places[row]]
         failed = len({row for row, _ in failures})
@@ -294,7 +288,6 @@ class BoltWork(BoltObserver):
             self.gate.fail_all(root for root, _ in roots)
 
     def _count_emitted(self, name: str, rows: int) -> None:
-        """Count emissions on a stream, and their deliveries."""
         stream = StreamId(self.name, name)
         self.tally.add(Counted(What.EMITTED, self.name, stream), rows)
         if deliveries := self._deliveries[name]:
@@ -323,7 +316,6 @@ class BoltWork(BoltObserver):
             self.tally.add(Counted(What.EXECUTED, self.name, rows.came_from), executed, took_ns)
 
     def _execute(self, received: AnchoredTuple) -> None:
-        """Call ``execute`` for one tuple; an exception fails it."""
         collector = self.collector
         received.since_ns = began_ns = self._clock_ns()
         collector.receive(received)

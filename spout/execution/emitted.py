@@ -26,7 +26,6 @@ class Emissions(NamedTuple):
     """Rows that a bolt emitted on one stream.
 
     Attributes:
-        stream: the stream.
         rows: the tuples, for bolts of this stage.
         batch: the same as Arrow rows, where tuples of the stream leave the task; else None.
         parcels: for each subscription and copy of it, the places of each tuple in its trees.
@@ -41,7 +40,6 @@ class Emissions(NamedTuple):
 
 
 def block_by_hand(stream: StreamPass, emissions: Sequence[Sent], batch: pa.RecordBatch | None) -> Emissions:
-    """Make a block of emissions that came one by one."""
 
     def find_id(row: int) -> MessageId:
         anchors = emissions[row].anchors
@@ -59,7 +57,6 @@ def block_by_hand(stream: StreamPass, emissions: Sequence[Sent], batch: pa.Recor
 
 
 def _parcel(emissions: Sequence[Sent], number: int, key: int) -> Sequence[Deliveries]:
-    """Return the places of emissions on the subscription of this number and key."""
     first = emissions[0].anchors
     places = first[0].places if first else ()
     if all(len(each.anchors) == 1 and each.anchors[0].places is places for each in emissions):
@@ -80,7 +77,6 @@ def block_by_row(
     """Make a block of rows that each descend from one input row.
 
     Args:
-        stream: the stream.
         values: the rows as lists of values; None: `batch` has them.
         batch: the rows in the types of the stream, needed where tuples of it leave the task.
         parents: `(n,) int64`: for each the number of its input row.
@@ -118,7 +114,6 @@ class RowCollector(BasicCollector):
     __slots__ = ("_report", "ends", "values")
 
     def __init__(self, report: Callable[[BaseException | str], None]) -> None:
-        """Begin with nothing; `report` gets what the bolt reports as an error."""
         self.values: list[Sequence[Any]] = []
         self.ends: list[int] = []
         self._report = report
@@ -129,7 +124,6 @@ class RowCollector(BasicCollector):
         return cast("Emit", self.values.append)
 
     def report_error(self, error: BaseException | str) -> None:
-        """Show an error in the stream's status."""
         self._report(error)
 
     def drop(self) -> None:
@@ -158,7 +152,6 @@ class StreamCollector(RowCollector):
     __slots__ = ("_collector", "_emits", "_streams", "_tasks")
 
     def __init__(self, collector: OutputCollector, streams: Mapping[str, Emits]) -> None:
-        """Check emissions as a collector of a rich bolt does."""
         self._collector = collector
         self._emits = streams
         self._streams: list[str] = []
@@ -187,19 +180,16 @@ class StreamCollector(RowCollector):
         return emit_on_one if self._has_one else emit
 
     def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple to a task; see `BasicCollector.emit_direct`."""
         row = self._collector.checked(values, stream, task)
         self.values.append(row)
         self._streams.append(stream)
         self._tasks.append(task)
 
     def drop(self) -> None:
-        """Forget what was emitted for the input row that is worked on."""
         super().drop()
         del self._streams[len(self.values) :], self._tasks[len(self.values) :]
 
     def by_stream(self) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
-        """Return for each stream its emissions; see `RowCollector`."""
         if self._has_one:
             return super().by_stream()
         parents, tasks = self.parents(), np.array(self._tasks, np.int64)
@@ -211,7 +201,6 @@ class StreamCollector(RowCollector):
         return found
 
     def named(self, bolt: str, error: Exception) -> Exception:
-        """Return an error as it is."""
         return error
 
 
@@ -221,7 +210,6 @@ class TreeCollector(BasicCollector):
     __slots__ = ("_bolt", "_collector", "current")
 
     def __init__(self, bolt: str, collector: OutputCollector) -> None:
-        """Emit by a collector of a rich bolt, which has this name."""
         super().__init__(self._emit)
         self._bolt = bolt
         self._collector = collector
@@ -231,11 +219,9 @@ class TreeCollector(BasicCollector):
         self._collector.emit(values, self._anchor(), stream)
 
     def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple to a task; see `BasicCollector.emit_direct`."""
         self._collector.emit_direct(task, values, self._anchor(), stream)
 
     def report_error(self, error: BaseException | str) -> None:
-        """Show an error in the status of the topology or stream."""
         self._collector.report_error(error)
 
     def _anchor(self) -> AnchoredTuple:
@@ -245,7 +231,6 @@ class TreeCollector(BasicCollector):
 
 
 def too_late(bolt: str) -> TupleError:
-    """Build the error for a `BasicBolt` that emits when no tuple is worked on; it names the cure."""
     return TupleError(
         f"bolt {bolt!r} emitted in cleanup; there is no input left to anchor on: make it a Bolt"
     )

@@ -59,8 +59,7 @@ def fitted(
 ) -> Fitted:
     """Return the emissions of one stream that fit it; as Arrow, where they leave the task.
 
-    Raises:
-        Exception: one does not fit, and nothing is tracked.
+    Raises `Exception`: one does not fit, and nothing is tracked.
     """
     bolt, fields = stream.id.component, stream.schema.names
     found = Fitted(emitted, parents, tasks, [])
@@ -96,8 +95,7 @@ def fitted_by_hand(
     Returns:
         The Arrow rows, or None; the emissions that fit; the failed roots of the others, by index.
 
-    Raises:
-        Exception: one does not fit, and nothing is tracked, or it is unanchored.
+    Raises `Exception`: one does not fit, and nothing is tracked, or it is unanchored.
     """
     if not stream.leaves:
         return None, emissions, []
@@ -151,7 +149,6 @@ def batches_of(
 def _joined(
     bolt: str, schema: pa.Schema, emitted: Sequence[Sequence[pa.Array] | Mapping[str, pa.Array]]
 ) -> pa.RecordBatch:
-    """Join columns into one batch of the stream's types; see `batches_of`."""
     tables = []
     for columns in emitted:
         listed = columns_in_order(columns, schema.names, bolt)
@@ -165,7 +162,6 @@ def _joined(
 
 
 def _cast(bolt: str, field: pa.Field, column: pa.Array) -> pa.ChunkedArray:
-    """Cast a column to the type of its field; see `batches_of`."""
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         raise TupleError(f"bolt {bolt!r} emitted a {type(column).__name__} as {field.name!r}, no Arrow array")
     chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])

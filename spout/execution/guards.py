@@ -61,7 +61,6 @@ class CallMemory:
         return self._cells[_SEQ], Phase(self._cells[_PHASE])
 
     def write(self, phase: Phase, call: Call) -> None:
-        """Write down what begins."""
         cells = self._cells
         cells[_PHASE] = Phase.IDLE
         cells[_BOLT] = self.bolts.index(call.bolt)
@@ -73,7 +72,6 @@ class CallMemory:
         cells[_PHASE] = phase
 
     def idle(self) -> None:
-        """Write down that nothing of the user's runs."""
         self._cells[_PHASE] = Phase.IDLE
 
     def read(self) -> LastCall:
@@ -94,7 +92,6 @@ class Guard:
     """
 
     def __init__(self, bolt: str, memory: CallMemory, orders: Orders) -> None:
-        """Guard the bolt of this name."""
         self.feed = 0
         self.places: Sequence[Sequence[Delivery]] = ()
         self.bolt = bolt
@@ -103,23 +100,17 @@ class Guard:
         self._calls: Counter[frozenset[int]] = Counter()
 
     def begin(self, feed: int) -> None:
-        """Begin with a block of rows."""
         self.feed = feed
         self._calls.clear()
 
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        """Write down that the bolt is prepared or cleaned up."""
         self._memory.write(phase, Call(self.bolt, self.feed, 0, 0, 0, frozenset()))
         yield
         self._memory.idle()
 
     def execute(self, received: Tuple, work: Callable[[], None]) -> None:
-        """Work on one tuple.
-
-        Raises:
-            Isolated: it is a culprit.
-        """
+        """Work on one tuple; `Isolated`: it is a culprit."""
         call = self.next_call(1, _roots(received.deliveries if isinstance(received, PlacedTuple) else ()))
         blame = self._orders.blame_of(call)
         if blame is not None:
@@ -170,22 +161,18 @@ class GuardedBasic(Guarded, BasicBolt):
     """Guards a `BasicBolt`."""
 
     def __init__(self, bolt: BasicBolt, guard: Guard) -> None:
-        """Guard a bolt."""
         self._bolt = bolt
         self.guard = guard
         self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
 
     def prepare(self, context: BoltContext) -> None:
-        """Prepare the bolt."""
         with self.guard.during(Phase.PREPARE):
             self._bolt.prepare(context)
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
-        """Let the bolt work on a tuple that is no culprit."""
         self.guard.execute(tuple, lambda: invoke(self.guard.bolt, self._bolt.execute, tuple, collector))
 
     def cleanup(self) -> None:
-        """Clean the bolt up."""
         with self.guard.during(Phase.CLEANUP):
             self._bolt.cleanup()
 
@@ -194,22 +181,18 @@ class GuardedRich(Guarded, Bolt):
     """Guards a rich `Bolt`."""
 
     def __init__(self, bolt: Bolt, guard: Guard) -> None:
-        """Guard a bolt."""
         self._bolt = bolt
         self.guard = guard
         self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
-        """Prepare the bolt."""
         with self.guard.during(Phase.PREPARE):
             self._bolt.prepare(context, collector)
 
     def execute(self, tuple: Tuple) -> None:
-        """Let the bolt work on a tuple that is no culprit."""
         self.guard.execute(tuple, lambda: invoke(self.guard.bolt, self._bolt.execute, tuple))
 
     def cleanup(self) -> None:
-        """Clean the bolt up."""
         with self.guard.during(Phase.CLEANUP):
             self._bolt.cleanup()
 
@@ -218,19 +201,16 @@ class GuardedArrow(Guarded, ArrowBolt):
     """Guards an `ArrowBolt`: calls it for all rows, or for parts of them where orders say so."""
 
     def __init__(self, bolt: ArrowBolt, guard: Guard) -> None:
-        """Guard a bolt."""
         self._bolt = bolt
         self.guard = guard
         self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
         self.fields = bolt.fields  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
 
     def prepare(self, context: BoltContext) -> None:
-        """Prepare the bolt."""
         with self.guard.during(Phase.PREPARE):
             self._bolt.prepare(context)
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        """Let the bolt work on the rows that are no culprits."""
         whole = self.guard.next_call(batch.num_rows)
         pieces = self.guard.rows(whole) if batch.num_rows else [(whole, None)]
         if len(pieces) == 1 and pieces[0][1] is None:
@@ -243,7 +223,6 @@ class GuardedArrow(Guarded, ArrowBolt):
                 collector.fail(call.first, blame)
 
     def cleanup(self) -> None:
-        """Clean the bolt up."""
         with self.guard.during(Phase.CLEANUP):
             self._bolt.cleanup()
 
@@ -263,7 +242,6 @@ class GuardedArrow(Guarded, ArrowBolt):
 
 
 def guarded_bolt(name: str, bolt: AnyBolt, memory: CallMemory, orders: Orders) -> AnyBolt:
-    """Guard a bolt of any form."""
     guard = Guard(name, memory, orders)
     if isinstance(bolt, ArrowBolt):
         return GuardedArrow(bolt, guard)

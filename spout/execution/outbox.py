@@ -21,7 +21,6 @@ class TaskOutbox:
     """Collects the rows that leave one task. `origins` knows where their roots stand, where rows say so."""
 
     def __init__(self, pass_: StagePass) -> None:
-        """Begin with nothing."""
         self.origins = Origins()
         self._pass = pass_
         self._parts: list[pa.RecordBatch] = []
@@ -37,7 +36,6 @@ class TaskOutbox:
         """Put tuples of a stream on rows.
 
         Args:
-            stream: the stream.
             number: of the subscription or output that the tuples are for.
             tasks: the task that each one goes to.
             deliveries: the places of each in its trees.

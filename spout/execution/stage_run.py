@@ -128,7 +128,6 @@ class StageRun:
         return self._left()
 
     def _enter(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
-        """Put rows of a DataFrame before the first bolt."""
         if anchors is not None and self._pass.upstream:
             self._took = self._took.plus(fingerprint_of(anchors.carry, anchors.column))
         places: Sequence[Deliveries]
@@ -150,7 +149,6 @@ class StageRun:
         return children_of(here, every, entry, every + first)
 
     def _emit(self, stream: StreamPass, rows: Rows, anchors: Anchors | None) -> None:
-        """Emit rows of a spout or a keyed bolt."""
         rows.came_from = stream.id
         roots = places_of(anchors) if anchors is not None else [()] * len(rows)
         every = np.arange(len(rows))
@@ -167,7 +165,6 @@ class StageRun:
         self._distribute(Emissions(stream, rows, batch, parcels))
 
     def _arrive(self, batch: pa.RecordBatch) -> None:
-        """Put rows of the stage before where they belong."""
         anchors = batch.column(ANCHOR)
         self._took = self._took.plus(fingerprint_of(Carry.HOPS, anchors))
         numbers = batch.column(TO).to_numpy(zero_copy_only=False)
@@ -189,7 +186,6 @@ class StageRun:
             )
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Clean the bolts up, in order, and return what was emitted meanwhile."""
         for name, work in self._works.items():
             self._receive(name)
             work.cleanup()
@@ -198,7 +194,6 @@ class StageRun:
         return [left] if left.num_rows else []
 
     def report(self) -> TaskReport:
-        """Return what was done."""
         collectors = [work.collector for work in self._works.values()]
         touched = sorted(set().union(*(collector.touched for collector in collectors)))
         return TaskReport(
@@ -231,13 +226,11 @@ class StageRun:
             self._works[name].receive(rows, deliveries)
 
     def _send(self, blocks: Sequence[Emissions]) -> None:
-        """Distribute what a bolt emitted, stream by stream."""
         for block in blocks:
             if len(block.rows):
                 self._distribute(block)
 
     def _distribute(self, block: Emissions) -> None:
-        """Bring tuples of one stream to whoever reads it."""
         stream, rows, batch, parcels, named = block
         left = iter(parcels)
         for route in stream.routes:

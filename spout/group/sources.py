@@ -111,7 +111,6 @@ def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[d
 
 
 def topic_names(inputs: Iterable[Input], runs: Iterable[SourceRun]) -> dict[int, str]:
-    """Return the topic of each source in the runs."""
     names = {found.id: (found.topic, found.replay_topic) for found in inputs}
     return {run.source: names[input_id_of(run.source)][is_replay(run.source)] for run in runs}
 

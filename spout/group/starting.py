@@ -76,7 +76,6 @@ def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: boo
 
 
 def re_created(spec: SourceSpec, former_id: str, *, tracked: bool = True) -> Disagreement:
-    """Build the error for a topic that was re-created; `former_id` was the id of the former topic."""
     cure = (
         f"run `windhover offsets reset` for input {spec.input.name} to begin a new generation,"
         " then start with a fresh checkpoint"

@@ -35,7 +35,6 @@ class FailWhen(ArrowBolt):
     """Fails the rows whose flag is true, and emits all others without it."""
 
     def __init__(self, reason: str) -> None:
-        """Fail rows with this reason as the cause's message."""
         self._reason = reason
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
@@ -88,8 +87,7 @@ def fail_when(
 def refuse_watermark(rows: DataFrame, operator: str) -> None:
     """Check that no event-time mark is lost in Python.
 
-    Raises:
-        UsageError: `withWatermark` is called before the operator.
+    Raises `UsageError`: `withWatermark` is called before the operator.
     """
     for field in rows.schema.fields:
         if _WATERMARK in (field.metadata or {}):

@@ -27,8 +27,7 @@ class Attribute(NamedTuple):
 def refuse_query(rows: DataFrame) -> None:
     """Check, before a query starts, that nothing of it would be acked without work, or never.
 
-    Raises:
-        UsageError: as `refuse_plan`; or it holds rows that nothing acks, or that arrive twice.
+    Raises `UsageError`: as `refuse_plan`; or it holds rows that nothing acks, or that arrive twice.
     """
     _refuse(logical_plan(rows))
 
@@ -46,8 +45,7 @@ def refuse_query_of(session: SparkSession, query: str) -> None:
 def refuse_left_out(rows: DataFrame, operator: str) -> None:
     """Check that the anchors of all rows that are held before an operator reach it, since it acks them.
 
-    Raises:
-        UsageError: a join dropped those of one side.
+    Raises `UsageError`: a join dropped those of one side.
     """
     if left := left_out(logical_plan(rows)):
         raise UsageError(
@@ -77,7 +75,6 @@ def node_name(node: JavaObject) -> str:
 
 
 def output_of(node: JavaObject) -> list[Attribute]:
-    """Return the columns of a node."""
     return [Attribute(int(each.exprId().id()), str(each.name())) for each in _sequence(node.output())]
 
 

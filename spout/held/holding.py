@@ -300,7 +300,6 @@ def _ceiled_ms(moment: Column) -> Column:
 
 
 def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
-    """Check that no two columns for a bolt have the same name."""
     twice = sorted({each for each in rows.columns if rows.columns.count(each) > 1})
     if twice:
         raise UsageError(

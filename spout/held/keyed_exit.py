@@ -60,17 +60,14 @@ RESET = "reset"
 
 
 def failed_text(cause: Cause) -> str:
-    """Return the text for a cause of failed tuples."""
     return json.dumps(cause)
 
 
 def raised_text(raised: Iterable[Raised]) -> str:
-    """Return the text for the tracebacks of a call."""
     return json.dumps(list(raised))
 
 
 def counts_text(counts: Counts) -> str:
-    """Return the text for the counts of a call."""
     return json.dumps({"counts": list(counts.items())})
 
 
@@ -91,7 +88,6 @@ class KeyedReports(NamedTuple):
 
 
 def read_reports(column: pa.Array) -> KeyedReports:
-    """Read the texts of rows."""
     found = KeyedReports([], [], [], [])
     for row, text in enumerate(column.to_pylist()):
         if text == RESET:

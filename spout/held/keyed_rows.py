@@ -165,11 +165,7 @@ def held_by_key(rows: DataFrame, called: str, bolt: KeyedBolt, streams: Streams)
 
 
 def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a key.
-
-    Raises:
-        UsageError: there are none, or they are no names.
-    """
+    """Return the columns of a key; `UsageError`: there are none, or they are no names."""
     names = (by,) if isinstance(by, str) else tuple(by) if isinstance(by, Sequence) else (by,)
     if not names:
         raise UsageError(f'{bolt!r}: a key needs a column: by=["user"]')
@@ -196,14 +192,12 @@ class Field(NamedTuple):
 
     @classmethod
     def of(cls, name: str, kind: DataType) -> Field:
-        """Return a field with its Arrow type."""
         return cls(name, kind, arrow_type_of(kind))
 
     def check(self, value: Any) -> None:
         """Convert a value, as a check.
 
-        Raises:
-            Exception: the value does not fit; any exception of Spark's or Arrow's conversions.
+        Raises `Exception`: the value does not fit; any exception of Spark's or Arrow's conversions.
         """
         if value is not None and pa.types.is_nested(self.arrow):
             value = self._plain(value)
@@ -223,7 +217,6 @@ class KeyedTask:
 
     Attributes:
         name: the operator.
-        bolt: the bolt.
         fields: its output.
         now_ns: the clock that measures calls.
         tracked: whether the rows come from a tracked stream; a single tuple of a topology may still be
@@ -301,11 +294,7 @@ class KeyedTask:
         return min(waits, default=0)
 
     def _check(self, values: Sequence[Any]) -> None:
-        """Check that an emission fits the output.
-
-        Raises:
-            TupleError: it does not.
-        """
+        """Check that an emission fits the output; `TupleError`: it does not."""
         wrong = size_error(values, [each.name for each in self.fields], self.name)
         if wrong is not None:
             raise wrong
@@ -356,14 +345,12 @@ def counts_of(
 
 
 def _tuples(part: PandasFrame, streams: Streams, batch_ms: int) -> Iterator[KeyedTuple]:
-    """Convert the new rows of a key to tuples, in the batch that began at `batch_ms`."""
     for (stream, values), anchor in zip(_values(part, streams), part[ANCHOR], strict=True):
         found = None if anchor is None else (anchor["source"], anchor["position"], anchor["edge"])
         yield KeyedTuple(values, found, batch_ms, stream)
 
 
 def _values(part: PandasFrame, streams: Streams) -> Iterator[tuple[StreamId, dict[str, Any]]]:
-    """Yield the stream and the values of each row."""
     for structs in zip(*(part[column] for column in streams), strict=True):
         for stream, struct in zip(streams.values(), structs, strict=True):
             if struct is not None:  # PySpark 4.2 has a Row, 4.3 a dictionary
@@ -401,7 +388,6 @@ class _Kept(pickle.Unpickler):
     """Reads states of earlier versions too, which had the classes in other modules."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Find a class in its present module."""
         return super().find_class(MOVED.get(module, module), name)
 
 
@@ -412,7 +398,6 @@ def _kept(state: GroupState) -> tuple[int, list[KeyedTuple]]:
 
 
 def _keep(state: GroupState, held: Sequence[KeyedTuple], due_ms: int, wait_ms: int) -> None:
-    """Store the tuples that remain held, and when the next tick is due."""
     if not held:
         if state.exists:
             state.remove()

@@ -50,7 +50,6 @@ ClockMs = Callable[[], int]
 
 
 def monotonic_ms() -> int:
-    """Read a steady clock, ms."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -77,7 +76,6 @@ class Channel:
     """The child's end: frames from and to its parent, blocking."""
 
     def __init__(self, end: socket.socket) -> None:
-        """Speak over a socket."""
         self._end = end
 
     def receive(self) -> bytes | None:
@@ -86,7 +84,6 @@ class Channel:
         return None if head is None else self._exactly(_LENGTH.unpack(head)[0])
 
     def send(self, frame: bytes) -> None:
-        """Send a frame."""
         self._end.sendall(_LENGTH.pack(len(frame)) + frame)
 
     def _exactly(self, count: int) -> bytes | None:
@@ -132,8 +129,7 @@ class ChildProcess:
     def ask(self, frame: bytes = b"") -> bytes:
         """Send a frame, if there is one, and return the answer to it.
 
-        Raises:
-            ChildEnded: there is none, since the child has ended, or was ended.
+        Raises `ChildEnded`: there is none, since the child has ended, or was ended.
         """
         left = memoryview(_LENGTH.pack(len(frame)) + frame) if frame else memoryview(b"")
         self._since_ms = self._clock_ms()
@@ -171,7 +167,6 @@ class ChildProcess:
             return len(left)
 
     def _read(self) -> None:
-        """Read what is there."""
         while self._closed_ms is None:
             try:
                 part = self._end.recv(READ_BYTES)
@@ -185,7 +180,6 @@ class ChildProcess:
                 self._poll.unregister(self._end)
 
     def _answer(self) -> bytes | None:
-        """Take a whole frame out of what was read."""
         if len(self._inbox) < _LENGTH.size:
             return None
         end = _LENGTH.size + _LENGTH.unpack_from(self._inbox)[0]

@@ -36,7 +36,6 @@ class Feed(NamedTuple):
     slip: Slip | None = None
 
     def blocks(self, size: int) -> list[Feed]:
-        """Cut it into blocks of so many rows."""
         return [self._cut(first, size) for first in range(0, len(self.rows), size)] or [self]
 
     def _cut(self, first: int, size: int) -> Feed:
@@ -58,7 +57,6 @@ class Worked(NamedTuple):
 
 
 def pack_feed(feed: Feed) -> bytes:
-    """Turn a block of rows into bytes."""
     rows, anchors, slip = feed
     packed: Any = rows.packed() if isinstance(rows, MessageRows) else None
     if isinstance(rows, ArrowRows):
@@ -71,7 +69,6 @@ def pack_feed(feed: Feed) -> bytes:
 
 
 def unpack_feed(data: bytes) -> Feed:
-    """Turn bytes into a block of rows."""
     packed, anchored, slip = pickle.loads(data)
     if len(packed) == 2:
         rows: Rows = ArrowRows(_unpack(packed[0])[0], came_from=packed[1])
@@ -94,16 +91,11 @@ def pack_error(error: Exception) -> bytes:
 
 
 def pack_worked(worked: Worked) -> bytes:
-    """Turn an answer into bytes."""
     return pickle.dumps((_pack(worked.batches), worked.report), protocol=5)
 
 
 def unpack_worked(data: bytes) -> Worked:
-    """Turn bytes into an answer.
-
-    Raises:
-        Exception: what was raised in the child in its place.
-    """
+    """Turn bytes into an answer; `Exception`: what was raised in the child in its place."""
     found = pickle.loads(data)
     if isinstance(found, Exception):
         raise found

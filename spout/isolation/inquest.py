@@ -55,8 +55,7 @@ class Inquest:
         Returns:
             Whether what the task's bolts hold must be searched; see `search`.
 
-        Raises:
-            WorkerLost: too many children ended, or one of which no tuple can be the cause.
+        Raises `WorkerLost`: too many children ended, or one of which no tuple can be the cause.
         """
         if end.why is Why.SPARED:
             return False

@@ -107,7 +107,6 @@ class IsolatedRun:
         self._spool = _Spool()
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
-        """Work on a batch of rows and return what was emitted; see `Run`."""
         feed = Feed(rows, anchors)
         blocks = feed.blocks(self._block_rows) if self._block_rows else [feed]
         returned = [batch for block in blocks for batch in self._fed(self._with_slip(block))]
@@ -116,7 +115,6 @@ class IsolatedRun:
         return pa.concat_batches(returned) if returned else batch_of([], self._pass.schema)
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Clean the bolts up, and return what was not returned before."""
         if self._goes_on:
             worked = self._persist(_FINISH, b"")
             self._keep(worked)
@@ -133,11 +131,9 @@ class IsolatedRun:
             self._end_child()
 
     def report(self) -> TaskReport:
-        """Return what was done."""
         return merged(self._reports)
 
     def close(self) -> None:
-        """End the child, if there is one."""
         self._end_child()
         self._spool.close()
 
@@ -183,8 +179,7 @@ class IsolatedRun:
     def _persist(self, number: int, packed: bytes) -> Worked:
         """Ask for one thing until no child ends at it.
 
-        Raises:
-            WorkerLost: too many did, or one of which no tuple can be the cause.
+        Raises `WorkerLost`: too many did, or one of which no tuple can be the cause.
         """
         while True:
             try:
@@ -200,7 +195,6 @@ class IsolatedRun:
             self._inquest.search(end, entry, self._roots())
 
     def _roots(self) -> set[int]:
-        """Return the roots of all rows that are kept for another child."""
         found: set[int] = set()
         for packed in self._spool.all():
             rows, anchors, _ = unpack_feed(packed)
@@ -233,7 +227,6 @@ class IsolatedRun:
             channel.send(pack_error(error))
 
     def _work(self, run: StageRun, number: int, packed: bytes) -> Worked:
-        """Work on a block of rows, or finish."""
         if number == _FINISH:
             return Worked(run.finish(), run.report())
         rows, anchors, slip = unpack_feed(packed)
@@ -254,7 +247,6 @@ def goes_on(pass_: StagePass) -> bool:
 
 
 def guarded(pass_: StagePass, memory: CallMemory, orders: Orders) -> StagePass:
-    """Return the stage with guards in the place of its bolts."""
     bolts = [replace(each, bolt=guarded_bolt(each.name, each.bolt, memory, orders)) for each in pass_.bolts]
     return replace(pass_, bolts=tuple(bolts))
 

@@ -303,7 +303,6 @@ class EmbeddedBroker:
 
 
 def new_cluster_id() -> str:
-    """Return a random id for a new cluster."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 

@@ -123,7 +123,6 @@ def mismatches(folder: Path, jars: Sequence[Jar]) -> list[str]:
 
 
 def _is_for_central(pattern: str) -> bool:
-    """Tell whether a `mirrorOf` includes Maven Central."""
     parts = [part.strip() for part in pattern.split(",")]
     return "!central" not in parts and not {"central", "external:*", "*"}.isdisjoint(parts)
 
@@ -152,8 +151,7 @@ class Repository:
     def of(cls, environ: Mapping[str, str]) -> Repository:
         """Build it from the environment, and from Maven's settings in its HOME.
 
-        Raises:
-            UsageError: the mirror is no http, https or file address, or Maven's settings cannot be read.
+        Raises `UsageError`: the mirror is no http, https or file address, or Maven's settings cannot be read.
         """
         cache, named = cache_directory(environ), environ.get(MIRROR)
         if not named:
@@ -201,7 +199,6 @@ class Repository:
         return plain
 
     def __str__(self) -> str:
-        """Name the repository, and who has named it."""
         if self.settings is not None:
             return f"{self.mirror}, the mirror of {self.settings},"
         return self.mirror or "Maven Central"

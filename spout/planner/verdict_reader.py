@@ -39,7 +39,6 @@ class VerdictReader:
         self._reader.assign(log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)]))
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
-        """Return records, waiting at most `wait_ms` for the first."""
         return self._reader.poll(wait_ms, POLL_RECORDS_MAX)
 
     def step(self, now_ms: int) -> None:

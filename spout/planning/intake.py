@@ -53,7 +53,6 @@ class SourceCursor:
         return sum(run.end - run.start for run in self.free_runs(end))
 
     def free_runs(self, end: int) -> list[PositionRun]:
-        """Return the free positions below `end`, ascending."""
         runs = self._gaps.within(self.from_, end)
         return [*runs, PositionRun(self.next, end)] if self.next < end else runs
 

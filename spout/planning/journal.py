@@ -69,7 +69,6 @@ class Journal:
     at_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the dict that Spark journals."""
         order = {str(source): line_up.to_json() for source, line_up in sorted(self.order.items())}
         return {
             "v": VERSION,

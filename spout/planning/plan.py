@@ -60,7 +60,6 @@ class BatchPlan:
         return PlanIndex(self.ranges)
 
     def index_of(self, source: int, positions: I64) -> I64:
-        """Return each position's index in the concatenation of the ranges, as `PlanIndex.of` does."""
         return self.index().of(source, positions)
 
 

@@ -133,8 +133,7 @@ class KeyedRoots:
     def find(self, numbers: I64) -> RootPositions:
         """Return the roots of some numbers.
 
-        Raises:
-            TrackingError: a keyed bolt emitted nothing with such a root.
+        Raises `TrackingError`: a keyed bolt emitted nothing with such a root.
         """
         rows = np.searchsorted(self.numbers, numbers)
         found = rows < len(self.numbers)

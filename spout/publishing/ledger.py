@@ -187,7 +187,6 @@ class ReportLedger:
         )
 
     def streams(self, query: str, batch: int) -> frozenset[str]:
-        """Return the streams whose tasks have added something for a batch."""
         return frozenset(stream for *_, stream, _ in self.accumulator.value.get((query, batch), {}).values())
 
     def count(self, query: str, batch: int) -> int:

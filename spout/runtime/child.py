@@ -91,7 +91,6 @@ class Child:
         return self._process.poll() if self._process else None
 
     def alive(self) -> bool:
-        """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:

@@ -63,7 +63,6 @@ class Health:
         self._status: OwnedPartitions | None = None
 
     def update(self, status: OwnedPartitions) -> None:
-        """Keep a status for the next questions."""
         self._status = status
 
     def live(self) -> str:

@@ -58,13 +58,11 @@ def _there(name: str) -> Iterator[None]:
 
 
 def logical_plan(rows: DataFrame) -> JavaObject:
-    """Return the analysed logical plan of rows."""
     with _there("DataFrame._jdf"):
         return rows._jdf.queryExecution().analyzed()
 
 
 def physical_plan(rows: DataFrame) -> JavaObject:
-    """Return the physical plan of rows, as Spark executes it."""
     with _there("DataFrame._jdf"):
         return rows._jdf.queryExecution().executedPlan()
 
@@ -117,7 +115,6 @@ def jobs_of(context: SparkContext, group: str | None) -> JavaObject:
 
 
 def plan_children(node: JavaObject) -> list[JavaObject]:
-    """Return the children of a node of a plan."""
     children = node.children()
     return [children.apply(place) for place in range(children.size())]
 
@@ -150,7 +147,6 @@ def is_exchange(node: JavaObject) -> bool:
 
 
 def is_alias(expression: JavaObject) -> bool:
-    """Return whether an expression is an alias."""
     return str(expression.getClass().getSimpleName()) == _ALIAS
 
 
@@ -193,7 +189,6 @@ def arrow_type_of(kind: DataType) -> pa.DataType:
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:
-    """Return the Spark schema for an Arrow schema."""
     with _there("pyspark.sql.pandas.types.from_arrow_schema"):
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -201,7 +196,6 @@ def spark_schema_of(schema: pa.Schema) -> StructType:
 
 
 def spark_type_of(kind: pa.DataType) -> DataType:
-    """Return the Spark type for an Arrow type."""
     with _there("pyspark.sql.pandas.types.from_arrow_type"):
         from pyspark.sql.pandas.types import from_arrow_type
 

@@ -40,7 +40,6 @@ class Client:
 
     @property
     def name(self) -> str:
-        """The client's name."""
         return self._name
 
     def open(self, count: int = 1, input_name: str | None = None, *, wait_ms: int = 0) -> Items:

@@ -181,12 +181,10 @@ class Reaches:
         self._inputs = tuple(inputs)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return where partitions begin, as `ReadAhead.starts`."""
         places = list(partitions)
         return _largest([one.starts(places) for one in self._inputs])
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offsets up to which partitions may be planned, as `ReadAhead.stable_ends`."""
         places = list(partitions)
         return _largest([one.stable_ends(places) for one in self._inputs])
 

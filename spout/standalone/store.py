@@ -264,7 +264,6 @@ class Demand:
         self._before = self._now = 0
 
     def opened(self, count: int, now_ms: int) -> None:
-        """Add `count` records that were opened."""
         self._turn(now_ms)
         self._now += count
 

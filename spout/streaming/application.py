@@ -109,7 +109,6 @@ class WorkDone:
 
     @property
     def isolated(self) -> Mapping[str, int]:
-        """Number of records that killed or hung a process, by error."""
         with self._lock:
             return dict(self._isolated)
 

@@ -68,7 +68,6 @@ class Node:
     id: str = field(default_factory=new_identity)
 
     def frame(self, *, anchored: bool = False) -> DataFrame:
-        """Build the DataFrame; `anchored` keeps the hidden column for a bolt behind Spark's operators."""
         node = self.carrying() if anchored else self
         rows = node.read() if node.options is not None else node.mapped()
         if anchored and node.stream is not None and ANCHOR in rows.columns:
@@ -91,13 +90,11 @@ class Node:
         return replace(node, id=new_identity()) if consumer else node
 
     def with_chain(self, chain: Chain) -> Node:
-        """Replace the chain."""
         if self.options is None:
             return replace(self, chain=chain)
         return replace(self, chain=chain, options=narrowed(self.options, chain.stage))
 
     def extended(self, step: Step) -> Node:
-        """Add one more bolt to the chain."""
         if self.chain is None:
             chain = Chain((step,), arrives=Carry.NONE if self.stream is None else self.stream.carry)
             return replace(self.with_chain(chain), names=(step.name,))
@@ -108,7 +105,6 @@ class Node:
         )
 
     def grouped(self, step: Step, grouping: Grouping) -> Node:
-        """Put a bolt behind a grouping of this node's rows."""
         if self.stream is None:
             names = (*self.names, step.name)
             return Node(
@@ -129,7 +125,6 @@ class Node:
         return Node(self.session, self.stream, base=base, chain=chain, names=(*self.names, step.name))
 
     def read(self) -> DataFrame:
-        """Build a DataFrame of the source."""
         if self.options is None:
             raise UsageError("these rows do not come from read_stream")
         source = WindhoverSource if self.stream is not None else UntrackedSource

@@ -38,7 +38,6 @@ class Copy(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Its size in memory, in bytes."""
         return len(self.message) + len(record_key(self.message) or b"") + RECORD_BYTES
 
 

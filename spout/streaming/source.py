@@ -80,7 +80,6 @@ class WindhoverSource(DataSource):
         return cls.FORMAT if cls.session == 1 else f"{cls.FORMAT}_{cls.session}"
 
     def schema(self) -> str:
-        """Return the columns of the rows, as Spark DDL."""
         return self._source_options.schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

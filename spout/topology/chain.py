@@ -60,7 +60,6 @@ class Chain:
 
     @property
     def roots_arrive(self) -> bool:
-        """Whether what arrives are the roots themselves, and not tuples of another bolt."""
         return roots_arrive(self.arrives, self.subscriptions)
 
     @property
@@ -117,7 +116,6 @@ class Chain:
         )
 
     def _read_by(self, place: int) -> Subscription:
-        """Return who reads what a bolt emits."""
         is_last = place + 1 == len(self.steps)
         after = self.consumer.split("+")[0] if is_last else self.steps[place + 1].name
         return Subscription(StreamId(self.steps[place].name), after, Kind.GLOBAL)

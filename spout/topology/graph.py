@@ -88,11 +88,7 @@ class Graph:
     """Names of the components, every producer before its consumers; `checked` finds it."""
 
     def checked(self) -> Graph:
-        """Return the graph in order.
-
-        Raises:
-            UsageError: it cannot run; the message names what, and the cure.
-        """
+        """Return the graph in order; `UsageError`: it cannot run; the message names what, and the cure."""
         if not any(each.is_spout for each in self.components.values()):
             raise UsageError('a topology needs a spout: builder.set_spout("lines", topics, "sentences")')
         for subscription in self.subscriptions:
@@ -107,7 +103,6 @@ class Graph:
         return Graph(self.components, self.subscriptions, tuple(self._ordered()))
 
     def inputs_of(self, bolt: str) -> tuple[Subscription, ...]:
-        """Return what a bolt subscribes to."""
         return tuple(each for each in self.subscriptions if each.consumer == bolt)
 
     @property
@@ -130,8 +125,7 @@ class Graph:
             name: its component and name.
             reader: who asks, for the message.
 
-        Raises:
-            UsageError: there is no such component, or it declares no such stream.
+        Raises `UsageError`: there is no such component, or it declares no such stream.
         """
         component = self.components.get(name.component)
         if component is None:
@@ -197,11 +191,7 @@ class Graph:
             )
 
     def _ordered(self) -> Iterator[str]:
-        """Yield the components, every producer before its consumers.
-
-        Raises:
-            UsageError: there is a cycle.
-        """
+        """Yield the components, every producer before its consumers; `UsageError`: there is a cycle."""
         producers = {
             name: {each.producer.component for each in self.inputs_of(name)} for name in self.components
         }

@@ -38,8 +38,7 @@ def check_keyed(
         hooks: what watches every bolt.
         schemas: the fields of each stream; a type that is not parsed is Arrow's null.
 
-    Raises:
-        UsageError: it cannot; the message names the bolt and the cure.
+    Raises `UsageError`: it cannot; the message names the bolt and the cure.
     """
     keyed = [each for each in graph.components.values() if each.is_keyed]
     if not keyed:
@@ -134,8 +133,7 @@ def _check_read(
 def check_trigger(name: str, bolt: KeyedBolt | None, trigger: Mapping[str, object]) -> None:
     """See that a keyed bolt's ticks come: Spark runs their batches only while the query goes on.
 
-    Raises:
-        UsageError: the query ends when nothing is pending any more, and its bolt waits for ticks.
+    Raises `UsageError`: the query ends when nothing is pending any more, and its bolt waits for ticks.
     """
     if bolt is None or not trigger.get("availableNow"):
         return

@@ -119,7 +119,6 @@ class Frame:
 
     @property
     def roots_arrive(self) -> bool:
-        """Whether what arrives are the roots themselves, and not tuples of another bolt."""
         return roots_arrive(self.arrives, self.subscriptions)
 
 

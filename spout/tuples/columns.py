@@ -49,7 +49,6 @@ class Origins:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._places: dict[int, tuple[int, int]] = {}
 
     def learn(self, indices: I64, named: pa.StructArray) -> None:
@@ -60,8 +59,7 @@ class Origins:
     def column(self, indices: I64) -> pa.Array:
         """Return `source` and `position` of each root; null for -1.
 
-        Raises:
-            KeyError: one of them was not in the task's input.
+        Raises `KeyError`: one of them was not in the task's input.
         """
         found = [self._places[index] if index >= 0 else (0, 0) for index in indices.tolist()]
         sources, positions = np.array(found, np.int64).reshape(-1, 2).T

@@ -87,7 +87,6 @@ class Tally:
         self._found: dict[Counted, list[int]] = {}
 
     def add(self, counted: Counted, count: int, total_ns: int = 0) -> None:
-        """Count something."""
         found = self.slot(counted)
         found[0] += count
         found[1] += total_ns

@@ -182,9 +182,8 @@ class Tuple:
     def message_id(self) -> MessageId:
         """What the tuple descends from: root, attempt, origin.
 
-        Raises:
-            MessageIdUnknown: the bolt is not in the pass directly behind `read_stream`. Let a bolt there emit
-                what you need as a field. If this exception escapes the bolt, it ends the query.
+        Raises `MessageIdUnknown`: the bolt is not in the pass directly behind `read_stream`. Let a bolt there
+        emit what you need as a field. If this exception escapes the bolt, it ends the query.
         """
         return self._rows.message_id(self._row)
 

@@ -229,20 +229,11 @@ def dlq_cancel(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """Cancel a redrive that runs elsewhere; what it has emitted stays emitted."""
-    from acker.errors import UsageError
-    from replay.handling.redrive import cancel_redrive
-    from spout.inspect.dead_letters import inputs_named, redrive_rows
+    from spout.inspect.dead_letters import cancel_everywhere
 
     with opened(config, "dlq-cancel") as (topics, log):
-        rows = redrive_rows(log, topics, inputs_named(topics, ()))
-        rows = [row for row in rows if row["redrive"] == redrive]
-        if not rows:
-            raise UsageError(f"there is no redrive {redrive}; see `windhover dlq redrives`")
-        rows = [row for row in rows if row["state"] == "NOT ENDED"] or rows
-        for row in rows:
-            one = topics.input(row["input"])
-            cancel_redrive(log, topics, one, redrive, by or system_user(), wall_ms())
-    typer.echo(f"redrive {redrive} is cancelled: {', '.join(row['input'] for row in rows)}")
+        names = cancel_everywhere(log, topics, redrive, by or system_user(), wall_ms())
+    typer.echo(f"redrive {redrive} is cancelled: {', '.join(names)}")
     return 0
 
 

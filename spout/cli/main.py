@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -365,17 +366,24 @@ def ui(
     port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Listen here; default: 8095. 0: a free one.")
     ] = None,
+    allow_actions: Annotated[
+        bool, typer.Option("--allow-actions", help="Let who has the token start and cancel redrives.")
+    ] = False,
 ) -> int:
-    """Serve the page: every input, every partition and every record, live and read-only."""
+    """Serve the page: every input, every partition and every record, live; read-only by default."""
     from acker.kafka.cluster import KafkaLog
     from spout.runtime.endpoints import SystemdNotifier
+    from spout.ui.jobs import Actions
     from spout.ui.serve import UI_PORT, serve_pages
 
     topics, log_event = loaded(config), _logger(context)
     systemd = SystemdNotifier(os.environ)
+    actions = Actions(secrets.token_urlsafe(12), system_user()) if allow_actions else None
 
     def say(address: str) -> None:
         typer.echo(address)
+        if actions is not None:
+            typer.echo(f"token: {actions.token}")
         log_event("ui.ready", address=address)
         systemd.notify("READY=1")
 
@@ -387,6 +395,7 @@ def ui(
         wall_ms,
         say,
         systemd.alive,
+        actions,
     )
 
 

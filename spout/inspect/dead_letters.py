@@ -17,8 +17,8 @@ from acker.errors import UsageError
 from acker.kafka.port import Log, Record
 from acker.units import past_ms
 from replay.handling.letter_box import KEPT_MAX, find_letters
-from replay.handling.outcomes import RedriveOutcomes, find_redrives
-from replay.handling.redrive import Redrive, RedriveProgress
+from replay.handling.outcomes import RedriveOutcomes, RedriveRecord, find_redrives
+from replay.handling.redrive import Redrive, RedriveProgress, cancel_redrive
 from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter
@@ -134,15 +134,53 @@ def redrive_rows(
     rows: list[dict[str, Any]] = []
     for one in inputs:
         found = find_redrives(log, one, wait_ms=topics.replay.limits.operation_timeout_ms, since_ms=since_ms)
-        if not found:
-            continue
-        outcomes = RedriveOutcomes(log, topics, one, [each.begun for each in found])
-        with closing(outcomes):
-            outcomes.read()
-            while not outcomes.is_whole:
-                outcomes.read()
-            rows += [redrive_row(one.name, each, outcomes) for each in found]
+        rows += [row for row, _ in _with_outcomes(log, topics, one, found)]
     return sorted(rows, key=lambda row: str(row["begun"]))
+
+
+def redrive_details(log: Log, topics: Topics, redrive: str) -> list[dict[str, Any]]:
+    """Read one redrive: a row for each of its inputs, with the outcome of each letter as `outcomes`.
+
+    Raises:
+        UsageError: there is no such redrive.
+    """
+    rows: list[dict[str, Any]] = []
+    for one in inputs_named(topics, ()):
+        found = find_redrives(log, one, wait_ms=topics.replay.limits.operation_timeout_ms)
+        own = [each for each in found if each.begun.redrive == redrive]
+        for row, outcomes in _with_outcomes(log, topics, one, own):
+            letters = outcomes.letters(redrive).items()
+            rows.append({**row, "outcomes": [{"letter": at, "outcome": each.value} for at, each in letters]})
+    if not rows:
+        raise UsageError(f"there is no redrive {redrive}; see `windhover dlq redrives`")
+    return rows
+
+
+def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: int) -> list[str]:
+    """Cancel a redrive that runs elsewhere, for each of its inputs; return their names.
+
+    Raises:
+        UsageError: there is no such redrive, or it has ended.
+    """
+    rows = redrive_details(log, topics, redrive)
+    rows = [row for row in rows if row["state"] == "NOT ENDED"] or rows
+    for row in rows:
+        cancel_redrive(log, topics, topics.input(row["input"]), redrive, by, now_ms)
+    return [str(row["input"]) for row in rows]
+
+
+def _with_outcomes(
+    log: Log, topics: Topics, one: Input, found: Sequence[RedriveRecord]
+) -> Iterator[tuple[dict[str, Any], RedriveOutcomes]]:
+    """Yield the rows of some redrives of an input, each with the outcomes until now."""
+    if not found:
+        return
+    with closing(RedriveOutcomes(log, topics, one, [each.begun for each in found])) as outcomes:
+        outcomes.read()
+        while not outcomes.is_whole:
+            outcomes.read()
+        for each in found:
+            yield redrive_row(one.name, each, outcomes), outcomes
 
 
 def carry_out(

@@ -24,6 +24,8 @@ class PageContent:
         values: for the template.
         json: the same for programs.
         every_s: how long at least what it shows is shown.
+        is_live: whether it shows what is new by itself.
+        location: where a request that changed something leads.
     """
 
     template: str
@@ -32,6 +34,8 @@ class PageContent:
     json: Any = None
     status: int = 200
     every_s: float = 0.0
+    is_live: bool = True
+    location: str = ""
 
 
 Build = Callable[[Request, LatestState], PageContent]

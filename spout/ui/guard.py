@@ -1,15 +1,25 @@
-"""Who may ask for a page: requests for other hosts are refused, and no answer lets foreign script run.
+"""Who may ask for a page, and who may change something by it.
+
+Requests for other hosts are refused, and no answer lets foreign script run. A page changes something only
+where its process was started with ``--allow-actions``, for a form of its own, and for somebody who has the
+token that the process has printed.
 
 Source: docs/operate/page.md.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from spout.ui.jobs import Actions
 
 HEADERS: Final = {
     "content-security-policy": (
@@ -17,10 +27,25 @@ HEADERS: Final = {
         " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "cache-control": "no-store",
     "vary": "accept",
 }
+
+
+def action_refusal(request: Request, form: Mapping[str, str], actions: Actions | None) -> str:
+    """Return why a request may not change anything; empty: it may.
+
+    A browser names the site that a form came from as its origin, and no site can name another one.
+    """
+    if actions is None:
+        return "The page is read-only: start it with `windhover ui --allow-actions`, or type the command."
+    origin = urlsplit(request.headers.get("origin", ""))
+    if not origin.netloc or origin.netloc != request.headers.get("host"):
+        return f"The request did not come from this page, but from {origin.netloc or 'no page'}."
+    if not secrets.compare_digest(form.get("token", "").encode(), actions.token.encode()):
+        return "That is not the token that `windhover ui --allow-actions` has printed."
+    return ""
 
 
 class HostGuard:

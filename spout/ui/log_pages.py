@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
@@ -65,14 +66,14 @@ class LogPages:
 
     def routes(self) -> list[tuple[str, Build]]:
         return [
-            ("/record", self._answering(self._record)),
-            ("/record/{place:path}", self._answering(self._record)),
-            ("/failures", self._answering(self._failures_page)),
-            ("/letters", self._answering(self._letters)),
-            ("/letter/{place:path}", self._answering(self._letter)),
+            ("/record", self.answering(self._record)),
+            ("/record/{place:path}", self.answering(self._record)),
+            ("/failures", self.answering(self._failures_page)),
+            ("/letters", self.answering(self._letters)),
+            ("/letter/{place:path}", self.answering(self._letter)),
         ]
 
-    def _answering(self, build: Callable[[Request, dict[str, Any]], PageContent]) -> Build:
+    def answering(self, build: Callable[[Request, dict[str, Any]], PageContent]) -> Build:
         """Return what builds a page one request at a time, and shows an error in it.
 
         `build` puts what it needs in any case into the values that it gets.
@@ -84,6 +85,7 @@ class LogPages:
                 values: dict[str, Any] = {"problem": "", "names": self._names}
                 try:
                     found = build(request, values)
+                    found = replace(found, values={**values, **found.values})
                 except WindhoverError as error:
                     status = 404 if isinstance(error, UsageError) else 503
                     template = values.pop("template", "message.html")
@@ -93,9 +95,7 @@ class LogPages:
                     )
                 took_ms = self._now_ms() - began_ms
             every_ms = min(EVERY_MS_MAX, max(EVERY_MS_MIN, 10 * took_ms))
-            return PageContent(
-                found.template, found.title, found.values, found.json, found.status, every_ms / 1_000
-            )
+            return replace(found, every_s=every_ms / 1_000)
 
         return answer
 
@@ -108,7 +108,7 @@ class LogPages:
             evidence, at_ms = self._trail.follow(here), self._now_ms()
             story = explained(evidence, self._trail.around(here, evidence, at_ms), at_ms)
             found.append((story, timeline_of(evidence, at_ms)))
-        return PageContent("record.html", title, values, [story for story, _ in found])
+        return PageContent("record.html", title, json=[story for story, _ in found])
 
     def _records(self, query: RecordQuery) -> tuple[list[InputRecord], list[str]]:
         if query.place:
@@ -139,7 +139,7 @@ class LogPages:
         rows = counted.found.rows(self._now_ms())
         values |= {"rows": rows, "notes": counted.found.all_notes(), "since_ms": counted.since_ms}
         values["link"] = lambda row, key: _letters_of(row, since) if key == "dead" and row["dead"] else ""
-        return PageContent("failures.html", "Failures", values, rows)
+        return PageContent("failures.html", "Failures", json=rows)
 
     def _counted(self, since: str, since_ms: int) -> _Counted:
         """Return the failures since a time, which are followed from one request to the next."""
@@ -186,7 +186,7 @@ class LogPages:
         values["notes"] = [text.format(number) for number, text in notes if number]
         values["link"] = lambda row, key: f"/letter/{row['letter']}" if key == "letter" else ""
         values["group_link"] = lambda row, key: _group_address(query, row) if key == "value" else ""
-        return PageContent("letters.html", "Dead letters", values, rows)
+        return PageContent("letters.html", "Dead letters", json=rows)
 
     def _letter(self, request: Request, values: dict[str, Any]) -> PageContent:
         place = request.path_params["place"]
@@ -201,7 +201,7 @@ class LogPages:
             raise UsageError(f"no dead letter at {place}; see `windhover dlq list --all`")
         lists = ("history", "headers", "windhover", "payload", "payload_bytes", "key", "origin")
         values |= {"letters": details, "lists": lists, "history": HISTORY}
-        return PageContent("letter.html", place, values, details)
+        return PageContent("letter.html", place, json=details)
 
     def _since_ms(self, text: str, problem: str) -> int:
         try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
@@ -20,7 +21,13 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -37,6 +44,7 @@ from spout.ui.guard import HostGuard
 from spout.ui.log_pages import LogPages
 from spout.ui.machinery import machinery_of
 from spout.ui.metrics import view_metrics
+from spout.ui.redrive_pages import RedrivePages
 from spout.ui.strip import CELLS_MAX, BandKind, copies_strip_of, strip_of
 from spout.ui.summary import DRAWN, summaries
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
@@ -47,14 +55,20 @@ STRIPS_MAX: Final = 64
 CELLS_OF_OVERVIEW: Final = 2_400
 """So many cells all bands of the overview have together, and each of them `CELLS_MAX` at most."""
 
+FORM_BYTES_MAX: Final = 65_536
+FORM_FIELDS_MAX: Final = 50
+
 
 class Pages:
     """Builds what each page shows from the latest moment."""
 
-    def __init__(self, topics: Topics, watch: Watch, log_pages: LogPages) -> None:
+    def __init__(
+        self, topics: Topics, watch: Watch, log_pages: LogPages, redrive_pages: RedrivePages
+    ) -> None:
         self._topics = topics
         self._watch = watch
         self._log_pages = log_pages
+        self._redrive_pages = redrive_pages
         self._templates = Environment(
             loader=PackageLoader("spout.ui"),
             autoescape=select_autoescape(),
@@ -83,7 +97,9 @@ class Pages:
             ("/partition/{input}/{partition:int}", self._partition),
             ("/machinery", self._machinery),
             *self._log_pages.routes(),
+            *self._redrive_pages.routes(),
         ]
+        changes = self._redrive_pages.changes()
         static = StaticFiles(packages=[("spout.ui", "static")])
         return Starlette(
             routes=[
@@ -91,6 +107,7 @@ class Pages:
                 Route("/readyz", self._readyz),
                 Route("/metrics", self._metrics(), methods=["GET"]),
                 *(Route(path, self._endpoint(build)) for path, build in pages),
+                *(Route(path, self._change(build), methods=["POST"]) for path, build in changes),
                 Mount("/static", static),
             ],
             middleware=[Middleware(HostGuard, hosts)],
@@ -150,11 +167,7 @@ class Pages:
             accepts = request.headers.get("accept", "")
             if "text/event-stream" in accepts:
                 return EventSourceResponse(self._events(request, build), ping=15)
-            now = self._watch.latest
-            content = await asyncio.to_thread(build, request, now)
-            if "application/json" in accepts:
-                return JSONResponse(content.json, content.status)
-            return HTMLResponse(self._render("page.html", request, content, now), content.status)
+            return await self._answer(request, build)
 
         return answer
 
@@ -169,6 +182,22 @@ class Pages:
             return Response(await asyncio.to_thread(encode, registry), headers={"content-type": kind})
 
         return answer
+
+    def _change(self, build: Build) -> Callable[..., Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            request.state.form = await _form_of(request)
+            return await self._answer(request, build)
+
+        return answer
+
+    async def _answer(self, request: Request, build: Build) -> Response:
+        now = self._watch.latest
+        content = await asyncio.to_thread(build, request, now)
+        if "application/json" in request.headers.get("accept", ""):
+            return JSONResponse(content.json, 201 if content.location else content.status)
+        if content.location:
+            return RedirectResponse(content.location, 303)
+        return HTMLResponse(self._render("page.html", request, content, now), content.status)
 
     async def _events(self, request: Request, build: Build) -> AsyncIterator[ServerSentEvent]:
         """Yield what a page shows, again and again."""
@@ -188,6 +217,19 @@ class Pages:
         return self._templates.get_template(template).render(
             content=content, path=request.url.path, now=now, body=content.template, **content.values
         )
+
+
+async def _form_of(request: Request) -> dict[str, str]:
+    """Read the fields of a form; of one that is too large, or is none, nothing."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > FORM_BYTES_MAX:
+            return {}
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX))
+    except ValueError:
+        return {}
 
 
 def _not_found(request: Request, _now: LatestState) -> PageContent:

@@ -14,6 +14,7 @@ from acker.errors import UsageError
 from acker.kafka.port import Log
 from spout.inspect.overview import Overview
 from spout.runtime.endpoints import NOTIFY_EVERY_S
+from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.watch import Watch
 
 if TYPE_CHECKING:
@@ -37,10 +38,11 @@ def serve_pages(
     now_ms: Callable[[], int],
     say: Callable[[str], None],
     alive: Callable[[], None] = lambda: None,
+    actions: Actions | None = None,
 ) -> int:
     """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers. Port 0: a free one.
 
-    `alive` is called every second while requests are served.
+    `alive` is called every second while requests are served. Without `actions` the page is read-only.
 
     Raises:
         UsageError: the address is in use, or is none of this machine; or a library is missing.
@@ -51,6 +53,7 @@ def serve_pages(
 
     from spout.ui.log_pages import LogPages
     from spout.ui.pages import Pages
+    from spout.ui.redrive_pages import RedrivePages
 
     with ExitStack() as stack:
         listener = stack.enter_context(closing(listening(host, port)))
@@ -64,7 +67,10 @@ def serve_pages(
             alive()
 
         hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
-        pages = Pages(topics, watch, LogPages(topics, requested, now_ms))
+        log_pages = LogPages(topics, requested, now_ms)
+        jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
+        redrives = RedrivePages(topics, requested, now_ms, log_pages.answering, jobs, actions)
+        pages = Pages(topics, watch, log_pages, redrives)
         config = uvicorn.Config(
             pages.application(hosts),
             log_config=None,

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 import uvicorn
 
 from spout.inspect.overview import Overview, Snapshot
+from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.log_pages import LogPages
 from spout.ui.pages import Pages
+from spout.ui.redrive_pages import RedrivePages
 from spout.ui.serve import LOOPBACK, listening, serve_watched
 from spout.ui.watch import Watch
 from tests.support.memory.cluster import Faults
@@ -19,10 +21,27 @@ from tests.support.waiting import eventually
 from tests.support.worlds.planning import World
 
 
+def pages_of(
+    world: World, watch: Watch, faults: Faults | None = None, actions: Actions | None = None
+) -> tuple[Pages, RedriveJobs]:
+    """Build the pages of a world, and the jobs that they start."""
+    log = world.cluster.log(faults)
+
+    def now_ms() -> int:
+        return world.now_ms
+
+    jobs = RedriveJobs(lambda: world.cluster.log(faults), world.topics, now_ms)
+    log_pages = LogPages(world.topics, log, now_ms)
+    redrives = RedrivePages(world.topics, log, now_ms, log_pages.answering, jobs, actions)
+    return Pages(world.topics, watch, log_pages, redrives), jobs
+
+
 class PageServer:
     """Serves a world. Whoever changes the world holds `lock`, since the reading thread reads it."""
 
-    def __init__(self, world: World, faults: Faults | None = None, port: int = 0) -> None:
+    def __init__(
+        self, world: World, faults: Faults | None = None, port: int = 0, actions: Actions | None = None
+    ) -> None:
         self.world = world
         self.lock = threading.Lock()
         self._listener = listening("127.0.0.1", port)
@@ -30,8 +49,7 @@ class PageServer:
         self.url = f"http://127.0.0.1:{self.port}"
         overview = Overview(world.cluster.log(faults), world.topics)
         self.watch = Watch(self._locked(overview.snapshot), world.topics, lambda: world.now_ms)
-        log_pages = LogPages(world.topics, world.cluster.log(faults), lambda: world.now_ms)
-        pages = Pages(world.topics, self.watch, log_pages)
+        pages, self.jobs = pages_of(world, self.watch, faults, actions)
         application = pages.application(LOOPBACK)
         self._server = uvicorn.Server(
             uvicorn.Config(application, log_config=None, lifespan="off", timeout_graceful_shutdown=5)
@@ -51,14 +69,17 @@ class PageServer:
         return locked
 
     def stop(self) -> None:
+        self.jobs.close()
         self._server.should_exit = True
         self._thread.join(20)
         self._listener.close()
 
 
 @contextmanager
-def serving(world: World, faults: Faults | None = None, port: int = 0) -> Iterator[PageServer]:
-    server = PageServer(world, faults, port)
+def serving(
+    world: World, faults: Faults | None = None, port: int = 0, actions: Actions | None = None
+) -> Iterator[PageServer]:
+    server = PageServer(world, faults, port, actions)
     try:
         yield server
     finally:

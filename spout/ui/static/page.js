@@ -41,6 +41,7 @@ function open() {
 }
 
 function follow() {
+  if (live.hasAttribute("data-still")) return say("not live: reload to count again");
   if (document.hidden) {
     close();
     say("paused while hidden");

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from acker.errors import Unreachable
 from spout.planning.journal import BEGINNING
+from spout.ui.jobs import Actions
 from tests.support.lacking import lacking
 from tests.support.memory.cluster import NoFaults
 from tests.support.page_server import PageServer, serving
@@ -27,6 +29,8 @@ PICTURES = os.environ.get("WINDHOVER_PICTURES")
 """A folder in which the screenshots are kept."""
 
 LIVE_S = 1.0
+NOT_LIVE = "not live: reload to count again"
+ACTIONS = Actions("secret", "system user ann")
 YAML = """
 acker: {partitions: 3}
 inputs:
@@ -76,7 +80,7 @@ STATES: dict[str, Callable[[], World]] = {
 }  # fmt: skip
 PATHS = (
     "/", "/partition/sentences/0", "/record/sentences/0@170", "/failures", "/letters",
-    "/letter/sentences.g.dlq/0@0", "/machinery", "/nothing",
+    "/letter/sentences.g.dlq/0@0", "/redrives", "/redrives/new?input=sentences", "/machinery", "/nothing",
 )  # fmt: skip
 
 
@@ -103,7 +107,7 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
             page.on("pageerror", lambda error: problems.append(str(error)))
             page.on(
                 "request",
-                lambda each: None if each.url.startswith(server.url) else problems.append(each.url),
+                lambda each: None if urlsplit(each.url).port == server.port else problems.append(each.url),
             )
             page.goto(server.url + path)
             return page
@@ -119,11 +123,11 @@ def test_every_page_is_readable_in_every_state(opened: Callable[..., Page], stat
     Dark colours change colours alone, so only contrasts are judged again. The screenshots are for people.
     """
     axe = AXE.read_text(encoding="utf-8")
-    with serving(STATES[state](), BrokerAway() if state == "error" else None) as server:
+    with serving(STATES[state](), BrokerAway() if state == "error" else None, actions=ACTIONS) as server:
         page = opened(server)
         for path in PATHS:
             page.goto(server.url + path)
-            expect(page.locator("#connection")).to_have_text("live")
+            expect(page.locator("#connection")).to_have_text(NOT_LIVE if "/new" in path else "live")
             page.evaluate(axe)
             for details in page.locator("details").all():
                 details.locator("summary").click()
@@ -140,7 +144,7 @@ def test_every_page_is_readable_in_every_state(opened: Callable[..., Page], stat
                     ]
                     assert texts == []
                     if PICTURES:
-                        name = path.strip("/").partition("/")[0] or "overview"
+                        name = path.strip("/").partition("?")[0].replace("/", "-") or "overview"
                         picture = Path(PICTURES) / f"{name}-{state}-{width}-{scheme}.png"
                         page.screenshot(path=picture, full_page=True)
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, path
@@ -251,3 +255,43 @@ def test_after_a_restart_the_page_shows_the_truth_again_by_itself(opened: Callab
     with serving(world, port=first.port):
         expect(page.locator("#connection")).to_have_text("live")
         expect(page.locator(LAG)).to_have_text("97")
+
+
+def test_who_has_the_token_starts_a_redrive_by_the_form_and_others_are_refused(
+    opened: Callable[..., Page],
+) -> None:
+    with serving(full(), actions=ACTIONS) as server:
+        page = opened(server, "/letters")
+        page.get_by_role("link", name="PoisonError", exact=True).click()
+        page.get_by_role("link", name="Emit them again …").click()
+        expect(page.locator(".sentence")).to_have_text("2 letters would be emitted again:")
+        for token, heading in (("wrong", "Refused"), ("secret", "Redrive ")):
+            page.get_by_label("for what reason").fill("repaired")
+            page.get_by_label("token").fill(token)
+            page.keyboard.press("Enter")
+            expect(page.locator("h1")).to_contain_text(heading)
+            if token == "wrong":
+                expect(page.locator("main")).to_contain_text("That is not the token")
+                page.go_back()
+        expect(page.locator("#connection")).to_have_text("live")
+        expect(page.locator("main")).to_contain_text("2 of 2 letters replayed; by system user ann")
+        expect(page.locator("main")).to_contain_text("0 acked, 0 died again, 2 open.")
+
+
+def test_a_form_of_another_site_is_refused_although_it_has_the_token(opened: Callable[..., Page]) -> None:
+    with serving(full(), actions=ACTIONS) as server:
+        page = opened(server, "/nothing")
+        page.route("**/elsewhere", lambda route: route.fulfill(content_type="text/html", body="<p>other</p>"))
+        page.goto(server.url.replace("127.0.0.1", "localhost") + "/elsewhere")
+        page.evaluate(
+            """(url) => {
+              const form = Object.assign(document.createElement("form"), {method: "post", action: url});
+              for (const [name, value] of [["input", "sentences"], ["why", "x"], ["token", "secret"]])
+                form.append(Object.assign(document.createElement("input"), {name, value}));
+              document.body.append(form);
+              form.submit();
+            }""",
+            server.url + "/redrives",
+        )
+        expect(page.locator("main")).to_contain_text("The request did not come from this page, but from ")
+        expect(page.locator("main")).to_contain_text("localhost")

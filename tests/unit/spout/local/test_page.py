@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -46,3 +50,26 @@ def test_the_command_names_what_is_missing(tmp_path: Path, capsys: pytest.Captur
 def test_an_address_in_use_is_wrong_usage_with_a_cure() -> None:
     with listening("127.0.0.1", 0) as taken, pytest.raises(UsageError, match="give another port"):
         listening("127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(("options", "says"), [(["--allow-actions"], "every letter"), ([], "read-only")])
+def test_the_command_prints_the_token_that_lets_a_form_through(
+    tmp_path: Path, options: list[str], says: str
+) -> None:
+    config = tmp_path / "topics.yaml"
+    config.write_text("kafka: {bootstrap.servers: 127.0.0.1:1}\ninputs: {lines: {id: 1, group: g}}\n")
+    command = [sys.executable, "-m", "spout.cli", "ui", "--config", str(config), "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        token = process.stdout.readline().strip().removeprefix("token: ") if options else ""
+        assert bool(token) == bool(options)
+        form = urlencode({"token": token, "why": "x"}).encode()
+        headers = {"origin": address.rstrip("/"), "accept": "application/json"}
+        try:
+            with pytest.raises(HTTPError) as refused:
+                urlopen(Request(f"{address}redrives", form, headers), timeout=20)
+            assert says in refused.value.read().decode()
+        finally:
+            process.kill()
+            process.wait(20)

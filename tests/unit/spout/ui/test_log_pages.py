@@ -15,11 +15,11 @@ from spout.inspect.dead_letters import by_place, inputs_named, matching_letters,
 from spout.inspect.failures import FailureLog
 from spout.inspect.letter_rows import letter_details, letter_row
 from spout.planning.journal import BEGINNING, Journal
-from spout.ui.log_pages import LETTERS_SHOWN, LogPages
-from spout.ui.pages import Pages
+from spout.ui.log_pages import LETTERS_SHOWN
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
 from tests.support.memory.cluster import Faults, NoFaults
+from tests.support.page_server import pages_of
 from tests.support.worlds.planning import World, batch
 
 YAML = """
@@ -52,10 +52,7 @@ def world() -> World:
 
 def client_of(world: World, faults: Faults | None = None) -> TestClient:
     watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
-    log_pages = LogPages(world.topics, world.cluster.log(faults), lambda: world.now_ms)
-    return TestClient(
-        Pages(world.topics, watch, log_pages).application(LOOPBACK), base_url="http://localhost"
-    )
+    return TestClient(pages_of(world, watch, faults)[0].application(LOOPBACK), base_url="http://localhost")
 
 
 @pytest.fixture

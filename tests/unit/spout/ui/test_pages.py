@@ -22,10 +22,9 @@ from spout.inspect.readings import DeadRecords, Reading, SourceProgress
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
 from spout.ui.guard import HEADERS
-from spout.ui.log_pages import LogPages
-from spout.ui.pages import Pages
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
+from tests.support.page_server import pages_of
 from tests.support.worlds.planning import World, batch
 
 VENDORED = {
@@ -51,8 +50,7 @@ def watch(world: World, overview: Overview) -> Watch:
 
 @pytest.fixture
 def client(world: World, watch: Watch) -> TestClient:
-    log_pages = LogPages(world.topics, world.cluster.log(), lambda: world.now_ms)
-    application = Pages(world.topics, watch, log_pages).application(LOOPBACK)
+    application = pages_of(world, watch)[0].application(LOOPBACK)
     return TestClient(application, base_url="http://localhost:8095")
 
 
@@ -281,9 +279,7 @@ def test_a_million_pending_records_are_a_small_snapshot_in_time(world: World, wa
     snapshot = replace(watch.latest.snapshot, partitions=[state, *others])
     full = Watch(lambda _: snapshot, world.topics, lambda: world.now_ms)
     full.read()
-    log_pages = LogPages(world.topics, world.cluster.log(), lambda: world.now_ms)
-    pages = Pages(world.topics, full, log_pages)
-    client = TestClient(pages.application(LOOPBACK), base_url="http://localhost")
+    client = TestClient(pages_of(world, full)[0].application(LOOPBACK), base_url="http://localhost")
     client.get("/partition/sentences/0")  # the templates are compiled once
     began = time.process_time()
     page = client.get("/partition/sentences/0")

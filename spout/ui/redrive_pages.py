@@ -1,0 +1,222 @@
+"""Redrives: what was let live again and what became of it; and, where it is allowed, new ones.
+
+A redrive is first tried: its letters are counted and five of them are shown, and nothing is written. The form
+below starts it for exactly these letters, since its filter ends at the time of the count.
+
+Source: docs/operate/page.md.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import Request
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.errors import UsageError
+from acker.kafka.port import Log
+from acker.units import past_ms, time_text
+from replay.handling.letter_handling import Order
+from replay.handling.outcomes import LetterOutcome
+from replay.handling.redrive import outcome_text
+from replay.records.letters import Filter, LetterAction
+from spout.inspect.dead_letters import (
+    FoundLetters,
+    by_place,
+    cancel_everywhere,
+    inputs_named,
+    matching_letters,
+    parse_filter,
+    redrive_details,
+    redrive_rows,
+)
+from spout.inspect.letter_rows import LIST, REDRIVES, letter_row, sample_of
+from spout.inspect.tables import Column
+from spout.ui.content import Build, LetterQuery, PageContent
+from spout.ui.guard import action_refusal
+from spout.ui.jobs import Actions, RedriveJobs
+from spout.ui.watch import LatestState
+
+TYPED_ABOVE: Final = 1_000
+"""Who lets more letters live again than this types how many."""
+
+OUTCOMES_SHOWN: Final = 1_000
+REDRIVES_SINCE: Final = "7d"
+RATE_MIN: Final = 0.001
+
+OUTCOMES: Final = (Column("letter", "letter"), Column("became", "outcome"))
+_WORST_FIRST: Final = ("DIED", "GONE", "UNKNOWN", "OPEN", "ACKED")
+
+Answering = Callable[[Callable[[Request, dict[str, Any]], PageContent]], Build]
+
+
+class _Meant(NamedTuple):
+    query: LetterQuery
+    filters: list[tuple[Input, Filter]]
+    letters: FoundLetters
+
+    @property
+    def total(self) -> int:
+        return len(self.letters.found) + self.letters.left_out
+
+
+class RedrivePages:
+    """Builds the pages of redrives, and starts and cancels them."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        log: Log,
+        now_ms: Callable[[], int],
+        answering: Answering,
+        jobs: RedriveJobs,
+        actions: Actions | None,
+    ) -> None:
+        """Prepare. `answering` is that of `LogPages`, which uses `log` too; None for `actions`: read-only."""
+        self._topics = topics
+        self._log = log
+        self._now_ms = now_ms
+        self._answering = answering
+        self._jobs = jobs
+        self._actions = actions
+
+    def routes(self) -> list[tuple[str, Build]]:
+        """Return the pages."""
+        return [
+            ("/redrives", self._answering(self._list)),
+            ("/redrives/new", self._answering(self._try)),
+            ("/redrives/{redrive}", self._answering(self._details)),
+        ]
+
+    def changes(self) -> list[tuple[str, Build]]:
+        """Return what a form may be sent to; the form is `request.state.form`."""
+        return [
+            ("/redrives", self._allowed(self._start)),
+            ("/redrives/{redrive}/cancel", self._allowed(self._cancel)),
+        ]
+
+    def _allowed(self, build: Callable[[Request, dict[str, Any]], PageContent]) -> Build:
+        changing = self._answering(build)
+
+        def answer(request: Request, now: LatestState) -> PageContent:
+            text = action_refusal(request, request.state.form, self._actions)
+            if text:
+                return PageContent("message.html", "Refused", {"text": text}, {"error": text}, 403)
+            return changing(request, now)
+
+        return answer
+
+    def _list(self, request: Request, values: dict[str, Any]) -> PageContent:
+        since = request.query_params.get("since", "").strip() or REDRIVES_SINCE
+        values |= {"template": "redrives.html", "title": "Redrives", "since": since, "rows": None}
+        values |= {"columns": REDRIVES, "link": lambda row, key: _address(row) if key == "redrive" else ""}
+        try:
+            since_ms = past_ms(since, self._now_ms())
+        except ValueError as error:
+            raise UsageError(f"since {since}: {error}; give 2026-07-01T00:00:00Z, or 7d") from error
+        rows = redrive_rows(self._log, self._topics, inputs_named(self._topics, ()), since_ms)
+        values["rows"] = rows
+        return PageContent("redrives.html", "Redrives", json=rows)
+
+    def _details(self, request: Request, values: dict[str, Any]) -> PageContent:
+        redrive = request.path_params["redrive"]
+        title = f"Redrive {redrive}"
+        job = self._jobs.find(redrive)
+        values |= {"title": title, "redrive": redrive, "actions": self._actions, "columns": OUTCOMES}
+        values |= {"job": job, "is_open": job is not None and job.is_running, "rows": []}
+        try:
+            rows = redrive_details(self._log, self._topics, redrive)
+        except UsageError:
+            if job is None:
+                raise
+            rows = []  # it has not written that it began
+        outcomes = [each for row in rows for each in row["outcomes"]]
+        outcomes.sort(key=lambda each: _WORST_FIRST.index(each["outcome"]))
+        counted = Counter(LetterOutcome(each["outcome"]) for each in outcomes)
+        values |= {"rows": rows, "outcomes": outcomes[:OUTCOMES_SHOWN], "became": outcome_text(counted)}
+        values |= {"hidden": max(0, len(outcomes) - OUTCOMES_SHOWN)}
+        values["is_open"] |= any(row["state"] == "NOT ENDED" for row in rows)
+        values["link"] = lambda row, key: f"/letter/{row['letter']}" if key == "letter" else ""
+        return PageContent("redrive.html", title, json=rows)
+
+    def _try(self, request: Request, values: dict[str, Any]) -> PageContent:
+        values["title"] = "Redrive dead letters"
+        meant = self._meant(request.query_params)
+        sample = sample_of(meant.letters.found)
+        values |= {"query": meant.query, "total": meant.total, "typed_above": TYPED_ABOVE}
+        values |= {
+            "rows": [letter_row(each) for each in sample],
+            "columns": LIST[:-1],
+            "actions": self._actions,
+        }
+        values["link"] = lambda row, key: f"/letter/{row['letter']}" if key == "letter" else ""
+        json = {"letters": meant.total, "until": meant.query.until, "sample": values["rows"]}
+        return PageContent("redrive_new.html", "Redrive dead letters", json=json, is_live=False)
+
+    def _start(self, request: Request, values: dict[str, Any]) -> PageContent:
+        form: Mapping[str, str] = request.state.form
+        values["title"] = "Not started"
+        meant = self._meant(form)
+        if not meant.total:
+            raise UsageError("no letter matches any more: somebody else has handled them")
+        typed = form.get("count", "").replace(",", "").strip()
+        if meant.total > TYPED_ABOVE and typed != str(meant.total):
+            raise UsageError(
+                f"{meant.total:,} letters match, and {typed or 'nothing'} was typed: type how many match"
+            )
+        if not (why := form.get("why", "").strip()):
+            raise UsageError("say for what reason the letters live again: it is kept with the redrive")
+        by = form.get("by", "").strip() or (self._actions.by if self._actions else "")
+        order = Order(LetterAction.REPLAYED, Filter(), by, why, uuid.uuid4().hex[:8])
+        self._jobs.start(meant.filters, order, _rate(form.get("rate", "").strip()))
+        return PageContent(
+            "message.html", "Started", json={"redrive": order.redrive}, location=f"/redrives/{order.redrive}"
+        )
+
+    def _cancel(self, request: Request, values: dict[str, Any]) -> PageContent:
+        redrive = request.path_params["redrive"]
+        values["title"] = "Not cancelled"
+        job = self._jobs.find(redrive)
+        if job is not None and job.is_running:
+            job.cancel()
+        else:
+            by = request.state.form.get("by", "").strip() or (self._actions.by if self._actions else "")
+            cancel_everywhere(self._log, self._topics, redrive, by, self._now_ms())
+        return PageContent(
+            "message.html", "Cancelled", json={"redrive": redrive}, location=f"/redrives/{redrive}"
+        )
+
+    def _meant(self, named: Mapping[str, str]) -> _Meant:
+        """Count what is meant; a filter without an end gets the present time as its end.
+
+        Raises:
+            UsageError: the filter cannot be parsed, or means all letters of all inputs.
+        """
+        query = LetterQuery.of(named)
+        if not any(query._replace(until="", all="")):
+            raise UsageError("that means every letter of every input: choose an input, or a filter")
+        now_ms = self._now_ms()
+        query = query._replace(until=query.until or time_text(now_ms))
+        matching = parse_filter(query.texts(), now_ms, handled=bool(query.all))
+        inputs = inputs_named(self._topics, [query.input] if query.input else [])
+        filters = by_place(inputs, [query.place] if query.place else [], matching)
+        wait_ms = self._topics.replay.limits.operation_timeout_ms
+        return _Meant(query, filters, matching_letters(self._log, filters, wait_ms=wait_ms))
+
+
+def _rate(text: str) -> float | None:
+    try:
+        rate = float(text) if text else None
+    except ValueError as error:
+        raise UsageError(f"rate {text}: is no number; give letters a second, such as 100") from error
+    if rate is not None and not rate >= RATE_MIN:
+        raise UsageError(f"rate {text}: give {RATE_MIN} letters a second or more")
+    return rate
+
+
+def _address(row: Mapping[str, Any]) -> str:
+    return f"/redrives/{row['redrive']}"

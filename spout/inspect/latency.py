@@ -17,7 +17,10 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
+
+import numpy as np
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
@@ -42,6 +45,10 @@ COHORTS_MAX: Final = 100_000
 
 LATE_MAX: Final = 10_000
 """Roots that timed out whose later acks are looked for, the newest ones."""
+
+TRIED_FROM_MS: Final = 100
+TRIED_MAX: Final = 100
+"""Timeouts that are compared: 100 of them reach to a day."""
 
 CLOCKS_APART_MS: Final = 60_000
 """Verdicts are read from this long before the first emission, since clocks of machines differ."""
@@ -85,20 +92,38 @@ class TimedCohort:
     left: int = 0
 
 
-def share_timed_out(cohorts: Iterable[TimedCohort], timeout_ms: int, now_ms: int) -> float | None:
-    """Return the share of the roots that would have timed out with a timeout; None without any such root.
+def shares_timed_out(
+    cohorts: Iterable[TimedCohort], timeouts_ms: Sequence[int], now_ms: int
+) -> list[float | None]:
+    """Return for each timeout the share of the roots that would have timed out; None without any such root.
 
     Only roots that were emitted so long ago count: of younger ones it is not known yet. `now_ms` is wall
     time.
     """
-    roots = in_time = 0
+    roots: list[tuple[int, int]] = []
+    settled: list[tuple[int, int, int]] = []
     for each in cohorts:
-        if now_ms - each.emitted_ms < timeout_ms:
-            continue
-        roots += each.end - each.start - each.left
-        for settled in (each.acked, each.failed, each.late):
-            in_time += sum(found for took_ms, found in settled.items() if took_ms <= timeout_ms)
-    return (roots - in_time) / roots if roots else None
+        age_ms = now_ms - each.emitted_ms
+        roots.append((age_ms, each.end - each.start - each.left))
+        for times in (each.acked, each.failed, each.late):
+            settled += [(age_ms, took_ms, found) for took_ms, found in times.items()]
+    ages_ms, sizes = np.array(roots, np.int64).reshape(-1, 2).T
+    of_ms, took_ms_, counts = np.array(settled, np.int64).reshape(-1, 3).T
+    shares: list[float | None] = []
+    for timeout_ms in timeouts_ms:
+        all_ = int(sizes[ages_ms >= timeout_ms].sum())
+        in_time = int(counts[(of_ms >= timeout_ms) & (took_ms_ <= timeout_ms)].sum())
+        shares.append((all_ - in_time) / all_ if all_ else None)
+    return shares
+
+
+def time_bounds(longest_ms: int) -> list[int]:
+    """Return the bounds of a histogram: 0, 1, 2, 5, 10 ms and so on, up to the first at or above a time."""
+    bounds = [0]
+    while bounds[-1] < longest_ms:
+        exponent, step = divmod(len(bounds) - 1, 3)
+        bounds.append((1, 2, 5)[step] * 10**exponent)
+    return bounds
 
 
 def quantile(times: Mapping[int, int], share: float) -> int | None:
@@ -196,6 +221,10 @@ class CompletionLog:
             acked.update(each.acked)
             late.update(each.late)
         tested_ms = one.timeout_ms if timeout_ms is None else timeout_ms
+        longest_ms = max([one.timeout_ms, tested_ms, *acked, *late])
+        bounds = time_bounds(longest_ms)
+        tried = _tried(longest_ms)
+        *shares, would_time_out = shares_timed_out(found, [*tried, tested_ms], now_ms)
         times = {f"{name}_ms": quantile(acked, share) for name, share in QUANTILES.items()}
         late_times = {f"late_{name}_ms": quantile(late, share) for name, share in QUANTILES.items()}
         return {
@@ -209,8 +238,20 @@ class CompletionLog:
             "late": late.total(),
             **late_times,
             "tested_timeout_ms": tested_ms,
-            "would_time_out": share_timed_out(found, tested_ms, now_ms) if tested_ms else 0.0,
+            "would_time_out": would_time_out if tested_ms else 0.0,
             "since": moment(min((each.emitted_ms for each in found), default=None)),
+            "histogram": [
+                {
+                    "from_ms": low,
+                    "to_ms": high,
+                    "acked": _between(acked, low, high),
+                    "late": _between(late, low, high),
+                }
+                for low, high in pairwise(bounds)
+            ],
+            "timeouts": [
+                {"timeout_ms": at, "would_time_out": share} for at, share in zip(tried, shares, strict=True)
+            ],
             "by_bolt": None,
             "unknown": {"by_bolt": BY_BOLT},
         }
@@ -306,3 +347,18 @@ class CompletionLog:
                         del missing[root]
                         cohort = self._lost.pop(root)
                         cohort.late[max(0, record.timestamp_ms - cohort.emitted_ms)] += 1
+
+
+def _between(times: Mapping[int, int], low_ms: int, high_ms: int) -> int:
+    """Count the roots that took longer than `low_ms` and at most `high_ms`; 0 ms is in the first part."""
+    return sum(
+        found for took_ms, found in times.items() if low_ms < took_ms <= high_ms or took_ms == low_ms == 0
+    )
+
+
+def _tried(longest_ms: int) -> list[int]:
+    """Return timeouts to compare, from a tenth of a second to twice the longest time, each 15 % longer."""
+    tried = [TRIED_FROM_MS]
+    while tried[-1] < 2 * longest_ms and len(tried) < TRIED_MAX:
+        tried.append(int(tried[-1] * 1.15))
+    return tried

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from spout.inspect.tables import Row
 from spout.ui.strip import BandKind, Run
 from spout.ui.summary import SERIES_EVERY_MS, Point
 
@@ -48,3 +49,28 @@ def sparkline_path(points: Sequence[Point], now_ms: int) -> str:
             path += f"{'L' if is_drawn else 'M'}{x} {y}h{SERIES_EVERY_MS // 1_000}"
         is_drawn = value is not None
     return path
+
+
+def histogram_path(bins: Sequence[Row], name: str) -> str:
+    """Return the path of one series of a histogram, each part 30 wide, in a height of 120.
+
+    `acked` has the left two thirds of each part, and any other series the rest. All series have one scale,
+    and what is not 0 is seen.
+    """
+    highest = max((max(each["acked"], each["late"]) for each in bins), default=0)
+    left, width = (1, 18) if name == "acked" else (20, 9)
+    path = ""
+    for number, each in enumerate(bins):
+        if each[name]:
+            height = max(3, 120 * each[name] // highest)
+            path += f"M{30 * number + left} {120 - height}h{width}v{height}h-{width}z"
+    return path
+
+
+def histogram_place(bins: Sequence[Row], at_ms: int) -> int:
+    """Return where a time is in a histogram of `histogram_path`, in proportion within its part."""
+    for number, each in enumerate(bins):
+        low, high = int(each["from_ms"]), int(each["to_ms"])
+        if at_ms <= high:
+            return 30 * number + 30 * max(0, at_ms - low) // (high - low)
+    return 30 * len(bins)

@@ -1,4 +1,4 @@
-"""The pages that read the log when somebody opens them: a record, failures, dead letters.
+"""The pages that read the log when somebody opens them: a record, failures, dead letters, latency.
 
 They read by one client, one request at a time. What took long to read is shown for longer.
 
@@ -18,13 +18,14 @@ from starlette.requests import Request
 from acker.config.topics import Topics
 from acker.errors import UsageError, WindhoverError
 from acker.kafka.port import Log
-from acker.units import past_ms
+from acker.units import duration_ms, past_ms
 from acker.wire.causes import EXPLICIT
 from acker.wire.events import Reason
 from replay.records.letters import Filter
 from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, parse_filter, records_of
 from spout.inspect.diagnosis import explained
 from spout.inspect.failures import FAILURES, FailureLog
+from spout.inspect.latency import LATENCY, CompletionLog
 from spout.inspect.letter_rows import HISTORY, LIST, STATS, letter_details, letter_row, parse_key, stats_of
 from spout.inspect.tables import Row
 from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
@@ -62,6 +63,7 @@ class LogPages:
         self._trail = Trail(log, topics)
         self._lock = threading.Lock()
         self._failures: dict[str, _Counted] = {}
+        self._completions: CompletionLog | None = None
         self._names = [one.name for one in topics.inputs.values() if one.tracked]
 
     def routes(self) -> list[tuple[str, Build]]:
@@ -71,6 +73,7 @@ class LogPages:
             ("/failures", self.answering(self._failures_page)),
             ("/letters", self.answering(self._letters)),
             ("/letter/{place:path}", self.answering(self._letter)),
+            ("/latency", self.answering(self._latency)),
         ]
 
     def answering(self, build: Callable[[Request, dict[str, Any]], PageContent]) -> Build:
@@ -202,6 +205,31 @@ class LogPages:
         lists = ("history", "headers", "windhover", "payload", "payload_bytes", "key", "origin")
         values |= {"letters": details, "lists": lists, "history": HISTORY}
         return PageContent("letter.html", place, json=details)
+
+    def _latency(self, request: Request, values: dict[str, Any]) -> PageContent:
+        values |= {
+            "template": "latency.html",
+            "title": "Latency",
+            "columns": LATENCY,
+            "rows": [],
+            "notes": [],
+        }
+        text = request.query_params.get("timeout", "").strip()
+        try:
+            timeout_ms = duration_ms(text) if text else None
+        except ValueError as error:
+            raise UsageError(f"timeout {text}: {error}; give 10s or 5m") from error
+        if self._completions is None:
+            self._completions = CompletionLog(self._log, self._topics, inputs_named(self._topics, ()))
+        try:
+            self._completions.read()
+        except WindhoverError:
+            self._completions.close()
+            self._completions = None
+            raise
+        rows = self._completions.rows(self._now_ms(), timeout_ms)
+        values |= {"rows": rows, "notes": self._completions.notes()}
+        return PageContent("latency.html", "Latency", json=rows)
 
     def _since_ms(self, text: str, problem: str) -> int:
         try:

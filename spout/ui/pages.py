@@ -32,6 +32,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from acker.config.topics import Topics
+from spout.inspect.failures import share_text
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import notes_on, unknown_values
 from spout.inspect.readings import Reading
@@ -39,7 +40,13 @@ from spout.inspect.tables import UNKNOWN, Column, Row, count, span
 from spout.runtime.endpoints import registry_of
 from spout.runtime.metrics import Scraped
 from spout.ui.content import Build, PageContent
-from spout.ui.drawing import band_rectangle, sparkline_path, strip_paths
+from spout.ui.drawing import (
+    band_rectangle,
+    histogram_path,
+    histogram_place,
+    sparkline_path,
+    strip_paths,
+)
 from spout.ui.guard import HostGuard
 from spout.ui.log_pages import LogPages
 from spout.ui.machinery import machinery_of
@@ -85,6 +92,9 @@ class Pages:
             code=_with_commands,
             sparkline=sparkline_path,
             shape=lambda kind: band_rectangle(kind, 0, 24),
+            share=lambda value: UNKNOWN if value is None else share_text(value),
+            histogram=histogram_path,
+            histogram_place=histogram_place,
             cell=_cell,
             left=_is_left,
         )

@@ -1,4 +1,4 @@
-// The stream of this page, which replaces what it shows; and the cursor of a partition's band.
+// The stream of this page, which replaces what it shows; the cursor of a partition's band; and sliders.
 "use strict";
 const connection = document.getElementById("connection");
 const live = document.getElementById("main");
@@ -33,6 +33,7 @@ function open() {
       beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
     } });
     point();
+    sliders();
     say("live", true);
     clearTimeout(silent);
     silent = setTimeout(reopen, SILENT_MS);
@@ -97,3 +98,31 @@ document.addEventListener("pointermove", (event) => {
   const cell = (event.clientX - box.left) / box.width * Number(cursor.dataset.cells);
   move(runs().find((row) => cell < Number(row.dataset.cellEnd)));
 });
+
+// A slider says what its table has in the row that it points to. It starts at the row of its own timeout.
+function slide(slider) {
+  const rows = [...document.querySelectorAll(`#${CSS.escape(slider.dataset.of)} tr[data-ms]`)];
+  if (!rows.length) return;
+  if (!slider.dataset.moved) {
+    const own = Number(slider.dataset.ms);
+    const at = rows.findIndex((row) => Number(row.dataset.ms) >= own);
+    slider.value = at < 0 ? rows.length - 1 : at;
+  }
+  slider.max = rows.length - 1;
+  const [timeout, share] = rows[slider.valueAsNumber].cells;
+  const text = `With a timeout of ${timeout.textContent}, ${share.textContent} would have timed out.`;
+  slider.setAttribute("aria-valuetext", text);
+  slider.form.querySelector("output").textContent = text;
+  slider.form.hidden = false;
+}
+
+function sliders() {
+  document.querySelectorAll("input[data-of]").forEach(slide);
+}
+
+document.addEventListener("input", (event) => {
+  if (!event.target.dataset.of) return;
+  event.target.dataset.moved = "yes";
+  slide(event.target);
+});
+sliders();

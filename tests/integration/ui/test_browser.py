@@ -80,7 +80,8 @@ STATES: dict[str, Callable[[], World]] = {
 }  # fmt: skip
 PATHS = (
     "/", "/partition/sentences/0", "/record/sentences/0@170", "/failures", "/letters",
-    "/letter/sentences.g.dlq/0@0", "/redrives", "/redrives/new?input=sentences", "/machinery", "/nothing",
+    "/letter/sentences.g.dlq/0@0", "/redrives", "/redrives/new?input=sentences", "/latency",
+    "/machinery", "/nothing",
 )  # fmt: skip
 
 
@@ -295,3 +296,19 @@ def test_a_form_of_another_site_is_refused_although_it_has_the_token(opened: Cal
         )
         expect(page.locator("main")).to_contain_text("The request did not come from this page, but from ")
         expect(page.locator("main")).to_contain_text("localhost")
+
+
+def test_a_slider_says_which_share_another_timeout_would_lose(opened: Callable[..., Page]) -> None:
+    with serving(full()) as server:
+        page = opened(server, "/latency")
+        said = page.locator("output")
+        expect(said).to_have_text("With a timeout of 30.7 s, unknown would have timed out.")
+        page.get_by_role("slider").focus()
+        page.keyboard.press("Home")
+        share = page.locator("tr[data-ms='100'] td").text_content()
+        expect(said).to_have_text(f"With a timeout of 100 ms, {share} would have timed out.")
+        before = page.locator("time").text_content()
+        with server.lock:
+            server.world.run(5_000)
+        expect(page.locator("time")).not_to_have_text(before or "", timeout=20_000)
+        expect(said).to_contain_text("With a timeout of 100 ms, ")

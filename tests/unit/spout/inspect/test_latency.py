@@ -10,7 +10,7 @@ import pytest
 
 from acker.errors import TopicError
 from acker.kafka.port import TopicPartition
-from spout.inspect.latency import CompletionLog, TimedCohort, quantile, share_timed_out
+from spout.inspect.latency import CompletionLog, TimedCohort, quantile, shares_timed_out, time_bounds
 from spout.planning.journal import BEGINNING
 from tests.support.worlds.planning import STEP_MS, World, batch
 
@@ -124,17 +124,39 @@ def test_reading_in_pieces_gives_the_same(patient: World) -> None:
     assert found.rows(patient.now_ms) == before
 
 
-@pytest.mark.parametrize(
-    ("timeout_ms", "share"), [(100, 1.0), (500, 0.6), (1_000, 0.4), (3_000, 0.0), (9_000, None)]
-)
-def test_a_share_counts_only_roots_that_are_old_enough(timeout_ms: int, share: float | None) -> None:
+def test_a_share_counts_only_roots_that_are_old_enough() -> None:
     old = TimedCohort(
         0, 12, 0, 30_000, Counter({400: 3, 900: 2}), Counter({450: 1}), Counter({2_000: 4}), 4, 2
     )
     young = TimedCohort(12, 20, 8_950, 30_000)
-    assert share_timed_out([old, young], timeout_ms, 9_000 - 1) == (
-        None if share is None else pytest.approx(share)
-    )
+    timeouts_ms = [100, 500, 1_000, 3_000, 9_000]
+    *shares, none = shares_timed_out([old, young], timeouts_ms, 9_000 - 1)
+    assert shares == pytest.approx([1.0, 0.6, 0.4, 0.0])
+    assert none is None
+    assert shares_timed_out([], timeouts_ms, 9_000) == [None] * 5
+
+
+def test_a_histogram_counts_each_root_once(patient: World) -> None:
+    assert time_bounds(0) == [0]
+    assert time_bounds(30) == [0, 1, 2, 5, 10, 20, 50]
+    row = row_of(patient)
+    bins = row["histogram"]
+    assert bins[0]["from_ms"] == 0
+    assert bins[-1]["to_ms"] >= row["timeout_ms"]
+    assert sum(each["acked"] for each in bins) == row["acked"] == RECORDS
+    median = next(each for each in bins if each["from_ms"] < row["p50_ms"] <= each["to_ms"])
+    assert median["acked"] > 0
+
+
+def test_each_timeout_that_is_compared_has_the_share_of_the_option(patient: World) -> None:
+    row = row_of(patient)
+    shares = {each["timeout_ms"]: each["would_time_out"] for each in row["timeouts"]}
+    tried_ms = min(shares, key=lambda at: abs(at - 4_000))
+    assert shares[tried_ms] == row_of(patient, tried_ms)["would_time_out"]
+    assert list(shares) == sorted(shares)
+    assert max(shares) >= 2 * row["timeout_ms"]
+    known = [share for share in shares.values() if share is not None]
+    assert known == sorted(known, reverse=True), "a longer timeout loses no more"
 
 
 def test_a_quantile_is_a_time_that_some_root_took() -> None:

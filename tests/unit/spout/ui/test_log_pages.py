@@ -13,7 +13,9 @@ from acker.kafka.port import Outgoing
 from replay.records.letters import Filter
 from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, records_of
 from spout.inspect.failures import FailureLog
+from spout.inspect.latency import CompletionLog
 from spout.inspect.letter_rows import letter_details, letter_row
+from spout.inspect.tables import span
 from spout.planning.journal import BEGINNING, Journal
 from spout.ui.log_pages import LETTERS_SHOWN
 from spout.ui.serve import LOOPBACK
@@ -123,7 +125,7 @@ def test_a_broker_that_is_away_makes_the_page_unknown_until_it_is_back(world: Wo
     faults = ReadersAway()
     client = client_of(world, faults)
     die(world, 2)
-    for path in ("/failures", "/letters"):
+    for path in ("/failures", "/letters", "/latency"):
         faults.is_on = True
         page = client.get(path)
         assert page.status_code == 503
@@ -225,3 +227,27 @@ def test_texts_of_others_are_no_part_of_the_page(client: TestClient) -> None:
     for path in ("/letters", "/failures", f"/letter/{bad}"):
         page = client.get(path, params={"error": bad, "since": bad, "key": bad})
         assert bad not in page.text
+
+
+def test_latency_is_that_of_the_command_and_its_bolts_are_unknown(world: World, client: TestClient) -> None:
+    die(world, 2)
+    found = CompletionLog(world.cluster.log(), world.topics, inputs_named(world.topics, ()))
+    found.read()
+    rows = found.rows(world.now_ms, 2_000)
+    assert rows[0]["acked"] == 19
+    assert client.get("/latency?timeout=2s", headers=JSON).json() == rows
+    page = client.get("/latency").text
+    assert f'<th scope="row">{span(rows[0]["histogram"][-1]["to_ms"])}</th>' in page
+    assert page.count("<tr data-ms=") == len(rows[0]["timeouts"])
+    assert '<span class="unknown">unknown</span>: the log has one verdict for a whole tree' in page
+
+
+def test_times_without_any_emission_are_unknown(world: World, client: TestClient) -> None:
+    page = client.get("/latency")
+    assert page.status_code == 200
+    assert "how long records take is <span" in page.text
+    assert client.get("/latency?timeout=soon").status_code == 404
+    world.cluster.delete_topic("_ack_init")
+    page = client_of(world).get("/latency")
+    assert page.status_code == 503
+    assert "topic _ack_init is missing" in page.text

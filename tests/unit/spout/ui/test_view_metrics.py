@@ -15,11 +15,10 @@ from acker.errors import NotAuthorized, Unreachable
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading
 from spout.planning.journal import BEGINNING
-from spout.ui.log_pages import LogPages
 from spout.ui.metrics import STALE_MS, view_metrics
-from spout.ui.pages import Pages
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import LatestState, Watch
+from tests.support.page_server import pages_of
 from tests.support.worlds.planning import World, batch
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -65,8 +64,7 @@ def snapshot_of(world: World) -> Snapshot:
 def scraped(world: World, watch: Watch) -> Series:
     """Read once, and ask the page for its metrics."""
     watch.read()
-    log_pages = LogPages(world.topics, world.cluster.log(), lambda: world.now_ms)
-    pages = Pages(world.topics, watch, log_pages).application(LOOPBACK)
+    pages = pages_of(world, watch)[0].application(LOOPBACK)
     answer = TestClient(pages, base_url="http://localhost:8095").get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain; version=")

@@ -28,6 +28,11 @@ OTHERS: Final = "(others)"
 BLOCKED: Final = "BLOCKED"
 """The reason under which roots count that failed only since they wait behind another one (`ordering`)."""
 
+ACKED: Final = "ACKED"
+ABSENT: Final = "ABSENT"
+REASONS: Final = (ACKED, ABSENT, BLOCKED, *(reason.value for reason in Reason))
+"""All reasons."""
+
 BOUNDS_MS: Final = (
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000
 )  # fmt: skip
@@ -84,11 +89,11 @@ class VerdictTally:
         for each in settled:
             for emission, source, first, count in each.completed:
                 tally = self._of(source)
-                tally.verdicts["ACKED"] += count
+                tally.verdicts[ACKED] += count
                 took_ms = max(0, now_ms - emission.wall_ms)
                 tally.ack(took_ms, count, Root(Source(source), first), now_ms)
             for run in each.absent.runs():
-                self._of(run.source).verdicts["ABSENT"] += run.end - run.start
+                self._of(run.source).verdicts[ABSENT] += run.end - run.start
             for cause, source, count in each.lost_counts():
                 tally = self._of(source)
                 if cause.error == HELD:

@@ -28,7 +28,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.identity import is_replay, offset_of, partition_of
 from acker.ledger.output import AckerStatus
-from acker.ledger.tally import BOUNDS_MS, InputTally, SlowRoot
+from acker.ledger.tally import BOUNDS_MS, REASONS, InputTally, SlowRoot
 from replay.worker.report import ReplayStatus
 
 Key = TypeVar("Key", bound=tuple[str, ...])
@@ -183,12 +183,13 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
         status.restored,
         status.restored_ms / 1_000,
     )
-    inputs = {each.id: each for each in topics.inputs.values()}
-    by_input = {_names(number, inputs): each for number, each in status.verdicts.inputs.items()}
+    inputs = {each.id: each for each in topics.inputs.values() if each.tracked}
+    tallies = {number: InputTally() for number in inputs} | status.verdicts.inputs
+    by_input = {_names(number, inputs): each for number, each in tallies.items()}
     verdicts = {
-        (*names, reason.lower()): float(count)
+        (*names, reason.lower()): float(each.verdicts[reason])
         for names, each in by_input.items()
-        for reason, count in each.verdicts.items()
+        for reason in REASONS
     }
     labels = ["input", "group"]
     yield counter("windhover_acker_verdicts", "roots by verdict", verdicts, [*labels, "reason"])
@@ -204,7 +205,7 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
         "from the emission of acked roots to their verdict",
         labels=labels,
     )
-    for number, each in status.verdicts.inputs.items():
+    for number, each in tallies.items():
         classes = _classes(each, inputs.get(number))
         times.add_metric(list(_names(number, inputs)), classes, each.took_ms / 1_000)
     yield times
@@ -217,10 +218,12 @@ def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
     if status.next_due_ms is not None:
         name = "windhover_replay_next_due_timestamp_seconds"
         yield gauge(name, "wall time of the next replay", {(): status.next_due_ms / 1_000}, ())
+    none = dict.fromkeys(status.breaker_used, 0)
     for name, text in REPLAY_BY_INPUT.items():
-        yield counter(f"windhover_replay_{name}", text, _by_input(flat[f"{name}_by_input"]), ["input"])
+        found = _by_input(none | flat[f"{name}_by_input"])
+        yield counter(f"windhover_replay_{name}", text, found, ["input"])
     text = "waiting roots whose input cannot go on"
-    yield gauge("windhover_replay_aside", text, _by_input(status.aside_by_input), ["input"])
+    yield gauge("windhover_replay_aside", text, _by_input(none | dict(status.aside_by_input)), ["input"])
     paused = {(name,): float(name in status.paused) for name in {*status.breaker_used, *status.paused}}
     yield gauge("windhover_replay_paused", "1: the breaker has paused the input", paused, ["input"])
     text = "share of its dead letters in a row, or in its window, that the breaker has seen; 1 opens it"

@@ -20,6 +20,7 @@ from spout.local.embedded import free_port
 from spout.tuples.columns import ANCHOR
 from tests.support.bolts.sample_bolts import Count, Keep, NoOrigin, Pairs, Seen, Split, Upper, place_in
 from tests.support.brokers import Broker
+from tests.support.monitoring import expressions, metrics_named
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
 
@@ -307,6 +308,9 @@ def test_what_bolts_do_is_counted_shown_to_hooks_and_told_to_prometheus(world: S
         metrics = answer.read().decode().splitlines()
     labels = f'group="{status.group}",operator="keep",source="spark",stream="default"'
     assert f"windhover_stream_acked_total{{{labels}}} 3.0" in metrics
+    series = {line.partition("{")[0] for line in metrics}
+    of_panels = {name for each in expressions() for name in metrics_named(each)}
+    assert {name for name in of_panels if name.startswith("windhover_stream_")} <= series
     assert f'windhover_stream_late_total{{group="{status.group}"}} 0.0' in metrics
     assert f'windhover_stream_roots_emitted_total{{group="{status.group}"}} 3.0' in metrics
 

@@ -17,6 +17,7 @@ from spout.builder.topology import TopologyBuilder
 from spout.local.embedded import free_port
 from tests.support.bolts.topology_bolts import Gather, Measure, Pass, Sort
 from tests.support.brokers import Broker
+from tests.support.monitoring import expressions, metrics_named
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import (
     DEADLINE_S,
@@ -129,6 +130,9 @@ def test_streams_go_their_own_ways_and_all_that_is_done_is_counted(world: Submit
     labels = f'{group},operator="measure",source="sort",stream="long"'
     acked = f"windhover_topology_roots_acked_total{{{group}}} 3.0"
     assert {f"windhover_topology_executed_total{{{labels}}} 4.0", acked} <= set(metrics)
+    series = {line.partition("{")[0] for line in metrics}
+    of_panels = {name for each in expressions() for name in metrics_named(each)}
+    assert {name for name in of_panels if name.startswith("windhover_topology_")} <= series
 
 
 def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: SubmittedWorld) -> None:

@@ -255,10 +255,11 @@ def test_every_process_signs_in_at_strimzi_as_the_user_of_its_own_name() -> None
             }
 
 
-def test_the_prometheus_operator_scrapes_the_port_of_ackers_and_replay_workers() -> None:
+def test_the_prometheus_operator_scrapes_ackers_replay_workers_and_the_page() -> None:
     (monitor,) = named("prometheus-operator", "PodMonitor").values()
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    for part in ("acker", "replay"):
+    endpoints = {each["port"] for each in monitor["spec"]["podMetricsEndpoints"]}
+    for part in ("acker", "replay", "page"):
         template = named("prometheus-operator", "Deployment")[f"windhover-{part}"]["spec"]["template"]
         assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-        assert endpoint["port"] in [port["name"] for port in container(template["spec"])["ports"]]
+        ports = {port["name"] for port in container(template["spec"])["ports"]}
+        assert len(endpoints & ports) == 1

@@ -79,6 +79,15 @@ def test_ten_thousand_causes_make_no_more_series_than_a_hundred() -> None:
     assert len(one.samples) == CAUSES_MAX + 1
 
 
+def test_what_an_acker_has_not_decided_yet_is_counted_as_0() -> None:
+    """It counts since its start, so 0 is known, and the first verdict is seen by a rate."""
+    found = registry(acker_metrics(acker_status(), TOPICS)).get_sample_value
+    of = {"input": "sentences", "group": "g"}
+    for reason in ("acked", "absent", "blocked", "failed", "timed_out", "abandoned"):
+        assert found("windhover_acker_verdicts_total", {**of, "reason": reason}) == 0
+    assert found("windhover_acker_completion_seconds_count", of) == 0
+
+
 def test_a_root_is_an_exemplar_and_no_label() -> None:
     text = generate_latest(registry(acker_metrics(acker_status(verdicts=tally()), TOPICS))).decode()
     (exemplar,) = re.findall(r'le="0.5"\} 2.0 # (\{.*)', text)
@@ -94,7 +103,9 @@ def test_a_replay_worker_counts_by_input_and_says_how_near_its_breakers_are() ->
     )
     found = registry(replay_metrics(status)).get_sample_value
     assert found("windhover_replay_replayed_total", {"input": "sentences"}) == 4
-    assert found("windhover_replay_dead_lettered_total", {"input": "sentences"}) is None
+    assert found("windhover_replay_dead_lettered_total", {"input": "sentences"}) == 0, (
+        "so that a rate is seen"
+    )
     assert found("windhover_replay_breaker_used_ratio", {"input": "sentences"}) == 0.8
     assert found("windhover_replay_paused", {"input": "sentences"}) == 0
     assert found("windhover_replay_paused", {"input": "orders"}) == 1

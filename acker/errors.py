@@ -23,7 +23,7 @@
     │   └── MessageIdUnknown     a bolt asked what a tuple descends from where nobody knows
     ├── BoltStopped              a bolt raised what it stops on; mend what it needs, start the query again
     ├── WorkerLost               bolts end their process, and no record can be failed for it
-    ├── BreakerOpen              too much of the stream dies; a person must look
+
     └── LogError                 the log refused an operation
         ├── Fenced               another process owns this transactional id; give the partition up
         ├── Aborted              the transaction was aborted; restore and go on
@@ -136,10 +136,6 @@ class BoltStopped(WindhoverError):
 
 class WorkerLost(WindhoverError):
     """Bolts end the process that they work in, and no record can be failed for it, or too many would be."""
-
-
-class BreakerOpen(WindhoverError):
-    """Too large a share of the stream dies; the worker stops rather than drain it into dead letters."""
 
 
 class LogError(WindhoverError):

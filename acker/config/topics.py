@@ -23,7 +23,7 @@ from acker.config.problems import Problem, problems_of, unknown_key
 from acker.config.retry_settings import CauseRule, Retry
 from acker.config.settings import AckerSettings, AckTopics, DeadLetter, Input
 from acker.config.yaml_text import FILE_BYTES_MAX, read_yaml
-from acker.errors import Disagreement, UsageError
+from acker.errors import UsageError
 
 __all__ = [
     "AckTopics",
@@ -94,13 +94,6 @@ class Topics(Section):
             names = ", ".join(self.inputs) or "none"
             raise UsageError(f"there is no input {name!r} in topics.yaml; its inputs are: {names}")
         return found
-
-    def input_by_id(self, input_id: int) -> Input:
-        """Return the input that has an id on the wire; `Disagreement` if there is none."""
-        for found in self.inputs.values():
-            if found.id == input_id:
-                return found
-        raise Disagreement(f"topics.yaml has no input with id {input_id}; add the input that has it")
 
     def inputs_of(self, group: str) -> tuple[Input, ...]:
         """Return the inputs that a group reads, in the order of the file."""

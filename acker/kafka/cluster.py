@@ -35,7 +35,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 
 from acker.kafka.client import LOGGED, SILENT, Background, Clock, KafkaClient
 from acker.kafka.group import KafkaMembership
-from acker.kafka.picker import KafkaPicker
 from acker.kafka.port import (
     Membership,
     Operation,
@@ -46,7 +45,7 @@ from acker.kafka.port import (
     TopicPartition,
     Transactions,
 )
-from acker.kafka.reader import DEFAULTS, FORCED, PATIENT, KafkaReader
+from acker.kafka.reader import DEFAULTS, FORCED, PATIENT, KafkaPicker, KafkaReader
 from acker.kafka.refusals import UNAUTHORIZED, Refused, Use
 from acker.kafka.topics import describe_topics, settled
 from acker.kafka.transactions import KafkaTransactions

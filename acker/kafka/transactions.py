@@ -189,9 +189,9 @@ class KafkaTransactions(KafkaWriter):
             raise self._dead from error
         self._in_transaction = False
 
-    def _call(self, what: str, deadline: Deadline, call: Callable[[], None], use: Use | None = None) -> None:
+    def _call(self, what: str, deadline: Deadline, call: Callable[[], None]) -> None:
         self._require_alive()
-        use = use or Use(Operation.WRITE, transactional_id=self._id)
+        use = Use(Operation.WRITE, transactional_id=self._id)
         doing = f"{what} a transaction of {self._id}"
         try:
             self._client.retry(doing, deadline, lambda: self._fatal(call), self._background, use)

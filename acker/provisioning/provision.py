@@ -26,10 +26,6 @@ class Provisioned:
     findings: tuple[Finding, ...]
 
     @property
-    def errors(self) -> tuple[Finding, ...]:
-        return tuple(found for found in self.findings if found.level is Level.ERROR)
-
-    @property
     def warnings(self) -> tuple[Finding, ...]:
         return tuple(found for found in self.findings if found.level is Level.WARNING)
 

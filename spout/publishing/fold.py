@@ -190,8 +190,10 @@ def placed(report: TaskReport, roots: KeyedRoots) -> TaskReport:
     if report.keyed_roots is None:
         return report
     done = report.released
-    left = [(rows[:, 0], _edges_along(rows[:, 0].astype(np.uint64), path, rows))
-            for path, rows in report.outstanding.items()]  # fmt: skip
+    left = [
+        (rows[:, 0], _edges_along(rows[:, 0].astype(np.uint64), path, rows))
+        for path, rows in report.outstanding.items()
+    ]
     released = Released(
         RootPositions.together([done.places, *(roots.find(numbers) for numbers, _ in left)]),
         np.concatenate([done.edges, *(edges for _, edges in left)]),

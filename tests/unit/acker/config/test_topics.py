@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from acker.config.topics import AckTopics, DeadLetter, Input, Retry, Topics, load_topics, parse
-from acker.errors import ConfigError, Disagreement, UsageError
+from acker.errors import ConfigError, UsageError
 
 PROJECT = Path(__file__).resolve().parents[4]
 
@@ -153,14 +153,12 @@ def test_dead_letters_of_one_input_may_be_the_source_of_another() -> None:
     assert topics.inputs["b"].topic == topics.inputs["a"].dead_letter.topic
 
 
-def test_an_input_is_found_by_name_and_by_id() -> None:
+def test_an_input_is_found_by_name() -> None:
     topics = read(SHORTEST)
 
-    assert topics.input("sentences") is topics.input_by_id(1)
+    assert topics.input("sentences") is topics.inputs["sentences"]
     with pytest.raises(UsageError, match=r"no input 'nothing'.*sentences"):
         topics.input("nothing")
-    with pytest.raises(Disagreement, match="id 2"):
-        topics.input_by_id(2)
 
 
 def test_values_are_frozen() -> None:

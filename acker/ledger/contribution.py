@@ -32,7 +32,6 @@ class Contribution:
     Attributes:
         start: the first position in the record.
         end: the position after the last one; `start` if there is none.
-        count: number of contributions.
         runs: ascending and disjoint; the contribution to each of their roots is its root edge.
         positions: int64, ``(n,)``, disjoint from the runs; a canonical record has them ascending and
             distinct.

@@ -39,7 +39,6 @@ class OpenRange:
     """Open roots that were emitted together.
 
     Attributes:
-        start: first position of the range.
         at: indices of the open roots, ascending; index i is the position ``start + i``.
         emitted_ms: wall time of the emission.
         ack_from: offset of ``_ack_ack`` from which on there may be contributions to them.

@@ -81,7 +81,6 @@ class Outlet(NamedTuple):
     """One subscription, for the bolt that emits on it.
 
     Attributes:
-        subscription: its key.
         tasks: how many tasks the consumer has.
         copies: to how many of them each tuple is sent.
     """
@@ -106,8 +105,6 @@ class Sent(NamedTuple):
     """An emission.
 
     Attributes:
-        values: one for each field.
-        stream: name of the stream.
         anchors: its anchors, each once.
         ordinals: of its deliveries: one for each anchor, for each copy on each outlet.
         task: on a direct stream the task that receives it, else -1.

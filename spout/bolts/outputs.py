@@ -22,10 +22,6 @@ RESERVED = frozenset({ANCHOR, TO, TASK})
 def parse_output(bolt: str, output: str) -> StructType:
     """Read the fields of a stream.
 
-    Args:
-        bolt: name of the bolt, for the message.
-        output: the fields, as Spark DDL.
-
     Raises `UsageError`: it is not valid DDL, has no fields, or names one of Windhover's own columns.
     """
     try:

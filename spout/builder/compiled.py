@@ -40,10 +40,7 @@ class Compiled:
     """A topology that can run.
 
     Attributes:
-        layout: its stages.
-        bolts: each bolt, by name.
         schemas: the fields of each stream.
-        inputs: names of the inputs of each spout.
         read: all spouts together, as one.
         sinks: the function that gets each stream.
         hooks: observers of every bolt.

@@ -130,10 +130,6 @@ class TopologyFile:
 def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     """Read a file, import the classes and functions in it, and build its topology.
 
-    Args:
-        path: the file, UTF-8.
-        environ: values for ``${NAME}`` in the file.
-
     Raises:
         UsageError: it cannot be read.
         ConfigError: something in it, or in its topics.yaml, is wrong; one line for each problem.

@@ -59,15 +59,7 @@ class WorkStatus(Protocol):
 def status_metrics(
     prefix: str, every: Mapping[Labels, WorkStatus], own: Metric, names: Sequence[str], now_ms: int
 ) -> Iterator[Metric]:
-    """Yield the counters of tuples by operator and stream, then those of roots.
-
-    Args:
-        prefix: of all names of metrics.
-        every: the statuses, by the values of the labels.
-        own: a metric that only topologies have, or only streams.
-        names: the names of the labels.
-        now_ms: wall time.
-    """
+    """Yield the counters of tuples by operator and stream, then those of roots."""
     yield from _tuple_metrics(prefix, {of: each.counts for of, each in every.items()}, names)
     yield own
     spouts = {of: each.spout for of, each in every.items() if each.spout is not None}
@@ -98,14 +90,7 @@ def _tuple_metrics(prefix: str, every: Mapping[Labels, Counts], names: Sequence[
 def root_metrics(
     prefix: str, every: Mapping[Labels, PlannerStatus], names: Sequence[str], now_ms: int
 ) -> Iterator[Metric]:
-    """Yield the planning processes' counts of roots, of those that took their group and are alive.
-
-    Args:
-        prefix: of all names of metrics.
-        every: the statuses, by the values of the labels.
-        names: the names of the labels.
-        now_ms: wall time.
-    """
+    """Yield the planning processes' counts of roots, of those that took their group and are alive."""
     alive = {
         of: each
         for of, each in every.items()

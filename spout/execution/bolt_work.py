@@ -61,9 +61,7 @@ class BoltWork(BoltObserver):
     """A bolt in one task; it is the observer of its own collector.
 
     Attributes:
-        name: the bolt's.
         gate: blocks records behind others that failed, while records are fed in order; else None.
-        tally: what was counted.
         collector: what a rich bolt does; its lists of failures, errors and tracebacks serve all forms.
     """
 
@@ -79,11 +77,8 @@ class BoltWork(BoltObserver):
         """Prepare a bolt; its hooks before it, so that they see all it does.
 
         Args:
-            pass_: the bolt, its streams and hooks.
-            context: its task.
             tracked: whether an exception fails the input; otherwise it is raised.
             pulse: is called when a call of the bolt begins and ends.
-            clock_ns: by which calls are timed.
         """
         self.name = pass_.name
         self.gate: Gate | None = None

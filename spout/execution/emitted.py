@@ -80,9 +80,6 @@ def block_by_row(
         values: the rows as lists of values; None: `batch` has them.
         batch: the rows in the types of the stream, needed where tuples of it leave the task.
         parents: `(n,) int64`: for each the number of its input row.
-        source: the input rows.
-        places: their places in their trees.
-        tasks: see `Emissions`.
     """
 
     def find_id(row: int) -> MessageId:

@@ -30,7 +30,6 @@ class Fitted(NamedTuple):
     """Emissions on one stream.
 
     Attributes:
-        emitted: their values.
         parents: `(n,) int64`: the number of the input row of each.
         tasks: `(n,) int64`: on a direct stream the task of each; else None.
         failures: the input rows that failed, since an emission for them does not fit.

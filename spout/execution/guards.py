@@ -86,7 +86,6 @@ class Guard:
     """Writes down the calls of one bolt.
 
     Attributes:
-        bolt: its name.
         feed: number of the block of rows that is worked on.
         places: of each row that an `ArrowBolt` is called for, its places in its trees.
     """

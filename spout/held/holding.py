@@ -188,9 +188,6 @@ class HoldTask:
     """Holds the rows of one task: gives each of them an edge, and reports them as outstanding.
 
     Attributes:
-        name: the operator.
-        stream: id of the `read_stream` call.
-        ledger: the accumulator.
         subscriptions: the keys along the paths that arrive.
         fails_late: whether a row that a watermark dropped fails its root.
     """
@@ -228,8 +225,6 @@ class AckTask:
     """Acks the anchors on the rows of one task, and passes the rows on without them.
 
     Attributes:
-        name: the operator.
-        stream: id of the `read_stream` call.
         ledger: the accumulator; None where nothing is tracked.
         step: the bolt that works on the rows, or None.
     """

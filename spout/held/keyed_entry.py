@@ -50,9 +50,7 @@ class KeyedStream(NamedTuple):
     """A stream that a keyed bolt reads.
 
     Attributes:
-        id: component and name.
         column: the column with its tuples.
-        fields: their fields.
         key: those that are the key; none where all tuples have one key.
     """
 
@@ -133,10 +131,7 @@ class EntryTask:
     outstanding.
 
     Attributes:
-        bolt: the keyed bolt.
-        upstream: name of the stage before.
         streams: what the bolt reads, by the number of its subscription.
-        stream: id of the `read_stream` call.
         ledger: the accumulator; None where nothing is tracked.
     """
 
@@ -223,15 +218,7 @@ def keyed_streams(plan: Layout, stage: StagePass) -> dict[int, KeyedStream]:
 def keyed_frame(
     rows: DataFrame, last: StagePass, task: EntryTask, bolt: KeyedBolt, stage: StagePass
 ) -> DataFrame:
-    """Put a keyed bolt, and the bolts of its stage, behind the rows of the stage before.
-
-    Args:
-        rows: the rows of the stage before.
-        last: this stage; its rows are all for the bolt.
-        task: hands them to the bolt.
-        bolt: the keyed bolt.
-        stage: the keyed bolt's.
-    """
+    """Put a keyed bolt, and the bolts of its stage, behind the rows of the stage before."""
     named = "" if task.ledger is None else label(entry_of(task.bolt), new_identity())
     held = through(rows, task, task.schema(last.schema), named)
     streams = {each.column: each.id for each in task.streams.values()}

@@ -117,9 +117,7 @@ class ExitTask:
 
     Attributes:
         stage: the keyed bolt's, with the bolts behind it that need no shuffle.
-        stream: id of the `read_stream` call.
         ledger: the accumulator; None where nothing is tracked.
-        safety: how the task protects itself from bolts that hang or crash.
     """
 
     stage: StagePass

@@ -179,11 +179,6 @@ class Field(NamedTuple):
 
     Spark converts the rows of all keys of a task together, and a value that does not fit ends the query. So
     each value is converted alone before, as for any other bolt.
-
-    Attributes:
-        name: of the field.
-        kind: its type.
-        arrow: its type in Arrow.
     """
 
     name: str
@@ -216,13 +211,8 @@ class KeyedTask:
     """The function that Spark calls for each key, with the values that it needs.
 
     Attributes:
-        name: the operator.
-        fields: its output.
-        now_ns: the clock that measures calls.
         tracked: whether the rows come from a tracked stream; a single tuple of a topology may still be
             unanchored.
-        streams: what the bolt reads.
-        one_key: whether all tuples have the key ().
         floats: of each column of the key, whether it is of floats; a NaN in another one is a null.
         _prepared: the task for which the bolt was prepared, if it was.
         _tracebacks: of what the bolt raised in that task.
@@ -324,15 +314,7 @@ class KeyedTask:
 def counts_of(
     new: Sequence[KeyedTuple], collector: KeyedCollector, batch_ms: int, took_ns: int, bolt: str
 ) -> Counts:
-    """Count the work of one call; a tuple that waited over several batches counts with all that time.
-
-    Args:
-        new: the tuples that the call brought; none in a tick.
-        collector: what the call has settled.
-        batch_ms: when the batch began.
-        took_ns: how long the call took.
-        bolt: the operator.
-    """
+    """Count the work of one call; a tuple that waited over several batches counts with all that time."""
     tally = Tally()
     for stream, tuples in Counter(each.came_from for each in new).items():
         tally.add(Counted(What.EXECUTED, bolt, stream), tuples, took_ns * tuples // len(new))

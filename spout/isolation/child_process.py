@@ -112,7 +112,6 @@ class ChildProcess:
             serve: what it does; it ends when this returns or raises.
             memory: where it writes down what it does now.
             limit_ms: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
-            clock_ms: a steady clock.
         """
         self._clock_ms = clock_ms
         self._memory = memory

@@ -86,7 +86,6 @@ class IsolatedRun:
 
         Args:
             pass_: the stage; its bolts were not prepared.
-            context: the task.
             limit_ms: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
             begin: starts the stage, in the child.
         """

@@ -45,11 +45,7 @@ class Safety:
     mark: str = ""
 
     def isolates(self, tries: int) -> bool:
-        """Tell whether a task lets its bolts work in a child.
-
-        Args:
-            tries: how often the task was tried before.
-        """
+        """Tell whether a task that was tried so often before lets its bolts work in a child."""
         return hasattr(os, "fork") and (tries > 0 or bool(self.mark and Path(self.mark).exists()))
 
 
@@ -71,8 +67,6 @@ def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> I
     Untracked, bolts are neither isolated nor watched: nobody could fail a record in their place.
 
     Args:
-        pass_: the stage.
-        safety: of the query.
         again: whether the batch is known to be run again.
     """
     name = task_name()

@@ -45,7 +45,6 @@ def server_properties(
         controller_ports: the port of each node's controller, by node id, its own included.
         extra: further listeners.
         further: settings that come after the others, and so override them.
-        node_id: its own id.
     """
     listeners = [("PLAINTEXT", port), ("CONTROLLER", controller_ports[node_id])]
     listeners += [(each.name, each.port) for each in extra]

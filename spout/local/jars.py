@@ -132,12 +132,9 @@ class Repository:
     """Where jars come from, and where they are kept.
 
     Attributes:
-        cache: folder for what is fetched.
         mirror: address of a Maven repository; None: Maven Central.
         timeout_ms: limits the time to fetch them all.
         settings: Maven's settings that name the mirror, or None.
-        username: who logs in to the mirror; empty: nobody does.
-        password: of this user.
     """
 
     cache: Path

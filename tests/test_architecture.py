@@ -222,7 +222,7 @@ def test_a_room_is_small_enough_to_be_read_through(room: str) -> None:
 
 
 def test_sparks_private_side_has_one_door() -> None:
-    private = {"_jdf", "_jvm", "_jsq", "_jsc", "_jsparkSession", "_jreader", "_jwrite", "_jtracker"}
+    private = {"_jdf", "_jvm", "_jsq", "_jsc", "_jsparkSession", "_jreader", "_jwrite", "_jtracker", "_df"}
     wrong = [
         f"{short(path)}:{node.lineno}: {node.attr}"
         for path, node in nodes(ast.Attribute)

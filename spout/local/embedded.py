@@ -107,7 +107,7 @@ class EmbeddedBroker:
         self._listeners: dict[str, Listener] = {}
         self._settings = dict(settings or {})
         self._files = dict(files or {})
-        self._jvm = tuple(jvm)
+        self._jvm_args = tuple(jvm)
         self._member = member
 
     @property
@@ -273,7 +273,15 @@ class EmbeddedBroker:
             raise RuntimeError("Java and the jars are found before a command is made")
         classpath = f"{self._classpath}/*"
         log4j = "-Dlog4j2.configurationFile=log4j2.xml"
-        return [str(self._java.executable), *self._jvm, log4j, "-cp", classpath, main_class, *arguments]
+        return [
+            str(self._java.executable),
+            *self._jvm_args,
+            log4j,
+            "-cp",
+            classpath,
+            main_class,
+            *arguments,
+        ]
 
     def _format(self, like: EmbeddedBroker | None) -> None:
         """Write the storage's identity, which every KRaft node needs before its first start."""

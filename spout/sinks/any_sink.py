@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acker.errors import UsageError
 from spout.held.held_plan import refuse_query
 from spout.sinks.query_listener import QueryListener
-from spout.spark.private import trigger_of
+from spout.spark.private import rows_of, trigger_of
 from spout.streaming.application import Application
 from spout.streaming.query_plan import streams_read
 from spout.tuples.columns import ANCHOR
@@ -54,7 +54,7 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
             reads the group, `limit` is applied to the stream, two operators have the same name, nothing acks
             the rows of `spout.hold`, the trigger is continuous or real-time, or Spark has no such sink.
     """
-    rows = writer._df
+    rows = rows_of(writer)
     session = rows.sparkSession
     application = Application.of(session)
     begin = writer.start if table is None else partial(writer.toTable, table)

@@ -17,6 +17,7 @@ import pyspark
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import DataType, StructType
 
 from acker.errors import TrackingError
@@ -76,6 +77,12 @@ def execution_of(session: SparkSession, query: str) -> JavaObject | None:
         jvm: Any = session.sparkContext._jvm
         queries = session._jsparkSession.sharedState().activeStreamingQueries()
         return queries.get(jvm.java.util.UUID.fromString(query))
+
+
+def rows_of(writer: DataStreamWriter) -> DataFrame:
+    """Return what a writer writes."""
+    with _there("DataStreamWriter._df"):
+        return writer._df
 
 
 def java_query(query: StreamingQuery) -> JavaObject:

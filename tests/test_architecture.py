@@ -39,7 +39,7 @@ PURE = [
     "acker/identity.py", "acker/wire/events.py", "acker/wire/codec.py", "acker/errors.py",
     "acker/ledger/ledger.py", "acker/config/topics.py", "acker/config/settings.py",
     "acker/config/limits.py", "acker/config/keys.py",
-    "acker/config/conflicts.py", "acker/config/problems.py",
+    "acker/config/problems.py",
     "acker/config/kafka_settings.py", "acker/config/yaml_text.py", "acker/units.py",
     "acker/provisioning/topic_specs.py", "acker/provisioning/topic_times.py", "acker/kafka/port.py",
     "acker/provisioning/roles.py", "replay/policy/disposition.py",

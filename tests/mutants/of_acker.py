@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     Mutant(
         "contributions-count-for-their-own-session",
-        "acker/ledger/register.py",
+        "acker/ledger/ledger.py",
         "hit = only.emission.session == session and only.start < end and only.end > start",
         "hit = only.start < end and only.end > start",
         "tests/unit/acker/ledger/test_acker_verdicts.py"
@@ -393,7 +393,7 @@ MUTANTS = (
     # -- topics.yaml
     Mutant(
         "two-inputs-have-two-ids",
-        "acker/config/conflicts.py",
+        "acker/config/topics.py",
         "    yield from _ids(inputs)\n",
         "",
         "tests/unit/acker/config/test_topics_refusals.py"
@@ -402,7 +402,7 @@ MUTANTS = (
     ),
     Mutant(
         "dead-letters-do-not-come-back",
-        "acker/config/conflicts.py",
+        "acker/config/topics.py",
         "    yield from _circles(inputs)\n",
         "",
         "tests/unit/acker/config/test_topics_refusals.py"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-import acker.config.conflicts
+import acker.config.topics
 import acker.service.snapshot
 import spout.group.tenure
 import spout.planner.batches
@@ -22,9 +22,8 @@ from acker.identity import I64
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
 from acker.ledger.cohort import InitEmission, Pin, Session
 from acker.ledger.contribution import Contribution
-from acker.ledger.ledger import Ledger
+from acker.ledger.ledger import Ledger, Register
 from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
-from acker.ledger.register import Register
 from acker.ledger.roots import Roots
 from acker.ledger.sessions import Pending, Sessions
 from acker.service.core import PartitionCore

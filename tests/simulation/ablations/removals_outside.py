@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-import acker.config.conflicts
+import acker.config.topics
 import acker.ledger.sessions
 import acker.service.snapshot
 import replay.policy.disposition
@@ -72,8 +72,8 @@ def inputs_by_group() -> Replaced:
     alike = tests.simulation.world.layout.INPUT.replace("id: {id}", "id: 1")
     return [
         (tests.simulation.world.layout, "INPUT", alike),
-        (acker.config.conflicts, "_ids", lambda inputs: ()),
-        (acker.config.conflicts, "_readers", lambda inputs: ()),
+        (acker.config.topics, "_ids", lambda inputs: ()),
+        (acker.config.topics, "_readers", lambda inputs: ()),
         (Sessions, "stranger", lambda self, group, source, topic=None: ""),
     ]
 

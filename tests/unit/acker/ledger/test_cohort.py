@@ -7,7 +7,7 @@ import pytest
 
 from acker.hot_paths import Hits, as_array
 from acker.ledger.cohort import NEVER, InitEmission, RootCohort, Session
-from acker.ledger.register import Register
+from acker.ledger.ledger import Register
 from acker.ledger.roots import Roots
 
 SESSION = Session("g", 1, "s")

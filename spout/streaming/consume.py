@@ -86,14 +86,43 @@ _KEPT = Kept()
 # Global, since nothing else in a worker process outlives a task.
 
 
+COPIES_WAIT_MS = 20
+"""How long the broker waits for records before it answers that there are none, where a reader expects so."""
+
+
 class Share(NamedTuple):
-    """The offsets [start, end) of one partition; `skips_loss`: records that have left the log are skipped."""
+    """The offsets [start, end) of one partition.
+
+    `skips_loss`: records that have left the log are skipped. `of_copies`: the partition is a replay topic's,
+    where every transaction ends in a marker, so most ranges do. Only an answer without records shows that,
+    and by default the broker gives it after half a second.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
     skips_loss: bool = False
+    of_copies: bool = False
+
+
+def _come(consumer: Consumer, most: int) -> list[Message]:
+    """Return `most` messages, or fewer when an event came, or nothing more within `WAIT_MS`.
+
+    `Consumer.consume` with a timeout waits it out unless all messages come, even behind the event that says
+    that the partition ends; so only `poll` waits here, for one message.
+    """
+    messages: list[Message] = []
+    while len(messages) < most:
+        message = consumer.poll(WAIT_MS / 1000)
+        if message is None:
+            break
+        messages.append(message)
+        if message.error() is None:
+            messages += consumer.consume(most - len(messages), 0)
+        if messages[-1].error() is not None:
+            break
+    return messages
 
 
 class RangeReader:
@@ -103,7 +132,7 @@ class RangeReader:
         self.lost = 0
         self._client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
         self._background = Background(time.monotonic)
-        self._topic, self._partition, self._next, self._end, self._skips_loss = share
+        self._topic, self._partition, self._next, self._end, self._skips_loss, self._of_copies = share
         self._kept = kept
         self._is_lost = False
 
@@ -129,7 +158,7 @@ class RangeReader:
             idle_ms = 0
             seen_end = False
             while self._next < self._end:
-                messages = consumer.consume(min(CHUNK_RECORDS, self._end - self._next), WAIT_MS / 1000)
+                messages = _come(consumer, min(CHUNK_RECORDS, self._end - self._next))
                 records, end = self._accept(messages)
                 if records:
                     yield records
@@ -160,7 +189,8 @@ class RangeReader:
         self._keep(consumer)
 
     def _open(self) -> Consumer:
-        consumer: Consumer = self._client.make(Consumer, SETTINGS, {}, self._background)
+        settings = {**SETTINGS, "fetch.wait.max.ms": COPIES_WAIT_MS} if self._of_copies else SETTINGS
+        consumer: Consumer = self._client.make(Consumer, settings, {}, self._background)
         consumer.assign([TopicPartition(self._topic, self._partition, self._next)])
         return consumer
 
@@ -222,7 +252,7 @@ class RangeReader:
         return self._client.unreachable(self._where(), idle_ms, "nothing came", self._background)
 
     def _keep(self, consumer: Consumer) -> None:
-        if self._next == self._end:
+        if self._next == self._end and not self._of_copies:  # else it would ask, idle, fifty times a second
             self._kept.put(self._place, consumer)
         else:
             consumer.close()

@@ -14,7 +14,15 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-from acker.identity import I64, copies_source, first_source, input_id_of, offset_of, partition_of
+from acker.identity import (
+    I64,
+    copies_source,
+    first_source,
+    input_id_of,
+    is_replay,
+    offset_of,
+    partition_of,
+)
 from acker.wire.events import SourceRun
 from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
@@ -135,7 +143,7 @@ class _Reading:
         """Read a range; return its records with their positions, and note those that the log lacks."""
         offsets = offset_of(share.start), offset_of(share.start) + share.end - share.start
         place = self._task.topics[share.source], partition_of(share.source)
-        exact = Share(*place, *offsets, skips_loss=self._options.skips_loss(share.source))
+        exact = Share(*place, *offsets, self._options.skips_loss(share.source), is_replay(share.source))
         reader = RangeReader(self._options.topics.kafka, exact)
         expected = share.start
         for messages in reader.chunks():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -103,6 +104,19 @@ def test_a_range_ends_although_it_ends_in_records_that_nobody_sees(topic: Topic)
     topic.write(b"c")  # 6
     assert topic.read(2, 7) == [(6, b"c")]
     assert topic.read(1, 4) == [(1, b"b")]
+
+
+def test_a_range_of_copies_that_ends_in_a_marker_does_not_wait_for_more_records(topic: Topic) -> None:
+    """The broker waits 500 ms for them by default, and every micro-batch with a replay would."""
+    topic.transact(b"a", commit=True)  # 0, marker 1
+    took_s: dict[bool, float] = {}
+    for of_copies in (False, True):
+        share = Share(topic.name, 0, 0, 2, of_copies=of_copies)
+        began = time.monotonic()
+        assert topic.rows(RangeReader(topic.settings, share, topic.kept)) == [(0, b"a")]
+        took_s[of_copies] = time.monotonic() - began
+    assert 2 * took_s[True] < took_s[False]
+    assert not topic.stands_at(2), "an idle one would ask the broker fifty times a second"
 
 
 def test_a_kept_consumer_that_has_seen_an_older_end_reads_on(topic: Topic) -> None:

@@ -87,15 +87,13 @@ def parse_location(text: str) -> tuple[str, int, int] | None:
     return match and (match["topic"], int(match["partition"]), int(match["offset"]))
 
 
-def parse_lineage(
-    headers: Headers | None, topic: str, partition: int, offset: int, *, replayed: bool = True
-) -> Lineage:
-    """Read what the headers of an emission tell of its past, if `replayed`: read from a replay topic.
+def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: int) -> Lineage:
+    """Read what the headers of an emission from a replay topic tell of its past.
 
     Returns attempt 1, with the record's own place as origin, when the headers tell nothing.
     """
     here = location(topic, partition, offset)
-    if not headers or not replayed:
+    if not headers:
         return Lineage(here)
     ours = {name: value for name, value in headers if value is not None and name.startswith(PREFIX)}
     if not ours:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
-from replay.records.headers import parse_lineage
+from replay.records.headers import location, parse_lineage
 from spout.tuples.tuple import MessageId, StreamId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -90,7 +90,7 @@ SPOUT = StreamId("spout")
 class MessageRows:
     """Messages of one partition, in order."""
 
-    __slots__ = ("_messages", "_positions", "_source", "came_from", "names")
+    __slots__ = ("_messages", "_positions", "_replayed", "_source", "came_from", "names")
 
     names: Sequence[str]
 
@@ -99,6 +99,7 @@ class MessageRows:
         self.came_from = SPOUT
         self._messages = messages
         self._source = Source(source)
+        self._replayed = is_replay(self._source)
         self._positions = positions
 
     def __len__(self) -> int:
@@ -114,15 +115,11 @@ class MessageRows:
     def message_id(self, row: int) -> MessageId:
         """Return where a record was first emitted: a copy has that in its headers; else at its own place."""
         message = self._messages[row]
-        replayed = is_replay(self._source)
-        lineage = parse_lineage(
-            headers_of(message) if replayed else None,
-            message.topic() or "",
-            message.partition() or 0,
-            message.offset() or 0,
-            replayed=replayed,
-        )
         root = Root(self._source, Position(int(self._positions[row])))
+        topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+        if not self._replayed:
+            return MessageId(root, 1, location(topic, partition, offset), None)
+        lineage = parse_lineage(headers_of(message), topic, partition, offset)
         return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms)
 
     def part(self, first: int, size: int) -> MessageRows:

@@ -27,10 +27,6 @@ def test_a_record_that_tells_nothing_is_a_first_emission(
     assert parse_lineage(headers, "sentences", 3, 7) == Lineage("sentences/3@7")
 
 
-def test_headers_of_a_source_topic_are_not_believed() -> None:
-    assert parse_lineage(build_headers(FULL), "sentences", 3, 7, replayed=False) == Lineage("sentences/3@7")
-
-
 @pytest.mark.parametrize(
     "value", [b"", b"0", b"-1", b"1.5", b" 2", b"2\n", b"1e3", b"\xff", b"9" * 5_000, None]
 )

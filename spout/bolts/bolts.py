@@ -190,7 +190,7 @@ class BatchCollector:
     [(1, Cause(operator='upper', error='', message='no word'))]
     """
 
-    __slots__ = ("_bolt", "_rows", "columns", "failures", "parents", "streams", "tracebacks")
+    __slots__ = ("_bolt", "_rows", "columns", "failures", "left_open", "parents", "streams", "tracebacks")
 
     def __init__(self, bolt: str, rows: int, tracebacks: Tracebacks | None = None) -> None:
         """Collect for a bolt and a batch of `rows` rows; `tracebacks` keeps those of what the bolt raises."""
@@ -200,6 +200,7 @@ class BatchCollector:
         self.parents: list[npt.NDArray[np.int64]] = []
         self.streams: list[str] = []
         self.failures: list[tuple[int, Cause]] = []
+        self.left_open: list[int] = []
         self.tracebacks = tracebacks or Tracebacks()
 
     def emit(
@@ -236,9 +237,23 @@ class BatchCollector:
 
         Raises `TupleError`: the batch has no such row.
         """
-        if not 0 <= row < self._rows:
-            raise TupleError(f"bolt {self._bolt!r} failed row {row} of a batch of {self._rows}")
+        self._check(row, "failed")
         self.failures.append((row, cause_of(self._bolt, cause, self.tracebacks)))
+
+    def leave_open(self, row: int) -> None:
+        """Neither ack nor fail one input row, as a `Bolt` may; what was emitted on it is delivered.
+
+        Its record is replayed after its timeout.
+
+        Raises:
+            TupleError: the batch has no such row.
+        """
+        self._check(row, "left open")
+        self.left_open.append(row)
+
+    def _check(self, row: int, action: str) -> None:
+        if not 0 <= row < self._rows:
+            raise TupleError(f"bolt {self._bolt!r} {action} row {row} of a batch of {self._rows}")
 
     def part(self, rows: int) -> BatchCollector:
         return BatchCollector(self._bolt, rows, self.tracebacks)
@@ -249,10 +264,11 @@ class BatchCollector:
         self.parents += [parents + first for parents in part.parents]
         self.streams += part.streams
         self.failures += [(row + first, cause) for row, cause in part.failures]
+        self.left_open += [row + first for row in part.left_open]
 
 
 class ArrowBolt(_Declares):
-    """Works on Arrow batches; every input row is acked unless it is failed.
+    """Works on Arrow batches; every input row is acked unless it is failed, or left open.
 
     >>> import pyarrow as pa
     >>> import pyarrow.compute as pc

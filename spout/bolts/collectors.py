@@ -180,6 +180,7 @@ class OutputCollector:
         "_streams",
         "errors",
         "failures",
+        "left_open",
         "open",
         "sent",
         "touched",
@@ -197,6 +198,7 @@ class OutputCollector:
         self._observer = observer or BoltObserver()
         self.sent: list[Sent] = []
         self.open: set[AnchoredTuple] = set()
+        self.left_open: set[Delivery] = set()
         self.failures: list[tuple[int, Cause]] = []
         self.touched: set[int] = set()
         self.errors: list[Cause] = []

@@ -22,6 +22,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 
+import numpy as np
+
 from acker.errors import UsageError
 from spout.bolts.bolts import (
     ArrowBolt,
@@ -145,6 +147,7 @@ class BoltWork(BoltObserver):
     def forget(self) -> None:
         """Forget what was reported; the bolt holds nothing."""
         self.collector.failures.clear()
+        self.collector.left_open.clear()
         self.collector.touched.clear()
         self.collector.errors.clear()
         self.collector.tracebacks.clear()
@@ -227,22 +230,30 @@ class BoltWork(BoltObserver):
         collector = BatchCollector(self.name, len(rows), self.collector.tracebacks)
         blocks: list[Emissions] = []
         failures: list[RowFailure] = []
+        open_rows: list[int] = []
         began_ns = self._clock_ns()
         self._pulse.begin(self.name)
         try:
             invoke(self.name, bolt.execute, arrow_of(rows, bolt.fields), collector)
+            emitted = batches_of(self.name, self._streams, self.collector, collector)
             blocks = [
-                block_by_row(stream, None, batch, parents, rows, places)
-                for stream, batch, parents in batches_of(self.name, self._streams, self.collector, collector)
+                block_by_row(stream, None, batch, parents, rows, places) for stream, batch, parents in emitted
             ]
             failures = collector.failures
+            open_rows = sorted(set(collector.left_open).difference(row for row, _ in failures))
+            for block, (_, _, parents) in zip(blocks, emitted, strict=True):
+                children = np.flatnonzero(np.isin(parents, open_rows)).tolist()
+                self.collector.left_open.update(
+                    each for parcel in block.parcels for child in children for each in parcel[child]
+                )
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
             cause = self._cause_of(error)
             failures = [(row, cause) for row in range(len(rows))]
         finally:
             self._pulse.end()
         took_ns = self._clock_ns() - began_ns
-        self._done(rows.came_from, len(rows), failures, [], places, took_ns, blocks)
+        self.collector.left_open.update(each for row in open_rows for each in places[row])
+        self._done(rows.came_from, len(rows), failures, [], places, took_ns, blocks, open_rows=len(open_rows))
 
     def _cause_of(self, error: Exception, raised: Exception | None = None) -> Cause:
         """Name what an exception failed, unless it ends the task."""
@@ -262,13 +273,15 @@ class BoltWork(BoltObserver):
         places: Sequence[Deliveries],
         took_ns: int,
         blocks: Sequence[Emissions],
+        *,
+        open_rows: int = 0,
     ) -> None:
         self._failed([(each.root, cause) for row, cause in failures for each in places[row]])
         self.collector.failures += [(each.root, cause) for row, cause in blocked for each in places[row]]
         failed = len({row for row, _ in failures})
         if executed:
             self.tally.add(Counted(What.EXECUTED, self.name, came_from), executed, took_ns)
-        for what, share in ((What.ACKED, executed - failed), (What.FAILED, failed)):
+        for what, share in ((What.ACKED, executed - failed - open_rows), (What.FAILED, failed)):
             if share:
                 self.tally.add(Counted(what, self.name, came_from), share, took_ns * share // executed)
         for block in blocks:
@@ -344,8 +357,9 @@ class BoltWork(BoltObserver):
             invoke(self.name, bolt.execute, arrow_of(rows, bolt.fields), collector)
             self._emit_rows(collector, inputs)
             causes = dict(collector.failures)
+            settled = {*causes, *collector.left_open}
             for row, received in enumerate(inputs):
-                if row not in causes:
+                if row not in settled:
                     self.collector.ack(received)
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
             cause = self._cause_of(error)

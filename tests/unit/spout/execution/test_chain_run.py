@@ -21,6 +21,7 @@ from spout.publishing.fold import TaskReport
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.counts import What
 from spout.tuples.failures import Cause, FailTuple
 from spout.tuples.places import ordinals_of
 from spout.tuples.rows import ArrowRows
@@ -61,6 +62,17 @@ class Reverse(ArrowBolt):
         order = np.arange(batch.num_rows)[::-1]
         collector.emit([batch.column(0).take(pa.array(order))], order)
         collector.fail(0, "first")
+
+
+class Forget(ArrowBolt):
+    """Emit every row twice, and leave open those that say so."""
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit all rows, the open ones too."""
+        twice = np.repeat(np.arange(batch.num_rows), 2)
+        collector.emit([batch.column(0).take(pa.array(twice))], twice)
+        for row in pc.indices_nonzero(pc.equal(batch.column(0), "forget")).to_pylist():
+            collector.leave_open(row)
 
 
 class Broken(ArrowBolt):
@@ -269,6 +281,46 @@ def test_an_arrow_bolt_fails_rows_and_loses_what_they_emitted() -> None:
     out = run.feed(lines("a", "b", "c"), packed([0, 1, 2]))
     assert out.column("word").to_pylist() == ["c", "b"]
     assert failed(run.report()) == {Cause("Reverse", "", "first"): [0]}
+
+
+def left_open(*hooks: TaskHook) -> TaskReport:
+    """Run a bolt that leaves the second of three rows open, and one behind it; return the report."""
+    steps = (Step("Forget", Forget(), WORD, hooks), Step("Words", Words(), WORD))
+    run = StageRun(Chain(steps, arrives=Carry.PACKED).stage, CONTEXT)
+    out = run.feed(lines("a", "forget", "b"), packed([4, 5, 6]))
+    assert out.column("word").to_pylist() == ["A", "A", "FORGET", "FORGET", "B", "B"]
+    return run.report()
+
+
+def test_a_row_that_an_arrow_bolt_leaves_open_is_outstanding() -> None:
+    report = left_open()
+    assert {path: rows.tolist() for path, rows in report.outstanding.items()} == {(): [[5]]}
+    counts = {key.what: each.tuples for key, each in report.counts.items() if key.component == "Forget"}
+    assert counts == {What.EXECUTED: 3, What.ACKED: 2, What.EMITTED: 6, What.TRANSFERRED: 6}
+
+
+def test_watched_by_hooks_a_row_that_is_left_open_is_outstanding_with_what_was_emitted_on_it() -> None:
+    report = left_open(TaskHook())
+    found = {len(path): rows[:, 0].tolist() for path, rows in report.outstanding.items()}
+    assert found == {0: [5], 1: [5, 5]}
+
+
+def test_descendants_of_one_row_that_two_bolts_leave_open_do_not_cancel() -> None:
+    run = StageRun(pass_of(Forget(), Forget()), CONTEXT)
+    run.feed(lines("forget"), packed([5]))
+    assert {path: rows.tolist() for path, rows in run.report().outstanding.items()} == {(): [[5]]}
+
+
+def test_a_row_that_an_arrow_bolt_left_open_and_failed_is_failed() -> None:
+    class Both(ArrowBolt):
+        def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+            collector.leave_open(0)
+            collector.fail(0, "both")
+
+    run = StageRun(pass_of(Both()), CONTEXT)
+    run.feed(lines("a"), packed([4]))
+    report = run.report()
+    assert (failed(report), report.outstanding) == ({Cause("Both", "", "both"): [4]}, {})
 
 
 def test_an_arrow_bolt_that_raises_fails_its_whole_batch() -> None:

@@ -341,7 +341,7 @@ def up(
 
 @app.command()
 def demo(
-    records: Annotated[int, typer.Option(help="Lines of text, 1 or more.")] = 600_000,
+    records: Annotated[int, typer.Option(help="Lines of text, 1 or more.")] = 1_000_000,
     input_file: Annotated[Path | None, typer.Option("--input", help="Text; default: Python's own.")] = None,
     rate: Annotated[float | None, typer.Option(help="Lines a second; default: as fast as it goes.")] = None,
     json: Json = False,

@@ -26,9 +26,6 @@ from spout.local.up import BOOTSTRAP, announce_page, start_page
 from spout.runtime.child import Child
 
 INPUT = "sentences"
-RECORDS = 600_000
-"""The default number of lines."""
-
 READY_SECONDS_MAX = 60.0
 
 SESSION = "KAFKA_SESSION_MS"
@@ -54,7 +51,7 @@ class DemoOptions:
     `port` is that of the embedded broker; None: a free one.
     """
 
-    records: int = RECORDS
+    records: int = 1_000_000
     input: Path | None = None
     rate: float | None = None
     json: bool = False

@@ -1,8 +1,7 @@
 """The demo's word count: its text, its bolts, and the table that they fill.
 
 The record key decides what happens to a line, so the text stays unchanged: the plain count, by which the demo
-is judged, reads the same lines. `CheckLine` is a rich bolt, since an ordinary `BasicBolt` cannot leave a line
-without an ack, which some lines need at their first attempt. `CountWord` is behind a fields grouping, so that
+is judged, reads the same lines. `CountWord` is behind a fields grouping, so that
 the demo's trees have three levels and cross a shuffle.
 
 A word's identity is the origin of its line (the first emission, which is in the headers of a replayed copy)
@@ -23,11 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from acker.errors import UsageError
-from acker.identity import position_at
-from spout.bolts.bolts import ArrowBolt, BatchCollector, Bolt
-from spout.bolts.collectors import OutputCollector
-from spout.bolts.hooks import BoltContext
-from spout.tuples.tuple import Tuple
+from acker.identity import OFFSET_BITS, position_at
+from replay.records.headers import parse_lineage
+from spout.bolts.bolts import ArrowBolt, BatchCollector
 
 ALWAYS_FAILS = b"always-fails"
 """Key of the line that fails at every attempt and becomes a dead letter."""
@@ -121,34 +118,39 @@ class FlakyLineError(Exception):
     """The line fails now and will succeed later."""
 
 
-class CheckLine(Bolt):
-    """Passes lines on with their origin; fails, or does not ack, the lines whose key requires it."""
+class CheckLine(ArrowBolt):
+    """Passes lines on with their origin; fails, or leaves open, the lines whose key requires it."""
 
     output = "origin long, line string"
+    fields = ("topic", "partition", "offset", "key", "value", "headers")
 
-    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
-        self._collector = collector
-
-    def execute(self, tuple: Tuple) -> None:
-        """Emit (origin, line), anchored on the line, and ack it."""
-        key, line, identity = tuple["key"], tuple["value"].decode(), tuple.message_id
-        if key is None:
-            self._collector.emit((origin_number(identity.origin), line), anchors=tuple)
-            self._collector.ack(tuple)
-            return
-        attempt = identity.attempt
-        if key == ALWAYS_FAILS:
-            self._collector.fail(tuple, PoisonLineError("this line fails at every attempt"))
-            return
-        fails = key == FAILS_TWICE and attempt <= FAILING_ATTEMPTS
-        if fails:
-            words = line.split()
-            line = " ".join(words[: len(words) // 2])  # emitted before the failure, and again later
-        self._collector.emit((origin_number(identity.origin), line), anchors=tuple)
-        if fails:
-            self._collector.fail(tuple, FlakyLineError(f"this line fails at attempt {attempt}"))
-        elif key != NEVER_ACKED_AT_FIRST or attempt > 1:
-            self._collector.ack(tuple)
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit (origin, line) for every line; copies and special lines are looked at one by one."""
+        lines = batch.column("value").cast(pa.string())
+        origins = batch.column("offset").to_numpy() + (
+            batch.column("partition").to_numpy().astype(np.int64) << OFFSET_BITS
+        )
+        is_copy = pc.greater(pc.list_value_length(batch.column("headers")), 0)
+        is_special = pc.or_(is_copy, batch.column("key").is_valid()).to_numpy(zero_copy_only=False)
+        half: dict[int, str] = {}
+        for row in np.flatnonzero(is_special).tolist():
+            topic, partition, offset, key, value, headers = (column[row].as_py() for column in batch.columns)
+            past = tuple((each["key"], each["value"]) for each in headers)
+            lineage = parse_lineage(past, topic, partition, offset)
+            origins[row] = origin_number(lineage.origin)
+            if key == ALWAYS_FAILS:
+                collector.fail(row, PoisonLineError("this line fails at every attempt"))
+            elif key == FAILS_TWICE and lineage.attempt <= FAILING_ATTEMPTS:
+                collector.fail(row, FlakyLineError(f"this line fails at attempt {lineage.attempt}"))
+            elif key == NEVER_ACKED_AT_FIRST and lineage.attempt == 1:
+                collector.leave_open(row)
+                words = value.split()
+                half[row] = b" ".join(
+                    words[: len(words) // 2]
+                ).decode()  # written now, and again when replayed
+        if half:
+            lines = pa.array([half.get(row, line) for row, line in enumerate(lines.to_pylist())])
+        collector.emit([pa.array(origins), lines], np.arange(batch.num_rows))
 
 
 class SplitSentence(ArrowBolt):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from dataclasses import replace
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest
 from rich.console import Console
 
 from acker.errors import UsageError
+from replay.records.headers import Lineage, build_headers
 from spout.bolts.bolts import BatchCollector
+from spout.cli.main import demo
 from spout.demo.judge import Check, OutcomeCounts
 from spout.demo.report import DemoOutcome, DemoProgress, checks, first_difference, report_rows, status_line
 from spout.demo.stage import DemoOptions, patient_ms
@@ -21,6 +24,7 @@ from spout.demo.words import (
     ALWAYS_FAILS,
     FAILS_TWICE,
     NEVER_ACKED_AT_FIRST,
+    CheckLine,
     SplitSentence,
     WordTable,
     count_words,
@@ -31,6 +35,7 @@ from spout.demo.words import (
     python_topics,
 )
 from spout.planner.mailbox import PlannerStatus
+from spout.tuples.messages import ARROW_TYPES
 
 GOOD = DemoOutcome(
     records=10, acked=9, replayed=4, timed_out=1, failed=4, dead_lettered=1, absent=0, pending=0, lost=0,
@@ -93,6 +98,10 @@ def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
         DemoOptions(**options)  # type: ignore[arg-type]  # one of several keywords
 
 
+def test_the_command_has_the_default_number_of_lines() -> None:
+    assert signature(demo).parameters["records"].default == DemoOptions().records
+
+
 def test_a_port_beside_another_broker_is_refused() -> None:
     """It would mean nothing there."""
     with pytest.raises(UsageError, match=r"--port 9092.*--bootstrap"):
@@ -117,6 +126,29 @@ def test_of_rows_of_one_identity_the_last_one_counts() -> None:
     table.upsert(words((1, 0, "a"), (2, 0, "c")))
     table.upsert(words((1, 0, "b")))
     assert table.counts() == Counter(b=1, c=1)
+
+
+def test_lines_keep_the_place_of_their_first_emission_and_special_ones_do_what_their_key_says() -> None:
+    copy = build_headers(Lineage("sentences/1@5", attempt=2))
+    rows = [
+        ("sentences", 3, 9, None, b"plain line", ()),
+        ("sentences", 0, 1, NEVER_ACKED_AT_FIRST, b"one two three four", ()),
+        ("sentences", 0, 2, ALWAYS_FAILS, b"a", ()),
+        ("sentences", 0, 3, FAILS_TWICE, b"b", ()),
+        ("replay", 2, 0, FAILS_TWICE, b"c", copy),
+        ("replay", 2, 1, NEVER_ACKED_AT_FIRST, b"one two three four", copy),
+    ]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    columns[5] = [[{"key": key, "value": value} for key, value in headers] for headers in columns[5]]
+    types = [ARROW_TYPES[name] for name in CheckLine.fields]
+    arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
+    collector = BatchCollector("check", rows=len(rows))
+    CheckLine().execute(pa.RecordBatch.from_arrays(arrays, names=list(CheckLine.fields)), collector)
+    origins, lines = (column.to_pylist() for column in collector.columns[0])
+    assert origins == [(3 << 48) + 9, 1, 2, 3, (1 << 48) + 5, (1 << 48) + 5]
+    assert lines == ["plain line", "one two", "a", "b", "c", "one two three four"]
+    assert [row for row, _ in collector.failures] == [2, 3, 4]
+    assert collector.left_open == [1]
 
 
 def test_lines_of_all_partitions_are_split_with_the_ordinal_of_each_word() -> None:

@@ -74,20 +74,25 @@ class FlushesLeft:
 class World:
     """One cluster, one acker, any number of planning processes."""
 
-    def __init__(self, text: str = YAML) -> None:
-        """Create the topics of a topics.yaml and start an acker."""
+    def __init__(self, text: str = YAML, cluster: MemoryCluster | None = None, published: int = 0) -> None:
+        """Create the topics of a topics.yaml, unless a cluster has them, and start an acker.
+
+        `published`: how many batches were published on that cluster before.
+        """
         self.topics: Topics = parse(text, file="topics.yaml", environ={})
-        self.cluster = MemoryCluster(WALL_MS)
-        for name in self.topics.ack_topics.names():
-            self.cluster.create_topic(name, self.topics.acker.partitions)
-        for found in self.topics.inputs.values():
-            for topic in (found.topic, found.replay_topic, found.dead_letter.topic):
-                self.cluster.create_topic(topic, found.partitions or 1)
+        if cluster is None:
+            cluster = MemoryCluster(WALL_MS)
+            for name in self.topics.ack_topics.names():
+                cluster.create_topic(name, self.topics.acker.partitions)
+            for found in self.topics.inputs.values():
+                for topic in (found.topic, found.replay_topic, found.dead_letter.topic):
+                    cluster.create_topic(topic, found.partitions or 1)
+        self.cluster = cluster
         self.log: Log = self.cluster.log()
         self.planners: list[Planner] = []
         self.told: list[str] = []
         self._names = 0
-        self._seq = 0
+        self._seq = published
         self.replays: ReplayService | None = None
         self.start_acker()
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from spout.bolts.groupings import Grouping, fields, shuffle
     from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
     from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
+    from spout.bolts.trace_hook import TraceHook, traceparent
     from spout.builder.streams import StreamStatus, serve_metrics, stream_status
     from spout.builder.submitted import SubmittedTopology, TopologyStatus
     from spout.builder.topology import BoltDeclarer, TopologyBuilder
@@ -76,6 +77,7 @@ _HOME = {
     "SubmittedTopology": "spout.builder.submitted",
     "TaskHook": "spout.bolts.hooks",
     "TopologyBuilder": "spout.builder.topology",
+    "TraceHook": "spout.bolts.trace_hook",
     "TopologyStatus": "spout.builder.submitted",
     "Tuple": "spout.tuples.tuple",
     "Undecodable": "spout.tuples.failures",
@@ -92,6 +94,7 @@ _HOME = {
     "skipped": "spout.sinks.foreach_batch",
     "start": "spout.sinks.any_sink",
     "stream_status": "spout.builder.streams",
+    "traceparent": "spout.bolts.trace_hook",
 }
 
 __all__ = [
@@ -126,6 +129,7 @@ __all__ = [
     "TaskHook",
     "TopologyBuilder",
     "TopologyStatus",
+    "TraceHook",
     "Tuple",
     "Undecodable",
     "ack_anchors",
@@ -144,6 +148,7 @@ __all__ = [
     "skipped",
     "start",
     "stream_status",
+    "traceparent",
 ]
 
 

@@ -322,6 +322,8 @@ class VerdictPartition:
         for outcome in outcomes:
             if not outcome.is_copy:
                 self._count(outcome, now_ms)
+            if self._worker.written is not None and outcome.written is not None:
+                self._worker.written(outcome.due, outcome.written, outcome.input, outcome.is_copy, now_ms)
         for pause in pauses:
             self.pauses[pause.input] = pause
             name = self._worker.name_of(pause.input)

@@ -6,6 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from acker.config.settings import Input
+from acker.kafka.port import Outgoing
+from replay.records.due import Due
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayEvent:
@@ -25,6 +29,9 @@ class ReplayEvent:
 
 
 Report = Callable[[ReplayEvent], None]
+
+Written = Callable[[Due, Outgoing, Input, bool, int], None]
+"""Gets a lost root, what was written for it, its input, whether that is a copy, and the wall time."""
 
 
 @dataclass(slots=True)

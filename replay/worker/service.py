@@ -26,7 +26,7 @@ from acker.config.topics import Topics
 from acker.errors import Aborted, Disagreement, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
 from replay.worker.partition import VerdictPartition, paused_text
-from replay.worker.report import Counters, ReplayStatus, Report
+from replay.worker.report import Counters, ReplayStatus, Report, Written
 from replay.worker.worker import Worker
 
 PAUSE_LIMITS: Final = 2
@@ -45,14 +45,16 @@ class ReplayService:
         limits: ReplayLimits | None = None,
         report: Report = lambda _event: None,
         at: Callable[[str], None] = lambda _operation: None,
+        written: Written | None = None,
     ) -> None:
         """Prepare a worker; it sends no request to the cluster before the first step.
 
         `at` is called with the name of each operation that a step begins; a watchdog sees by it what hangs.
+        `written` is called for each copy and each dead letter, once it is committed.
         """
         self._limits = limits or topics.replay.limits
         self._fixed_limits = limits
-        self._make = partial(Worker, log, jitter=jitter, report=report, at=at)
+        self._make = partial(Worker, log, jitter=jitter, report=report, at=at, written=written)
         self._topics = topics
         self._worker = self._make(topics, limits=self._limits)
         self._membership: Membership | None = None

@@ -28,7 +28,7 @@ from replay.policy.breaker import Breaker
 from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import due_codec
 from replay.worker.fetch import Fetcher
-from replay.worker.report import Counters, ReplayEvent, Report
+from replay.worker.report import Counters, ReplayEvent, Report, Written
 
 OF_AN_INPUT: Final = (ConfigError, Unreachable)
 """The errors that may concern one input alone: its topics are missing, forbidden or without a leader."""
@@ -54,6 +54,7 @@ class Worker:
 
     Attributes:
         suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
+        written: called for each copy and each dead letter, once it is committed; None: nobody asks.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Worker:
         report: Report,
         at: Callable[[str], None] = lambda _operation: None,
         counters: Counters | None = None,
+        written: Written | None = None,
     ) -> None:
         """Prepare what is shared; sends no request to the cluster."""
         self.at = at
@@ -83,6 +85,7 @@ class Worker:
         self._groups: dict[int, str] = {}
         self.fetcher = Fetcher(log, limits)
         self._report = report
+        self.written = written
         self._log_once = LogOnce()
         self._counts: PartitionCounts | None = None
         self._inputs = {found.id: found for found in topics.inputs.values()}

@@ -284,8 +284,10 @@ def replay_run(
     """Run a replay worker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     from replay.worker.service import ReplayService
     from spout.runtime.metrics import replay_metrics
+    from spout.runtime.tracing import configured_spans, lost_root_spans
 
     log_event = _logger(context)
+    spans = configured_spans()
     with opened(config, "replay") as (topics, log):
 
         def make(at: Callable[[str], None]) -> Service:
@@ -295,6 +297,7 @@ def replay_run(
                 jitter=random.SystemRandom().random,
                 report=lambda event: log_event(f"replay.{event.name}", **event.fields),
                 at=at,
+                written=None if spans is None else lost_root_spans(spans),
             )
 
         def reload(service: ReplayService) -> None:

@@ -100,7 +100,7 @@ class BoltWork(BoltObserver):
         self._by_tuple = TreeCollector(pass_.name, self.collector)
         self._rows = self._row_collector()
         context.hooks.extend(pass_.hooks)
-        for hook in self._hooks:
+        for hook in tuple(self._hooks):  # one may take itself off
             hook.prepare(context)
         if isinstance(self._bolt, Bolt):
             self._bolt.prepare(context, self.collector)

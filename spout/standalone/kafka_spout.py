@@ -24,6 +24,7 @@ from acker.kafka.cluster import KafkaLog
 from spout.group.presence import Who
 from spout.runtime.endpoints import serve
 from spout.runtime.metrics import Scraped
+from spout.runtime.tracing import configured_spans
 from spout.standalone.client import Client
 from spout.standalone.engine import Engine
 from spout.standalone.items import Item, shortened
@@ -257,6 +258,7 @@ def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) ->
             report=_report,
             take_over=take_over,
             who=who,
+            spans=configured_spans(),
         )
 
     return Engine(make)

@@ -19,7 +19,7 @@ from acker.config.settings import Input, longest_unreachable_ms
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
-from acker.wire.events import Lost, SourceRun
+from acker.wire.events import SourceRun, Verdicts
 from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
@@ -28,8 +28,10 @@ from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
 from spout.publishing.publish import BatchLane, Publisher, publication_of
+from spout.runtime.tracing import Spans, TracedRoots
 from spout.standalone.queues import QueueCollection
 from spout.standalone.read_ahead import MessageReader, PlannedRecords, Reaches, ReadAhead
+from spout.tuples.messages import headers_of
 
 
 class SpoutService:
@@ -47,6 +49,7 @@ class SpoutService:
         report: Report,
         take_over: bool = False,
         who: Who | None = None,
+        spans: Spans | None = None,
     ) -> None:
         """Prepare; nothing is read or written before `open`.
 
@@ -58,6 +61,7 @@ class SpoutService:
             new_id: a new id for the session.
             report: called with events that an operator should see.
             who: the process that runs the session, as other processes are shown it.
+            spans: gets a span for each acked record that carries a trace context; None: nobody traces.
         """
         untracked = [found.name for found in inputs if not found.tracked]
         if untracked:
@@ -65,6 +69,7 @@ class SpoutService:
                 f"input {untracked[0]} has `ackers: 0`: nothing of it is tracked, so nothing can be"
                 " confirmed; read it with a plain consumer, or let it be tracked"
             )
+        self._verdicts: list[Verdicts] = []
         self.queues = QueueCollection(inputs)
         self.durable = 0
         self._log = log = open_log()
@@ -85,14 +90,15 @@ class SpoutService:
             report=report,
             reach=Reaches(self._ahead.values()),
             who=who,
-            on_verdicts=lambda verdicts: self._lost.extend(verdicts.lost),
+            on_verdicts=self._verdicts.append,
         )
         self._publisher = Publisher(open_log, topics.ack_topics, durable_ms=longest_unreachable_ms(inputs))
         self._lane = f"kestrel-{new_id}/{new_id}"
         self._guard = guard
         self._report = report
         self._journal: Journal = BEGINNING
-        self._lost: list[Lost] = []
+        self._traced = None if spans is None else TracedRoots(spans)
+        self._names = {found.id: found.name for found in inputs}
         self._sources = 0
         self._turn = 0
 
@@ -129,14 +135,18 @@ class SpoutService:
             return False
         self._follow()
         with self._guard:
-            for lost in self._lost:
-                self.queues.lose(lost)
+            for verdicts in self._verdicts:
+                for lost in verdicts.lost:
+                    self.queues.lose(lost)
             returned = self.queues.expire(now_ms)
             lacking = self.queues.lacking(now_ms)
             late, self.queues.late_names = self.queues.late_names, []
             if returned:
                 self._guard.notify_all()
-        self._lost.clear()
+        if self._traced is not None:
+            for verdicts in self._verdicts:
+                self._traced.settle(verdicts, self._names, now_ms)
+        self._verdicts.clear()
         if late:
             self._report(
                 "settled_after_the_timeout", {"roots": late, "next_step": "raise the input's timeout"}
@@ -194,6 +204,8 @@ class SpoutService:
                     ahead.forget_below(self._planner.free())
                     continue
                 planned += taken
+                if self._traced is not None:
+                    self._trace(self._traced, taken, now_ms)
                 came += sum(run.end - run.start for run in ranges)
                 if came >= count:
                     break
@@ -206,6 +218,17 @@ class SpoutService:
                     self.queues.publication.absent(absent)
                 self._guard.notify_all()
         return came
+
+    def _trace(
+        self,
+        traced: TracedRoots,
+        taken: Sequence[tuple[list[PlannedRecords], list[SourceRun]]],
+        now_ms: int,
+    ) -> None:
+        for records, _ in taken:
+            for source, messages, positions in records:
+                headers = zip(positions.tolist(), map(headers_of, messages), strict=True)
+                traced.emit(source, headers, now_ms)
 
     def _in_turn(self, groups: Sequence[list[int]]) -> Iterator[list[int]]:
         """Yield replays first, then the other groups, which begin with another one at each call."""

@@ -134,6 +134,13 @@ class Slow(spout.TaskHook):
 
     def fail(self, info: spout.FailInfo) -> None:
         print(info.cause.operator, info.cause.error, info.cause.message)
+        print(assert_type(spout.traceparent(info.tuple), str))
+
+
+def is_traced(context: spout.BoltContext) -> bool:
+    hook = spout.TraceHook()
+    hook.prepare(context)
+    return assert_type(hook.is_tracing, bool)
 
 
 # -- DataFrames

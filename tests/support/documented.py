@@ -37,6 +37,7 @@ from tests.support.worlds.kestrel_world import KestrelWorld
 
 ROOT = Path(__file__).parents[2]
 RECORDS = (b"the hawk hovers", b"the hawk waits")
+TRACEPARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 BESIDE = {"Topics": "acker.config.topics", "WindhoverError": "acker.errors"}
 """What users name of the other packages, by module."""
@@ -113,8 +114,8 @@ def plain_names() -> dict[str, Any]:
 def line_of(source: int, offset: int) -> Tuple:
     """Make the tuple of a record as `read_stream` does."""
     message = Message(
-        topic="sentences", partition=3, offset=offset, key=None, value=RECORDS[1], headers=None,
-        timestamp=(1, 1_000),
+        topic="sentences", partition=3, offset=offset, key=None, value=RECORDS[1],
+        headers=[("traceparent", TRACEPARENT)], timestamp=(1, 1_000),
     )  # fmt: skip
     return Tuple(MessageRows([message], source, np.array([position_at(0, offset)])), 0)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import Message
 
 from acker.kafka.port import Log, Record, TopicPartition
+from spout.runtime.tracing import configured_spans
 from spout.standalone.engine import Engine
 from spout.standalone.kafka_spout import KafkaSpout
 from spout.standalone.queues import SpoutStatus
@@ -59,6 +60,7 @@ class Steps(Engine):
             self.guard,
             new_id=name,
             report=lambda event, fields: world.reports.append((event, dict(fields))),
+            spans=configured_spans(),
         )
 
     def now_ms(self) -> int:

@@ -16,7 +16,7 @@ from acker.identity import position_at, source_of
 from acker.kafka.port import Headers, Membership, Outgoing, Record, TopicPartition
 from acker.wire.codec import Codec, wire_codec
 from acker.wire.events import Event, Lost, Reason, SourceRun, Verdicts, pack_positions
-from replay.worker.report import ReplayEvent
+from replay.worker.report import ReplayEvent, Written
 from replay.worker.service import ReplayService
 from tests.support.memory.clients import Faults, NoFaults
 from tests.support.memory.cluster import MemoryCluster, MemoryLog
@@ -239,6 +239,7 @@ class World:
         of: Topics | None = None,
         jitter: float = 0.0,
         client: Client | None = None,
+        written: Written | None = None,
     ) -> ReplayService:
         """Start a worker, by a `client` of its own or one with `faults`; `kill` ends it.
 
@@ -246,8 +247,9 @@ class World:
         """
         client = client or Client(self.cluster, faults or NoFaults())
         service = ReplayService(
-            client, of or topics(), jitter=lambda: jitter, limits=limits, report=self.events.append
-        )
+            client, of or topics(), jitter=lambda: jitter, limits=limits, report=self.events.append,
+            written=written,
+        )  # fmt: skip
         self._clients[id(service)] = client
         return service
 

@@ -1,0 +1,161 @@
+"""Spans of OpenTelemetry, for records whose producer has put a trace context into the header ``traceparent``.
+
+OpenTelemetry is optional: where its SDK is not installed, or no tracer provider is configured, nothing is
+imported and nothing is made. The configuration is the user's, by `opentelemetry-instrument` or by code.
+
+Copies and dead letters have the header as the record has it, so all attempts of a record belong to the trace
+of its producer.
+
+Source: W3C, "Trace Context"; docs/operate/monitoring.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from acker.config.settings import Input
+from acker.identity import input_id_of, is_replay, offset_of, partition_of
+from acker.kafka.port import Headers, Outgoing
+from acker.wire.events import Verdicts, positions
+from replay.records.due import Due
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+TRACEPARENT: Final = "traceparent"
+NS_PER_MS: Final = 1_000_000
+
+_FORM = re.compile(rb"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?\Z")
+
+
+def traceparent_in(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    """Return the trace context of a record; empty: it has none, or one of another form."""
+    value = b""
+    for name, found in headers:
+        if name == TRACEPARENT:
+            value = found or b""  # of a header that comes twice the last counts
+    return value.decode("ascii") if _FORM.match(value) else ""
+
+
+def configured_spans() -> Spans | None:
+    """Return what writes spans; None: no SDK is installed, or nobody has configured it in this process."""
+    try:
+        from opentelemetry.sdk.trace import TracerProvider as ConfiguredProvider
+        from opentelemetry.trace import get_tracer_provider
+    except ImportError:
+        return None
+    provider = get_tracer_provider()
+    return Spans(provider) if isinstance(provider, ConfiguredProvider) else None
+
+
+class Spans:
+    """Writes spans whose begin and end have already been."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._tracer = provider.get_tracer("windhover")
+        self._propagator = TraceContextTextMapPropagator()
+
+    def write(
+        self,
+        name: str,
+        parent: str,
+        begin_ns: int,
+        end_ns: int,
+        attributes: Mapping[str, str | int],
+        error: str = "",
+    ) -> None:
+        """Write one span.
+
+        Args:
+            name: of few values, such as ``bolt split``.
+            parent: the trace context of the record.
+            begin_ns: wall time; likewise `end_ns`.
+            attributes: what the span says.
+            error: why it failed; empty: it did not.
+        """
+        from opentelemetry.trace import Status, StatusCode
+
+        context = self._propagator.extract({TRACEPARENT: parent})
+        named: dict[str, Any] = {f"windhover.{key}": value for key, value in attributes.items()}
+        span = self._tracer.start_span(name, context, attributes=named, start_time=begin_ns)
+        if error:
+            span.set_status(Status(StatusCode.ERROR, error))
+        span.end(max(begin_ns, end_ns))
+
+
+class TracedRoots:
+    """The pending roots of a `KafkaSpout` whose records carry a trace context.
+
+    Those that are acked get a span ``spout <input>``, from the emission to the verdict; the replay worker
+    writes that of a lost one.
+    """
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+        self._roots: dict[int, dict[int, tuple[str, int]]] = {}
+
+    def emit(self, source: int, headers: Iterable[tuple[int, Headers]], now_ms: int) -> None:
+        """Note which records were emitted; each is a position with the record's headers."""
+        for position, found in headers:
+            if found and (parent := traceparent_in(found)):
+                self._roots.setdefault(source, {})[position] = parent, now_ms
+
+    def settle(self, verdicts: Verdicts, names: Mapping[int, str], now_ms: int) -> None:
+        """Write a span for each acked one, and forget the lost ones; `names` has the inputs by id."""
+        for source, start, end in verdicts.acked:
+            for position, (parent, emitted_ms) in self._take(source, start, end):
+                name = names.get(input_id_of(source), "")
+                place = f"{name}/{partition_of(source)}@{offset_of(position)}"
+                attributes: dict[str, str | int] = {"input": name, "verdict": "ACKED"}
+                if not is_replay(source):
+                    attributes["origin"] = place
+                begin_ns, end_ns = emitted_ms * NS_PER_MS, now_ms * NS_PER_MS
+                self._spans.write(f"spout {name}", parent, begin_ns, end_ns, attributes)
+        for source, start, end in verdicts.absent:
+            self._take(source, start, end)
+        for lost in verdicts.lost:
+            roots = self._roots.get(lost.source)
+            for position in positions(lost.positions).tolist() if roots else ():
+                self._take(lost.source, position, position + 1)
+
+    def _take(self, source: int, start: int, end: int) -> list[tuple[int, tuple[str, int]]]:
+        """Take the traced roots of a run out."""
+        roots = self._roots.get(source)
+        if not roots:
+            return []
+        run = range(start, end)
+        within = [at for at in (run if len(run) < len(roots) else roots) if at in roots and at in run]
+        return [(at, roots.pop(at)) for at in within]
+
+
+def lost_root_spans(spans: Spans) -> Callable[[Due, Outgoing, Input, bool, int], None]:
+    """Return what a replay worker calls for each record that it has written.
+
+    It writes two spans: from the emission to the verdict, and from there to the copy or dead letter.
+    """
+
+    def write(due: Due, written: Outgoing, of: Input, is_copy: bool, now_ms: int) -> None:
+        parent = traceparent_in(written.headers)
+        if not parent or not due.history:
+            return
+        loss = due.history[-1]
+        decided_ms = loss.emitted_ms + loss.age_ms
+        attributes: dict[str, str | int] = {
+            "input": of.name,
+            "origin": due.origin,
+            "attempt": due.attempt,
+            "verdict": loss.reason.value,
+            "operator": loss.operator,
+            "cause": loss.error,
+        }
+        error = loss.error or loss.reason.value
+        begin_ns, decided_ns = loss.emitted_ms * NS_PER_MS, decided_ms * NS_PER_MS
+        spans.write(f"spout {of.name}", parent, begin_ns, decided_ns, attributes, error)
+        what = "replay" if is_copy else "dead letter"
+        spans.write(f"{what} {of.name}", parent, decided_ns, now_ms * NS_PER_MS, attributes)
+
+    return write

@@ -1,0 +1,272 @@
+"""Spans of OpenTelemetry: for records with a trace context, where an SDK is configured; else nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import Message
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import spout
+from acker.identity import position_at, source_of
+from acker.kafka.port import Outgoing
+from replay.handling.letter_handling import CHUNK_MAX, Order, RateLimit
+from replay.handling.redrive import Redrive, RedriveLimits
+from replay.records.letters import Filter, LetterAction
+from replay.worker.report import Written
+from spout.bolts.hooks import BoltContext
+from spout.bolts.trace_hook import TraceHook
+from spout.execution.stage_run import StageRun
+from spout.runtime.tracing import configured_spans, lost_root_spans, traceparent_in
+from spout.topology.chain import Chain, Step
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.messages import MessageRows
+from tests.support.worlds.kestrel_world import KestrelWorld
+from tests.support.worlds.replay_world import World, topics
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01".encode()
+WORD = pa.schema([("word", pa.string()), ("traceparent", pa.string())])
+CONTEXT = BoltContext("pass", 0, 9)
+
+EXPORTER = InMemorySpanExporter()
+
+
+@pytest.fixture
+def exporter() -> Iterator[InMemorySpanExporter]:
+    """Keep the spans of this process; a provider can be configured once in its life."""
+    provider = trace.get_tracer_provider()
+    if not isinstance(provider, TracerProvider):
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(EXPORTER))
+        trace.set_tracer_provider(provider)
+    EXPORTER.clear()
+    yield EXPORTER
+    EXPORTER.clear()
+
+
+def facts(span: ReadableSpan) -> tuple[str, str, str]:
+    """Return a span's name, its verdict or outcome, and the trace and span that it belongs to."""
+    assert span.context is not None
+    assert span.parent is not None
+    of = f"{span.context.trace_id:032x}/{span.parent.span_id:016x}"
+    return span.name, span.status.status_code.name, of
+
+
+def written_spans() -> Written:
+    """Return what a replay worker calls for each record that it has written."""
+    spans = configured_spans()
+    assert spans is not None
+    return lost_root_spans(spans)
+
+
+class Split(spout.BasicBolt):
+    """Emits each word with the trace context of its line; ``bad`` fails it."""
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        for word in tuple["value"].decode().split():
+            if word == "bad":
+                raise ValueError("a bad word")
+            collector.emit((word, spout.traceparent(tuple)))
+
+
+class Count(spout.BasicBolt):
+    """Emits nothing."""
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        pass
+
+
+def records(*values: bytes, headers: list[tuple[str, bytes]] | None) -> MessageRows:
+    """Make records of sentences/3, from offset 1042 on, with the same headers."""
+    messages = [
+        Message(
+            topic="sentences", partition=3, offset=1_042 + at, key=None, value=value, headers=headers,
+            timestamp=(1, 1_000),
+        )
+        for at, value in enumerate(values)
+    ]  # fmt: skip
+    at = np.arange(len(values)) + position_at(0, 1_042)
+    return MessageRows(messages, source_of(1, 3), at)
+
+
+def run_bolts(rows: MessageRows) -> StageRun:
+    """Run two bolts on records, each with a hook."""
+    steps = (
+        Step("split", Split(), WORD, hooks=(TraceHook(),)),
+        Step("count", Count(), WORD, hooks=(TraceHook(),)),
+    )
+    run = StageRun(Chain(steps, arrives=Carry.PACKED, carry=Carry.PACKED, consumer="").stage, CONTEXT)
+    run.feed(rows, Anchors(Carry.PACKED, pa.array(np.arange(len(rows)) << ORDINAL_BITS)))
+    run.finish()
+    return run
+
+
+def test_each_bolt_writes_a_span_in_the_trace_of_the_record(exporter: InMemorySpanExporter) -> None:
+    """The second bolt has the context as a field that the first one has emitted."""
+    run_bolts(records(b"the hawk", b"bad", headers=[("traceparent", TRACEPARENT)]))
+    of = f"{TRACE}/{PARENT}"
+    spans = exporter.get_finished_spans()
+    assert sorted(map(facts, spans)) == [
+        ("bolt count", "UNSET", of),
+        ("bolt count", "UNSET", of),
+        ("bolt split", "ERROR", of),
+        ("bolt split", "UNSET", of),
+    ]
+    (failed,) = [each for each in spans if each.status.status_code.name == "ERROR"]
+    assert failed.status.description == "ValueError"
+    assert failed.attributes is not None
+    assert failed.attributes["windhover.origin"] == "sentences/3@1043"
+    assert failed.start_time is not None
+    assert failed.end_time is not None
+    assert failed.start_time <= failed.end_time
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        None,
+        [("other", b"x")],
+        [("traceparent", b"nonsense")],
+        [("traceparent", b"00-" + 32 * b"0" + b"-b7ad6b7169203331-01")],
+    ],
+)
+def test_a_record_without_a_trace_context_makes_no_span(
+    exporter: InMemorySpanExporter, headers: list[tuple[str, bytes]] | None
+) -> None:
+    run_bolts(records(b"the hawk", headers=headers))
+    assert exporter.get_finished_spans() == ()
+
+
+def test_of_a_header_that_comes_twice_the_last_counts() -> None:
+    other = TRACEPARENT.replace(b"0af7", b"1af7")
+    assert traceparent_in((("traceparent", other), ("traceparent", TRACEPARENT))) == TRACEPARENT.decode()
+
+
+def test_where_no_sdk_is_installed_a_hook_does_nothing_and_nothing_is_imported() -> None:
+    program = (
+        "import sys\n"
+        "import spout.cli.main, spout.standalone.kafka_spout, spout.streaming.stream\n"
+        "from spout.bolts.trace_hook import TraceHook\n"
+        "from spout.bolts.hooks import BoltContext\n"
+        "from spout.runtime.tracing import configured_spans\n"
+        "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
+        "sys.modules['opentelemetry'] = None\n"
+        "assert configured_spans() is None\n"
+        "TraceHook().prepare(BoltContext('split', 0, 0))\n"
+        "print('fine')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "fine\n", done.stderr
+
+
+def test_where_nobody_has_configured_the_sdk_nothing_is_written() -> None:
+    program = "from spout.runtime.tracing import configured_spans\nprint(configured_spans())\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "None\n", done.stderr
+
+
+def test_a_spout_without_spark_writes_a_span_from_emission_to_verdict(exporter: InMemorySpanExporter) -> None:
+    world = KestrelWorld()
+    producer = world.log.producer()
+    producer.send(Outgoing("sentences", 0, b"0", headers=(("traceparent", TRACEPARENT),)))
+    producer.send(Outgoing("sentences", 0, b"1"))
+    producer.flush(1_000)
+    spout_ = world.spout()
+    client = spout_.client("a")
+    for _ in range(30):
+        if len(items := client.open(2)) == 2:
+            break
+        client.abort(items)
+        world.run(100)
+    assert client.confirm(items, wait_ms=0) == 2
+    world.run(2_000)
+    (span,) = exporter.get_finished_spans()
+    assert facts(span) == ("spout sentences", "UNSET", f"{TRACE}/{PARENT}")
+    assert span.attributes == {
+        "windhover.input": "sentences",
+        "windhover.verdict": "ACKED",
+        "windhover.origin": "sentences/0@0",
+    }
+
+
+def test_a_lost_record_keeps_its_trace_context_in_its_copy_its_dead_letter_and_its_redrive(
+    exporter: InMemorySpanExporter,
+) -> None:
+    """The replay worker writes when each attempt was emitted, lost, and written again."""
+    world, twice = World(), topics(attempts=2)
+    worker = world.worker(of=twice, written=written_spans())
+    world.lose(world.emit(b"x", headers=(("traceparent", TRACEPARENT), ("other", b"1"))))
+    world.settle(worker, until_ms=world.now_ms + 60_000)
+    (copy,) = world.copies()
+    assert traceparent_in(copy.headers) == TRACEPARENT.decode()
+    world.lose(world.emission_of(copy))
+    world.settle(worker, until_ms=world.now_ms + 60_000)
+    worker.close()
+    (letter,) = world.letters()
+    assert traceparent_in(letter.headers) == TRACEPARENT.decode()
+
+    one = twice.input("sentences")
+    order = Order(LetterAction.REPLAYED, Filter(), "kim", "fixed in 1.3", "r1")
+    drive = Redrive(
+        world.cluster.log(),
+        twice,
+        [(one, Filter())],
+        order,
+        RateLimit(None, world.now_ms, CHUNK_MAX),
+        RedriveLimits(),
+    )
+    for _ in range(100):
+        if len(copies := world.copies()) == 2:
+            break
+        world.now_ms += max(1, drive.step(world.now_ms))
+    assert [traceparent_in(each.headers) for each in copies] == 2 * [TRACEPARENT.decode()]
+
+    spans = exporter.get_finished_spans()
+    of = f"{TRACE}/{PARENT}"
+    assert [facts(each) for each in spans] == [
+        ("spout sentences", "ERROR", of),
+        ("replay sentences", "UNSET", of),
+        ("spout sentences", "ERROR", of),
+        ("dead letter sentences", "UNSET", of),
+    ]
+    first, waited = spans[:2]
+    assert first.attributes is not None
+    assert first.attributes["windhover.verdict"] == "FAILED"
+    assert first.attributes["windhover.operator"] == "split"
+    assert first.end_time == waited.start_time
+    assert waited.start_time is not None
+    assert waited.end_time is not None
+    assert waited.end_time - waited.start_time == 1_050_000_000, "the back-off"
+
+
+def test_a_lost_record_without_a_trace_context_makes_no_span(exporter: InMemorySpanExporter) -> None:
+    world = World()
+    worker = world.worker(of=topics(attempts=1), written=written_spans())
+    world.lose(world.emit(b"x", headers=(("other", b"1"),)))
+    world.settle(worker)
+    assert len(world.letters()) == 1
+    assert exporter.get_finished_spans() == ()
+
+
+def test_a_hook_that_traces_nothing_takes_itself_off_so_that_its_bolt_runs_at_full_speed() -> None:
+    program = (
+        "from spout.bolts.hooks import BoltContext\n"
+        "from spout.bolts.trace_hook import TraceHook\n"
+        "context = BoltContext('split', 0, 0)\n"
+        "hook = TraceHook()\n"
+        "context.add_hook(hook)\n"
+        "hook.prepare(context)\n"
+        "print(context.hooks, hook.is_tracing)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "[] False\n", done.stderr

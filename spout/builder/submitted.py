@@ -21,11 +21,12 @@ from spout.builder.stage_frames import TopologyFrame, frame_of
 from spout.builder.tuple_metrics import status_metrics
 from spout.planner.mailbox import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
-from spout.runtime.metrics import Scraped, counter
+from spout.runtime.metrics import Scraped, counter, gauge
 from spout.sinks.foreach_batch import sink as publishing
 from spout.spark.private import arrow_schema_of
 from spout.streaming.application import classic
 from spout.topology.explain import explain
+from spout.topology.graph import Graph
 from spout.topology.keyed_graph import check_trigger
 from spout.tuples.columns import COLUMN, TO
 from spout.tuples.counts import Counts, What, count_of
@@ -82,8 +83,16 @@ class TopologyStatus:
 _PREFIX: Final = "windhover_topology"
 
 
-def topology_metrics(status: TopologyStatus, group: str, now_ms: int) -> Iterator[Metric]:
+def topology_metrics(
+    status: TopologyStatus, group: str, now_ms: int, graph: Graph | None = None
+) -> Iterator[Metric]:
     """Yield the metrics of a topology that reads a group; wall time now."""
+    edges = {
+        (group, each.consumer, each.producer.component, each.producer.stream, each.kind.value): 1.0
+        for each in (graph.subscriptions if graph else ())
+    }
+    names = ["group", "operator", "source", "stream", "grouping"]
+    yield gauge(f"{_PREFIX}_edge", "1: the operator reads the stream", edges, names)
     records = {(group, error): float(count) for error, count in status.isolated.items()}
     labels = ["group", "cause"]
     isolated = counter(f"{_PREFIX}_isolated", "records that ended or hung a worker", records, labels)
@@ -274,7 +283,12 @@ def submit(
     port = options.get("metrics_port")
     if port is not None:
         group = frame.mailbox.group
-        serve(Scraped(lambda: topology_metrics(submitted.status(), group, time.time_ns() // 1_000_000)), port)
+        graph = compiled.layout.graph
+
+        def collect() -> Iterator[Metric]:
+            return topology_metrics(submitted.status(), group, time.time_ns() // 1_000_000, graph)
+
+        serve(Scraped(collect), port)
     if options.get("active", True):
         submitted.resume()
     return submitted

@@ -372,6 +372,10 @@ def ui(
     allow_actions: Annotated[
         bool, typer.Option("--allow-actions", help="Let who has the token start and cancel redrives.")
     ] = False,
+    drivers: Annotated[
+        list[str] | None,
+        typer.Option("--driver", help="HOST:PORT of a driver's metrics: draw its topology and streams."),
+    ] = None,
 ) -> int:
     """Serve the page: every input, every partition and every record, live; read-only by default."""
     from acker.kafka.cluster import KafkaLog
@@ -399,6 +403,7 @@ def ui(
         say,
         systemd.alive,
         actions,
+        drivers or (),
     )
 
 

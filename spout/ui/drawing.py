@@ -5,8 +5,8 @@ Source: docs/operate/page.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from spout.inspect.tables import Row
 from spout.ui.strip import BandKind, Run
@@ -74,3 +74,55 @@ def histogram_place(bins: Sequence[Row], at_ms: int) -> int:
         if at_ms <= high:
             return 30 * number + 30 * max(0, at_ms - low) // (high - low)
     return 30 * len(bins)
+
+
+NODE_WIDTH: Final = 180
+NODE_HEIGHT: Final = 76
+COLUMN_GAP: Final = 150
+ROW_GAP: Final = 34
+MARGIN: Final = 8
+
+
+class GraphDrawing(NamedTuple):
+    """Where the nodes and edges of a graph are drawn, in pixels: nodes by name, edges in their order.
+
+    A node is its left upper corner; an edge is its path, and the place of its text.
+    """
+
+    width: int
+    height: int
+    nodes: Mapping[str, tuple[int, int]]
+    edges: Sequence[tuple[str, int, int]]
+
+
+def draw_graph(edges: Sequence[tuple[str, str]]) -> GraphDrawing:
+    """Place a graph from left to right: each node is behind all that it reads from.
+
+    A circle, which no topology has, is drawn with an edge that goes back.
+    """
+    names = list(dict.fromkeys(name for edge in edges for name in edge))
+    column = dict.fromkeys(names, 0)
+    for _ in names:
+        for source, target in edges:
+            column[target] = min(len(names) - 1, max(column[target], column[source] + 1))
+    rows: dict[int, int] = {}
+    nodes: dict[str, tuple[int, int]] = {}
+    for name in sorted(names, key=lambda each: column[each]):
+        row = rows.get(column[name], 0)
+        rows[column[name]] = row + 1
+        nodes[name] = (
+            MARGIN + column[name] * (NODE_WIDTH + COLUMN_GAP),
+            MARGIN + row * (NODE_HEIGHT + ROW_GAP),
+        )
+    paths: list[tuple[str, int, int]] = []
+    seen: dict[tuple[str, str], int] = {}
+    for source, target in edges:
+        number = seen[source, target] = seen.get((source, target), -1) + 1
+        left, top = nodes[source][0] + NODE_WIDTH, nodes[source][1] + NODE_HEIGHT // 2 + 16 * number
+        right, bottom = nodes[target][0], nodes[target][1] + NODE_HEIGHT // 2 + 16 * number
+        bend = max(40, (right - left) // 2)
+        path = f"M{left} {top}C{left + bend} {top} {right - bend} {bottom} {right} {bottom}"
+        paths.append((path, left + 8, top - 6 + (bottom - top) // 8))
+    width = max((x for x, _ in nodes.values()), default=0) + NODE_WIDTH + MARGIN
+    height = max((y for _, y in nodes.values()), default=0) + NODE_HEIGHT + MARGIN
+    return GraphDrawing(width, height, nodes, paths)

@@ -29,7 +29,7 @@ from spout.inspect.latency import LATENCY, CompletionLog
 from spout.inspect.letter_rows import HISTORY, LIST, STATS, letter_details, letter_row, parse_key, stats_of
 from spout.inspect.tables import Row
 from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
-from spout.ui.content import Build, LetterQuery, PageContent, RecordQuery
+from spout.ui.requests import Build, LetterQuery, PageContent, RecordQuery
 from spout.ui.timeline import Timeline, timeline_of
 from spout.ui.watch import LatestState
 

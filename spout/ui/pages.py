@@ -10,6 +10,7 @@ Source: docs/operate/page.md.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -39,21 +40,24 @@ from spout.inspect.readings import Reading
 from spout.inspect.tables import UNKNOWN, Column, Row, count, span
 from spout.runtime.endpoints import registry_of
 from spout.runtime.metrics import Scraped
-from spout.ui.content import Build, PageContent
 from spout.ui.drawing import (
+    NODE_HEIGHT,
+    NODE_WIDTH,
     band_rectangle,
+    draw_graph,
     histogram_path,
     histogram_place,
     sparkline_path,
     strip_paths,
 )
-from spout.ui.guard import HostGuard
 from spout.ui.log_pages import LogPages
 from spout.ui.machinery import machinery_of
 from spout.ui.metrics import view_metrics
 from spout.ui.redrive_pages import RedrivePages
+from spout.ui.requests import Build, HostGuard, PageContent
 from spout.ui.strip import CELLS_MAX, BandKind, copies_strip_of, strip_of
 from spout.ui.summary import DRAWN, summaries
+from spout.ui.topology import NO_DRIVERS, Drivers
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
 
 STRIPS_MAX: Final = 64
@@ -61,6 +65,9 @@ STRIPS_MAX: Final = 64
 
 CELLS_OF_OVERVIEW: Final = 2_400
 """So many cells all bands of the overview have together, and each of them `CELLS_MAX` at most."""
+
+DRIVERS_EVERY_S: Final = 2.0
+"""Drivers are asked again after this time at the earliest."""
 
 FORM_BYTES_MAX: Final = 65_536
 FORM_FIELDS_MAX: Final = 50
@@ -70,12 +77,19 @@ class Pages:
     """Builds what each page shows from the latest moment."""
 
     def __init__(
-        self, topics: Topics, watch: Watch, log_pages: LogPages, redrive_pages: RedrivePages
+        self,
+        topics: Topics,
+        watch: Watch,
+        log_pages: LogPages,
+        redrive_pages: RedrivePages,
+        drivers: Drivers,
     ) -> None:
         self._topics = topics
         self._watch = watch
         self._log_pages = log_pages
         self._redrive_pages = redrive_pages
+        self._drivers = drivers
+        self._drivers_lock = threading.Lock()
         self._templates = Environment(
             loader=PackageLoader("spout.ui"),
             autoescape=select_autoescape(),
@@ -93,12 +107,15 @@ class Pages:
             sparkline=sparkline_path,
             shape=lambda kind: band_rectangle(kind, 0, 24),
             share=lambda value: UNKNOWN if value is None else share_text(value),
+            draw=lambda graph: draw_graph([(each.source, each.operator) for each in graph.edges]),
+            zip=zip,
+            rate=lambda value: _shown(value, lambda each: f"{each:,.1f}"),
             histogram=histogram_path,
             histogram_place=histogram_place,
             cell=_cell,
             left=_is_left,
         )
-        self._templates.globals.update(kinds=list(BandKind))
+        self._templates.globals.update(kinds=list(BandKind), node_width=NODE_WIDTH, node_height=NODE_HEIGHT)
 
     def application(self, hosts: frozenset[str]) -> Starlette:
         """Return the application; it answers requests for `hosts` alone, and for any where there is none."""
@@ -106,6 +123,7 @@ class Pages:
             ("/", self._overview),
             ("/partition/{input}/{partition:int}", self._partition),
             ("/machinery", self._machinery),
+            ("/topology", self._topology),
             *self._log_pages.routes(),
             *self._redrive_pages.routes(),
         ]
@@ -171,6 +189,13 @@ class Pages:
     def _machinery(self, _request: Request, now: LatestState) -> PageContent:
         found = machinery_of(now.snapshot)
         return PageContent("machinery.html", "Machinery", {"found": found}, found.rows())
+
+    def _topology(self, _request: Request, _now: LatestState) -> PageContent:
+        with self._drivers_lock:
+            graphs, problems = self._drivers.read(self._watch.now_ms())
+        values = {"graphs": graphs, "problems": problems, "no_drivers": NO_DRIVERS, "drivers": self._drivers}
+        json = [each.row() for each in graphs]
+        return PageContent("topology.html", "Topology", values, json, every_s=DRIVERS_EVERY_S)
 
     def _endpoint(self, build: Build) -> Callable[..., Awaitable[Response]]:
         async def answer(request: Request, _error: Exception | None = None) -> Response:

@@ -36,9 +36,8 @@ from spout.inspect.dead_letters import (
 )
 from spout.inspect.letter_rows import LIST, REDRIVES, letter_row, sample_of
 from spout.inspect.tables import Column
-from spout.ui.content import Build, LetterQuery, PageContent
-from spout.ui.guard import action_refusal
 from spout.ui.jobs import Actions, RedriveJobs
+from spout.ui.requests import Build, LetterQuery, PageContent, action_refusal
 from spout.ui.watch import LatestState
 
 TYPED_ABOVE: Final = 1_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -14,7 +14,9 @@ from acker.errors import UsageError
 from acker.kafka.port import Log
 from spout.inspect.overview import Overview
 from spout.runtime.endpoints import NOTIFY_EVERY_S
+from spout.runtime.scrape import metrics_address, read_metrics
 from spout.ui.jobs import Actions, RedriveJobs
+from spout.ui.topology import Drivers
 from spout.ui.watch import Watch
 
 if TYPE_CHECKING:
@@ -39,13 +41,16 @@ def serve_pages(
     say: Callable[[str], None],
     alive: Callable[[], None] = lambda: None,
     actions: Actions | None = None,
+    drivers: Sequence[str] = (),
 ) -> int:
     """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers. Port 0: a free one.
 
     `alive` is called every second while requests are served. Without `actions` the page is read-only.
+    `drivers` are the addresses of drivers' metrics.
 
     Raises:
-        UsageError: the address is in use, or is none of this machine; or a library is missing.
+        UsageError: the address is in use, or is none of this machine; one of `drivers` is none; or a
+            library is missing.
     """
     if missing := missing_libraries():
         raise UsageError(f"the page needs {', '.join(missing)}; run `pip install 'windhover[ui]'`")
@@ -70,7 +75,8 @@ def serve_pages(
         log_pages = LogPages(topics, requested, now_ms)
         jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
         redrives = RedrivePages(topics, requested, now_ms, log_pages.answering, jobs, actions)
-        pages = Pages(topics, watch, log_pages, redrives)
+        graphs = Drivers([metrics_address(each) for each in drivers], read_metrics)
+        pages = Pages(topics, watch, log_pages, redrives, graphs)
         config = uvicorn.Config(
             pages.application(hosts),
             log_config=None,

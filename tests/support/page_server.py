@@ -15,14 +15,21 @@ from spout.ui.log_pages import LogPages
 from spout.ui.pages import Pages
 from spout.ui.redrive_pages import RedrivePages
 from spout.ui.serve import LOOPBACK, listening, serve_watched
+from spout.ui.topology import Drivers
 from spout.ui.watch import Watch
 from tests.support.memory.cluster import Faults
 from tests.support.waiting import eventually
 from tests.support.worlds.planning import World
 
+NO_DRIVER = Drivers((), lambda _: ())
+
 
 def pages_of(
-    world: World, watch: Watch, faults: Faults | None = None, actions: Actions | None = None
+    world: World,
+    watch: Watch,
+    faults: Faults | None = None,
+    actions: Actions | None = None,
+    drivers: Drivers = NO_DRIVER,
 ) -> tuple[Pages, RedriveJobs]:
     """Build the pages of a world, and the jobs that they start."""
     log = world.cluster.log(faults)
@@ -33,14 +40,19 @@ def pages_of(
     jobs = RedriveJobs(lambda: world.cluster.log(faults), world.topics, now_ms)
     log_pages = LogPages(world.topics, log, now_ms)
     redrives = RedrivePages(world.topics, log, now_ms, log_pages.answering, jobs, actions)
-    return Pages(world.topics, watch, log_pages, redrives), jobs
+    return Pages(world.topics, watch, log_pages, redrives, drivers), jobs
 
 
 class PageServer:
     """Serves a world. Whoever changes the world holds `lock`, since the reading thread reads it."""
 
     def __init__(
-        self, world: World, faults: Faults | None = None, port: int = 0, actions: Actions | None = None
+        self,
+        world: World,
+        faults: Faults | None = None,
+        port: int = 0,
+        actions: Actions | None = None,
+        drivers: Drivers = NO_DRIVER,
     ) -> None:
         self.world = world
         self.lock = threading.Lock()
@@ -49,7 +61,7 @@ class PageServer:
         self.url = f"http://127.0.0.1:{self.port}"
         overview = Overview(world.cluster.log(faults), world.topics)
         self.watch = Watch(self._locked(overview.snapshot), world.topics, lambda: world.now_ms)
-        pages, self.jobs = pages_of(world, self.watch, faults, actions)
+        pages, self.jobs = pages_of(world, self.watch, faults, actions, drivers)
         application = pages.application(LOOPBACK)
         self._server = uvicorn.Server(
             uvicorn.Config(application, log_config=None, lifespan="off", timeout_graceful_shutdown=5)
@@ -77,9 +89,13 @@ class PageServer:
 
 @contextmanager
 def serving(
-    world: World, faults: Faults | None = None, port: int = 0, actions: Actions | None = None
+    world: World,
+    faults: Faults | None = None,
+    port: int = 0,
+    actions: Actions | None = None,
+    drivers: Drivers = NO_DRIVER,
 ) -> Iterator[PageServer]:
-    server = PageServer(world, faults, port, actions)
+    server = PageServer(world, faults, port, actions, drivers)
     try:
         yield server
     finally:

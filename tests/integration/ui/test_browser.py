@@ -16,7 +16,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from acker.errors import Unreachable
 from spout.planning.journal import BEGINNING
+from spout.runtime.scrape import MetricSample
 from spout.ui.jobs import Actions
+from spout.ui.topology import Drivers
 from tests.support.lacking import lacking
 from tests.support.memory.cluster import NoFaults
 from tests.support.page_server import PageServer, serving
@@ -28,6 +30,11 @@ AXE = Path(__file__).resolve().parents[2] / "data" / "axe" / "axe.min.js"
 PICTURES = os.environ.get("WINDHOVER_PICTURES")
 """A folder in which the screenshots are kept."""
 
+DRIVER = "spark-driver:9103"
+EXECUTED = [
+    ("sentences", "split", 200, 6), ("split", "count", 1_204, 0), ("split", "spell", 1_204, 31),
+    ("spell", "count", 88, 0),
+]  # fmt: skip
 LIVE_S = 1.0
 NOT_LIVE = "not live: reload to count again"
 ACTIONS = Actions("secret", "system user ann")
@@ -75,13 +82,32 @@ def unknown() -> World:
     return world
 
 
+def driver_of(state: str) -> Drivers:
+    """Return a driver that counts, one that has counted nothing, or one that is away."""
+
+    def fetch(address: str) -> Iterator[MetricSample]:
+        if state == "error":
+            raise Unreachable(f"{address} serves no metrics: it is away")
+        if state == "empty":
+            return
+        for source, operator, executed, failed in EXECUTED:
+            labels = {"group": "g", "operator": operator, "source": source, "stream": "default"}
+            yield MetricSample("windhover_topology_edge", {**labels, "grouping": "shuffle"}, 1)
+            yield MetricSample("windhover_topology_executed_total", labels, executed)
+            yield MetricSample("windhover_topology_failed_total", labels, failed)
+        labels = {"group": "g", "operator": "count", "stream": "default"}
+        yield MetricSample("windhover_topology_emitted_total", labels, 1_204)
+
+    return Drivers(() if state == "unknown" else (DRIVER,), fetch)
+
+
 STATES: dict[str, Callable[[], World]] = {
     "full": full, "empty": lambda: World(EMPTY), "unknown": unknown, "error": full
 }  # fmt: skip
 PATHS = (
     "/", "/partition/sentences/0", "/record/sentences/0@170", "/failures", "/letters",
     "/letter/sentences.g.dlq/0@0", "/redrives", "/redrives/new?input=sentences", "/latency",
-    "/machinery", "/nothing",
+    "/topology", "/machinery", "/nothing",
 )  # fmt: skip
 
 
@@ -124,7 +150,9 @@ def test_every_page_is_readable_in_every_state(opened: Callable[..., Page], stat
     Dark colours change colours alone, so only contrasts are judged again. The screenshots are for people.
     """
     axe = AXE.read_text(encoding="utf-8")
-    with serving(STATES[state](), BrokerAway() if state == "error" else None, actions=ACTIONS) as server:
+    with serving(
+        STATES[state](), BrokerAway() if state == "error" else None, actions=ACTIONS, drivers=driver_of(state)
+    ) as server:
         page = opened(server)
         for path in PATHS:
             page.goto(server.url + path)

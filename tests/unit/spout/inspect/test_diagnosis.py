@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from acker.errors import Unreachable
 from acker.kafka.port import TopicPartition
@@ -14,6 +17,9 @@ from spout.inspect.diagnosis import diagnose, explained
 from spout.inspect.trail import Trail
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
+from spout.ui.serve import LOOPBACK
+from spout.ui.watch import Watch
+from tests.support.page_server import pages_of
 from tests.support.worlds.order_world import OrderWorld
 from tests.support.worlds.planning import World, batch
 
@@ -48,7 +54,22 @@ def story_of(world: World, place: str = "sentences/0@3", **bounds: int) -> dict[
     trail = Trail(world.cluster.log(), world.topics, **bounds)
     (here,) = trail.origin(place)
     evidence = trail.follow(here)
-    return explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    story = explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    if not bounds:
+        check_page(world, place, story)
+    return story
+
+
+def check_page(world: World, place: str, story: dict[str, Any]) -> None:
+    """The page shows the same situation, the same reason and the same command."""
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    pages, _ = pages_of(world, watch)
+    client = TestClient(pages.application(LOOPBACK), base_url="http://localhost")
+    assert client.get(f"/record/{place}", headers={"accept": "application/json"}).json() == [story]
+    page = html.unescape(re.sub("</?code>", "`", client.get(f"/record/{place}").text))
+    situation = story["situation"].replace("_", " ").lower()
+    assert f'<strong class="situation">{situation}</strong> {story["why"]}' in page
+    assert (f"Next: `{story['next']}`" in page) == bool(story["next"])
 
 
 def why_unknown(world: World, place: str = "sentences/0@0") -> tuple[str, str, str]:
@@ -206,6 +227,16 @@ def test_a_record_whose_verdict_was_not_read_is_too_old_to_know(world: World) ->
     world.run(1_500)
     story = story_of(world, records_max=1)
     assert (story["situation"], story["next"]) == ("TOO_OLD", "windhover dlq list sentences/0@3 --all")
+
+
+def test_a_record_whose_verdict_has_left_the_log_is_too_old_to_know(world: World) -> None:
+    begin(world, fail=(3,))
+    world.start_replays()
+    world.run(300)
+    places = [TopicPartition("_ack_verdict", number) for number in range(3)]
+    world.log.delete_before(world.log.ends(places))
+    story = story_of(world, "sentences/0@0")
+    assert (story["situation"], story["next"]) == ("TOO_OLD", "windhover dlq list sentences/0@0 --all")
 
 
 def test_a_record_that_is_done_needs_no_command(world: World) -> None:

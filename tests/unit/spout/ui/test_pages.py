@@ -5,25 +5,28 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from acker.kafka.port import Outgoing
+from acker.errors import Unreachable
+from acker.kafka.port import Log, Outgoing, TopicPartition
 from acker.service.view import OpenRange
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
-from spout.ui.guard import HEADERS
+from spout.ui.requests import HEADERS
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
+from tests.support.memory.cluster import NoFaults
 from tests.support.page_server import pages_of
 from tests.support.worlds.planning import World, batch
 
@@ -286,3 +289,117 @@ def test_a_million_pending_records_are_a_small_snapshot_in_time(world: World, wa
     assert time.process_time() - began < 0.1
     assert page.text.count("data-first") > 200
     assert len(page.content) < 50_000
+
+
+POISON = """
+acker: {partitions: 3}
+inputs:
+  sentences:
+    id: 1
+    group: g
+    partitions: 2
+    timeout: 60s
+    retry: {attempts: 2, initial: 60s, jitter: 0, causes: [{error: PoisonError, then: dead_letter}]}
+    dead_letter: {max_ratio: 1}
+"""
+
+
+class Outages(NoFaults):
+    """What a client cannot reach: nothing, the whole broker, or the leader of one partition."""
+
+    broker = False
+    leader = False
+
+    def before(self, operation: str) -> None:
+        if self.broker:
+            raise Unreachable(f"{operation}: the broker does not answer")
+
+    def hide_leader(self, log: Log) -> None:
+        """Let a log refuse what it is asked about sentences/1 while its leader is away."""
+
+        def refusing(ask: Callable[..., Mapping[TopicPartition, int]]) -> Callable[..., Any]:
+            def asked(places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+                if self.leader and TopicPartition("sentences", 1) in (some := list(places)):
+                    raise Unreachable("sentences/1: no leader")
+                return ask(some if self.leader else places)
+
+            return asked
+
+        for name in ("starts", "ends", "stable_ends"):
+            setattr(log, name, refusing(getattr(log, name)))
+
+
+@pytest.mark.parametrize("outage", ["broker", "leader", "acker", "driver"])
+def test_no_figure_turns_0_while_a_part_is_away_and_all_is_right_again_after_it(outage: str) -> None:
+    world, outages = World(POISON), Outages()
+    world.start_replays()
+    world.produce(10)
+    world.produce(6, partition=1)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, skip=(2, 3, 7), fail=(4,))
+    world.publish(BEGINNING, end, skip=(0, 1, 2, *range(4, 10)), fail=(3,), error="PoisonError")
+    world.run(1_500)
+    world.produce(3)
+    log = world.cluster.log(outages)
+    outages.hide_leader(log)
+    with closing(Overview(log, world.topics)) as overview:
+        watch = Watch(overview.snapshot, world.topics, lambda: world.now_ms)
+        client = TestClient(pages_of(world, watch)[0].application(LOOPBACK), base_url="http://localhost")
+        watch.read()
+        before = client.get("/", headers={"accept": "application/json"}).json()
+        assert {name: before[0][name] for name in ("pending", "replays_due", "dead_letters", "lag")} == {
+            "pending": 2, "replays_due": 1, "dead_letters": 1, "lag": 6,
+        }  # fmt: skip
+        if outage in ("broker", "leader"):
+            setattr(outages, outage, True)
+        elif outage == "acker":
+            world.kill_acker()
+            world.run(20_000)
+        else:
+            world.kill(planner)
+            world.run(20_000)
+        watch.read()
+        during = client.get("/", headers={"accept": "application/json"}).json()
+        page = client.get("/").text
+        away = {"broker": {"sentences/?"}, "leader": {"sentences/1"}}.get(outage, set())
+        assert {row["source"] for row in during if row["unknown"]} == away
+        counted = (
+            "pending",
+            "oldest_ms",
+            "committed",
+            "lag",
+            "replays_due",
+            "dead_letters",
+            "end",
+            "emitted",
+        )
+        for was in before:
+            now = next((row for row in during if row["source"] in (was["source"], "sentences/?")), None)
+            assert now is not None
+            turned = [name for name in counted if was[name] and now[name] == 0]
+            assert turned == []
+            unexplained = [
+                name for name in counted if was[name] and now[name] is None and name not in now["unknown"]
+            ]
+            assert unexplained == []
+        says = {
+            "broker": "The broker does not answer:", "leader": "sentences/1: no leader",
+            "acker": "2 pending", "driver": "the clock of its timeout is stopped",
+        }  # fmt: skip
+        assert says[outage] in page
+        if outage == "acker":
+            assert during[0]["as_of_ms"] >= 20_000, "its part is as old as its State"
+        for path in (
+            "/machinery",
+            "/partition/sentences/0",
+            "/failures",
+            "/letters",
+            "/latency",
+            "/topology",
+        ):
+            assert client.get(path).status_code in ((200, 404) if outage == "broker" else (200,))
+        if outage in ("broker", "leader"):
+            setattr(outages, outage, False)
+            watch.read()
+            assert client.get("/", headers={"accept": "application/json"}).json() == before

@@ -1,0 +1,56 @@
+"""Reads the metrics that another process serves, in Prometheus' text over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Final, NamedTuple
+from urllib.request import ProxyHandler, build_opener
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from acker.errors import Unreachable, UsageError
+from spout.runtime.endpoints import PORT_MAX
+
+TIMEOUT_S: Final = 2.0
+BYTES_MAX: Final = 10_000_000
+
+
+class MetricSample(NamedTuple):
+    """One series at one moment."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def metrics_address(text: str) -> str:
+    """Parse an address of metrics, ``HOST:PORT``; a port alone is one of this machine.
+
+    Raises:
+        UsageError: it is none.
+    """
+    host, _, port = text.strip().rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) <= PORT_MAX) or "/" in host:
+        raise UsageError(f"{text!r} is no address of metrics; give HOST:PORT, such as 127.0.0.1:9103")
+    return f"{host or '127.0.0.1'}:{port}"
+
+
+def read_metrics(address: str, timeout_s: float = TIMEOUT_S) -> list[MetricSample]:
+    """Read all samples of a process; no proxy is asked.
+
+    Raises:
+        Unreachable: it does not answer, or what it answers is no text of metrics.
+    """
+    try:
+        with build_opener(ProxyHandler({})).open(f"http://{address}/metrics", timeout=timeout_s) as answer:
+            text = answer.read(BYTES_MAX).decode()
+        return [
+            MetricSample(sample.name, sample.labels, sample.value)
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        ]
+    except (OSError, HTTPException, ValueError) as error:
+        raise Unreachable(
+            f"{address} serves no metrics: {error}; is a driver there, started with metrics_port?"
+        ) from error

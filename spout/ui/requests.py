@@ -1,0 +1,156 @@
+"""What a request asks for and may do, and what the answer shows.
+
+Requests for other hosts are refused, and no answer lets foreign script run. A page changes something only
+where its process was started with ``--allow-actions``, for a form of its own, and for somebody who has the
+token that the process has printed.
+
+Source: docs/operate/page.md.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlencode, urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from spout.ui.jobs import Actions
+from spout.ui.watch import LatestState
+
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self';"
+        " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cache-control": "no-store",
+    "vary": "accept",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PageContent:
+    """What one page shows.
+
+    Attributes:
+        template: the file in templates/ for `<main>`.
+        values: for the template.
+        json: the same for programs.
+        every_s: how long at least what it shows is shown.
+        is_live: whether it shows what is new by itself.
+        location: where a request that changed something leads.
+    """
+
+    template: str
+    title: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    json: Any = None
+    status: int = 200
+    every_s: float = 0.0
+    is_live: bool = True
+    location: str = ""
+
+
+Build = Callable[[Request, LatestState], PageContent]
+
+
+class RecordQuery(NamedTuple):
+    """What the form of the record page asks for."""
+
+    place: str
+    key: str
+    since: str
+    input: str
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        named = request.query_params
+        place = request.path_params.get("place") or named.get("place", "")
+        return cls(place.strip(), named.get("key", ""), named.get("from", ""), named.get("input", ""))
+
+
+class LetterQuery(NamedTuple):
+    """Which dead letters are meant; the names are those of the options of ``windhover dlq``, empty: any."""
+
+    input: str = ""
+    place: str = ""
+    error: str = ""
+    operator: str = ""
+    reason: str = ""
+    key: str = ""
+    since: str = ""
+    until: str = ""
+    all: str = ""
+
+    @classmethod
+    def of(cls, named: Mapping[str, str]) -> Self:
+        return cls(**{name: named.get(name, "").strip() for name in cls._fields})
+
+    def texts(self) -> dict[str, str | None]:
+        """Return what was named, None for what was not."""
+        return {name: value or None for name, value in self._asdict().items()}
+
+    def address(self, path: str = "/letters", **changes: str) -> str:
+        """Return the address of a page with this query, a part of it changed."""
+        named = {name: value for name, value in (self._asdict() | changes).items() if value}
+        return f"{path}?{urlencode(named)}" if named else path
+
+    def options(self) -> str:
+        """Return it as the options of a command."""
+        named = {name: value for name, value in self._asdict().items() if value and name != "place"}
+        words = [
+            f"--{name}" if name == "all" else f"--{name} {_word(value)}" for name, value in named.items()
+        ]
+        return " ".join([*([_word(self.place)] if self.place else []), *words])
+
+
+def _word(text: str) -> str:
+    return text if text and all(each.isalnum() or each in "-_./@:" for each in text) else repr(text)
+
+
+def action_refusal(request: Request, form: Mapping[str, str], actions: Actions | None) -> str:
+    """Return why a request may not change anything; empty: it may.
+
+    A browser names the site that a form came from as its origin, and no site can name another one.
+    """
+    if actions is None:
+        return "The page is read-only: start it with `windhover ui --allow-actions`, or type the command."
+    origin = urlsplit(request.headers.get("origin", ""))
+    if not origin.netloc or origin.netloc != request.headers.get("host"):
+        return f"The request did not come from this page, but from {origin.netloc or 'no page'}."
+    if not secrets.compare_digest(form.get("token", "").encode(), actions.token.encode()):
+        return "That is not the token that `windhover ui --allow-actions` has printed."
+    return ""
+
+
+class HostGuard:
+    """Refuses requests for other hosts, so that no foreign page can read this one, and adds `HEADERS`."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+        if self._hosts and name not in self._hosts:
+            text = f"This page answers for {', '.join(sorted(self._hosts))}, not for {name}."
+            await JSONResponse({"error": text}, 421)(scope, receive, guarded)
+            return
+        await self._app(scope, receive, guarded)

@@ -1,0 +1,197 @@
+"""The graph of a topology as its driver's metrics show it: read over HTTP, drawn, and unknown where it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from acker.errors import Unreachable, UsageError
+from spout.builder.streams import StreamStatus, stream_metrics
+from spout.builder.submitted import TopologyStatus, topology_metrics
+from spout.local.embedded import free_port
+from spout.runtime.endpoints import serve
+from spout.runtime.metrics import Scraped
+from spout.runtime.scrape import MetricSample, metrics_address, read_metrics
+from spout.topology.graph import Component, Graph, Kind, StreamId, Subscription
+from spout.tuples.counts import Counted, Counts, Measure, What
+from spout.ui.drawing import NODE_WIDTH, draw_graph
+from spout.ui.serve import LOOPBACK
+from spout.ui.topology import NO_QUANTILE, NO_RATE, OUT, RESTARTED, WINDOW_MS, Drivers
+from spout.ui.watch import Watch
+from tests.support.page_server import pages_of
+from tests.support.worlds.planning import World
+
+ADDRESS = "127.0.0.1:9103"
+JSON = {"accept": "application/json"}
+LINES = StreamId("lines", "default")
+WORDS = StreamId("split", "default")
+GRAPH = Graph(
+    {name: Component(name, {}) for name in ("lines", "split", "count")},
+    (Subscription(LINES, "split", Kind.SHUFFLE), Subscription(WORDS, "count", Kind.FIELDS, ("word",))),
+)
+
+
+def counts_of(lines: int, failed: int = 0) -> Counts:
+    """Return the counts of a topology that has split lines into three words each, and counted them."""
+    return {
+        Counted(What.EMITTED, "lines", LINES): Measure(lines, 0),
+        Counted(What.EXECUTED, "split", LINES): Measure(lines, lines * 2_000_000),
+        Counted(What.FAILED, "split", LINES): Measure(failed, 0),
+        Counted(What.EMITTED, "split", WORDS): Measure(3 * lines, 0),
+        Counted(What.EXECUTED, "count", WORDS): Measure(3 * lines, 0),
+        Counted(What.EMITTED, "count", StreamId("count", "default")): Measure(lines, 0),
+    }
+
+
+class Driver:
+    """A driver with counts that a test changes."""
+
+    def __init__(self) -> None:
+        self.counts: Counts = {}
+        self.graph = GRAPH
+        self.is_away = False
+
+    def fetch(self, address: str) -> Iterator[MetricSample]:
+        if self.is_away:
+            raise Unreachable(f"{address} serves no metrics: gone")
+        registry = CollectorRegistry()
+        status = TopologyStatus("active", None, self.counts)
+        registry.register(Scraped(lambda: topology_metrics(status, "g", 0, self.graph)))
+        for family in text_string_to_metric_families(generate_latest(registry).decode()):
+            yield from (MetricSample(each.name, each.labels, each.value) for each in family.samples)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def client(world: World, driver: Driver) -> TestClient:
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    pages, _ = pages_of(world, watch, drivers=Drivers([ADDRESS], driver.fetch))
+    return TestClient(pages.application(LOOPBACK), base_url="http://localhost")
+
+
+def test_edges_are_there_before_any_tuple_and_their_rates_are_unknown(client: TestClient) -> None:
+    (graph,) = client.get("/topology", headers=JSON).json()
+    assert (graph["driver"], graph["group"]) == (ADDRESS, "g")
+    found = [
+        (each["source"], each["operator"], each["grouping"], each["tuples"], each["per_s"])
+        for each in graph["edges"]
+    ]
+    assert found == [("lines", "split", "shuffle", 0, None), ("split", "count", "fields", 0, None)]
+    page = client.get("/topology").text
+    assert f'<span class="unknown">unknown</span>: {NO_RATE}.' in page
+    assert "0.0/s" not in page
+
+
+def test_rates_are_between_two_readings_and_failures_at_their_bolt(
+    world: World, driver: Driver, client: TestClient
+) -> None:
+    driver.counts = counts_of(100)
+    client.get("/topology")
+    world.cluster.now_ms += 10_000
+    driver.counts = counts_of(400, failed=7)
+    (graph,) = client.get("/topology", headers=JSON).json()
+    rates = {(each["source"], each["operator"]): each["per_s"] for each in graph["edges"]}
+    assert rates == {("lines", "split"): 30.0, ("split", "count"): 90.0, ("count", OUT): 30.0}
+    nodes = {each["name"]: each for each in graph["nodes"]}
+    assert {name: each["failed"] for name, each in nodes.items()} == {"count": 0, "split": 7, "lines": 0}
+    assert (nodes["split"]["executed"], nodes["split"]["mean_ms"]) == (400, 2.0)
+    assert nodes["lines"]["mean_ms"] is None
+    assert {each["p99_ms"] for each in nodes.values()} == {None}
+    page = client.get("/topology").text
+    drawn, tables = re.findall(r"<svg class=\"graph\".*?</svg>", page, re.S)[0], page.split("<h3>Streams")[1]
+    assert "30.0/s" in drawn
+    assert "90.0/s" in drawn
+    assert "7 failed of 400" in drawn
+    assert "<td>90.0</td>" in tables
+    assert f"{NO_QUANTILE}." in page
+
+
+def test_a_driver_that_was_restarted_has_no_negative_rate(
+    world: World, driver: Driver, client: TestClient
+) -> None:
+    driver.counts = counts_of(100)
+    client.get("/topology")
+    world.cluster.now_ms += 10_000
+    driver.counts = counts_of(40)
+    (graph,) = client.get("/topology", headers=JSON).json()
+    assert {each["per_s"] for each in graph["edges"]} == {None}
+    assert RESTARTED in client.get("/topology").text
+    world.cluster.now_ms += WINDOW_MS + 1
+    client.get("/topology")
+    world.cluster.now_ms += 10_000
+    driver.counts = counts_of(50)
+    (graph,) = client.get("/topology", headers=JSON).json()
+    assert graph["edges"][-1]["per_s"] is not None
+
+
+def test_a_driver_that_is_away_is_unknown_and_the_others_go_on(world: World, driver: Driver) -> None:
+    away = Driver()
+    away.is_away = True
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    every = {"a:1": away, "b:2": driver}
+    drivers = Drivers(list(every), lambda address: every[address].fetch(address))
+    pages, _ = pages_of(world, watch, drivers=drivers)
+    page = TestClient(pages.application(LOOPBACK), base_url="http://localhost").get("/topology")
+    assert page.status_code == 200
+    assert '<span class="unknown">unknown</span>: a:1 serves no metrics: gone' in page.text
+    assert "Group g, driver b:2" in page.text
+
+
+def test_without_an_address_the_graph_is_unknown_and_the_page_says_what_to_do(world: World) -> None:
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    pages, _ = pages_of(world, watch)
+    page = TestClient(pages.application(LOOPBACK), base_url="http://localhost").get("/topology").text
+    assert "<code>windhover ui --driver HOST:PORT</code>" in page
+    assert "<svg" not in page
+
+
+def test_a_straight_stream_is_a_graph_and_is_read_over_http() -> None:
+    source = StreamId("spout", "default")
+    counts: Counts = {
+        Counted(What.EXECUTED, "split", source): Measure(5, 0),
+        Counted(What.EMITTED, "split", WORDS): Measure(15, 0),
+    }
+    port = free_port()
+    serve(Scraped(lambda: stream_metrics([StreamStatus("words", None, counts)], 0)), f"127.0.0.1:{port}")
+    address = metrics_address(str(port))
+    (graph,), problems = Drivers([address], read_metrics).read(0)
+    assert problems == {}
+    assert [each[:5] for each in graph.edges] == [
+        ("split", "default", OUT, "", 15), ("spout", "default", "split", "", 5)
+    ]  # fmt: skip
+
+
+def test_what_serves_no_metrics_is_unreachable() -> None:
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 serves no metrics: .*started with metrics_port"):
+        read_metrics("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", "host:0", "host:65536", "http://host:9103", "h/x:1"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="give HOST:PORT"):
+        metrics_address(text)
+
+
+def test_each_node_is_drawn_behind_all_that_it_reads_from() -> None:
+    edges = [("a", "b"), ("b", "d"), ("a", "c"), ("c", "d"), ("a", "d"), ("a", "b")]
+    drawing = draw_graph(edges)
+    assert all(drawing.nodes[end][0] > drawing.nodes[start][0] + NODE_WIDTH for start, end in edges)
+    assert len(set(drawing.nodes.values())) == 4
+    assert len({path for path, _, _ in drawing.edges}) == len(edges), "two streams are two lines"
+    assert all(x + NODE_WIDTH <= drawing.width for x, _ in drawing.nodes.values())
+    assert draw_graph([]).nodes == {}
+    assert set(draw_graph([("a", "b"), ("b", "a")]).nodes) == {"a", "b"}, "a circle ends"

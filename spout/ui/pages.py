@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -221,13 +222,14 @@ class Pages:
     def _change(self, build: Build) -> Callable[..., Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             request.state.form = await _form_of(request)
-            return await self._answer(request, build)
+            return await self._answer(request, build, is_live=False)  # its address has another page for GET
 
         return answer
 
-    async def _answer(self, request: Request, build: Build) -> Response:
+    async def _answer(self, request: Request, build: Build, *, is_live: bool = True) -> Response:
         now = self._watch.latest
         content = await asyncio.to_thread(build, request, now)
+        content = replace(content, is_live=is_live and content.is_live)
         if "application/json" in request.headers.get("accept", ""):
             return JSONResponse(content.json, 201 if content.location else content.status)
         if content.location:

@@ -42,7 +42,7 @@ function open() {
 }
 
 function follow() {
-  if (live.hasAttribute("data-still")) return say("not live: reload to count again");
+  if (live.hasAttribute("data-still")) return say("not live");
   if (document.hidden) {
     close();
     say("paused while hidden");

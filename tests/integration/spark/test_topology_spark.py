@@ -15,6 +15,8 @@ from examples import diamond_join, word_count
 from spout.builder.flux import load_topology
 from spout.builder.topology import TopologyBuilder
 from spout.local.embedded import free_port
+from spout.runtime.scrape import read_metrics
+from spout.ui.topology import OUT, Drivers
 from tests.support.bolts.topology_bolts import Gather, Measure, Pass, Sort
 from tests.support.brokers import Broker
 from tests.support.monitoring import expressions, metrics_named
@@ -133,6 +135,17 @@ def test_streams_go_their_own_ways_and_all_that_is_done_is_counted(world: Submit
     series = {line.partition("{")[0] for line in metrics}
     of_panels = {name for each in expressions() for name in metrics_named(each)}
     assert {name for name in of_panels if name.startswith("windhover_topology_")} <= series
+    (graph,), problems = Drivers([f"127.0.0.1:{port}"], read_metrics).read(0)
+    assert (graph.group, problems) == (found.group, {})
+    assert {edge[:5] for edge in graph.edges} == {
+        ("lines", "default", "sort", "local_or_shuffle", 5),
+        ("sort", "long", "measure", "direct", 4),
+        ("sort", "default", "gather", "global", 3),
+        ("measure", "default", "gather", "all", 6),
+        ("sort", "bad", OUT, "", 1),
+        ("gather", "default", OUT, "", 9),
+    }, "the page draws the graph from its driver"
+    assert {node.name: node.failed for node in graph.nodes if node.failed} == {"measure": 1}
 
 
 def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: SubmittedWorld) -> None:

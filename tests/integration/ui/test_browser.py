@@ -36,7 +36,7 @@ EXECUTED = [
     ("spell", "count", 88, 0),
 ]  # fmt: skip
 LIVE_S = 1.0
-NOT_LIVE = "not live: reload to count again"
+NOT_LIVE = "not live"
 ACTIONS = Actions("secret", "system user ann")
 YAML = """
 acker: {partitions: 3}

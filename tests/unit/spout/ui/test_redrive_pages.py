@@ -166,6 +166,7 @@ def test_who_has_no_token_or_comes_from_elsewhere_is_refused(
         answer = page.client.post(path, data=page.form(token=token), headers=headers)
         assert answer.status_code == 403
         assert says in answer.text
+        assert "data-still" in answer.text, "the stream of this address has another page"
     assert page.copies() == 0
     assert page.records() == []
 

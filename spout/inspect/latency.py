@@ -223,7 +223,7 @@ class CompletionLog:
         tested_ms = one.timeout_ms if timeout_ms is None else timeout_ms
         longest_ms = max([one.timeout_ms, tested_ms, *acked, *late])
         bounds = time_bounds(longest_ms)
-        tried = _tried(longest_ms)
+        tried = sorted({*_tried(longest_ms), *([tested_ms] if tested_ms else [])})
         *shares, would_time_out = shares_timed_out(found, [*tried, tested_ms], now_ms)
         times = {f"{name}_ms": quantile(acked, share) for name, share in QUANTILES.items()}
         late_times = {f"late_{name}_ms": quantile(late, share) for name, share in QUANTILES.items()}

@@ -5,6 +5,7 @@ Source: docs/operate/page.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -98,31 +99,43 @@ class GraphDrawing(NamedTuple):
 def draw_graph(edges: Sequence[tuple[str, str]]) -> GraphDrawing:
     """Place a graph from left to right: each node is behind all that it reads from.
 
-    A circle, which no topology has, is drawn with an edge that goes back.
+    An edge that passes a column has a place of its own there, so none runs through a node. A circle, which no
+    topology has, is drawn with an edge that goes back.
     """
     names = list(dict.fromkeys(name for edge in edges for name in edge))
     column = dict.fromkeys(names, 0)
     for _ in names:
         for source, target in edges:
             column[target] = min(len(names) - 1, max(column[target], column[source] + 1))
-    rows: dict[int, int] = {}
-    nodes: dict[str, tuple[int, int]] = {}
-    for name in sorted(names, key=lambda each: column[each]):
-        row = rows.get(column[name], 0)
-        rows[column[name]] = row + 1
-        nodes[name] = (
-            MARGIN + column[name] * (NODE_WIDTH + COLUMN_GAP),
-            MARGIN + row * (NODE_HEIGHT + ROW_GAP),
-        )
+    rows = Counter[int]()
+
+    def place(at: int) -> tuple[int, int]:
+        rows[at] += 1
+        return MARGIN + at * (NODE_WIDTH + COLUMN_GAP), MARGIN + (rows[at] - 1) * (NODE_HEIGHT + ROW_GAP)
+
+    nodes = {name: place(column[name]) for name in sorted(names, key=lambda each: column[each])}
+    passed = {
+        edge: [place(at) for at in range(column[edge[0]] + 1, column[edge[1]])]
+        for edge in dict.fromkeys(edges)
+    }
     paths: list[tuple[str, int, int]] = []
-    seen: dict[tuple[str, str], int] = {}
-    for source, target in edges:
-        number = seen[source, target] = seen.get((source, target), -1) + 1
-        left, top = nodes[source][0] + NODE_WIDTH, nodes[source][1] + NODE_HEIGHT // 2 + 16 * number
-        right, bottom = nodes[target][0], nodes[target][1] + NODE_HEIGHT // 2 + 16 * number
-        bend = max(40, (right - left) // 2)
-        path = f"M{left} {top}C{left + bend} {top} {right - bend} {bottom} {right} {bottom}"
-        paths.append((path, left + 8, top - 6 + (bottom - top) // 8))
+    parallel = Counter[tuple[str, str]]()
+    for edge in edges:
+        down = NODE_HEIGHT // 2 + 18 * parallel[edge]
+        parallel[edge] += 1
+        x, y = nodes[edge[0]][0] + NODE_WIDTH, nodes[edge[0]][1] + down
+        text = x + 8, y - 6
+        path = f"M{x} {y}"
+        for left, top in [*passed[edge], nodes[edge[1]]]:
+            bend = max(40, (left - x) // 2)
+            path += f"C{x + bend} {y} {left - bend} {top + down} {left} {top + down}"
+            if passed[edge] and (left, top) == passed[edge][0]:
+                text = left + 8, top + down - 6
+            x, y = left, top + down
+            if (left, top) != nodes[edge[1]]:
+                x += NODE_WIDTH
+                path += f"H{x}"
+        paths.append((path, *text))
     width = max((x for x, _ in nodes.values()), default=0) + NODE_WIDTH + MARGIN
-    height = max((y for _, y in nodes.values()), default=0) + NODE_HEIGHT + MARGIN
+    height = MARGIN + max(rows.values(), default=0) * (NODE_HEIGHT + ROW_GAP)
     return GraphDrawing(width, height, nodes, paths)

@@ -33,7 +33,7 @@ NO_DRIVERS: Final = (
 NO_RATE: Final = "a rate needs two readings, a second apart"
 RESTARTED: Final = "the driver began to count anew within the last minute"
 NO_QUANTILE: Final = "drivers count the sum of times of each bolt, and no quantile"
-NOTHING_EXECUTED: Final = "it has executed no tuple"
+NOTHING_EXECUTED: Final = "no time was counted, since the bolt has executed nothing"
 
 _Key = tuple[str, str, str, str, str, str]
 """What is counted, group, operator, source, stream, grouping."""
@@ -51,11 +51,11 @@ class GraphEdge(NamedTuple):
 
 
 class GraphNode(NamedTuple):
-    """A component. `failed` are tuples; a spout executes none."""
+    """A component. What it executed and failed are tuples; None: it is a spout, which reads none."""
 
     name: str
-    executed: int
-    failed: int
+    executed: int | None
+    failed: int | None
     mean_ms: Reading[float]
     p99_ms: Reading[float]
 
@@ -170,15 +170,21 @@ def _graph(
     for key, value in own.items():
         totals[key[0], key[2]] = totals.get((key[0], key[2]), 0.0) + value
     names = dict.fromkeys(name for each in found for name in (each.source, each.operator) if name != OUT)
-    nodes = [_node(name, totals) for name in names]
+    bolts = {each.operator for each in found}
+    nodes = [
+        _node(name, totals) if name in bolts else GraphNode(name, None, None, Reading(), Reading())
+        for name in names
+    ]
     return DriverGraph(address, group, nodes, sorted(found, key=lambda each: each[:3]))
 
 
 def _node(name: str, totals: Mapping[tuple[str, str], float]) -> GraphNode:
-    executed = int(totals.get((_EXECUTED, name), 0))
-    seconds = totals.get((_SECONDS, name), 0.0)
-    mean = Reading(1_000 * seconds / executed if executed else None, "" if executed else NOTHING_EXECUTED)
-    return GraphNode(name, executed, int(totals.get((_FAILED, name), 0)), mean, Reading(unknown=NO_QUANTILE))
+    executed, seconds = int(totals.get((_EXECUTED, name), 0)), totals.get((_SECONDS, name))
+    mean: Reading[float] = Reading(unknown=NOTHING_EXECUTED)
+    if executed and seconds is not None:
+        mean = Reading(1_000 * seconds / executed)
+    failed = int(totals.get((_FAILED, name), 0))
+    return GraphNode(name, executed, failed, mean, Reading(unknown=NO_QUANTILE))
 
 
 def _rate(key: _Key, now: Mapping[_Key, float], past: Sequence[_Scrape], now_ms: int) -> Reading[float]:

@@ -154,6 +154,7 @@ def test_each_timeout_that_is_compared_has_the_share_of_the_option(patient: Worl
     tried_ms = min(shares, key=lambda at: abs(at - 4_000))
     assert shares[tried_ms] == row_of(patient, tried_ms)["would_time_out"]
     assert list(shares) == sorted(shares)
+    assert shares[row["timeout_ms"]] == row["would_time_out"]
     assert max(shares) >= 2 * row["timeout_ms"]
     known = [share for share in shares.values() if share is not None]
     assert known == sorted(known, reverse=True), "a longer timeout loses no more"

@@ -19,7 +19,7 @@ from spout.runtime.metrics import Scraped
 from spout.runtime.scrape import MetricSample, metrics_address, read_metrics
 from spout.topology.graph import Component, Graph, Kind, StreamId, Subscription
 from spout.tuples.counts import Counted, Counts, Measure, What
-from spout.ui.drawing import NODE_WIDTH, draw_graph
+from spout.ui.drawing import NODE_HEIGHT, NODE_WIDTH, draw_graph
 from spout.ui.serve import LOOPBACK
 from spout.ui.topology import NO_QUANTILE, NO_RATE, OUT, RESTARTED, WINDOW_MS, Drivers
 from spout.ui.watch import Watch
@@ -107,9 +107,9 @@ def test_rates_are_between_two_readings_and_failures_at_their_bolt(
     rates = {(each["source"], each["operator"]): each["per_s"] for each in graph["edges"]}
     assert rates == {("lines", "split"): 30.0, ("split", "count"): 90.0, ("count", OUT): 30.0}
     nodes = {each["name"]: each for each in graph["nodes"]}
-    assert {name: each["failed"] for name, each in nodes.items()} == {"count": 0, "split": 7, "lines": 0}
+    assert {name: each["failed"] for name, each in nodes.items()} == {"count": 0, "split": 7, "lines": None}
     assert (nodes["split"]["executed"], nodes["split"]["mean_ms"]) == (400, 2.0)
-    assert nodes["lines"]["mean_ms"] is None
+    assert (nodes["lines"]["executed"], nodes["lines"]["mean_ms"]) == (None, None)
     assert {each["p99_ms"] for each in nodes.values()} == {None}
     page = client.get("/topology").text
     drawn, tables = re.findall(r"<svg class=\"graph\".*?</svg>", page, re.S)[0], page.split("<h3>Streams")[1]
@@ -191,7 +191,12 @@ def test_each_node_is_drawn_behind_all_that_it_reads_from() -> None:
     drawing = draw_graph(edges)
     assert all(drawing.nodes[end][0] > drawing.nodes[start][0] + NODE_WIDTH for start, end in edges)
     assert len(set(drawing.nodes.values())) == 4
-    assert len({path for path, _, _ in drawing.edges}) == len(edges), "two streams are two lines"
+    path, _, passes_y = drawing.edges[4]
+    assert path.count("C") == 2, "from a to d there is a place beside b and c"
+    assert all(
+        not y <= passes_y + 6 <= y + NODE_HEIGHT for y in (drawing.nodes["b"][1], drawing.nodes["c"][1])
+    )
+    assert len({each for each, _, _ in drawing.edges}) == len(edges), "two streams are two lines"
     assert all(x + NODE_WIDTH <= drawing.width for x, _ in drawing.nodes.values())
     assert draw_graph([]).nodes == {}
     assert set(draw_graph([("a", "b"), ("b", "a")]).nodes) == {"a", "b"}, "a circle ends"

@@ -7,7 +7,7 @@ The caller runs the loop around `AckerService.step`, and provides the clock and 
    (``acker.service.step_reader``);
 3. for each partition with new records: applies them, lets ticks and takes count, and commits all in one
    transaction (``acker.service.partition``);
-4. at times deletes what the logs need no more (``acker.service.service``).
+4. at times deletes what the logs need no more.
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -222,7 +222,7 @@ class AckerService:
         core.apply_acks(fetched.acks)
         core.pass_to(*self._reader.positions(number))
         if core.waits_for_ends():
-            core.set_ends(*self._reader.barriers([number])[number])
+            core.set_ends(*self._reader.barrier(number))
         has_read_acks = bool(fetched.fails or fetched.acks)
         worked = core.count() or has_read_acks or bool(fetched.inits)
         if worked:

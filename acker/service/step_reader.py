@@ -118,11 +118,11 @@ class StepReader:
         fail = held.fails[0].offset if held.fails else self._control.position(self._fail(number))
         return self._control.position(self._init(number)), fail, self._acks.position(self._ack(number))
 
-    def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Return by partition where ``_ack_ack`` and ``_ack_fail`` end now."""
-        chosen = list(numbers)
-        ends = self._log.ends([where(n) for n in chosen for where in (self._ack, self._fail)])
-        return {number: (ends[self._ack(number)], ends[self._fail(number)]) for number in chosen}
+    def barrier(self, number: int) -> tuple[int, int]:
+        """Return where ``_ack_ack`` and ``_ack_fail`` of a partition end now."""
+        ack, fail = self._ack(number), self._fail(number)
+        ends = self._log.ends([ack, fail])
+        return ends[ack], ends[fail]
 
     def close(self) -> None:
         self._acks.close()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +14,7 @@ from acker.identity import source_of
 from acker.kafka.port import TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Tick
-from tests.support.bolts.keyed_bolts import Forgets, Saves, Waits
+from tests.support.bolts.keyed_bolts import Forgets, Saves, Shows, Waits
 from tests.support.brokers import Broker
 from tests.support.waiting import committed, eventually
 from tests.support.worlds.stream_worlds import VerdictWorld, config_of, read_held, running, serving, wait_for
@@ -122,28 +122,22 @@ def test_a_keyed_bolt_that_stops_ends_the_query_and_goes_on_with_what_it_held(wo
     assert world.written("saved", "word string, tuples string") == [("kite", "2")]
 
 
-class Shows(spout.KeyedBolt):
-    """Emits what it holds as Python writes it."""
-
-    output = "shown string"
-
-    def execute(
-        self,
-        key: tuple[Any, ...],
-        held: Sequence[spout.KeyedTuple],
-        collector: spout.KeyedCollector,
-    ) -> None:
-        collector.emit((repr((*key, *(each["n"] for each in held))),))
-        collector.ack(*held)
-
-
-def test_whole_numbers_stay_whole_beside_nulls(spark: SparkSession) -> None:
+def test_whole_numbers_stay_whole_beside_nulls(spark: SparkSession, tmp_path: Path) -> None:
     """pandas has no null among integers, and makes floats of them: 2 ** 60 + 1 would be another number."""
     anchor = "CAST(NULL AS struct<source:bigint,position:bigint,edge:bigint>) AS _windhover"
     numbers = [(1, 2**60 + 1), (1, None), (None, 2**60 + 1), (None, None)]
-    rows = spark.createDataFrame(numbers, "k bigint, n bigint").coalesce(1).sort("k", "n")
-    shown = rows.selectExpr("*", anchor).transform(spout.keyed(Shows(), by="k")).collect()
-    assert {row.shown for row in shown} == {f"({key}, None, {2**60 + 1})" for key in (1, None)}
+    schema, folder = "k bigint, n bigint", str(tmp_path / "numbers")
+    spark.createDataFrame(numbers, schema).coalesce(1).write.parquet(folder)
+    rows = spark.readStream.schema(schema).parquet(folder).selectExpr("*", anchor)
+    shown: list[str] = []
+    written = rows.transform(spout.keyed(Shows(), by="k")).writeStream.trigger(availableNow=True)
+    query = (
+        written.foreachBatch(lambda batch, _: shown.extend(row.shown for row in batch.collect()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert sorted(shown) == [f"({key}, None, {2**60 + 1})" for key in (1, None)]
 
 
 def spread(world: VerdictWorld, name: str) -> dict[tuple[bool, int, int], str]:

@@ -60,3 +60,19 @@ class Waits(spout.KeyedBolt):
     ) -> None:
         """Go on waiting."""
         collector.reset_timeout(*held)
+
+
+class Shows(spout.KeyedBolt):
+    """Emits its key and the numbers that it holds, as Python writes them."""
+
+    output = "shown string"
+
+    def execute(
+        self,
+        key: tuple[Any, ...],
+        held: Sequence[spout.KeyedTuple],
+        collector: spout.KeyedCollector,
+    ) -> None:
+        numbers = sorted((each["n"] for each in held), key=lambda n: -1 if n is None else n)
+        collector.emit((repr((*key, *numbers)),))
+        collector.ack(*held)

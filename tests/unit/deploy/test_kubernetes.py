@@ -263,3 +263,18 @@ def test_the_prometheus_operator_scrapes_ackers_replay_workers_and_the_page() ->
         assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
         ports = {port["name"] for port in container(template["spec"])["ports"]}
         assert len(endpoints & ports) == 1
+
+
+def test_the_alerts_become_a_rule_of_the_prometheus_operator_as_the_guide_says(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "operate" / "deploy.md").read_text()
+    (script,) = [
+        block for block in guide.split("```") if block.startswith("sh\n") and "PrometheusRule" in block
+    ]
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    subprocess.run(["sh", "-e", "-c", script.removeprefix("sh\n")], cwd=tmp_path, check=True, timeout=60)
+    rule = yaml.safe_load((tmp_path / "windhover-rules.yaml").read_text())
+    check_manifest(rule, OLDEST)
+    assert rule["spec"] == yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text())
+    rule["spec"]["groups"][0]["rules"][0]["exprr"] = "up"
+    with pytest.raises(jsonschema.ValidationError, match="exprr"):
+        check_manifest(rule, OLDEST)

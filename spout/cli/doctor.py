@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, loaded, wall_ms
+from spout.cli.submit import PyFiles, shipped_files
 from spout.inspect.tables import As, OutputFormat, encoded, printable
 
 if TYPE_CHECKING:
@@ -24,16 +25,22 @@ class Only(StrEnum):
 
     FILES = "files"
     LIVE = "live"
+    EXECUTORS = "executors"
 
 
 Pre = Annotated[
     bool, typer.Option("--pre", help="Before installing: Python, platform and Java alone; no topics.yaml.")
 ]
 OnlyPart = Annotated[
-    Only | None, typer.Option("--only", help="Machine and files alone, or the broker alone; default: both.")
+    Only | None,
+    typer.Option("--only", help="Machine and files, the broker, or the executors of --master; default: all."),
 ]
 RoleName = Annotated[
     str | None, typer.Option("--role", help="Whose user this is: a right that the role lacks is a failure.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="A Spark cluster, as in spark.master; a job asks each of its executors."),
 ]
 Doubts = Annotated[
     bool, typer.Option("--exit-code", help="End with 5 if nothing failed, but there is a warning or a doubt.")
@@ -44,15 +51,19 @@ def doctor(
     pre: Pre = False,
     only: OnlyPart = None,
     role: RoleName = None,
+    master: Master = None,
+    py_files: PyFiles = None,
     exit_code: Doubts = False,
     output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
 ) -> int:
-    """Check machine, files and broker, and print what is wrong, with a code and a cure. Changes nothing."""
+    """Check machine, files, broker and executors: each fault has a code and a cure. Nothing is changed."""
     from spout.doctor.codes import CheckHealth, closing_line
 
+    if only is Only.EXECUTORS and master is None:
+        raise typer.BadParameter("--only executors needs --master, which names their cluster")
     results = []
-    for each in _results(pre, only, role, config):
+    for each in _results(pre, only, role, master, py_files, config):
         results.append(each)
         if output is OutputFormat.TABLE:
             typer.echo("\n".join(printable(line) for line in each.lines()))
@@ -65,20 +76,22 @@ def doctor(
     return FOUND if exit_code and found != {CheckHealth.OK} else 0
 
 
-def _results(pre: bool, only: Only | None, role: str | None, config: Path) -> Iterator[CheckResult]:
+def _results(
+    pre: bool, only: Only | None, role: str | None, master: str | None, py_files: str | None, config: Path
+) -> Iterator[CheckResult]:
     """Check one part after the other; each is imported in its turn, so that the first result comes soon."""
-    if only is not Only.LIVE:
+    if only in (None, Only.FILES):
         from spout.doctor.machine import judge_machine, machine_facts
 
         yield from judge_machine(machine_facts(os.environ))
     if pre:
         return
     topics, problem = _read(config)
-    if only is not Only.LIVE or topics is None:
+    if only in (None, Only.FILES) or (topics is None and only is Only.LIVE):
         from spout.doctor.files import file_facts, judge_files
 
         yield from judge_files(file_facts(config, topics, problem, os.environ, [os.getcwd(), *sys.path]))
-    if only is not Only.FILES and topics is not None:
+    if only in (None, Only.LIVE) and topics is not None:
         from acker.provisioning.roles import Role
         from spout.doctor.broker import BrokerProbe
         from spout.doctor.live import judge_live
@@ -87,6 +100,21 @@ def _results(pre: bool, only: Only | None, role: str | None, config: Path) -> It
             raise typer.BadParameter(f"--role {role}: there is none; the roles are {', '.join(Role)}")
         facts = BrokerProbe(topics, wall_ms).facts(str(config))
         yield from judge_live(facts, topics, None if role is None else Role(role))
+    if only in (None, Only.EXECUTORS) and master is not None:
+        yield from _of_executors(master, py_files, topics, problem)
+
+
+def _of_executors(
+    master: str, py_files: str | None, topics: Topics | None, problem: str
+) -> Iterator[CheckResult]:
+    from spout.doctor.broker import BrokerProbe
+    from spout.doctor.cluster import cluster_facts
+    from spout.doctor.executors import judge_executors
+    from spout.inspect.readings import Reading
+
+    unread: Reading[Sequence[tuple[str, int]]] = Reading(unknown=problem)
+    servers = unread if topics is None else BrokerProbe(topics, wall_ms).servers()
+    yield from judge_executors(cluster_facts(master, servers, shipped_files(py_files), wall_ms))
 
 
 def _read(config: Path) -> tuple[Topics | None, str]:

@@ -53,7 +53,7 @@ def submit_topology(
     """Run a topology; the first SIGTERM or Ctrl-C lets running batches finish, and then ends it."""
     from spout.builder.flux import load_topology
 
-    shipped = _shipped(py_files)
+    shipped = shipped_files(py_files)
     places = [*(each.parent if each.suffix == ".py" else each for each in shipped), file.resolve().parent]
     folders = [os.getcwd(), *map(str, places)]
     sys.path[:0] = folders  # as in Spark's workers, which import the same classes
@@ -79,7 +79,7 @@ def submit_topology(
             spark.stop()
 
 
-def _shipped(named: str | None) -> list[Path]:
+def shipped_files(named: str | None) -> list[Path]:
     """Return the files of ``--py-files``; refuse those that Spark's workers would not find."""
     if named is None:
         return []
@@ -120,19 +120,10 @@ def _until_ended(running: SubmittedTopology) -> int:
 
 def _session(name: str, settings: Mapping[str, Any], folder: Path) -> SparkSession:
     """Start a session with the file's settings: a local one, unless they have a master."""
-    from pyspark.sql import SparkSession
-
-    from spout.local.spark_session import local_session
+    from spout.local.spark_session import cluster_session, local_session
 
     if "spark.master" not in settings:
         return local_session(name, folder, further=settings)
-    # Without this Spark would run the python3 of PATH: only spark-submit passes on the setting, which wins
-    # over the environment variable.
-    python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
-    os.environ["PYSPARK_PYTHON"] = str(python)
-    builder = SparkSession.builder.appName(name)
     # This works if the file's folder has the same path there; shipped files are found on every machine.
-    builder = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    path = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
+    return cluster_session(name, str(settings["spark.master"]), {**path, **settings})

@@ -25,6 +25,7 @@ from acker.kafka.topics import settled
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.provision import check
 from acker.provisioning.roles import Role, rights
+from spout.doctor.executors import kafka_servers
 from spout.doctor.live import Allowed, BrokerFacts, skew_ms
 from spout.inspect.readings import Reading
 
@@ -97,6 +98,15 @@ class BrokerProbe:
             },
             {group: found[group].then(lambda pair: pair[1]) for group in groups},
         )  # fmt: skip
+
+    def servers(self) -> Reading[Sequence[tuple[str, int]]]:
+        """Return host and port of each broker as clients are sent to it, and of the bootstrap servers."""
+        named = kafka_servers(self._client.bootstrap)
+        try:
+            brokers = self._admin.list_topics(timeout=PATIENCE_S).brokers.values()
+        except KafkaException:
+            return Reading(named)  # they are to be reached in any case
+        return Reading(list(dict.fromkeys([*named, *((str(each.host), each.port) for each in brokers)])))
 
     def _cluster(self) -> str:
         found = self._admin.list_topics(timeout=PATIENCE_S)

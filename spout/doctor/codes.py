@@ -152,8 +152,32 @@ GROUPS: Final = CheckCode(
     "kafka-consumer-groups.sh --bootstrap-server {bootstrap} --describe --members --group {group}",
 )  # fmt: skip
 
+EXECUTORS: Final = CheckCode(
+    "WH030", "executors", "a cluster that gives executors, which run a task",
+    "spark-submit --master {master} --class org.apache.spark.examples.SparkPi"
+    " $SPARK_HOME/examples/jars/spark-examples_*.jar 10",
+)  # fmt: skip
+EXECUTOR_PYTHON: Final = CheckCode(
+    "WH031", "Python of an executor", "the driver's Python, by its first two numbers",
+    "ssh {host} uv venv --clear --python {python} /opt/windhover",
+)  # fmt: skip
+EXECUTOR_PACKAGES: Final = CheckCode(
+    "WH032", "packages of an executor", "the driver's windhover and pyspark, and all that they import",
+    "ssh {host} uv pip install --python {python} windhover=={version}",
+)  # fmt: skip
+EXECUTOR_REACH: Final = CheckCode(
+    "WH033",
+    "an executor's way to Kafka",
+    "a TCP connection to each broker",
+    "ssh {host} nc -vz {server} {port}",
+)
+EXECUTOR_CLOCKS: Final = CheckCode(
+    "WH034", "clock of an executor", "within 2 s of the driver's", "ssh {host} chronyc tracking"
+)
+
 CODES: Final = (
     PYTHON, PLATFORM, JAVA, TOPICS_FILE, SPARK, NAMES, HORIZON, REACHABLE, LOGIN, REQUESTS, RIGHTS, TOPICS,
-    RETENTION, COPIES, SIZES, CLOCKS, GROUPS,
+    RETENTION, COPIES, SIZES, CLOCKS, GROUPS, EXECUTORS, EXECUTOR_PYTHON, EXECUTOR_PACKAGES, EXECUTOR_REACH,
+    EXECUTOR_CLOCKS,
 )  # fmt: skip
 """Every check, by its number."""

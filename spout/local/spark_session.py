@@ -1,4 +1,4 @@
-"""A SparkSession for the demo and the benchmarks: local, quiet, and with settings that are fast here."""
+"""A SparkSession: a local one, quiet and with settings that are fast here, or the driver of a cluster."""
 
 from __future__ import annotations
 
@@ -43,6 +43,21 @@ def local_session(
         os.environ["SPARK_HOME"] = str(home_without_zip(installed, os.environ, cache_directory(os.environ)))
     builder = SparkSession.builder.master(f"local[{cores or '*'},3]").appName(name)
     for key, value in local_settings(cache, further or {}).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def cluster_session(name: str, master: str, settings: Mapping[str, Any]) -> SparkSession:
+    """Start the driver of a cluster here, with the settings of an installation and these.
+
+    Its Python processes run `spark.pyspark.python`, else PYSPARK_PYTHON, else this program's interpreter.
+    """
+    # Without this Spark would run the python3 of PATH: only spark-submit passes on the setting, which wins
+    # over the environment variable.
+    python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = str(python)
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

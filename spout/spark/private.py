@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyspark
@@ -44,6 +44,7 @@ _ADAPTIVE: Final = "AdaptiveSparkPlan"
 _EXCHANGE: Final = "Exchange"
 _REUSED: Final = "ReusedExchange"
 _ALIAS: Final = "Alias"
+_TASKS_MAX: Final = 1_000
 
 
 @contextmanager
@@ -110,6 +111,48 @@ def most_tasks(context: SparkContext, stage: int) -> int:
     left_out = [getattr(store, f"stageData$default${place}")() for place in range(2, 6)]
     attempts = store.stageData(stage, *left_out)
     return max(int(attempts.apply(place).numTasks()) for place in range(attempts.size()))
+
+
+class SparkExecutor(NamedTuple):
+    """An executor of an application: its id, its machine, and how many cores it has."""
+
+    id: str
+    host: str
+    cores: int
+
+
+class TaskEnd(NamedTuple):
+    """Where a task ran, and with which error it failed; empty: it did not."""
+
+    executor: str
+    host: str
+    error: str
+
+
+def executors_of(context: SparkContext) -> list[SparkExecutor]:
+    """Return the living executors; with a local master the driver is the only one."""
+    with _there("SparkContext._jsc"):
+        listed = context._jsc.sc().statusStore().executorList(True)
+    found = [listed.apply(place) for place in range(listed.size())]
+    all_of_them = [
+        SparkExecutor(each.id(), each.hostPort().rpartition(":")[0], int(each.totalCores())) for each in found
+    ]
+    away = [each for each in all_of_them if each.id != "driver"]
+    return away or ([] if not (context.master or "").startswith("local") else all_of_them)
+
+
+def task_ends_of(context: SparkContext, stage: int) -> list[TaskEnd]:
+    """Return the tasks of a stage that have ended, as far as Spark has noted it yet."""
+    with _there("SparkContext._jsc"):
+        tasks = context._jsc.sc().statusStore().taskList(stage, 0, _TASKS_MAX)
+    ends = []
+    for place in range(tasks.size()):
+        task = tasks.apply(place)
+        if task.status() != "RUNNING":
+            error = task.errorMessage()
+            text = str(error.get()) if error.isDefined() else ""
+            ends.append(TaskEnd(task.executorId(), task.host(), text))
+    return ends
 
 
 def jobs_of(context: SparkContext, group: str | None) -> JavaObject:

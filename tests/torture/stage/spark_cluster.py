@@ -36,13 +36,20 @@ class SparkCluster:
     Start it from the main thread: it dies with that.
     """
 
-    def __init__(self, folder: Path, workers: int, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        workers: int,
+        environ: Mapping[str, str],
+        different: Mapping[str, str] | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
             folder: for logs and for the files of executors.
-            workers: 1 to 2.
+            workers: up to 2.
             environ: environment of this process, whose JAVA_HOME and PATH say which Java.
+            different: variables that the last worker alone has.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -57,6 +64,7 @@ class SparkCluster:
             "SPARK_LOCAL_IP": HOST,
             "JAVA_HOME": str(java.java_home_for_spark(self._java, cache)),
         }
+        self._different = different or {}
         self._port = free_port()
         self._numbers = range(1, workers + 1)
         self._master: subprocess.Popen[bytes] | None = None
@@ -118,19 +126,24 @@ class SparkCluster:
         self._frozen = []
 
     def _start_worker(self, worker: Victim) -> None:
+        is_last = worker is SPARK_WORKERS[len(self._numbers) - 1]
         self._workers[worker] = self._start(
             *("worker.Worker", self.master, "--cores", str(CORES_OF_EXECUTOR), "--memory", EXECUTOR_MEMORY),
             *("--work-dir", str(self._folder / "work")),
             log=f"{worker.value.lower().replace(' ', '-')}.log",
+            further=self._different if is_last else {},
         )
 
-    def _start(self, program: str, *arguments: str, log: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, program: str, *arguments: str, log: str, further: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         opened = [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
         command = [
             *(str(self._java.executable), *_JVM, *opened, "-cp", f"{self._home / 'jars'}/*"),
             *(f"org.apache.spark.deploy.{program}", *arguments, "--host", HOST, "--webui-port", "0"),
         ]
-        return tether.spawn(tether.Command(command, self._folder / log, self._folder, self._environ))
+        environ = {**self._environ, **(further or {})}
+        return tether.spawn(tether.Command(command, self._folder / log, self._folder, environ))
 
 
 def _scala_version(home: Path) -> str:

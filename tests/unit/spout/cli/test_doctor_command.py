@@ -57,3 +57,8 @@ def test_a_warning_ends_with_0_or_where_it_is_asked_for_with_5(
     assert cli.run(["doctor", "--only", "files", "--exit-code"]) == 5
     file.write_text(RIGHT)
     assert cli.run(["doctor", "--only", "files", "--exit-code"]) == 0
+
+
+def test_executors_need_the_name_of_their_cluster(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["doctor", "--only", "executors"]) == 2
+    assert "--only executors needs --master" in capsys.readouterr().err

@@ -31,6 +31,8 @@ BARE: Any = SimpleNamespace(sparkContext=SimpleNamespace(), statusTracker=Simple
         (lambda: private.trigger_of(BARE), "StreamingQuery._jsq"),
         (lambda: private.session_uuid(BARE), "SparkSession._jsparkSession"),
         (lambda: private.most_tasks(BARE, 1), "SparkContext._jsc"),
+        (lambda: private.executors_of(BARE), "SparkContext._jsc"),
+        (lambda: private.task_ends_of(BARE, 1), "SparkContext._jsc"),
         (lambda: private.jobs_of(BARE, "g"), "StatusTracker._jtracker"),
     ],
 )

@@ -1,0 +1,65 @@
+"""What the doctor asks on an executor. It is sent there as it is, since a machine may not have Windhover.
+
+So it imports nothing but Python's standard library.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from importlib import import_module, metadata
+from typing import Any
+
+PACKAGES = ("windhover", "confluent-kafka", "fastavro", "numpy", "pyarrow", "pyspark")
+"""The distributions that a task needs, by their names."""
+
+IMPORTED = ("spout.streaming.read_task", "confluent_kafka", "pyarrow")
+"""Modules whose import needs all of them."""
+
+CONNECT_S = 2.0
+
+
+def answer(servers: Iterable[tuple[str, int]], hold_s: float) -> dict[str, Any]:
+    """Look around on this machine, and keep the task's slot for `hold_s`, so that others get other slots.
+
+    Args:
+        servers: host and port of each broker.
+        hold_s: how long the task takes at least.
+    """
+    began, until = time.time(), time.monotonic() + hold_s
+    found = {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "executable": sys.executable,
+        "packages": {name: _version_of(name) for name in PACKAGES},
+        "broken": {name: why for name in IMPORTED if (why := _import_error(name))},
+        "unreachable": {f"{host}:{port}": why for host, port in servers if (why := _refusal(host, port))},
+    }
+    time.sleep(max(0.0, until - time.monotonic()))
+    return {**found, "began_ms": int(began * 1000), "ended_ms": int(time.time() * 1000)}
+
+
+def _version_of(name: str) -> str:
+    """Return the version of a distribution; empty: none is installed (its modules may still be shipped)."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _import_error(name: str) -> str:
+    try:
+        import_module(name)
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+def _refusal(host: str, port: int) -> str:
+    """Return why no TCP connection is possible; empty: one is."""
+    try:
+        socket.create_connection((host, port), CONNECT_S).close()
+    except OSError as error:
+        return str(error)
+    return ""

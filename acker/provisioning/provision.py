@@ -55,7 +55,7 @@ def check_topics(topics: Topics) -> list[str]:
 
 
 def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
-    found = admin.topics(_names(topics))
+    found = admin.topics(topic_names(topics))
     specs = required_topics(topics, found)
     findings = [
         finding
@@ -75,7 +75,7 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     2. Make what is missing, let replay topics grow with their sources.
     3. Compare again and hand the warnings on.
     """
-    found = admin.topics(_names(topics))
+    found = admin.topics(topic_names(topics))
     specs = required_topics(topics, found)
     todo = plan(specs, found)
     errors = [finding for spec in todo.there for finding in compare(spec, found[spec.name])]
@@ -95,7 +95,8 @@ def raise_errors(findings: Iterable[Finding]) -> None:
         raise TopicError("\n".join(lines))
 
 
-def _names(topics: Topics) -> list[str]:
+def topic_names(topics: Topics) -> list[str]:
+    """Return every topic that a file needs."""
     names = list(topics.ack_topics.names())
     for each in topics.inputs.values():
         names += [each.topic, each.replay_topic, each.dead_letter.topic] if each.tracked else [each.topic]

@@ -42,6 +42,14 @@ Master = Annotated[
     str | None,
     typer.Option("--master", help="A Spark cluster, as in spark.master; a job asks each of its executors."),
 ]
+Bundle = Annotated[
+    Path | None,
+    typer.Option("--bundle", help="Write an archive for a report here: no secret and no payload is in it."),
+]
+Logs = Annotated[
+    list[Path] | None,
+    typer.Option("--log", help="With --bundle: the last lines of this log of ours. Repeatable."),
+]
 Doubts = Annotated[
     bool, typer.Option("--exit-code", help="End with 5 if nothing failed, but there is a warning or a doubt.")
 ]
@@ -53,6 +61,8 @@ def doctor(
     role: RoleName = None,
     master: Master = None,
     py_files: PyFiles = None,
+    bundle: Bundle = None,
+    log: Logs = None,
     exit_code: Doubts = False,
     output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
@@ -62,6 +72,8 @@ def doctor(
 
     if only is Only.EXECUTORS and master is None:
         raise typer.BadParameter("--only executors needs --master, which names their cluster")
+    if bundle is not None and bundle.exists():
+        raise typer.BadParameter(f"--bundle {bundle} is there already; name another file")
     results = []
     for each in _results(pre, only, role, master, py_files, config):
         results.append(each)
@@ -70,10 +82,20 @@ def doctor(
     if output is not OutputFormat.TABLE:
         typer.echo(encoded([each.row() for each in results], output).rstrip("\n"))
     typer.echo(closing_line(results), err=output is not OutputFormat.TABLE)
+    if bundle is not None:
+        _write(bundle, results, config, log or [])
     found = {each.health for each in results}
     if CheckHealth.FAILED in found:
         return 1
     return FOUND if exit_code and found != {CheckHealth.OK} else 0
+
+
+def _write(bundle: Path, results: Sequence[CheckResult], config: Path, logs: Sequence[Path]) -> None:
+    from spout.doctor.bundle import BundleSources, write_bundle
+
+    topics, _ = _read(config)
+    names = write_bundle(bundle, BundleSources(config, topics, results, logs, wall_ms()), os.environ)
+    typer.echo(f"{bundle}: {', '.join(names)}; look through it before you send it", err=True)
 
 
 def _results(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -21,6 +24,7 @@ from acker.config.topics import Topics, parse
 from acker.kafka.port import Operation, Right
 from acker.provisioning.provision import create_topics
 from acker.provisioning.roles import Role, rights
+from spout.cli import main as cli
 from spout.doctor.broker import BrokerProbe
 from spout.doctor.codes import (
     CLOCKS,
@@ -53,6 +57,7 @@ class Installation:
     """A topics.yaml on a broker, and the doctor's results for it."""
 
     topics: Topics
+    text: str
     prefix: str
     deadline_ms: int = 5_000
 
@@ -80,7 +85,7 @@ def installation_on(settings: dict[str, str], prefix: str) -> Installation:
         f"kafka:\n{lines}acker: {{partitions: 2, replication_factor: 1, topic_prefix: '{prefix}'}}\n"
         f"inputs: {{a: {{id: 1, group: {prefix}g, topic: '{prefix}a', partitions: 1}}}}\n"
     )
-    return Installation(parse(text, file="topics.yaml", environ={}), prefix)
+    return Installation(parse(text, file="topics.yaml", environ={}), text, prefix)
 
 
 @pytest.fixture
@@ -159,6 +164,28 @@ def test_a_broker_whose_clock_differs_fails(installation: Installation) -> None:
         assert (CLOCKS, CheckHealth.FAILED) not in installation.wrong()
         for ahead_ms in (60_000, -60_000):
             assert (CLOCKS, CheckHealth.FAILED) in installation.wrong(ahead_ms)
+
+
+def test_an_archive_has_the_state_and_the_topics_and_no_payload(
+    installation: Installation, tmp_path: Path
+) -> None:
+    create_topics(installation.topics)
+    payload, source = b"order 1042 of Mrs Miller", installation.topics.input("a")
+    producer = Producer(dict(installation.topics.kafka))
+    for topic in (source.topic, source.dead_letter.topic):
+        producer.produce(topic, payload, b"key of Mrs Miller", headers={"who": b"Mrs Miller"})
+    assert producer.flush(30) == 0
+    config, path = tmp_path / "topics.yaml", tmp_path / "report.zip"
+    config.write_text(installation.text)
+    cli.run(["doctor", "--only", "live", "--config", str(config), "--bundle", str(path)])
+    with zipfile.ZipFile(path) as archive:
+        texts = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert not any("Miller" in text for text in texts.values())
+    (row,) = json.loads(texts["status.json"])["partitions"]
+    assert (row["source"], row["end"]) == ("a/0", 1)
+    listed = {each["topic"]: each for each in json.loads(texts["topics.json"])}
+    assert listed[source.topic]["partitions"] == 1
+    assert listed[source.topic]["settings"]["cleanup.policy"] == "delete"
 
 
 def test_no_broker_fails() -> None:

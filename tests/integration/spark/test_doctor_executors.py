@@ -24,6 +24,7 @@ from spout.doctor.codes import (
 )
 from spout.local.embedded import free_port
 from tests.support.brokers import Broker
+from tests.support.waiting import eventually
 from tests.torture.stage.clock import SteppedClock
 from tests.torture.stage.spark_cluster import SparkCluster
 
@@ -76,6 +77,12 @@ def named(folder: Path, python: Path) -> str:
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
+def is_ready(folder: Path) -> bool:
+    """Whether the master of a cluster has both workers."""
+    logs = [path.read_text() for path in folder.glob("spark-worker-*.log")]
+    return len(logs) == 2 and all("Successfully registered with master" in text for text in logs)
+
+
 def test_a_master_that_does_not_answer_fails_and_nothing_else_could_be_told(tmp_path: Path) -> None:
     nobody = f"spark://127.0.0.1:{free_port()}"
     assert wrong(results(nobody, "127.0.0.1:1", tmp_path)) == expected(
@@ -94,6 +101,7 @@ def test_a_worker_without_the_package_whose_clock_differs_and_a_broker_out_of_re
     lacking["PYTHONPATH"] += os.pathsep + str(tmp_path / "modules")
     away = f"127.0.0.1:{free_port()}"
     with SparkCluster(tmp_path / "cluster", 2, {**os.environ, "PATH": path}, lacking) as cluster:
+        eventually(lambda: is_ready(tmp_path / "cluster"))
         found = results(cluster.master, f"{broker.bootstrap},{away}", tmp_path, PYTHON)
     assert wrong(found) == expected(
         (EXECUTOR_PACKAGES, CheckHealth.FAILED),
@@ -116,6 +124,7 @@ def test_a_worker_that_has_no_such_python_fails_and_the_other_one_answers(
     path = named(tmp_path / "right", Path(sys.executable))
     different = {"PATH": os.environ["PATH"]}
     with SparkCluster(tmp_path / "cluster", 2, {**os.environ, "PATH": path}, different) as cluster:
+        eventually(lambda: is_ready(tmp_path / "cluster"))
         found = results(cluster.master, broker.bootstrap, tmp_path, PYTHON)
     assert wrong(found) == expected((EXECUTOR_PYTHON, CheckHealth.FAILED), *OTHERS_UNKNOWN), found
     pythons = {each["health"]: each["observed"] for each in found if each["code"] == EXECUTOR_PYTHON.code}

@@ -1,0 +1,140 @@
+"""The archive of ``windhover doctor --bundle``: what a report of a defect needs, without what is nobody's."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import zipfile
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from acker.config.topics import Topics
+from acker.errors import UsageError, WindhoverError
+from acker.kafka.cluster import KafkaLog
+from acker.provisioning.admin import KafkaAdmin
+from acker.provisioning.provision import topic_names
+from acker.units import time_text
+from spout.doctor import on_executor
+from spout.doctor.codes import REACHABLE, CheckHealth, CheckResult
+from spout.doctor.redaction import Redactor, redacted_log, redacted_topics
+from spout.inspect.overview import Overview, missing_processes
+from spout.ui.attention import problems
+
+LOG_LINES: Final = 200
+"""So many last lines of a log are in the archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleSources:
+    """What an archive is made of.
+
+    Attributes:
+        file: the path of topics.yaml, which may be missing.
+        topics: what it says; None: it cannot be read.
+        results: what the doctor found out.
+        logs: log files of our processes.
+        now_ms: wall time.
+    """
+
+    file: Path
+    topics: Topics | None
+    results: Sequence[CheckResult]
+    logs: Sequence[Path]
+    now_ms: int
+
+
+def write_bundle(path: Path, sources: BundleSources, environ: Mapping[str, str]) -> list[str]:
+    """Write the archive, for its owner's eyes alone, and return the names in it.
+
+    Raises `UsageError`: the file is there already, or it or a log cannot be written or read.
+    """
+    parts = dict(_parts(sources, environ))
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, text in parts.items():
+                archive.writestr(name, text)
+    except FileExistsError as error:
+        raise UsageError(f"--bundle {path}: it is there already; name another file") from error
+    except OSError as error:
+        raise UsageError(f"--bundle {path}: cannot be written: {error.strerror}") from error
+    return list(parts)
+
+
+def _parts(sources: BundleSources, environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    try:
+        text = sources.file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    redactor = Redactor(text, environ)
+
+    def encoded(value: Any) -> str:
+        return json.dumps(redactor.value(value), ensure_ascii=False, indent=2) + "\n"
+
+    yield "results.json", encoded([each.row() for each in sources.results])
+    yield "versions.json", encoded(_versions(sources.now_ms))
+    shown = redacted_topics(text, redactor)
+    yield "topics.yaml", str(yaml.safe_dump(shown, allow_unicode=True, sort_keys=False))
+    yield "status.json", encoded(_of_broker(sources, _status))
+    yield "topics.json", encoded(_of_broker(sources, _topics))
+    for number, log in enumerate(sources.logs, 1):
+        yield f"logs/{number}-{log.name}", "\n".join([*redacted_log(_last_lines(log), redactor), ""])
+
+
+def _versions(now_ms: int) -> dict[str, Any]:
+    found = on_executor.answer((), 0)
+    names = ("python", "executable", "packages", "broken")
+    return {"at": time_text(now_ms), "platform": platform.platform(), **{name: found[name] for name in names}}
+
+
+def _of_broker(sources: BundleSources, read: Callable[[Topics, int], Any]) -> Any:
+    """Ask the broker, unless the doctor has found that it does not answer."""
+    if sources.topics is None:
+        return {"unknown": "topics.yaml cannot be read"}
+    if any(each.code is REACHABLE and each.health is CheckHealth.FAILED for each in sources.results):
+        return {"unknown": f"{REACHABLE.code} failed"}
+    try:
+        return read(sources.topics, sources.now_ms)
+    except WindhoverError as error:
+        return {"unknown": str(error)}
+
+
+def _status(topics: Topics, now_ms: int) -> dict[str, Any]:
+    log = KafkaLog(topics.kafka, client_id="windhover-doctor")
+    overview = Overview(log, topics)
+    try:
+        snapshot = overview.snapshot(now_ms)
+    finally:
+        overview.close()
+        log.close()
+    rows = snapshot.rows()
+    return {
+        "partitions": rows,
+        "attention": [each.text for each in problems(snapshot, topics)],
+        "processes": missing_processes(rows, topics),
+        "missing": list(snapshot.missing),
+        "of_no_input": list(snapshot.of_no_input),
+    }
+
+
+def _topics(topics: Topics, now_ms: int) -> list[dict[str, Any]]:
+    found = KafkaAdmin(topics.kafka).topics(topic_names(topics))
+    return [
+        {"topic": each.name, "id": each.id, "partitions": each.partitions, "copies": each.replication,
+         "settings": dict(each.settings)}
+        for each in found.values()
+    ]  # fmt: skip
+
+
+def _last_lines(path: Path) -> Iterable[str]:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return deque(file, LOG_LINES)
+    except OSError as error:
+        raise UsageError(f"--log {path}: cannot be read: {error.strerror}") from error

@@ -1,0 +1,169 @@
+"""Takes out of a report what nobody else may read: passwords, keys, tokens, variables, payloads; pure.
+
+A report shows what is listed here as harmless, and nothing else of the section `kafka` and of log lines. The
+secrets that topics.yaml holds are then looked for in every other text as well, since an error may quote them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from acker.config.yaml_text import read_yaml
+
+HIDDEN: Final = "…"
+SHORT: Final = 6
+"""A number of fewer digits is no secret, and a text of fewer letters may be a part of a word."""
+
+HARMLESS: Final = re.compile(
+    r"bootstrap\.servers|metadata\.broker\.list|security\.protocol|client\.(id|rack)|broker\.address\.family"
+    r"|compression\.(type|codec)|.*\.(ms|bytes|kbytes|messages)"
+)
+"""Client settings whose values are shown."""
+
+SECRET: Final = re.compile(
+    r"passw|secret|token|jaas|oauth|pem|credential|private|certificate|key\b|sasl|ssl", re.IGNORECASE
+)
+"""Names of what is never shown; of client settings also each that is not harmless."""
+
+SHOWN_FIELDS: Final = frozenset({
+    "event", "level", "time", "logger", "topic", "partition", "offset", "input", "group", "session", "epoch",
+    "root", "attempt", "repeated", "roots", "inputs",
+})  # fmt: skip
+"""Fields of a log line that hold no text of a user's record or exception."""
+
+SHOWN_TEXTS: Final = frozenset({"error", "why", "detail"})
+"""Fields that are shown of the events below."""
+
+OF_KAFKA: Final = frozenset({
+    "unreachable", "broker_unreachable", "not_committed", "not_reloaded", "aborted", "fenced", "lost",
+    "partition_fenced", "transaction_aborted", "take_refused", "restored", "step_slow", "step_hung",
+})  # fmt: skip
+"""Events, without the first part of their names, whose texts are Kafka's and ours alone."""
+
+LEFT_OUT: Final = "{} lines of other programs, or cut off, were left out: they may hold payloads"
+
+_VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
+_PEM: Final = re.compile(r"-----BEGIN [^-]*-----.*?(-----END [^-]*-----|\Z)", re.S)
+_PATTERNS: Final = (
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@\"']+@", re.I), rf"\1{HIDDEN}@"),
+    (re.compile(r"([?&;][\w.\-\[\]]+=)[^&;#\s\"']+"), rf"\1{HIDDEN}"),
+    (re.compile(r"\b(bearer|basic|digest)\s+[\w.~+/=\-]{6,}", re.I), rf"\1 {HIDDEN}"),
+    (re.compile(r"\beyJ[\w\-]+\.[\w\-]+(\.[\w\-]*)?"), HIDDEN),
+    (
+        re.compile(
+            r"([\w.\-]*(?:passw|secret|token|jaas|credential|sasl|ssl)[\w.\-]*[\"']?\s*[=:]\s*)"
+            r"(\"[^\"]*\"|'[^']*'|[^\s,;}\]]+)",
+            re.I,
+        ),
+        rf"\1{HIDDEN}",
+    ),
+)
+
+
+class _Names(Mapping[str, str]):
+    """An environment in which each variable holds its own name, so that nothing of the real one shows."""
+
+    def __getitem__(self, name: str) -> str:
+        return f"${{{name}}}"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Redactor:
+    """Hides the secrets and the variables of one topics.yaml, and what looks like a secret."""
+
+    def __init__(self, text: str, environ: Mapping[str, str]) -> None:
+        """Prepare, with the text of topics.yaml and the environment in which it is read."""
+        self._instead = dict(_secrets(text, environ))
+        longest_first = sorted(self._instead, key=len, reverse=True)  # one may be a part of another
+        self._secret = re.compile("|".join(map(_found_as, longest_first)) or r"(?!)")
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets."""
+        text = _PEM.sub(HIDDEN, text)
+        text = self._secret.sub(lambda found: self._instead[found[0]], text)
+        for pattern, instead in _PATTERNS:
+            text = pattern.sub(instead, text)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """Return plain data without secrets: numbers too, where a variable holds the same one."""
+        if isinstance(value, Mapping):
+            return {
+                self.text(str(name)): HIDDEN if SECRET.search(str(name)) and each else self.value(each)
+                for name, each in value.items()
+            }
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Iterable):
+            return [self.value(each) for each in value]
+        return value if value is None or isinstance(value, bool) else self._instead.get(str(value), value)
+
+
+def _found_as(secret: str) -> str:
+    """Return the pattern of a secret: a short one is found as a whole word, or texts would lose letters."""
+    text = re.escape(secret)
+    return text if len(secret) >= SHORT else rf"(?<!\w){text}(?!\w)"
+
+
+def _secrets(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each secret of a topics.yaml, and what is shown in its place."""
+    for name, default in _VARIABLE.findall(text):
+        for value in (environ.get(name, ""), default):
+            if value and not (len(value) < SHORT and (value.isdigit() or value in ("true", "false"))):
+                yield value, f"${{{name}}}"
+    data = read_yaml(text, environ).data
+    kafka = data.get("kafka") if isinstance(data, Mapping) else None
+    for name, value in kafka.items() if isinstance(kafka, Mapping) else ():
+        if isinstance(value, str) and value and SECRET.search(name) and not HARMLESS.fullmatch(name):
+            yield value, HIDDEN
+            yield from ((line, HIDDEN) for line in value.splitlines() if len(line) >= SHORT)
+
+
+def redacted_topics(text: str, redactor: Redactor) -> Any:
+    """Return the data of a topics.yaml: variables by name, and only harmless settings of Kafka's client."""
+    document = read_yaml(text, _Names())
+    if not isinstance(document.data, Mapping):
+        return {"unreadable": [redactor.text(str(each)) for each in document.problems]}
+    data = dict(document.data)
+    kafka = data.pop("kafka", None)
+    shown = {
+        name: redactor.value(value) if HARMLESS.fullmatch(name) else HIDDEN
+        for name, value in (kafka.items() if isinstance(kafka, Mapping) else ())
+    }
+    return {"kafka": shown, **redactor.value(data)}
+
+
+def redacted_log(lines: Iterable[str], redactor: Redactor) -> Iterator[str]:
+    """Yield those of our own log lines, each with its harmless fields, and how many were left out."""
+    left_out = 0
+    for line in lines:
+        fields = _fields(line)
+        if fields is None:
+            left_out += 1
+            continue
+        is_of_kafka = str(fields["event"]).partition(".")[2] in OF_KAFKA
+        shown = SHOWN_FIELDS | SHOWN_TEXTS if is_of_kafka else SHOWN_FIELDS
+        yield json.dumps(
+            {name: redactor.value(value) if name in shown else HIDDEN for name, value in fields.items()},
+            ensure_ascii=False,
+        )
+    if left_out:
+        yield LEFT_OUT.format(left_out)
+
+
+def _fields(line: str) -> Mapping[str, Any] | None:
+    """Return the fields of a line of ours; what a journal puts before it is passed over."""
+    try:
+        found = json.loads(line[line.find("{") :])
+    except ValueError:
+        return None
+    is_ours = isinstance(found, Mapping) and re.fullmatch(r"[a-z_]+\.[a-z_]+", str(found.get("event", "")))
+    return found if is_ours else None

@@ -14,6 +14,8 @@ exit code what happened
 142       the same as 70 (killed by SIGALRM), where C code kept the interpreter's lock
 ========= ================================================================================================
 
+``windhover check`` has the codes of Nagios: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+
 A command imports its modules when it runs: ``windhover --help`` loads neither Kafka nor Spark, and an acker
 never loads Spark.
 """
@@ -33,6 +35,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from acker.errors import WindhoverError
+from spout.cli.check import UNKNOWN_CODE, check
 from spout.cli.common import DEFAULT_CONFIG, INTERRUPTED, Config, loaded, opened, system_user, wall_ms
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
@@ -71,6 +74,7 @@ app.command()(status)
 app.command()(failures)
 app.command()(latency)
 app.command()(doctor)
+app.command()(check)
 app.command()(release)
 app.command("submit")(submit_topology)
 
@@ -94,10 +98,11 @@ def main() -> None:
 def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windhover") -> int:
     """Run a command, ours or a tool's of the checkout; return its exit code, see the table above."""
     debug = "--debug" in arguments
+    is_check = command is app and arguments[:1] == ["check"]
     try:
         result = command(args=list(arguments), prog_name=name, standalone_mode=False)
     except _USAGE_ERROR as error:
-        return _print_error(_usage(error), 2)
+        return _print_error(_usage(error), UNKNOWN_CODE if is_check else 2)
     except WindhoverError as error:
         if debug:
             traceback.print_exc()
@@ -106,7 +111,10 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the one broad except: the process ends here, with a trace
         traceback.print_exc()
-        return _print_error(f"unexpected {type(error).__name__}; this is a defect of Windhover", 1)
+        return _print_error(
+            f"unexpected {type(error).__name__}; this is a defect of Windhover",
+            UNKNOWN_CODE if is_check else 1,
+        )
     return result if isinstance(result, int) else 0
 
 

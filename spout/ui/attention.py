@@ -9,25 +9,36 @@ Source: docs/operate/page.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from acker.config.topics import Topics
 from acker.identity import offset_of
 from spout.inspect.overview import Snapshot, missing_processes
-from spout.inspect.readings import PartitionState
+from spout.inspect.readings import PartitionState, Reading
 from spout.inspect.tables import span
 from spout.ui.summary import InputSummary, summaries
 
 APART_MS: Final = 2_000
 
-STUCK: Final = 2
-"""A root that is open for so many times its timeout is stuck."""
 
-NEW_MS: Final = 900_000
-"""A dead letter is new for this long."""
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From where on a figure needs attention.
 
-NEAR: Final = 10
-"""A record that is needed in the first tenth of a log may soon be deleted by retention."""
+    Attributes:
+        stuck: the age of an open root, in its timeouts.
+        pending: the share of the pending limit that is used.
+        dead: how many new dead letters an input has; 0: their number does not matter.
+        new_ms: a dead letter is new for this long.
+        near: a record that is needed in this part of a log, counted from its begin, may soon be deleted.
+    """
+
+    stuck: float = 2.0
+    pending: float = 1.0
+    dead: int = 1
+    new_ms: int = 900_000
+    near: float = 0.1
 
 
 class Flag(NamedTuple):
@@ -56,36 +67,50 @@ class Attention:
         return tuple(sorted(flags, key=lambda each: each.since_ms))
 
 
-def problems(snapshot: Snapshot, topics: Topics) -> Iterator[Flag]:
+def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds()) -> Iterator[Flag]:
     """Yield what is wrong in one reading. Of what is unknown nothing is said: the page shows that itself."""
     now_ms = snapshot.at_ms
     for text in missing_processes(snapshot.rows(), topics):
         yield Flag(f"silent: {text}", text, now_ms)
     for one in summaries(snapshot, topics):
-        yield from _of_input(one, now_ms)
+        yield from _of_input(one, limits, now_ms)
         for state in one.partitions:
-            yield from _of_partition(state, one, now_ms)
+            yield from _of_partition(state, one, limits, now_ms)
 
 
-def _of_input(one: InputSummary, now_ms: int) -> Iterator[Flag]:
-    if one.pending.value is not None and one.pending.value >= one.pending_max:
+def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Flag]:
+    if one.pending.value is not None and one.pending.value >= limits.pending * one.pending_max:
+        effect = "nothing more is emitted before some are done; " * (one.pending.value >= one.pending_max)
         text = (
-            f"{one.name} has {one.pending.value:,} pending, of at most {one.pending_max:,}: nothing more"
-            f" is emitted before some are done; see `windhover roots --group {one.group}`"
+            f"{one.name} has {one.pending.value:,} pending, of at most {one.pending_max:,}: {effect}see"
+            f" `windhover roots --group {one.group}`"
         )
         yield Flag(f"limit: {one.name}", text, now_ms)
-    dead = [each.dead_at.value.died_ms for each in one.partitions if each.dead_at.value is not None]
-    if new := sum(int((died_ms > now_ms - NEW_MS).sum()) for died_ms in dead):
-        text = f"{new:,} of {one.name} became dead letters in the last 15 minutes; see `windhover dlq stats`"
+    new = new_letters(one, limits.new_ms, now_ms).value
+    if new and 0 < limits.dead <= new:
+        text = (
+            f"{new:,} of {one.name} became dead letters in the last {span(limits.new_ms)}; see"
+            " `windhover dlq stats`"
+        )
         yield Flag(f"dead: {one.name}", text, now_ms)
     if pause := next((each.replays_wait.value for each in one.partitions if each.replays_wait.value), ""):
         yield Flag(f"waits: {one.name}", f"{one.name}: {pause}", now_ms)
 
 
-def _of_partition(state: PartitionState, one: InputSummary, now_ms: int) -> Iterator[Flag]:
+def new_letters(one: InputSummary, new_ms: int, now_ms: int) -> Reading[int]:
+    """Return how many dead letters of an input are new; of a partition that is unknown none is counted."""
+    dead = [each.dead_at for each in one.partitions]
+    times = [each.value.died_ms for each in dead if each.value is not None]
+    count = sum(int((died_ms > now_ms - new_ms).sum()) for died_ms in times)
+    return Reading(count, next((each.unknown for each in dead if each.unknown), ""))
+
+
+def _of_partition(
+    state: PartitionState, one: InputSummary, limits: Thresholds, now_ms: int
+) -> Iterator[Flag]:
     link = f"/partition/{state.source}"
     oldest_ms = state.oldest_ms.value
-    if one.timeout_ms and oldest_ms is not None and oldest_ms > STUCK * one.timeout_ms:
+    if one.timeout_ms and oldest_ms is not None and oldest_ms > limits.stuck * one.timeout_ms:
         text = (
             f"a root of {state.source} is open for {span(oldest_ms)}, its timeout is {span(one.timeout_ms)}"
             f"; see `windhover roots --group {one.group}`"
@@ -95,7 +120,7 @@ def _of_partition(state: PartitionState, one: InputSummary, now_ms: int) -> Iter
     if start and end is not None and needed is not None and needed < end:
         if needed < start:
             text = f"retention has deleted records of {state.source} from offset {needed:,} that are not done"
-        elif (needed - start) * NEAR < end - start:
+        elif needed - start < (end - start) * limits.near:
             text = (
                 f"{state.source}: offset {needed:,} is not done, and the log begins at {start:,}: retention"
                 " may soon delete it; make `retention.ms` of the topic longer"

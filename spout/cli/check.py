@@ -1,0 +1,88 @@
+"""The command ``windhover check``: one answer for a monitor, with the exit codes of Nagios."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spout.cli.common import DEFAULT_CONFIG, Config, opened, wall_ms
+
+if TYPE_CHECKING:
+    from spout.doctor.monitor import MonitorReport
+
+UNKNOWN_CODE = 3
+"""Nagios's code for what could not be checked: a wrong call too, so that no monitor takes it for CRITICAL."""
+
+
+class CheckFormat(StrEnum):
+    """For which monitor it is printed."""
+
+    NAGIOS = "nagios"
+    PROMETHEUS = "prometheus"
+    JSON = "json"
+
+
+ForMonitor = Annotated[CheckFormat, typer.Option("--output", "-o", help="For which monitor.")]
+OldestWarning = Annotated[
+    float, typer.Option(min=0, help="WARNING: the oldest open root has this age, in its timeouts.")
+]
+OldestCritical = Annotated[
+    float, typer.Option(min=0, help="CRITICAL: the oldest open root has this age, in its timeouts.")
+]
+PendingWarning = Annotated[float, typer.Option(min=0, help="WARNING: this share of the limit is pending.")]
+PendingCritical = Annotated[float, typer.Option(min=0, help="CRITICAL: this share of the limit is pending.")]
+DeadWarning = Annotated[int, typer.Option(min=0, help="WARNING: so many new dead letters; 0: never.")]
+DeadCritical = Annotated[int, typer.Option(min=0, help="CRITICAL: so many new dead letters; 0: never.")]
+DeadWithin = Annotated[str, typer.Option(help="A dead letter is new for this long.")]
+
+
+def check(
+    output: ForMonitor = CheckFormat.NAGIOS,
+    oldest_warning: OldestWarning = 1.5,
+    oldest_critical: OldestCritical = 2.0,
+    pending_warning: PendingWarning = 0.8,
+    pending_critical: PendingCritical = 1.0,
+    dead_warning: DeadWarning = 1,
+    dead_critical: DeadCritical = 100,
+    dead_within: DeadWithin = "15m",
+    config: Config = DEFAULT_CONFIG,
+) -> int:
+    """Check once for a monitor: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN, which is never OK."""
+    from acker.errors import WindhoverError
+    from acker.units import duration_ms
+    from spout.doctor.monitor import NEAR_CRITICAL, monitor_report
+    from spout.inspect.overview import Overview
+    from spout.ui.attention import Thresholds
+
+    try:
+        new_ms = duration_ms(dead_within)
+    except ValueError as error:
+        raise typer.BadParameter(f"--dead-within {dead_within}: {error}; give 15m or 1h") from error
+    warning = Thresholds(oldest_warning, pending_warning, dead_warning, new_ms)
+    critical = Thresholds(oldest_critical, pending_critical, dead_critical, new_ms, NEAR_CRITICAL)
+    try:
+        with opened(config, "check") as (topics, log), closing(Overview(log, topics)) as overview:
+            report = monitor_report(overview.snapshot(wall_ms()), topics, warning, critical)
+    except WindhoverError as error:
+        report = _unreadable(str(error))
+    typer.echo(_printed(report, output))
+    return int(report.state)
+
+
+def _unreadable(why: str) -> MonitorReport:
+    from spout.doctor.monitor import MonitorProblem, MonitorReport, MonitorState
+
+    problem = MonitorProblem(MonitorState.UNKNOWN, "unknown", why)
+    return MonitorReport(MonitorState.UNKNOWN, [problem], [], 0)
+
+
+def _printed(report: MonitorReport, output: CheckFormat) -> str:
+    from spout.doctor.monitor import monitor_row, nagios_lines, prometheus_lines
+    from spout.inspect.tables import OutputFormat, encoded
+
+    if output is CheckFormat.JSON:
+        return encoded(monitor_row(report), OutputFormat.JSON)
+    return "\n".join(nagios_lines(report) if output is CheckFormat.NAGIOS else prometheus_lines(report))

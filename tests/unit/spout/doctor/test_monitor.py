@@ -1,0 +1,147 @@
+"""``windhover check``: its state, its figures and its formats, from the state of a running installation."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acker.errors import Unreachable
+from spout.doctor.monitor import (
+    NEAR_CRITICAL,
+    MonitorReport,
+    MonitorState,
+    monitor_report,
+    monitor_row,
+    nagios_lines,
+    prometheus_lines,
+)
+from spout.inspect.overview import Overview, Snapshot
+from spout.inspect.readings import DeadRecords, Reading
+from spout.planning.journal import BEGINNING
+from spout.ui.attention import Thresholds
+from tests.support.worlds.planning import World, batch
+
+WARNING = Thresholds(1.5, 0.8, 1, 900_000)
+CRITICAL = Thresholds(2.0, 1.0, 3, 900_000, NEAR_CRITICAL)
+GONE: Reading[Any] = Reading(unknown="the broker | is away")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.start_replays()
+    world.produce(10)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=(2,))
+    world.run(1_000)
+    return world
+
+
+def snapshot_of(world: World, **changed: object) -> Snapshot:
+    """Read once, and change the state of partition 0."""
+    with closing(Overview(world.cluster.log(), world.topics)) as overview:
+        snapshot = overview.snapshot(world.now_ms)
+    first, *others = snapshot.partitions
+    return replace(snapshot, partitions=[replace(first, **changed), *others])  # type: ignore[arg-type]
+
+
+def report_of(world: World, **changed: object) -> MonitorReport:
+    return monitor_report(snapshot_of(world, **changed), world.topics, WARNING, CRITICAL)
+
+
+def dead(world: World, count: int) -> Reading[DeadRecords]:
+    return Reading(DeadRecords(np.arange(count), np.full(count, world.now_ms - 1)))
+
+
+def test_a_sound_installation_is_ok(world: World) -> None:
+    report = report_of(world)
+    assert (report.state, report.problems) == (MonitorState.OK, [])
+    (line,) = nagios_lines(report)
+    assert line.startswith("WINDHOVER OK - 1 input, nothing needs attention | 'sentences_pending'=1;")
+
+
+@pytest.mark.parametrize(
+    ("state", "changed"),
+    [
+        (MonitorState.OK, {"oldest_ms": Reading(6_000)}),
+        (MonitorState.WARNING, {"oldest_ms": Reading(6_001)}),
+        (MonitorState.CRITICAL, {"oldest_ms": Reading(8_001)}),
+        (MonitorState.OK, {"pending": Reading(70_000)}),
+        (MonitorState.WARNING, {"pending": Reading(80_000)}),
+        (MonitorState.CRITICAL, {"pending": Reading(100_000)}),
+        (MonitorState.CRITICAL, {"query_lives": Reading(False)}),
+        (MonitorState.CRITICAL, {"ackers": Reading(0)}),
+        (MonitorState.CRITICAL, {"replay_workers": Reading(0)}),
+        (MonitorState.CRITICAL, {"replays_wait": Reading("replays are paused: too many die")}),
+        (MonitorState.WARNING, {"start": Reading(2), "end": Reading(1_000)}),
+        (MonitorState.CRITICAL, {"start": Reading(3), "end": Reading(1_000)}),
+    ],
+)
+def test_each_condition_has_its_state(world: World, state: MonitorState, changed: dict[str, object]) -> None:
+    if "pending" in changed:  # the limit of the whole input
+        most = world.topics.input("sentences").max_spout_pending
+        share = changed["pending"].value / 100_000  # type: ignore[attr-defined]
+        changed = {"pending": Reading(int(most * share))}
+    assert report_of(world, **changed).state is state
+
+
+@pytest.mark.parametrize(
+    ("count", "state"), [(0, MonitorState.OK), (1, MonitorState.WARNING), (3, MonitorState.CRITICAL)]
+)
+def test_new_dead_letters_are_counted(world: World, count: int, state: MonitorState) -> None:
+    assert report_of(world, dead_at=dead(world, count)).state is state
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pending",
+        "oldest_ms",
+        "lag",
+        "dead_letters",
+        "replays_wait",
+        "query_lives",
+        "ackers",
+        "replay_workers",
+    ],
+)
+def test_what_is_unknown_is_never_ok(world: World, name: str) -> None:
+    report = report_of(world, **{name: GONE})
+    assert report.state is MonitorState.UNKNOWN
+    first, *_ = nagios_lines(report)
+    text, _, _ = first.partition(" | ")
+    assert "the broker / is away" in text
+
+
+def test_what_is_wrong_goes_before_what_is_unknown(world: World) -> None:
+    report = report_of(world, pending=GONE, ackers=Reading(0))
+    assert report.state is MonitorState.CRITICAL
+    assert [each.state for each in report.problems] == [MonitorState.CRITICAL, MonitorState.UNKNOWN]
+
+
+def test_a_broker_that_is_away_and_a_file_without_inputs_are_unknown(world: World) -> None:
+    snapshot = snapshot_of(world)
+    for changed in (
+        replace(snapshot, away=Unreachable("no answer"), partitions=()),
+        replace(snapshot, partitions=()),
+    ):
+        assert monitor_report(changed, world.topics, WARNING, CRITICAL).state is MonitorState.UNKNOWN
+
+
+def test_an_unknown_figure_is_no_number_in_any_format(world: World) -> None:
+    report = report_of(world, pending=GONE)
+    assert "'sentences_pending'=U;" in nagios_lines(report)[0]
+    assert not any(line.startswith("windhover_check_pending{") for line in prometheus_lines(report))
+    assert "windhover_check_state 3" in prometheus_lines(report)
+    (pending,) = [each for each in monitor_row(report)["figures"] if each["name"] == "pending"]
+    assert (pending["value"], pending["unknown"]) == (None, GONE.unknown)
+
+
+def test_prometheus_gets_each_figure_in_base_units(world: World) -> None:
+    lines = prometheus_lines(report_of(world, oldest_ms=Reading(1_500)))
+    assert 'windhover_check_oldest_seconds{input="sentences"} 1.5' in lines
+    assert 'windhover_check_problems{state="critical"} 0' in lines

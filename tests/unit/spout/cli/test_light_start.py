@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -13,6 +14,13 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[4]
 FIRST_OUTPUT_MS_MAX = 300
 HEAVY = ("confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "structlog")
+
+SPARKS = ("pandas", "pyarrow", "pyspark", "py4j", "starlette", "uvicorn")
+WITH_SPARK = {
+    "submit_topology", "_session", "shipped_files", "_of_executors",  # a driver
+    "up", "demo", "ui",  # they run other processes, or serve the page
+}  # fmt: skip
+"""Functions of commands that may load all of it."""
 
 PROGRAM = """
 import json, sys
@@ -39,6 +47,37 @@ def test_a_command_without_broker_and_spark_loads_nothing_heavy(arguments: list[
         check=True,
     )
     assert json.loads(ended.stdout.splitlines()[-1]) == [0, []]
+
+
+def imports_of_commands() -> list[str]:
+    """Return the modules that commands import when they run, but for those that start Spark or the page."""
+    found = set[str]()
+    for path in sorted((PROJECT / "spout" / "cli").glob("*.py")):
+        functions = [
+            node
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.FunctionDef) and node.name not in WITH_SPARK
+        ]
+        for function in functions:
+            found |= {
+                node.module for node in ast.walk(function) if isinstance(node, ast.ImportFrom) and node.module
+            }
+    return sorted(found)
+
+
+def test_a_command_that_needs_a_broker_alone_loads_no_spark_and_nothing_of_its_weight() -> None:
+    """NumPy is allowed: the open roots that such a command reads are arrays."""
+    modules = imports_of_commands()
+    assert {"spout.inspect.overview", "spout.inspect.dead_letters", "spout.doctor.broker"} <= set(modules)
+    program = (
+        "import importlib, json, sys\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        f"print(json.dumps([name for name in {SPARKS!r} if name in sys.modules]))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=PROJECT, check=True
+    )
+    assert json.loads(ended.stdout) == []
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def check_topics(topics: Topics) -> list[str]:
 
 
 def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
-    found = admin.topics(topic_names(topics))
+    found = admin.topics(topics_needed(topics))
     specs = required_topics(topics, found)
     findings = [
         finding
@@ -75,7 +75,7 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     2. Make what is missing, let replay topics grow with their sources.
     3. Compare again and hand the warnings on.
     """
-    found = admin.topics(topic_names(topics))
+    found = admin.topics(topics_needed(topics))
     specs = required_topics(topics, found)
     todo = plan(specs, found)
     errors = [finding for spec in todo.there for finding in compare(spec, found[spec.name])]
@@ -95,7 +95,7 @@ def raise_errors(findings: Iterable[Finding]) -> None:
         raise TopicError("\n".join(lines))
 
 
-def topic_names(topics: Topics) -> list[str]:
+def topics_needed(topics: Topics) -> list[str]:
     """Return every topic that a file needs."""
     names = list(topics.ack_topics.names())
     for each in topics.inputs.values():

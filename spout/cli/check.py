@@ -39,7 +39,7 @@ DeadCritical = Annotated[int, typer.Option(min=0, help="CRITICAL: so many new de
 DeadWithin = Annotated[str, typer.Option(help="A dead letter is new for this long.")]
 
 
-def check(
+def check_once(
     output: ForMonitor = CheckFormat.NAGIOS,
     oldest_warning: OldestWarning = 1.5,
     oldest_critical: OldestCritical = 2.0,

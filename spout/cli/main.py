@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from acker.errors import WindhoverError
-from spout.cli.check import UNKNOWN_CODE, check
+from spout.cli.check import UNKNOWN_CODE, check_once
 from spout.cli.common import DEFAULT_CONFIG, INTERRUPTED, Config, loaded, opened, system_user, wall_ms
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
@@ -74,7 +74,7 @@ app.command()(status)
 app.command()(failures)
 app.command()(latency)
 app.command()(doctor)
-app.command()(check)
+app.command("check")(check_once)
 app.command()(release)
 app.command("submit")(submit_topology)
 

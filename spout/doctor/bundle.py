@@ -18,7 +18,7 @@ from acker.config.topics import Topics
 from acker.errors import UsageError, WindhoverError
 from acker.kafka.cluster import KafkaLog
 from acker.provisioning.admin import KafkaAdmin
-from acker.provisioning.provision import topic_names
+from acker.provisioning.provision import topics_needed
 from acker.units import time_text
 from spout.doctor import on_executor
 from spout.doctor.codes import REACHABLE, CheckHealth, CheckResult
@@ -124,7 +124,7 @@ def _status(topics: Topics, now_ms: int) -> dict[str, Any]:
 
 
 def _topics(topics: Topics, now_ms: int) -> list[dict[str, Any]]:
-    found = KafkaAdmin(topics.kafka).topics(topic_names(topics))
+    found = KafkaAdmin(topics.kafka).topics(topics_needed(topics))
     return [
         {"topic": each.name, "id": each.id, "partitions": each.partitions, "copies": each.replication,
          "settings": dict(each.settings)}

@@ -21,6 +21,7 @@ SECRETS = {
     "jaas": "jaas-s3cr3t",
     "key password": "kp-9f2c",
     "key line": "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC",
+    "key of somebody else": "MIIForeignKeyOfNoFile",
     "certificate line": "MIIDazCCAlOgAwIBAgIUQm9ndXM",
     "keystore": "/etc/kafka/alice.p12",
     "oauth": "oauth-client-77",
@@ -64,6 +65,7 @@ ENVIRON = {"GROUP": SECRETS["variable"], "HOME": "/home/alice"}
 QUOTED = (
     f"{SECRETS['user']} was refused with {SECRETS['password']}; https://{SECRETS['userinfo']}@registry/x"
     f"?token={SECRETS['query token']} Authorization: Bearer {SECRETS['bearer']} {SECRETS['jwt']}\n"
+    f"-----BEGIN EC PRIVATE KEY-----\n{SECRETS['key of somebody else']}\n-----END EC PRIVATE KEY-----\n"
     f"-----BEGIN PRIVATE KEY-----\n{SECRETS['key line']}"
 )
 LOG = [

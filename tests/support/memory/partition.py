@@ -48,7 +48,7 @@ class MemoryPartition:
     @property
     def stable_end(self) -> int:
         """The last stable offset: that of the first record of the oldest open transaction, or the end."""
-        for offsets in self._open.values():
+        for offsets in list(self._open.values()):  # another thread may begin a transaction meanwhile
             return max(offsets[0], self.start)
         return self.end
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
 
@@ -106,13 +107,9 @@ class LetterQuery(NamedTuple):
         """Return it as the options of a command."""
         named = {name: value for name, value in self._asdict().items() if value and name != "place"}
         words = [
-            f"--{name}" if name == "all" else f"--{name} {_word(value)}" for name, value in named.items()
+            f"--{name}" if name == "all" else f"--{name} {quote(value)}" for name, value in named.items()
         ]
-        return " ".join([*([_word(self.place)] if self.place else []), *words])
-
-
-def _word(text: str) -> str:
-    return text if text and all(each.isalnum() or each in "-_./@:" for each in text) else repr(text)
+        return " ".join([*([quote(self.place)] if self.place else []), *words])
 
 
 def action_refusal(request: Request, form: Mapping[str, str], actions: Actions | None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
 from typing import Any
 
 import pytest
@@ -189,6 +191,13 @@ def test_a_filter_that_cannot_be_says_what_is_wrong(
     assert page.status_code == 404
     assert problem in page.text
     assert next(iter(query.values())) in page.text, "what was typed stays"
+
+
+def test_the_command_below_is_one_that_a_shell_takes_as_it_was_meant(client: TestClient) -> None:
+    page = html.unescape(client.get("/letters", params={"error": "it's; rm", "operator": "split"}).text)
+    assert shlex.split(page.split("windhover dlq list ")[1].split("</code>")[0]) == [
+        "--error", "it's; rm", "--operator", "split"
+    ]  # fmt: skip
 
 
 def test_of_many_letters_the_latest_are_shown_and_the_others_counted(

@@ -94,7 +94,12 @@ class LogPages:
                     template = values.pop("template", "message.html")
                     values |= {"problem": str(error), "text": str(error)}
                     found = PageContent(
-                        template, values.pop("title", "Error"), values, {"error": str(error)}, status
+                        template,
+                        values.pop("title", "Error"),
+                        values,
+                        {"error": str(error)},
+                        status,
+                        is_live=values.pop("is_live", True),
                     )
                 took_ms = self._now_ms() - began_ms
             every_ms = min(EVERY_MS_MAX, max(EVERY_MS_MIN, 10 * took_ms))

@@ -143,7 +143,7 @@ class RedrivePages:
         return PageContent("redrive.html", title, json=rows)
 
     def _try(self, request: Request, values: dict[str, Any]) -> PageContent:
-        values["title"] = "Redrive dead letters"
+        values |= {"title": "Redrive dead letters", "is_live": False}
         meant = self._meant(request.query_params)
         sample = sample_of(meant.letters.found)
         values |= {"query": meant.query, "total": meant.total, "typed_above": TYPED_ABOVE}

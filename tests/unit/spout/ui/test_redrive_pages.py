@@ -106,6 +106,14 @@ def test_a_try_counts_and_shows_five_and_changes_nothing(page: Page) -> None:
     assert (json["letters"], len(json["sample"])) == (9, 5)
 
 
+def test_a_try_that_cannot_be_says_why_and_stays_on_the_screen(page: Page) -> None:
+    for query, says in (("input=none", "no tracked input"), ("", "that means every letter of every input")):
+        answer = page.client.get(f"/redrives/new?{query}")
+        assert answer.status_code == 404
+        assert says in answer.text
+        assert "data-still" in answer.text
+
+
 def test_a_redrive_emits_each_letter_once_and_leaves_its_audit_record(page: Page) -> None:
     page.die(2, 3, 4)
     redrive = page.started(error="ValueError", by="bea")

@@ -41,6 +41,7 @@ from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
 from spout.cli.inspect import failures, inspect, latency, roots, status
 from spout.cli.operate import offsets_app, release
+from spout.cli.size import size
 from spout.cli.submit import MetricsPort, submit_topology
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ app.command()(failures)
 app.command()(latency)
 app.command()(doctor)
 app.command("check")(check_once)
+app.command()(size)
 app.command()(release)
 app.command("submit")(submit_topology)
 

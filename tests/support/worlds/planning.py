@@ -93,6 +93,8 @@ class World:
         self.told: list[str] = []
         self._names = 0
         self._seq = published
+        self.query = "q"
+        self.session = "s"
         self.replays: ReplayService | None = None
         self.start_acker()
 
@@ -155,7 +157,7 @@ class World:
         found = Planner(
             self.client(faults),
             planner_spec,
-            new_id=f"s{self._names}",
+            new_id=f"{self.session}{self._names}",
             report=lambda event, _fields: self.told.append(event),
             who=who,
         )
@@ -224,7 +226,8 @@ class World:
             gone = tuple(PositionRun(run.start, run.end) for run in absent if run.source == source)
             left |= {position for run in gone for position in range(*run)}
             owner = acker_partition(source, block << WIRE_BLOCK_BITS, self.topics.acker.partitions)
-            head = ("q/" + end.session, self._seq, "g", end.session, end.epoch, source, block)
+            group = next(iter(self.topics.inputs.values())).group
+            head = (f"{self.query}/{end.session}", self._seq, group, end.session, end.epoch, source, block)
             if failed:
                 cause = FailCause("split", error, "boom", pack_positions(np.array(failed, np.int64)))
                 producer.send(Outgoing(names.fail, owner, codec.encode(Fails(*head, (cause,)))))

@@ -1,0 +1,79 @@
+"""The command that computes how large an installation must be."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spout.inspect.tables import As, Column, OutputFormat, count, write
+
+COLUMNS = (Column("what", "what"), Column("value", "value", count), Column("unit", "unit"))
+
+
+def size(
+    records: Annotated[float, typer.Option(min=0.001, help="Records/s of the input.")],
+    record_bytes: Annotated[int, typer.Option(min=1, help="Of one record.")] = 1_000,
+    tuples: Annotated[int, typer.Option(min=0, help="That descend from one record.")] = 10,
+    timeout: Annotated[str, typer.Option(help="Of the input, as in topics.yaml.")] = "30s",
+    batch: Annotated[str, typer.Option(help="From one micro-batch to the next.")] = "1s",
+    sources: Annotated[int, typer.Option(min=1, help="Partitions of the input.")] = 4,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, max=1_024, help="acker.partitions, where they are fixed already.")
+    ] = None,
+    lost: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of emissions that fail or time out.")
+    ] = 0.001,
+    wait: Annotated[str, typer.Option(help="Of a lost record until its replay, on average.")] = "10s",
+    holds: Annotated[
+        bool, typer.Option("--holds", help="Tuples are acked in later micro-batches: windows, joins.")
+    ] = False,
+    output: As = OutputFormat.TABLE,
+) -> int:
+    """Compute what a load needs: open roots, memory, processes, and the traffic of the ack topics."""
+    from acker.provisioning.sizing import Load, size_of
+
+    load = Load(
+        records,
+        record_bytes,
+        tuples,
+        _seconds("--timeout", timeout),
+        _seconds("--batch", batch),
+        sources,
+        partitions or 0,
+        lost,
+        _seconds("--wait", wait),
+        holds,
+    )
+    found = size_of(load)
+    rows = [
+        ("open roots, in a steady state", found.pending, "roots"),
+        ("open roots at most, where nothing is acked until the timeout", found.pending_max, "roots"),
+        ("acker.partitions", found.acker_partitions, "partitions"),
+        ("ackers", found.acker_processes, "processes"),
+        ("replay workers", found.replay_processes, "processes"),
+        ("memory of an acker that is alone", _mebibytes(found.acker_bytes), "MiB"),
+        ("memory of a replay worker that is alone", _mebibytes(found.replay_bytes), "MiB"),
+        *((name, round(value), "bytes/s") for name, value in found.topic_bytes_s.items()),
+        ("all ack topics", round(found.ack_bytes_s), "bytes/s"),
+        ("replay topic", round(found.replay_topic_bytes_s), "bytes/s"),
+    ]
+    write([dict(zip(("what", "value", "unit"), row, strict=True)) for row in rows], COLUMNS, output)
+    return 0
+
+
+def _seconds(option: str, text: str) -> float:
+    """Parse a duration above 0."""
+    from acker.units import duration_ms
+
+    try:
+        found_ms = duration_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {text}: {error}; give 500ms, 30s or 5m") from error
+    if found_ms <= 0:
+        raise typer.BadParameter(f"{option} {text}: it must be above 0; give 500ms, 30s or 5m")
+    return found_ms / 1_000
+
+
+def _mebibytes(amount: int) -> int:
+    return -(-amount // (1 << 20))

@@ -330,7 +330,8 @@ class Runner:
         try:
             write_status(Path(path), status)
         except OSError as error:
-            _LOGGER.warning("the status file cannot be written: %s", error)
+            if Path(self._options.sink_folder).is_dir():  # a driver that has ended has removed it
+                _LOGGER.warning("the status file cannot be written: %s", error)
 
 
 def _now_ms() -> int:

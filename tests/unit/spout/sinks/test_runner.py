@@ -55,3 +55,22 @@ def test_who_drains_reads_that_nothing_is_pending_when_it_is_committed(
     assert found.pending == pending
     assert planner.committed is commits
     runner._log.close()
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_status_that_cannot_be_written_is_a_warning_as_long_as_the_driver_lives(
+    lives: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A driver that ends removes its folder, and this process goes on for a moment."""
+    folder = tmp_path / "sinks"
+    if lives:
+        folder.mkdir()
+    topics = parse(YAML, file="topics.yaml", environ={})
+    planner: Any = Planner(0)
+    options = SourceOptions(
+        topics, ("a",), "s", status_path=str(tmp_path / "gone" / "status.json"), sink_folder=str(folder)
+    )
+    runner = Runner(options, planner)
+    runner._publish(1_000)
+    assert ("the status file cannot be written" in caplog.text) is lives
+    runner._log.close()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Any, Final
 
 from acker.errors import MessageIdUnknown
+from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import AckInfo, BoltContext, FailInfo, TaskHook
 from spout.runtime.tracing import NS_PER_MS, TRACEPARENT, Spans, configured_spans, traceparent_in
-from spout.tuples.tuple import Tuple
+from spout.tuples.tuple import PlacedTuple, Rows, Tuple
+
+Execute = Callable[[Any, BasicCollector], object]
 
 
 def traceparent(tuple: Tuple) -> str:
@@ -26,15 +32,36 @@ def traceparent(tuple: Tuple) -> str:
 
     Empty: the producer has sent none.
     """
-    for name in (TRACEPARENT, "headers"):
-        try:
-            value = tuple[name]
-        except KeyError:
-            continue
-        if name == TRACEPARENT:
-            return str(value or "")
-        return traceparent_in((each[0], each[1]) for each in value or ())
+    for name, parse in _FIELDS:
+        with suppress(KeyError):
+            return parse(tuple[name] or ())
     return ""
+
+
+def _of_headers(headers: Iterable[Any]) -> str:
+    """Return the trace context in headers, as pairs or as the rows of Spark's column."""
+    return traceparent_in(
+        (each["key"], each["value"]) if isinstance(each, dict) else each for each in headers
+    )
+
+
+_FIELDS: Final[Sequence[tuple[str, Callable[[Any], str]]]] = (
+    (TRACEPARENT, lambda value: str(value or "")),
+    ("headers", _of_headers),
+)
+"""Where a tuple may have its trace context, and how it is read."""
+
+
+_EVENTS: Final = ("emit", "execute", "ack", "fail", "cleanup")
+
+
+def _contexts(rows: Rows) -> dict[int, str]:
+    """Return the trace contexts of those rows that have one, by their numbers."""
+    for name, parse in _FIELDS:
+        with suppress(KeyError):
+            values = [(row, rows.value(name, row)) for row in range(len(rows))]
+            return {row: found for row, value in values if value and (found := parse(value))}
+    return {}
 
 
 class TraceHook(TaskHook):
@@ -57,10 +84,16 @@ class TraceHook(TaskHook):
         """Whether it writes spans in this process; False before `prepare`."""
         return self._spans is not None
 
+    @property
+    def only_traces(self) -> bool:
+        """Whether its class, derived from this one, wants to see nothing else than this one does."""
+        own = type(self)
+        return all(getattr(own, name) is getattr(TraceHook, name) for name in _EVENTS)
+
     def prepare(self, context: BoltContext) -> None:
         self._name = context.name
         self._spans = configured_spans()
-        if self._spans is None and self in context.hooks:
+        if self._spans is None and self.only_traces and self in context.hooks:
             context.hooks.remove(self)  # a bolt that is watched takes ten times as long for a tuple
 
     def ack(self, info: AckInfo) -> None:
@@ -70,6 +103,30 @@ class TraceHook(TaskHook):
     def fail(self, info: FailInfo) -> None:
         if self._spans is not None:
             self._write(self._spans, info.tuple, info.latency_ms, info.cause.error or "FailTuple")
+
+    def around(self, execute: Execute, rows: Rows) -> Execute:
+        """Return ``execute`` of a basic bolt so that it writes the spans of some rows.
+
+        It is the same function where none of them has a trace context: they cost nothing more.
+        """
+        spans = self._spans
+        contexts = {} if spans is None else _contexts(rows)
+        if spans is None or not contexts:
+            return execute
+
+        def traced(received: PlacedTuple, collector: BasicCollector) -> object:
+            if received.row not in contexts:
+                return execute(received, collector)
+            began_ns, error = time.perf_counter_ns(), "interrupted"
+            try:
+                returned, error = execute(received, collector), ""
+                return returned
+            finally:
+                if error and (kind := sys.exc_info()[0]) is not None:
+                    error = kind.__name__
+                self._write(spans, received, (time.perf_counter_ns() - began_ns) / NS_PER_MS, error)
+
+        return traced
 
     def _write(self, spans: Spans, tuple: Tuple, took_ms: float, error: str) -> None:
         if not (parent := traceparent(tuple)):

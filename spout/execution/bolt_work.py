@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from spout.bolts.bolts import (
 )
 from spout.bolts.collectors import BasicCollector, BoltObserver, OutputCollector, Sent
 from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
+from spout.bolts.trace_hook import TraceHook
 from spout.execution.emitted import (
     Emissions,
     RowCollector,
@@ -54,7 +56,7 @@ from spout.tuples.counts import Counted, Tally, What
 from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.places import Deliveries
 from spout.tuples.rows import arrow_of
-from spout.tuples.tuple import AnchoredTuple, PlacedTuple, Rows, StreamId, Tuple
+from spout.tuples.tuple import AnchoredTuple, PlacedTuple, Rows, StreamId
 
 ClockNs = Callable[[], int]
 
@@ -102,6 +104,11 @@ class BoltWork(BoltObserver):
         context.hooks.extend(pass_.hooks)
         for hook in tuple(self._hooks):  # one may take itself off
             hook.prepare(context)
+        self._trace: TraceHook | None = None
+        only = context.hooks[0] if len(context.hooks) == 1 else None
+        if isinstance(self._bolt, BasicBolt) and isinstance(only, TraceHook) and only.only_traces:
+            self._trace = only  # tuples without a trace context need not be watched
+            context.hooks.clear()
         if isinstance(self._bolt, Bolt):
             self._bolt.prepare(context, self.collector)
         elif isinstance(self._bolt, BasicBolt | ArrowBolt):
@@ -184,13 +191,15 @@ class BoltWork(BoltObserver):
         free: Iterator[int] = iter(range(len(rows)))
         if self.gate is not None:
             free = self._free(self.gate, places, collector, blocked)
-        execute: Callable[[Tuple, BasicCollector], object] = bolt.execute
+        execute: Callable[[Any, BasicCollector], object] = bolt.execute
+        if self._trace is not None:
+            execute = self._trace.around(execute, rows)
         began_ns = self._clock_ns()
         self._pulse.begin(self.name, ends.__len__)
         for received in map(PlacedTuple, repeat(rows), free, repeat(places)):
             try:
                 if (returned := execute(received, collector)) is not None:
-                    raise returned_error(self.name, execute, returned)
+                    raise returned_error(self.name, bolt.execute, returned)
             except Exception as raised:  # noqa: BLE001 - whatever user code raises fails its input
                 error = collector.named(self.name, raised)
                 cause = self._cause_of(error, raised)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,9 @@ from spout.execution.stage_run import StageRun
 from spout.runtime.tracing import configured_spans, lost_root_spans, traceparent_in
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.counts import count_of
 from spout.tuples.messages import MessageRows
+from spout.tuples.rows import ArrowRows
 from tests.support.worlds.kestrel_world import KestrelWorld
 from tests.support.worlds.replay_world import World, topics
 
@@ -86,12 +89,14 @@ class Count(spout.BasicBolt):
         pass
 
 
-def records(*values: bytes, headers: list[tuple[str, bytes]] | None) -> MessageRows:
-    """Make records of sentences/3, from offset 1042 on, with the same headers."""
+def records(
+    *values: bytes, headers: list[tuple[str, bytes]] | None, traced: Sequence[int] = ()
+) -> MessageRows:
+    """Make records of sentences/3, from offset 1042 on, with the same headers; some have a trace context."""
     messages = [
         Message(
-            topic="sentences", partition=3, offset=1_042 + at, key=None, value=value, headers=headers,
-            timestamp=(1, 1_000),
+            topic="sentences", partition=3, offset=1_042 + at, key=None, value=value,
+            headers=[("traceparent", TRACEPARENT)] if at in traced else headers, timestamp=(1, 1_000),
         )
         for at, value in enumerate(values)
     ]  # fmt: skip
@@ -99,10 +104,10 @@ def records(*values: bytes, headers: list[tuple[str, bytes]] | None) -> MessageR
     return MessageRows(messages, source_of(1, 3), at)
 
 
-def run_bolts(rows: MessageRows) -> StageRun:
+def run_bolts(rows: MessageRows, hook: TraceHook | None = None) -> StageRun:
     """Run two bolts on records, each with a hook."""
     steps = (
-        Step("split", Split(), WORD, hooks=(TraceHook(),)),
+        Step("split", Split(), WORD, hooks=(hook or TraceHook(),)),
         Step("count", Count(), WORD, hooks=(TraceHook(),)),
     )
     run = StageRun(Chain(steps, arrives=Carry.PACKED, carry=Carry.PACKED, consumer="").stage, CONTEXT)
@@ -113,7 +118,9 @@ def run_bolts(rows: MessageRows) -> StageRun:
 
 def test_each_bolt_writes_a_span_in_the_trace_of_the_record(exporter: InMemorySpanExporter) -> None:
     """The second bolt has the context as a field that the first one has emitted."""
-    run_bolts(records(b"the hawk", b"bad", headers=[("traceparent", TRACEPARENT)]))
+    run = run_bolts(records(b"the hawk", b"bad", headers=[("traceparent", TRACEPARENT)]))
+    ((cause, _),) = run.report().failures
+    assert re.fullmatch(r"a bad word \(test_tracing\.py:\d+\)", cause.message), "the place is the bolt's"
     of = f"{TRACE}/{PARENT}"
     spans = exporter.get_finished_spans()
     assert sorted(map(facts, spans)) == [
@@ -145,6 +152,41 @@ def test_a_record_without_a_trace_context_makes_no_span(
 ) -> None:
     run_bolts(records(b"the hawk", headers=headers))
     assert exporter.get_finished_spans() == ()
+
+
+def test_of_many_records_only_those_with_a_trace_context_are_watched(exporter: InMemorySpanExporter) -> None:
+    """And what the bolt emits for them is the same."""
+    rows = records(b"a b", b"the hawk", b"bad", b"c", headers=None, traced=[1])
+    counts = run_bolts(rows).report().counts
+    assert count_of(counts, "emitted", "split") == 5
+    assert count_of(counts, "acked", "split") == 3
+    names = [each.name for each in exporter.get_finished_spans()]
+    assert names == ["bolt split", "bolt count", "bolt count"]
+
+
+class Counted(TraceHook):
+    """A hook of a user's own that sees more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def execute(self, info: spout.ExecuteInfo) -> None:
+        self.seen += 1
+
+
+def test_a_hook_that_is_derived_sees_what_it_asks_for(exporter: InMemorySpanExporter) -> None:
+    hook = Counted()
+    run_bolts(records(b"the hawk", b"waits", headers=None), hook)
+    assert hook.seen == 2
+    assert exporter.get_finished_spans() == ()
+
+
+def test_headers_as_a_column_of_spark_are_read_too() -> None:
+    column = pa.array([[{"key": "traceparent", "value": TRACEPARENT}], None])
+    rows = ArrowRows(pa.RecordBatch.from_arrays([column], names=["headers"]))
+    assert spout.traceparent(spout.Tuple(rows, 0)) == TRACEPARENT.decode()
+    assert spout.traceparent(spout.Tuple(rows, 1)) == ""
 
 
 def test_of_a_header_that_comes_twice_the_last_counts() -> None:

@@ -1,4 +1,4 @@
-"""A run of acker, replay worker, spout and page serves each metric that alerts and panels name.
+"""A run in memory of acker, replay worker, spout and page has each metric that alerts and panels name.
 
 The metrics of bolts, which a driver with Spark serves, are looked for in tests/integration/spark.
 """

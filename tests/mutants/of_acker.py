@@ -409,4 +409,21 @@ MUTANTS = (
         "::test_dead_letters_that_go_round_in_a_circle_are_refused",
         "a record that always fails would go round for ever",
     ),
+    Mutant(
+        "causes-are-bounded",
+        "acker/ledger/tally.py",
+        "if cause not in self.failures and len(self.failures) >= CAUSES_MAX:",
+        "if cause not in self.failures and len(self.failures) >= 20_000:",
+        "tests/unit/acker/ledger/test_tally.py"
+        "::test_ten_thousand_causes_are_a_hundred_and_the_others_together",
+        "an error class with an order's number in its name would fill Prometheus' memory",
+    ),
+    Mutant(
+        "verdicts-are-counted",
+        "acker/service/service.py",
+        "            self._tally.add(output.settled, now_ms)\n",
+        "",
+        "tests/unit/spout/runtime/test_metrics.py::test_an_acker_counts_the_verdicts_that_it_has_committed",
+        "no alert on failures and timeouts would ever fire",
+    ),
 )

@@ -542,4 +542,47 @@ MUTANTS = (
         "::test_what_a_client_had_open_others_get_when_it_is_closed_or_forgotten",
         "items of a client that died would wait for their timeout",
     ),
+    Mutant(
+        "what-is-unknown-is-no-series",
+        "spout/ui/metrics.py",
+        "            value = read(state).value\n",
+        "            value = read(state).value or 0\n",
+        "tests/unit/spout/ui/test_view_metrics.py::test_what_is_unknown_has_no_series_and_the_view_is_down",
+        "with the broker away a dashboard would show that nothing is pending",
+    ),
+    Mutant(
+        "an-old-snapshot-is-no-series",
+        "spout/ui/metrics.py",
+        'if reason == "stale":',
+        'if reason == "never":',
+        "tests/unit/spout/ui/test_view_metrics.py"
+        "::test_before_the_first_reading_and_after_a_minute_without_one_there_is_no_figure",
+        "a page that hangs would serve the figures of an hour ago",
+    ),
+    Mutant(
+        "a-clock-that-stands-has-no-deadline",
+        "spout/ui/metrics.py",
+        "if lives and times_ms else None",
+        "if times_ms else None",
+        "tests/unit/spout/ui/test_view_metrics.py"
+        "::test_without_a_query_the_clock_stands_still_and_there_is_no_deadline",
+        "the alert on a passed deadline would fire for every query that is stopped",
+    ),
+    Mutant(
+        "a-query-that-ended-has-no-roots",
+        "spout/builder/tuple_metrics.py",
+        " and now_ms - each.wall < STALE_MS",
+        "",
+        "tests/unit/spout/builder/test_stream_metrics.py"
+        "::test_of_a_planning_process_that_is_gone_or_owns_nothing_no_root_is_counted",
+        "what was pending at its end would be shown for as long as the driver lives",
+    ),
+    Mutant(
+        "a-derived-hook-sees-its-events",
+        "spout/execution/bolt_work.py",
+        "isinstance(only, TraceHook) and only.only_traces:",
+        "isinstance(only, TraceHook):",
+        "tests/unit/spout/runtime/test_tracing.py::test_a_hook_that_is_derived_sees_what_it_asks_for",
+        "a user's own hook would silently see nothing",
+    ),
 )

@@ -77,6 +77,11 @@ _STALE_LEADER: Final = frozenset(
 _STALE_CLIENT: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR})
 """After these a question needs a new client: this one goes on asking where it has asked before."""
 
+LEADERLESS_S: Final = 1.0
+"""A client that finds no leader is replaced at this age: it may go on finding none when there is one. Not
+sooner, since there may be none for ten seconds, and each try takes some ms.
+"""
+
 _ASKER: Mapping[str, Any] = MappingProxyType({**FORCED, **SILENT, "isolation.level": "read_committed"})
 """Settings of the consumer that asks for offsets. With this isolation librdkafka asks for stable ones: what
 was committed in a transaction counts as soon as the commit was answered. Nobody polls it, so no line of its
@@ -103,7 +108,9 @@ class KafkaLog:
         self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock, sleep)
         self._make_admin = make_admin
         self._background = Background(clock)
+        self._clock = clock
         self._admin: AdminClient | None = None
+        self._admin_since = 0.0
         self._asker: tuple[str, Consumer] | None = None
 
     def __repr__(self) -> str:
@@ -306,7 +313,9 @@ class KafkaLog:
             try:
                 return question(max(min(next(patience_s), deadline.left_s), 0.1))
             except KafkaException as error:
-                if error.args[0].code() in _STALE_CLIENT and self._admin is not None:
+                code, age_s = error.args[0].code(), self._clock() - self._admin_since
+                is_leaderless = code == KafkaError.LEADER_NOT_AVAILABLE and age_s >= LEADERLESS_S
+                if self._admin is not None and (code in _STALE_CLIENT or is_leaderless):
                     self._admin.poll(0)  # what its threads have reported goes to `Background`
                     self._admin = None
                 raise
@@ -315,6 +324,7 @@ class KafkaLog:
 
     def _connected(self) -> AdminClient:
         if self._admin is None:
+            self._admin_since = self._clock()
             self._admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
         return self._admin
 

@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID
 
-from acker.kafka.cluster import KafkaLog
+from acker.kafka.cluster import LEADERLESS_S, KafkaLog
 from acker.kafka.port import TopicPartition
 
 A, B = TopicPartition("lines", 0), TopicPartition("lines", 1)
@@ -54,3 +54,34 @@ def test_that_there_is_no_record_so_late_is_an_answer() -> None:
     admin = Admin({A: 7, B: -1}, {B: 9})
     log = log_of(admin)
     assert log.offsets_at([A, B], 1_000) == {A: 7, B: 9}
+
+
+class Forgetful(Admin):
+    """Leaves a partition out for ever, as a client that has seen its leader die may."""
+
+    def list_offsets(self, wanted: Any, **_: object) -> dict[confluent_kafka.TopicPartition, Future[object]]:
+        """Leave out all."""
+        self.answers = [{A: OFFSET_INVALID}]
+        return super().list_offsets(wanted)
+
+    def poll(self, _timeout: float) -> None:
+        """Nothing was reported."""
+
+
+def test_a_client_that_goes_on_leaving_out_a_partition_is_replaced() -> None:
+    """It asked the leader that had died for the 30 s that an operation may take."""
+    clients: list[Any] = [Forgetful(), Admin({A: 7})]
+    now_s = 0.0
+
+    def pause(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    log = KafkaLog(
+        {"bootstrap.servers": "127.0.0.1:1"},
+        clock=lambda: now_s,
+        sleep=pause,
+        make_admin=lambda _settings: clients.pop(0),
+    )
+    assert log.ends([A]) == {A: 7}
+    assert LEADERLESS_S <= now_s < 2 * LEADERLESS_S, "not before: there may be no leader for a while"

@@ -137,7 +137,7 @@ def test_whole_numbers_stay_whole_beside_nulls(spark: SparkSession, tmp_path: Pa
         .start()
     )
     assert query.awaitTermination(120)
-    assert sorted(shown) == [f"({key}, None, {2**60 + 1})" for key in (1, None)]
+    assert sorted(shown) == [f"{key}: [None, {2**60 + 1}]" for key in (1, None)]
 
 
 def spread(world: VerdictWorld, name: str) -> dict[tuple[bool, int, int], str]:

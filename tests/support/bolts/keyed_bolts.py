@@ -74,5 +74,5 @@ class Shows(spout.KeyedBolt):
         collector: spout.KeyedCollector,
     ) -> None:
         numbers = sorted((each["n"] for each in held), key=lambda n: -1 if n is None else n)
-        collector.emit((repr((*key, *numbers)),))
+        collector.emit((f"{key[0]}: {numbers}",))
         collector.ack(*held)

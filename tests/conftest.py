@@ -1,8 +1,10 @@
 """Fixtures of the rings that need a server: a broker, a Spark session, Docker.
 
 What a machine lacks is skipped with its reason, and fails where CI is set. Marks follow from fixtures:
-a test that asks for `broker` is `kafka`, for `spark` is `spark`, for `docker` is `docker`. Tests in
-tests/integration run on the embedded broker and, as slow ones, on a container.
+a test that asks for `broker` is `kafka`, for `spark` is `spark`, for `docker` is `docker`.
+
+With ``-n 3 --dist loadfile`` each process has brokers and a Spark session of its own, and the tests of a
+file, which share what is dear to start, stay together.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
 
 import pytest
 import structlog
@@ -25,13 +30,19 @@ from tests.support.lacking import lacking
 settings.register_profile("windhover", settings.get_profile("ci"))
 settings.load_profile("windhover")
 
+_TESTS = Path(__file__).parent
 _MARK_OF_FIXTURE = {"broker": "kafka", "spark": "spark", "docker": "docker"}
+_ON_BOTH_BROKERS = (
+    "integration/kafka/", "integration/spark/test_ranges.py", "integration/spark/test_source_spark.py"
+)  # fmt: skip
+"""Our clients meet both kinds of broker in the first, and what Spark runs of them in the others."""
 _NUMBERS = itertools.count(1)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the integration ring on both kinds of broker, every other test on the embedded one."""
-    if "broker" in metafunc.fixturenames and "integration" in metafunc.definition.path.parts:
+    """Run what stands next to the broker on the embedded one and on a container, all else on the former."""
+    file = metafunc.definition.path.relative_to(_TESTS).as_posix()
+    if "broker" in metafunc.fixturenames and file.startswith(_ON_BOTH_BROKERS):
         container = pytest.param(CONTAINER, marks=[pytest.mark.docker, pytest.mark.slow])
         metafunc.parametrize("broker", [EMBEDDED, container], indirect=True, scope="session")
 
@@ -79,13 +90,19 @@ def docker() -> None:
 
 
 @pytest.fixture(scope="session")
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def brokers() -> Iterator[Callable[[str], Broker]]:
+    """The brokers by their kind: each is started when it is first asked for, and runs to the end."""
+    with ExitStack() as stack:
+        yield cache(lambda kind: stack.enter_context(running(kind)))
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest, brokers: Callable[[str], Broker]) -> Broker:
     """A real broker for all tests of a kind; each test makes topics of its own (`prefix`)."""
     kind = getattr(request, "param", EMBEDDED)
     if kind == CONTAINER:
         request.getfixturevalue("docker")
-    with running(kind) as started:
-        yield started
+    return brokers(kind)
 
 
 @pytest.fixture

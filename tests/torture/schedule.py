@@ -250,3 +250,27 @@ def _rolling(dice: random.Random, after_ms: int) -> list[Blow]:
         blows.append(Blow(at_ms, victim, Deed.STOP, 1_000))
         at_ms += wait_ms
     return blows
+
+
+# -- in CI
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A run that is short enough for CI, of a seed whose blows fall on everything early."""
+
+    seed: int
+    minutes: float
+    brokers: int = 1
+    spark_workers: int = 0
+
+    def blows(self) -> list[Blow]:
+        """Return the blows of the run, on a machine on which every deed can be done."""
+        for_ms = int(self.minutes * 60_000)
+        if self.brokers == 1:
+            return draw(self.seed, for_ms)
+        return deal(self.seed, for_ms, spark=self.spark_workers > 0)
+
+
+CUTS: Final = (Cut(11, 4.4), Cut(11, 2.0, brokers=3, spark_workers=2))
+"""Together they have every deed but a zombie's rival on its own checkpoint, orderly stops and elections."""

@@ -48,10 +48,11 @@ DEADLINE_S = 90.0
 TIMEOUT_MS = 30_000
 
 YAML = """
-kafka: {bootstrap.servers: "%(bootstrap)s"}
+kafka: {bootstrap.servers: "%(bootstrap)s", session.timeout.ms: 6000}
 acker: {partitions: 4, topic_prefix: "%(prefix)s"}
 inputs: {sentences: {id: 9, group: "%(prefix)sg", topic: "%(prefix)ssentences", partitions: 8}}
 """
+"""Who is killed is a member of its group for the session timeout: the shortest that brokers take."""
 
 EXPECTED = {
     (source, position): {7: "FAILED", 8: "ABSENT", 9: "TIMED_OUT"}.get(position % 10, "ACKED")

@@ -20,7 +20,7 @@ def config(broker: Broker, prefix: str, tmp_path: Path) -> Path:
     path = tmp_path / "topics.yaml"
     path.write_text(
         f"""
-kafka: {{bootstrap.servers: "{broker.bootstrap}"}}
+kafka: {{bootstrap.servers: "{broker.bootstrap}", session.timeout.ms: 6000}}
 acker: {{partitions: 2, topic_prefix: "{prefix}"}}
 inputs:
   lines: {{id: 1, topic: "{prefix}lines", group: "{prefix}g", partitions: 2}}

@@ -28,7 +28,7 @@ DEADLINE_S = 90.0
 TIMEOUT_MS = 30_000
 
 YAML = """
-kafka: {bootstrap.servers: "%(bootstrap)s"}
+kafka: {bootstrap.servers: "%(bootstrap)s", session.timeout.ms: 6000}
 acker: {partitions: 4, topic_prefix: "%(prefix)s"}
 inputs:
   sentences:
@@ -39,6 +39,7 @@ inputs:
     retry: {attempts: 3, initial: 200ms, multiplier: 2, jitter: 0.5}
     dead_letter: {max_ratio: 1.0}
 """
+"""Who is killed is a member of its group for the session timeout: the shortest that brokers take."""
 
 
 class Installation:

@@ -9,6 +9,7 @@ import pytest
 from tests.torture.schedule import (
     BROKER_DECK,
     CHANCES,
+    CUTS,
     KILLS,
     REST_MS,
     ROLLING,
@@ -101,3 +102,10 @@ def test_the_same_seed_deals_the_same_blows_and_without_spark_none_on_its_execut
     assert deal(7, HALF_HOUR_MS, spark=True) != deal(8, HALF_HOUR_MS, spark=True)
     victims = {blow.victim for blow in deal(7, HALF_HOUR_MS, spark=False)}
     assert not victims & {Victim.EXECUTOR, *SPARK_WORKERS}
+
+
+def test_what_ci_runs_has_nearly_every_deed_and_strikes_every_kind_of_victim() -> None:
+    blows = [blow for cut in CUTS for blow in cut.blows()]
+    assert {blow.deed for blow in blows} == set(Deed) - {Deed.ZOMBIE, Deed.STOP, Deed.ELECT}
+    spared = {victim.kind for victim in Victim} - {blow.victim.kind for blow in blows}
+    assert spared == {"Spark worker"}, "its executor dies in its place"

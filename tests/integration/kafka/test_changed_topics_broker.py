@@ -78,10 +78,7 @@ class RealWorld(World):
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Step until a condition holds."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come to hold"
-            self.step()
+        eventually(condition, DEADLINE_S, step=self.step)
 
     def until_stopped(self, match: str) -> None:
         """Step until a part stops with an error that names something."""

@@ -92,13 +92,10 @@ class Installation:
     def replay(self) -> None:
         """Run a replay worker until everything that was lost is a copy or a dead letter."""
         service = ReplayService(self.log, self.topics, jitter=lambda: 0.0)
-        deadline = time.monotonic() + DEADLINE_S
-        done = 0
-        while done < 1:
-            service.step(now_ms())
-            status = service.status()
-            done = status.replayed + status.dead_lettered
-            assert time.monotonic() < deadline, status
+        eventually(
+            lambda: service.status().replayed + service.status().dead_lettered,
+            DEADLINE_S, told=service.status, step=lambda: service.step(now_ms()),
+        )  # fmt: skip
         service.close()
 
     def read(self, topic: str) -> list[Record]:
@@ -201,10 +198,10 @@ def test_garbage_of_the_largest_size_never_stops_an_acker(installation: Installa
     producer.flush(TIMEOUT_MS)
     settings = installation.topics.acker
     acker = AckerService(KafkaLog(installation.topics.kafka), names, 1, group=settings.group)
-    deadline = time.monotonic() + DEADLINE_S
-    while acker.status().counts.transactions == 0:
-        acker.step(now_ms())
-        assert time.monotonic() < deadline, acker.status()
+    eventually(
+        lambda: acker.status().counts.transactions,
+        DEADLINE_S, told=acker.status, step=lambda: acker.step(now_ms()),
+    )  # fmt: skip
     acker.close()
     kept = installation.read(names.quarantine)
     assert [len(record.key or b"") + len(record.value or b"") for record in kept] == [900_000] * 3
@@ -257,11 +254,11 @@ class Both:
 
     def until(self, done: Callable[[], bool]) -> None:
         """Step both until something is the case."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not done():
-            self._acker.step(now_ms())
-            self._planner.step(self._planner.poll(20), now_ms())
-            assert time.monotonic() < deadline, self._planner.status(now_ms())
+        eventually(done, DEADLINE_S, told=lambda: self._planner.status(now_ms()), step=self._step)
+
+    def _step(self) -> None:
+        self._acker.step(now_ms())
+        self._planner.step(self._planner.poll(20), now_ms())
 
 
 def acked(publisher: Publisher, start: Journal, end: Journal, seq: int) -> None:

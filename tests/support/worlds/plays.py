@@ -51,6 +51,7 @@ from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.streaming.consume import Kept, RangeReader, Share
 from spout.tuples.failures import Cause
+from tests.support.waiting import eventually
 
 TIMEOUT_MS = 30_000
 PLAY_S = 40.0
@@ -95,11 +96,7 @@ def now_ms() -> int:
 
 def until(done: Callable[[], bool], step: Callable[[], object]) -> None:
     """Step until something is the case; fail when that takes too long."""
-    deadline = time.monotonic() + PLAY_S
-    while not done():
-        step()
-        if time.monotonic() > deadline:
-            raise AssertionError(f"the play hangs: not done after {PLAY_S} s")
+    eventually(done, PLAY_S, step=step)
 
 
 @dataclass

@@ -250,7 +250,7 @@ class BoltWork(BoltObserver):
             ]
             failures = collector.failures
             open_rows = sorted(set(collector.left_open).difference(row for row, _ in failures))
-            for block, (_, _, parents) in zip(blocks, emitted, strict=True):
+            for block, (_, _, parents) in zip(blocks, emitted, strict=True) if open_rows else ():
                 children = np.flatnonzero(np.isin(parents, open_rows)).tolist()
                 self.collector.left_open.update(
                     each for parcel in block.parcels for child in children for each in parcel[child]

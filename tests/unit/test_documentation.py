@@ -281,9 +281,18 @@ def test_the_page_of_commands_names_every_command() -> None:
 def test_the_page_of_public_names_is_filled_from_their_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(DOCS / "hooks")
     page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
-    filled = import_module("api").on_page_markdown(page)
+    filled = import_module("reference").on_page_markdown(page)
     assert re.findall(r"^## (\w+)$", filled, re.M) == list(spout.__all__)
     assert "- `partitions`: how many tasks share the values" in filled
+
+
+def test_the_page_of_commands_is_filled_with_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DOCS / "hooks")
+    page = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
+    filled = import_module("reference").on_page_markdown(page)
+    found = re.findall(r"^### windhover (.*)$", filled, re.M)
+    assert sorted(found) == sorted(commands_of(typer.main.get_command(cli.app)))
+    assert "| `--records` | `1000000` | Lines of text, 1 or more. |" in filled
 
 
 def commands_of(command: Any, above: str = "") -> Iterator[str]:

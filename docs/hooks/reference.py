@@ -1,4 +1,4 @@
-"""Fill docs/reference/api.md from the docstrings, when mkdocs builds the site."""
+"""Fill pages of docs/reference/ from the code when mkdocs builds the site: public names, and all options."""
 
 from __future__ import annotations
 
@@ -7,18 +7,46 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import spout
+import typer
 
-MARKER = "<!-- every public name -->"
+import spout
+from spout.cli.main import app
+
+MARKERS = "<!-- every public name -->", "<!-- every option -->"
 SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields):$")
 ITEM = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
 
 
 def on_page_markdown(markdown: str, **_context: Any) -> str:
-    """Put an entry for each public name in place of the marker."""
-    if MARKER not in markdown:
-        return markdown
-    return markdown.replace(MARKER, "\n".join(line for name in spout.__all__ for line in entry(name)))
+    """Put entries in place of the markers."""
+    names, options = MARKERS
+    if names in markdown:
+        markdown = markdown.replace(names, "\n".join(line for name in spout.__all__ for line in entry(name)))
+    if options in markdown:
+        markdown = markdown.replace(options, "\n".join(commands(typer.main.get_command(app), "windhover")))
+    return markdown
+
+
+def commands(group: Any, called: str) -> Iterator[str]:
+    """Yield the lines of all commands of a group: what each does, and its arguments and options."""
+    for name, command in sorted(group.commands.items()):
+        words = f"{called} {name}"
+        if hasattr(command, "commands"):
+            yield from commands(command, words)
+            continue
+        yield from (f"### {words}", "", inspect.cleandoc(command.help or ""), "")
+        parameters = [each for each in command.params if each.name != "help"]
+        if not parameters:
+            continue
+        yield from ("| argument or option | default | meaning |", "|---|---|---|")
+        for each in parameters:
+            shown = ", ".join(f"`{text}`" for text in (*each.opts, *each.secondary_opts))
+            if each.param_type_name == "argument":
+                shown = f"`{(each.metavar or each.name or '').upper()}`"
+            has_none = each.default in (None, False, (), "") or callable(each.default)
+            default = "required" if each.required else "" if has_none else f"`{each.default}`"
+            yield f"| {shown} | {default} | {getattr(each, 'help', '') or ''} |"
+        yield ""
 
 
 def entry(name: str) -> Iterator[str]:

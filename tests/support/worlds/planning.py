@@ -72,7 +72,15 @@ class FlushesLeft:
 
 
 class World:
-    """One cluster, one acker, any number of planning processes."""
+    """One cluster, one acker, any number of planning processes.
+
+    Attributes:
+        query: what its lanes begin with.
+        session: what its sessions begin with.
+    """
+
+    query = "q"
+    session = "s"
 
     def __init__(self, text: str = YAML, cluster: MemoryCluster | None = None, published: int = 0) -> None:
         """Create the topics of a topics.yaml, unless a cluster has them, and start an acker.
@@ -93,8 +101,6 @@ class World:
         self.told: list[str] = []
         self._names = 0
         self._seq = published
-        self.query = "q"
-        self.session = "s"
         self.replays: ReplayService | None = None
         self.start_acker()
 

@@ -1,8 +1,8 @@
 """The demo's word count: its text, its bolts, and the table that they fill.
 
 The record key decides what happens to a line, so the text stays unchanged: the plain count, by which the demo
-is judged, reads the same lines. `CountWord` is behind a fields grouping, so that
-the demo's trees have three levels and cross a shuffle.
+is judged, reads the same lines. `CountWord` is behind a fields grouping, so that the demo's trees have three
+levels and cross a shuffle.
 
 A word's identity is the origin of its line (the first emission, which is in the headers of a replayed copy)
 and its ordinal in the line. A line that is replayed writes the same rows again, so nothing counts twice.
@@ -144,10 +144,8 @@ class CheckLine(ArrowBolt):
                 collector.fail(row, FlakyLineError(f"this line fails at attempt {lineage.attempt}"))
             elif key == NEVER_ACKED_AT_FIRST and lineage.attempt == 1:
                 collector.leave_open(row)
-                words = value.split()
-                half[row] = b" ".join(
-                    words[: len(words) // 2]
-                ).decode()  # written now, and again when replayed
+                words = value.decode().split()
+                half[row] = " ".join(words[: len(words) // 2])  # written now, and again when replayed
         if half:
             lines = pa.array([half.get(row, line) for row, line in enumerate(lines.to_pylist())])
         collector.emit([pa.array(origins), lines], np.arange(batch.num_rows))

@@ -308,3 +308,14 @@ def _without(runs: Sequence[PositionRun], left: set[int]) -> tuple[PositionRun, 
         if start < end:
             kept.append(PositionRun(start, end))
     return tuple(kept)
+
+
+def world_with_one_open() -> World:
+    """Return a world with ten records, of which a batch has acked all but one."""
+    world = World()
+    world.start_replays()
+    world.produce(10)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=(2,))
+    world.run(1_000)
+    return world

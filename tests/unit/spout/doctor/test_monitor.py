@@ -21,9 +21,8 @@ from spout.doctor.monitor import (
 )
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading
-from spout.planning.journal import BEGINNING
 from spout.ui.attention import Thresholds
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, world_with_one_open
 
 WARNING = Thresholds(1.5, 0.8, 1, 900_000)
 CRITICAL = Thresholds(2.0, 1.0, 3, 900_000, NEAR_CRITICAL)
@@ -32,13 +31,7 @@ GONE: Reading[Any] = Reading(unknown="the broker | is away")
 
 @pytest.fixture
 def world() -> World:
-    world = World()
-    world.start_replays()
-    world.produce(10)
-    end = batch(world.ready(), BEGINNING, world)
-    world.publish(BEGINNING, end, skip=(2,))
-    world.run(1_000)
-    return world
+    return world_with_one_open()
 
 
 def snapshot_of(world: World, **changed: object) -> Snapshot:

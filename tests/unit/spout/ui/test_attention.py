@@ -12,22 +12,15 @@ import pytest
 from acker.errors import Unreachable
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
-from spout.planning.journal import BEGINNING
 from spout.ui.attention import APART_MS, Attention, problems
 from spout.ui.drawing import sparkline_path
 from spout.ui.summary import SERIES_EVERY_MS, SERIES_MS, History
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, world_with_one_open
 
 
 @pytest.fixture
 def world() -> World:
-    world = World()
-    world.start_replays()
-    world.produce(10)
-    end = batch(world.ready(), BEGINNING, world)
-    world.publish(BEGINNING, end, skip=(2,))
-    world.run(1_000)
-    return world
+    return world_with_one_open()
 
 
 def read(world: World, **changed: object) -> Snapshot:

@@ -14,12 +14,11 @@ from starlette.testclient import TestClient
 from acker.errors import NotAuthorized, Unreachable
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading
-from spout.planning.journal import BEGINNING
 from spout.ui.metrics import STALE_MS, view_metrics
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import LatestState, Watch
 from tests.support.page_server import pages_of
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, world_with_one_open
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -28,13 +27,7 @@ OF = {"input": "sentences", "group": "g", "topic": "sentences", "partition": "0"
 
 @pytest.fixture
 def world() -> World:
-    world = World()
-    world.start_replays()
-    world.produce(10)
-    end = batch(world.ready(), BEGINNING, world)
-    world.publish(BEGINNING, end, skip=(2,))
-    world.run(1_000)
-    return world
+    return world_with_one_open()
 
 
 @pytest.fixture

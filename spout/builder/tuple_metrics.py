@@ -9,14 +9,15 @@ Source: docs/reference/metrics.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, Protocol
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
 from spout.planner.mailbox import PlannerStatus
 from spout.runtime.metrics import counter, gauge
-from spout.tuples.counts import Counts, What
+from spout.tuples.counts import TIME_BOUNDS_NS, Counts, Measure, What
 
 Labels = tuple[str, ...]
 """Values of the labels that identify a topology or stream."""
@@ -60,7 +61,9 @@ def status_metrics(
     prefix: str, every: Mapping[Labels, WorkStatus], own: Metric, names: Sequence[str], now_ms: int
 ) -> Iterator[Metric]:
     """Yield the counters of tuples by operator and stream, then those of roots."""
-    yield from _tuple_metrics(prefix, {of: each.counts for of, each in every.items()}, names)
+    work = {of: each.counts for of, each in every.items()}
+    yield from _tuple_metrics(prefix, work, names)
+    yield _times(prefix, work, names)
     yield own
     spouts = {of: each.spout for of, each in every.items() if each.spout is not None}
     yield from root_metrics(prefix, spouts, names, now_ms)
@@ -85,6 +88,29 @@ def _tuple_metrics(prefix: str, every: Mapping[Labels, Counts], names: Sequence[
         yield tuples
         if timed:
             yield seconds
+
+
+def _times(prefix: str, every: Mapping[Labels, Counts], names: Sequence[str]) -> Metric:
+    """Return the histogram of how long executed tuples took."""
+    text = (
+        "time of a tuple within execute; a bolt's rows are timed together, so each tuple counts with the mean"
+        " of the rows that were timed with it"
+    )
+    name = f"{prefix}_execute_per_tuple_seconds"
+    found = HistogramMetricFamily(name, text, labels=[*names, "operator", "source", "stream"])
+    for of, counts in every.items():
+        for (what, operator, stream), measure in counts.items():
+            if what is What.EXECUTED:
+                values = [*of, operator, stream.component, stream.stream]
+                found.add_metric(values, _classes(measure), measure.total_ns / 1_000_000_000)
+    return found
+
+
+def _classes(measure: Measure) -> list[tuple[str, float]]:
+    """Return the cumulated classes of a histogram, by their upper bounds, s."""
+    times = dict(measure.times)
+    bounds = [*(str(each / 1_000_000_000) for each in TIME_BOUNDS_NS), "+Inf"]
+    return list(zip(bounds, accumulate(times.get(at, 0) for at in range(len(bounds))), strict=True))
 
 
 def root_metrics(

@@ -179,6 +179,9 @@ def latency(
     timeout: Annotated[
         str | None, typer.Option(help="Say which share would time out with this timeout; default: its own.")
     ] = None,
+    driver: Annotated[
+        list[str] | None, typer.Option(help="HOST:PORT of a driver's metrics: what each bolt took.")
+    ] = None,
     watch: Watch = None,
     output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
@@ -186,8 +189,11 @@ def latency(
     """Show how long records take from emission to verdict, and how many another timeout would lose."""
     from acker.units import duration_ms
     from spout.inspect.dead_letters import inputs_named
-    from spout.inspect.latency import BY_BOLT, LATENCY, CompletionLog
+    from spout.inspect.latency import LATENCY, CompletionLog
+    from spout.runtime.scrape import metrics_address, read_metrics
+    from spout.ui.topology import BOLTS, Drivers, with_bolts
 
+    drivers = Drivers([metrics_address(each) for each in driver or ()], read_metrics)
     try:
         timeout_ms = None if timeout is None else duration_ms(timeout)
     except ValueError as error:
@@ -198,8 +204,14 @@ def latency(
             for _ in _rounds(watch):
                 found.read()
                 _clear(watch, output)
-                write(found.rows(wall_ms(), timeout_ms), LATENCY, output)
-                _print_notes([*found.notes(), f"by bolt: {BY_BOLT}"])
+                rows = with_bolts(found.rows(wall_ms(), timeout_ms), topics, drivers, wall_ms())
+                write(rows, LATENCY, output)
+                for row in rows:
+                    if output is OutputFormat.TABLE and row["by_bolt"]:
+                        typer.echo(f"bolts of {row['input']}:")
+                        write(row["by_bolt"], BOLTS, output)
+                unknown = {f"by bolt: {row['unknown']['by_bolt']}": None for row in rows if row["unknown"]}
+                _print_notes([*found.notes(), *unknown])
     return 0
 
 

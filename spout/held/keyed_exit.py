@@ -101,8 +101,10 @@ def _read(found: KeyedReports, row: int, report: Any) -> None:
     if isinstance(report, dict):
         found.counts.append(
             {
-                Counted(What(what), bolt, StreamId(*stream)): Measure(*measure)
-                for (what, bolt, stream), measure in report["counts"]
+                Counted(What(what), bolt, StreamId(*stream)): Measure(
+                    tuples, total_ns, tuple((at, count) for pairs in times for at, count in pairs)
+                )
+                for (what, bolt, stream), (tuples, total_ns, *times) in report["counts"]
             }
         )
     elif isinstance(report[0], list):

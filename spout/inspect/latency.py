@@ -6,7 +6,7 @@ more.
 A root that timed out may be acked all the same, too late: where all its acks are still in the log, they say
 when. So it can be computed how many roots another timeout would have let time out.
 
-The log has one verdict for a whole tree: how long each bolt took is not in it.
+The log has one verdict for a whole tree: how long each bolt took is not in it, but in its driver's metrics.
 
 Source: docs/design/protocol.md, sections 3 rule 8 and 4.
 """
@@ -53,7 +53,10 @@ TRIED_MAX: Final = 100
 CLOCKS_APART_MS: Final = 60_000
 """Verdicts are read from this long before the first emission, since clocks of machines differ."""
 
-BY_BOLT: Final = "the log has one verdict for a whole tree, so what each bolt took is unknown"
+BY_BOLT: Final = (
+    "the log has one verdict for a whole tree; what each bolt took is in the metrics of its driver: name it"
+    " with `--driver HOST:PORT`"
+)
 
 LATENCY: Final = (
     Column("input", "input"),

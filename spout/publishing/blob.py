@@ -29,9 +29,9 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 7
+VERSION = 8
 
-_ADDED_SINCE: Mapping[int, tuple[Any, ...]] = {5: ([], None), 6: (None,)}
+_ADDED_SINCE: Mapping[int, tuple[Any, ...]] = {5: ([], None), 6: (None,), 7: ()}
 """For versions before: what they lack. Executors may be of one while an installation is renewed."""
 
 # What the standard library raises on bytes that are no pickle of ours, and what comes of one that is wrong.

@@ -31,6 +31,7 @@ from spout.inspect.tables import Row
 from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
 from spout.ui.requests import Build, LetterQuery, PageContent, RecordQuery
 from spout.ui.timeline import Timeline, timeline_of
+from spout.ui.topology import BOLTS, Drivers, with_bolts
 from spout.ui.watch import LatestState
 
 EVERY_MS_MIN: Final = 2_000
@@ -55,9 +56,10 @@ class _Counted(NamedTuple):
 class LogPages:
     """Builds the pages that read the log."""
 
-    def __init__(self, topics: Topics, log: Log, now_ms: Callable[[], int]) -> None:
+    def __init__(self, topics: Topics, log: Log, now_ms: Callable[[], int], drivers: Drivers) -> None:
         """Prepare; nothing is read. Nobody else uses `log`; `now_ms` is wall time."""
         self._topics = topics
+        self._drivers = drivers
         self._log = log
         self._now_ms = now_ms
         self._trail = Trail(log, topics)
@@ -216,6 +218,7 @@ class LogPages:
             "template": "latency.html",
             "title": "Latency",
             "columns": LATENCY,
+            "bolts": BOLTS,
             "rows": [],
             "notes": [],
         }
@@ -232,7 +235,8 @@ class LogPages:
             self._completions.close()
             self._completions = None
             raise
-        rows = self._completions.rows(self._now_ms(), timeout_ms)
+        now_ms = self._now_ms()
+        rows = with_bolts(self._completions.rows(now_ms, timeout_ms), self._topics, self._drivers, now_ms)
         values |= {"rows": rows, "notes": self._completions.notes()}
         return PageContent("latency.html", "Latency", json=rows)
 

@@ -10,7 +10,6 @@ Source: docs/operate/page.md.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -90,7 +89,6 @@ class Pages:
         self._log_pages = log_pages
         self._redrive_pages = redrive_pages
         self._drivers = drivers
-        self._drivers_lock = threading.Lock()
         self._templates = Environment(
             loader=PackageLoader("spout.ui"),
             autoescape=select_autoescape(),
@@ -111,6 +109,7 @@ class Pages:
             draw=lambda graph: draw_graph([(each.source, each.operator) for each in graph.edges]),
             zip=zip,
             rate=lambda value: _shown(value, lambda each: f"{each:,.1f}"),
+            fraction=lambda value: _shown(value, lambda each: f"{each:,.3f}"),
             histogram=histogram_path,
             histogram_place=histogram_place,
             cell=_cell,
@@ -192,8 +191,7 @@ class Pages:
         return PageContent("machinery.html", "Machinery", {"found": found}, found.rows())
 
     def _topology(self, _request: Request, _now: LatestState) -> PageContent:
-        with self._drivers_lock:
-            graphs, problems = self._drivers.read(self._watch.now_ms())
+        graphs, problems = self._drivers.read(self._watch.now_ms())
         values = {"graphs": graphs, "problems": problems, "no_drivers": NO_DRIVERS, "drivers": self._drivers}
         json = [each.row() for each in graphs]
         return PageContent("topology.html", "Topology", values, json, every_s=DRIVERS_EVERY_S)

@@ -72,10 +72,10 @@ def serve_pages(
             alive()
 
         hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
-        log_pages = LogPages(topics, requested, now_ms)
+        graphs = Drivers([metrics_address(each) for each in drivers], read_metrics)
+        log_pages = LogPages(topics, requested, now_ms, graphs)
         jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
         redrives = RedrivePages(topics, requested, now_ms, log_pages.answering, jobs, actions)
-        graphs = Drivers([metrics_address(each) for each in drivers], read_metrics)
         pages = Pages(topics, watch, log_pages, redrives, graphs)
         config = uvicorn.Config(
             pages.application(hosts),

@@ -9,13 +9,17 @@ Source: docs/operate/page.md; docs/reference/metrics.md.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isinf
 from typing import Any, Final, NamedTuple
 
+from acker.config.topics import Topics
 from acker.errors import Unreachable
 from spout.inspect.readings import Reading
+from spout.inspect.tables import Column, count
 from spout.runtime.scrape import MetricSample
 
 WINDOW_MS: Final = 60_000
@@ -32,11 +36,23 @@ NO_DRIVERS: Final = (
 )
 NO_RATE: Final = "a rate needs two readings, a second apart"
 RESTARTED: Final = "the driver began to count anew within the last minute"
-NO_QUANTILE: Final = "drivers count the sum of times of each bolt, and no quantile"
+NO_QUANTILE: Final = "the driver, or its executors, are of a version that counts the sum of times alone"
 NOTHING_EXECUTED: Final = "no time was counted, since the bolt has executed nothing"
 
+NO_SUCH_GROUP: Final = "none of the drivers that were asked counts tuples of group {}"
+
+P99: Final = 0.99
+
+BOLTS: Final = (
+    Column("bolt", "name"),
+    Column("executed", "executed", count),
+    Column("failed", "failed", count),
+    Column("mean, ms", "mean_ms", lambda ms: f"{ms:,.3f}"),
+    Column("p99, ms", "p99_ms", lambda ms: f"{ms:,.3f}"),
+)
+
 _Key = tuple[str, str, str, str, str, str]
-"""What is counted, group, operator, source, stream, grouping."""
+"""What is counted, group, operator, source, stream, grouping; of a histogram the bound in its place."""
 
 
 class GraphEdge(NamedTuple):
@@ -88,16 +104,21 @@ class _Scrape(NamedTuple):
 
 
 class Drivers:
-    """Drivers at some addresses; each call of `read` asks all of them. Used by one thread at a time."""
+    """Drivers at some addresses; each call of `read` asks all of them, one call at a time."""
 
     def __init__(self, addresses: Sequence[str], fetch: Callable[[str], Iterable[MetricSample]]) -> None:
         """Prepare. `fetch` reads the metrics at an address, or raises `Unreachable`."""
         self.addresses = addresses
         self._fetch = fetch
         self._past: dict[str, list[_Scrape]] = {address: [] for address in addresses}
+        self._lock = threading.Lock()
 
     def read(self, now_ms: int) -> tuple[list[DriverGraph], dict[str, str]]:
         """Return the graphs, and why there is none of an address; `now_ms` is wall time."""
+        with self._lock:
+            return self._read(now_ms)
+
+    def _read(self, now_ms: int) -> tuple[list[DriverGraph], dict[str, str]]:
         graphs: list[DriverGraph] = []
         problems: dict[str, str] = {}
         for address in self.addresses:
@@ -117,6 +138,25 @@ class Drivers:
         return graphs, problems
 
 
+def with_bolts(
+    rows: Sequence[dict[str, Any]], topics: Topics, drivers: Drivers, now_ms: int
+) -> list[dict[str, Any]]:
+    """Return the rows of `CompletionLog`, each with what its input's bolts took, as rows of `BOLTS`."""
+    if not drivers.addresses:
+        return list(rows)
+    graphs, problems = drivers.read(now_ms)
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        group = topics.inputs[row["input"]].group
+        own = [graph.row()["nodes"] for graph in graphs if graph.group == group]
+        bolts = [node for nodes in own for node in nodes if node["executed"] is not None]
+        unknown = {key: text for key, text in row["unknown"].items() if key != "by_bolt"}
+        if not own:
+            unknown["by_bolt"] = "; ".join([NO_SUCH_GROUP.format(group), *problems.values()])
+        found.append({**row, "by_bolt": bolts if own else None, "unknown": unknown})
+    return found
+
+
 def _counts(samples: Iterable[MetricSample]) -> dict[_Key, float]:
     """Return what the graphs are made of."""
     found: dict[_Key, float] = {}
@@ -124,10 +164,11 @@ def _counts(samples: Iterable[MetricSample]) -> dict[_Key, float]:
         prefix, _, what = sample.name.partition("_topology_" if "_topology_" in sample.name else "_stream_")
         if prefix == "windhover" and what in _USED:
             labels = sample.labels
-            group, operator, source, stream, grouping = (
-                labels.get(name, "") for name in ("group", "operator", "source", "stream", "grouping")
+            group, operator, source, stream = (
+                labels.get(name, "") for name in ("group", "operator", "source", "stream")
             )
-            found[what, group, operator, source, stream, grouping] = sample.value
+            last = labels.get("le") or labels.get("grouping", "")
+            found[what, group, operator, source, stream, last] = sample.value
     return found
 
 
@@ -135,8 +176,9 @@ _EXECUTED: Final = "executed_total"
 _EMITTED: Final = "emitted_total"
 _FAILED: Final = "failed_total"
 _SECONDS: Final = "execute_seconds_total"
+_TIMES: Final = "execute_per_tuple_seconds_bucket"
 _EDGE: Final = "edge"
-_USED: Final = (_EXECUTED, _EMITTED, _FAILED, _SECONDS, _EDGE)
+_USED: Final = (_EXECUTED, _EMITTED, _FAILED, _SECONDS, _TIMES, _EDGE)
 
 
 def _graph(
@@ -167,24 +209,49 @@ def _graph(
         if (source, stream) not in read
     ]
     totals: dict[tuple[str, str], float] = {}
+    times: dict[str, dict[float, float]] = {}
     for key, value in own.items():
         totals[key[0], key[2]] = totals.get((key[0], key[2]), 0.0) + value
+        if key[0] == _TIMES:
+            by_bound = times.setdefault(key[2], {})
+            by_bound[float(key[5])] = by_bound.get(float(key[5]), 0.0) + value
     names = dict.fromkeys(name for each in found for name in (each.source, each.operator) if name != OUT)
     bolts = {each.operator for each in found}
     nodes = [
-        _node(name, totals) if name in bolts else GraphNode(name, None, None, Reading(), Reading())
+        _node(name, totals, times.get(name, {}))
+        if name in bolts
+        else GraphNode(name, None, None, Reading(), Reading())
         for name in names
     ]
     return DriverGraph(address, group, nodes, sorted(found, key=lambda each: each[:3]))
 
 
-def _node(name: str, totals: Mapping[tuple[str, str], float]) -> GraphNode:
+def _node(name: str, totals: Mapping[tuple[str, str], float], times: Mapping[float, float]) -> GraphNode:
     executed, seconds = int(totals.get((_EXECUTED, name), 0)), totals.get((_SECONDS, name))
     mean: Reading[float] = Reading(unknown=NOTHING_EXECUTED)
     if executed and seconds is not None:
         mean = Reading(1_000 * seconds / executed)
     failed = int(totals.get((_FAILED, name), 0))
-    return GraphNode(name, executed, failed, mean, Reading(unknown=NO_QUANTILE))
+    p99: Reading[float] = Reading(unknown=NO_QUANTILE if executed else NOTHING_EXECUTED)
+    if executed and any(times.values()):
+        p99 = Reading(1_000 * _quantile(times, P99))
+    return GraphNode(name, executed, failed, mean, p99)
+
+
+def _quantile(times: Mapping[float, float], share: float) -> float:
+    """Return a quantile of a histogram as Prometheus' `histogram_quantile` does, so that both agree.
+
+    `times` has how many took at most so long. Within its class a quantile is where it would be if times were
+    spread evenly; in the last one, which has no bound, the answer is the bound before.
+    """
+    bounds = sorted(times)
+    rank = share * times[bounds[-1]]
+    at = next(at for at, bound in enumerate(bounds) if times[bound] >= rank)
+    low = bounds[at - 1] if at else 0.0
+    below = times[low] if at else 0.0
+    if isinf(bounds[at]):
+        return low
+    return low + (bounds[at] - low) * (rank - below) / (times[bounds[at]] - below)
 
 
 def _rate(key: _Key, now: Mapping[_Key, float], past: Sequence[_Scrape], now_ms: int) -> Reading[float]:

@@ -38,7 +38,7 @@ def pages_of(
         return world.now_ms
 
     jobs = RedriveJobs(lambda: world.cluster.log(faults), world.topics, now_ms)
-    log_pages = LogPages(world.topics, log, now_ms)
+    log_pages = LogPages(world.topics, log, now_ms, drivers)
     redrives = RedrivePages(world.topics, log, now_ms, log_pages.answering, jobs, actions)
     return Pages(world.topics, watch, log_pages, redrives, drivers), jobs
 

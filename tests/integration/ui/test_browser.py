@@ -95,6 +95,9 @@ def driver_of(state: str) -> Drivers:
             yield MetricSample("windhover_topology_edge", {**labels, "grouping": "shuffle"}, 1)
             yield MetricSample("windhover_topology_executed_total", labels, executed)
             yield MetricSample("windhover_topology_failed_total", labels, failed)
+            for bound, found in (("0.001", executed - failed), ("0.005", executed), ("+Inf", executed)):
+                name = "windhover_topology_execute_per_tuple_seconds_bucket"
+                yield MetricSample(name, {**labels, "le": bound}, found)
         labels = {"group": "g", "operator": "count", "stream": "default"}
         yield MetricSample("windhover_topology_emitted_total", labels, 1_204)
 

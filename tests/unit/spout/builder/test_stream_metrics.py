@@ -24,13 +24,18 @@ def registry(*statuses: StreamStatus) -> CollectorRegistry:
 
 def test_tuples_are_counted_by_group_component_and_source() -> None:
     counts = {
-        Counted(What.EXECUTED, "split", SPLIT): Measure(7, 14_000_000),
+        Counted(What.EXECUTED, "split", SPLIT): Measure(7, 14_000_000, ((3, 2), (9, 4), (24, 1))),
         Counted(What.EMITTED, "split", StreamId("split")): Measure(20),
     }
     found = registry(StreamStatus("words", None, counts), StreamStatus("others", None, {}))
     labels = {"group": "words", "operator": "split", "source": "spout", "stream": "default"}
     assert found.get_sample_value("windhover_stream_executed_total", labels) == 7
     assert found.get_sample_value("windhover_stream_execute_seconds_total", labels) == 0.014
+    name = "windhover_stream_execute_per_tuple_seconds"
+    at_most = {"5e-06": 0, "1e-05": 2, "0.0005": 2, "0.001": 6, "50.0": 6, "+Inf": 7}
+    for bound, tuples in at_most.items():
+        assert found.get_sample_value(f"{name}_bucket", {**labels, "le": bound}) == tuples
+    assert found.get_sample_value(f"{name}_sum", labels) == 0.014
     del labels["source"]
     assert found.get_sample_value("windhover_stream_emitted_total", labels) == 20
 

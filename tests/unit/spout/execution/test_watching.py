@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import count
 
@@ -16,7 +17,7 @@ from spout.publishing.blob import decode, encode
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.counts import Counted, Counts, Measure, What, count_of
+from spout.tuples.counts import TIME_BOUNDS_NS, Counted, Counts, Measure, What, added, count_of
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows, Rows
 from spout.tuples.tuple import SPARK, StreamId, Tuple
@@ -193,10 +194,28 @@ def test_times_are_those_of_execute_and_shared_by_what_became_of_the_tuples() ->
     run = StageRun(pass_of(Split()), CONTEXT, clock_ns=lambda: next(clock))
     run.feed(lines("a", "b", "bad", "d"), packed(lines("a", "b", "bad", "d")))
     assert {of.what: measure for of, measure in run.report().counts.items() if measure.total_ns} == {
-        What.EXECUTED: Measure(4, 8 * MS),
+        What.EXECUTED: Measure(4, 8 * MS, ((bisect_left(TIME_BOUNDS_NS, 2 * MS), 4),)),
         What.ACKED: Measure(3, 6 * MS),
         What.FAILED: Measure(1, 2 * MS),
     }
+
+
+def test_each_tuple_counts_with_the_mean_time_of_the_rows_that_it_was_timed_with() -> None:
+    """Two batches of one run, 2 ms and 50 ms a tuple; a second report begins anew."""
+    clock = iter((0, 8 * MS, 10 * MS, 110 * MS, 120 * MS, 121 * MS))
+    run = StageRun(pass_of(Split()), CONTEXT, clock_ns=lambda: next(clock))
+    for texts in (["a", "b", "c", "d"], ["e", "f"]):
+        run.feed(lines(*texts), packed(lines(*texts)))
+    first = decode(encode(run.take_report())).counts
+    run.feed(lines("g"), packed(lines("g")))
+    second = decode(encode(run.take_report())).counts
+    executed = Counted(What.EXECUTED, "Split", SPARK)
+    ms = {number * MS: bisect_left(TIME_BOUNDS_NS, number * MS) for number in (1, 2, 50)}
+    assert first[executed].times == ((ms[2 * MS], 4), (ms[50 * MS], 2))
+    assert second[executed].times == ((ms[MS], 1),)
+    both = added([first, second])[executed]
+    assert both == Measure(7, 109 * MS, ((ms[MS], 1), (ms[2 * MS], 4), (ms[50 * MS], 2)))
+    assert all(TIME_BOUNDS_NS[at - 1] < each <= TIME_BOUNDS_NS[at] for each, at in ms.items())
 
 
 def ticking(step_ms: int) -> Iterator[int]:
@@ -213,7 +232,7 @@ def test_the_time_of_a_rich_bolts_tuple_ends_with_its_ack() -> None:
     run.finish()
     counts = run.report().counts
     # the rows arrive at 0; a: begun at 1; now: begun at 2, acked at 3; the end at 4; a acked at 5
-    assert counts[Counted(What.EXECUTED, "Hold", SPARK)] == Measure(2, 4 * MS)
+    assert counts[Counted(What.EXECUTED, "Hold", SPARK)][:2] == (2, 4 * MS)
     assert counts[Counted(What.ACKED, "Hold", SPARK)] == Measure(2, (3 - 2 + 5 - 1) * MS)
 
 

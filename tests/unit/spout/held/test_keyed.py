@@ -30,12 +30,12 @@ from spout.bolts.bolts import BasicBolt
 from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
-from spout.held.keyed_exit import ACKED, REPORT, RESET, ExitTask, lone_stage, read_reports
+from spout.held.keyed_exit import ACKED, REPORT, RESET, ExitTask, counts_text, lone_stage, read_reports
 from spout.held.keyed_rows import TUPLE, Field, KeyedTask, counts_of, key_columns, keyed
 from spout.publishing.fold import TaskReport
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.columns import ANCHOR
-from spout.tuples.counts import Counted, What, count_of
+from spout.tuples.counts import Counted, Measure, What, count_of
 from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import SPARK, StreamId, Tuple
@@ -94,7 +94,7 @@ class Key:
         for row in self.rows[len(rows) :]:
             told = json.loads(row[REPORT])
             if isinstance(told, dict):
-                self.work = {what: measure for (what, _, _), measure in told["counts"]}
+                self.work = {what: measure[:2] for (what, _, _), measure in told["counts"]}
             else:
                 self.raised = [Raised(*each) for each in told]
         return [
@@ -234,8 +234,18 @@ def test_what_a_call_did_is_counted_and_a_tuple_that_waited_was_at_work_all_that
     assert key.work == {"acked": [1, 7]}
     old = KeyedCollector("pairs", [KeyedTuple({}, None)])
     old.ack(*tuple(old.held))
-    acked = {Counted(What.ACKED, "pairs", SPARK): (1, 7)}
+    acked = {Counted(What.ACKED, "pairs", SPARK): Measure(1, 7)}
     assert counts_of([], old, 1_000, 7, "pairs") == acked, "since when an older version's waits is unknown"
+
+
+def test_counts_of_calls_reach_the_step_behind_with_their_histograms_and_of_an_older_version_without() -> (
+    None
+):
+    executed, acked = (Counted(what, "pairs", SPARK) for what in (What.EXECUTED, What.ACKED))
+    counts = {executed: Measure(3, 7_000, ((1, 2), (4, 1))), acked: Measure(1, 7)}
+    older = json.dumps({"counts": [(executed, (3, 7_000))]})
+    found = read_reports(pa.array([counts_text(counts), older])).counts
+    assert found == [counts, {executed: Measure(3, 7_000)}]
 
 
 def reports_of(rows: pd.DataFrame, *emitted: str) -> list[TaskReport]:
@@ -321,7 +331,7 @@ def test_a_held_tuple_knows_its_source_in_a_later_batch() -> None:
     )
     assert [each["position"] for each in acked[ANCHOR]] == [0, 0]
     counts = {
-        (what, *stream): tuples for (what, _, stream), (tuples, _) in json.loads(counted[REPORT])["counts"]
+        (what, *stream): tuples for (what, _, stream), (tuples, *_) in json.loads(counted[REPORT])["counts"]
     }
     assert counts == {
         ("executed", "ages", "late"): 1,

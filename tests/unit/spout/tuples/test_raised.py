@@ -36,6 +36,7 @@ from spout.streaming.read_task import no_garbage_collection
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.counts import Measure
 from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause, FailTuple, RejectTuple, cause_of
 from spout.tuples.raised import (
     KINDS_MAX,
@@ -363,6 +364,9 @@ def test_a_report_of_the_version_before_is_read() -> None:
     assert (old.operator, old.raised) == ("it", ())
     old = decode(zlib.compress(pickle.dumps((6, *content, tracebacks))))
     assert (old.raised, old.keyed_roots) == ((raised(),), None)
+    content[-6] = [("executed", "it", ("spout", "default"), (7, 9_000))]
+    (measure,) = decode(zlib.compress(pickle.dumps((7, *content, tracebacks, None)))).counts.values()
+    assert measure == Measure(7, 9_000), "version 7 has no histogram"
 
 
 def test_a_kind_of_traceback_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

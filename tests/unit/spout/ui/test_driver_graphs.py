@@ -21,7 +21,16 @@ from spout.topology.graph import Component, Graph, Kind, StreamId, Subscription
 from spout.tuples.counts import Counted, Counts, Measure, What
 from spout.ui.drawing import NODE_HEIGHT, NODE_WIDTH, draw_graph
 from spout.ui.serve import LOOPBACK
-from spout.ui.topology import NO_QUANTILE, NO_RATE, OUT, RESTARTED, WINDOW_MS, Drivers
+from spout.ui.topology import (
+    NO_QUANTILE,
+    NO_RATE,
+    NO_SUCH_GROUP,
+    NOTHING_EXECUTED,
+    OUT,
+    RESTARTED,
+    WINDOW_MS,
+    Drivers,
+)
 from spout.ui.watch import Watch
 from tests.support.page_server import pages_of
 from tests.support.worlds.planning import World
@@ -40,10 +49,10 @@ def counts_of(lines: int, failed: int = 0) -> Counts:
     """Return the counts of a topology that has split lines into three words each, and counted them."""
     return {
         Counted(What.EMITTED, "lines", LINES): Measure(lines, 0),
-        Counted(What.EXECUTED, "split", LINES): Measure(lines, lines * 2_000_000),
+        Counted(What.EXECUTED, "split", LINES): Measure(lines, lines * 2_000_000, ((10, lines),)),
         Counted(What.FAILED, "split", LINES): Measure(failed, 0),
         Counted(What.EMITTED, "split", WORDS): Measure(3 * lines, 0),
-        Counted(What.EXECUTED, "count", WORDS): Measure(3 * lines, 0),
+        Counted(What.EXECUTED, "count", WORDS): Measure(3 * lines, 0, ((3, 3 * lines - 3), (24, 3))),
         Counted(What.EMITTED, "count", StreamId("count", "default")): Measure(lines, 0),
     }
 
@@ -110,14 +119,52 @@ def test_rates_are_between_two_readings_and_failures_at_their_bolt(
     assert {name: each["failed"] for name, each in nodes.items()} == {"count": 0, "split": 7, "lines": None}
     assert (nodes["split"]["executed"], nodes["split"]["mean_ms"]) == (400, 2.0)
     assert (nodes["lines"]["executed"], nodes["lines"]["mean_ms"]) == (None, None)
-    assert {each["p99_ms"] for each in nodes.values()} == {None}
+    assert nodes["split"]["p99_ms"] == pytest.approx(1.99), "99 % of the way from 1 to 2 ms"
+    assert nodes["count"]["p99_ms"] == pytest.approx(0.005 + 0.005 * 1_188 / 1_197)
+    assert nodes["lines"]["p99_ms"] is None
     page = client.get("/topology").text
     drawn, tables = re.findall(r"<svg class=\"graph\".*?</svg>", page, re.S)[0], page.split("<h3>Streams")[1]
     assert "30.0/s" in drawn
     assert "90.0/s" in drawn
     assert "7 failed of 400" in drawn
     assert "<td>90.0</td>" in tables
-    assert f"{NO_QUANTILE}." in page
+    assert "p99 1.990 ms" in drawn
+    assert "<td>1.990</td>" in tables
+
+
+def test_where_most_tuples_took_longer_than_every_bound_the_last_bound_is_shown(driver: Driver) -> None:
+    driver.counts = {Counted(What.EXECUTED, "split", LINES): Measure(9, 10**12, ((3, 1), (24, 8)))}
+    (graph,), _ = Drivers([ADDRESS], driver.fetch).read(0)
+    assert [node.p99_ms.value for node in graph.nodes if node.name == "split"] == [50_000]
+
+
+def test_the_times_of_a_bolt_are_unknown_while_it_has_executed_nothing_or_its_driver_has_none(
+    driver: Driver,
+) -> None:
+    driver.counts = {}
+    drivers = Drivers([ADDRESS], driver.fetch)
+    (graph,), _ = drivers.read(0)
+    assert {node.p99_ms.unknown for node in graph.nodes} == {"", NOTHING_EXECUTED}
+    driver.counts = counts_of(5)
+    older = [each for each in driver.fetch(ADDRESS) if "per_tuple" not in each.name]
+    (graph,), _ = Drivers([ADDRESS], lambda _: older).read(0)
+    assert [node.p99_ms.unknown for node in graph.nodes if node.name == "split"] == [NO_QUANTILE]
+
+
+def test_the_page_of_latency_has_the_times_of_an_inputs_bolts(driver: Driver, client: TestClient) -> None:
+    driver.counts = counts_of(400, failed=7)
+    (row,) = client.get("/latency", headers=JSON).json()
+    assert [(each["name"], each["executed"], each["failed"]) for each in row["by_bolt"]] == [
+        ("split", 400, 7), ("count", 1_200, 0)
+    ]  # fmt: skip
+    assert row["by_bolt"][0]["p99_ms"] == pytest.approx(1.99)
+    assert row["unknown"] == {}
+    assert "<td>1.990</td>" in client.get("/latency").text
+    driver.is_away = True
+    (row,) = client.get("/latency", headers=JSON).json()
+    assert row["by_bolt"] is None
+    assert row["unknown"]["by_bolt"] == f"{NO_SUCH_GROUP.format('g')}; {ADDRESS} serves no metrics: gone"
+    assert row["unknown"]["by_bolt"] in client.get("/latency").text
 
 
 def test_a_driver_that_was_restarted_has_no_negative_rate(

@@ -1,7 +1,7 @@
 """What the driver remembers about the streams of one Spark application.
 
-One `Application` belongs to one SparkContext and is stored on it, so that `spout.sink` finds what
-`spout.read_stream` registered, without an argument for it.
+One `Application` belongs to one SparkContext, so that `spout.sink` finds what `spout.read_stream` registered,
+without an argument for it.
 
 Source: docs/design/protocol.md, sections 5.1 (one session of a group in an application) and 5.2.
 """
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -42,7 +42,6 @@ from spout.tuples.failures import Cause
 ERRORS_KEPT = 100
 """The last errors that bolts reported, for the status."""
 
-_ATTRIBUTE = "_windhover"
 _LOCK = "lock"
 _NO_CONNECT = (
     "what bolts did comes back through an accumulator, which Spark Connect does not have. Run the driver"
@@ -222,13 +221,9 @@ class Application:
     def of(session: SparkSession) -> Application:
         """Return the application of a session's SparkContext; the first call creates it."""
         context = classic(session).sparkContext
-        kept = vars(context)
-        if _ATTRIBUTE not in kept:
-            kept[_ATTRIBUTE] = Application(context)
-        found = kept[_ATTRIBUTE]
-        if not isinstance(found, Application):
-            raise UsageError(f"SparkContext.{_ATTRIBUTE} was overwritten with a {type(found).__name__}")
-        return found
+        if context not in _APPLICATIONS:
+            _APPLICATIONS[context] = Application(context)
+        return _APPLICATIONS[context]
 
     def number_of(self, session: SparkSession) -> int:
         """Return the number of a Spark session among those that read streams, from 1."""
@@ -302,3 +297,7 @@ class Application:
     def stream_of(self, query: str) -> Stream | None:
         """Return the stream that a query reads; None before the query's first batch has ended."""
         return next((each for each in self.streams.values() if query in each.queries), None)
+
+
+_APPLICATIONS: Final[dict[SparkContext, Application]] = {}
+"""By context. A process has few contexts, and one at a time; an application knows its own to the end."""

@@ -1,7 +1,7 @@
 """How a DataFrame with bolts was built, kept beside it, so that one more bolt can be added to the same chain.
 
-A `Node` describes a DataFrame that this package built, and is stored on the DataFrame object. An operator of
-Spark returns a new object without a node; behind it, the metadata of the hidden column describes the anchors.
+A `Node` describes a DataFrame that this package built, for as long as that object lives. An operator of Spark
+returns a new object without a node; behind it, the metadata of the hidden column describes the anchors.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,6 @@ class UntrackedSource(WindhoverSource):
     FORMAT = "windhover_untracked"
 
 
-_ATTRIBUTE = "_windhover_node"
 _METADATA = "windhover"
 
 
@@ -72,7 +72,7 @@ class Node:
         rows = node.read() if node.options is not None else node.mapped()
         if anchored and node.stream is not None and ANCHOR in rows.columns:
             rows = rows.withMetadata(ANCHOR, {_METADATA: node.metadata()})
-        vars(rows)[_ATTRIBUTE] = self
+        _NODES[rows] = self
         return rows
 
     def carrying(self, consumer: str = "") -> Node:
@@ -161,6 +161,9 @@ class Node:
         }
 
 
+_NODES: WeakKeyDictionary[DataFrame, Node] = WeakKeyDictionary()
+
+
 def through(
     rows: DataFrame,
     task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
@@ -187,8 +190,7 @@ def narrowed(options: SourceOptions, stage: StagePass) -> SourceOptions:
 
 def node_of(rows: DataFrame) -> Node | None:
     """Return how a DataFrame was built; None when the last operator was not one of this package."""
-    found = vars(rows).get(_ATTRIBUTE)
-    return found if isinstance(found, Node) else None
+    return _NODES.get(rows)
 
 
 def loose(rows: DataFrame, step: Step) -> Node:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from logging import LogRecord
@@ -17,6 +19,7 @@ import spout
 from acker.config.topics import load_topics
 from acker.errors import UsageError
 from spout.local.embedded import free_port
+from spout.streaming.frames import node_of
 from spout.tuples.columns import ANCHOR
 from tests.support.bolts.sample_bolts import Count, Keep, NoOrigin, Pairs, Seen, Split, Upper, place_in
 from tests.support.brokers import Broker
@@ -383,3 +386,19 @@ def test_bolts_apply_to_plain_dataframes(spark: SparkSession) -> None:
 def test_a_stream_is_not_ours_because_something_in_it_is_called_windhover(spark: SparkSession) -> None:
     rows = spark.readStream.format("rate").load().selectExpr("value AS windhover", "'windhover' AS word")
     assert rows.transform(spout.bolt(Keep())).isStreaming
+
+
+def test_a_frame_is_remembered_beside_it_and_no_longer_than_it_lives(spark: SparkSession) -> None:
+    plain = spark.createDataFrame([(b"a b",)], "value binary")
+    words = plain.transform(spout.bolt(NoOrigin()))
+    assert vars(words).keys() == vars(plain.select("value")).keys()
+    assert not [name for name in vars(spark.sparkContext) if "windhover" in name]
+    node = node_of(words)
+    assert node is not None
+    assert node.names == ("NoOrigin",)
+    assert node_of(words.select("word")) is None
+    assert node_of(words.transform(spout.bolt(Keep()))) is not None
+    last = weakref.ref(words)
+    del words
+    gc.collect()
+    assert last() is None

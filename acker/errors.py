@@ -10,7 +10,6 @@
     │   ├── NotAuthenticated     the broker does not accept our credentials, or we not its certificate
     │   ├── NotAuthorized        the broker does not let us do what is needed; grant the right
     │   └── Disagreement         broker, topics.yaml and stored state say different things
-    ├── ConditionFound           exit 5: nothing is broken; what was asked for is the case
     ├── CheckFailed              exit 1: a check that the command makes did not hold
     ├── CodecError               a record of the wire cannot be read; it is quarantined
     │   └── UnknownVersion       a newer Windhover wrote it; run that one
@@ -23,7 +22,6 @@
     │   └── MessageIdUnknown     a bolt asked what a tuple descends from where nobody knows
     ├── BoltStopped              a bolt raised what it stops on; mend what it needs, start the query again
     ├── WorkerLost               bolts end their process, and no record can be failed for it
-
     └── LogError                 the log refused an operation
         ├── Fenced               another process owns this transactional id; give the partition up
         ├── Aborted              the transaction was aborted; restore and go on
@@ -80,12 +78,6 @@ class NotAuthorized(ConfigError):
 
 class Disagreement(ConfigError):
     """Broker, topics.yaml and stored state say different things; going on would mix two worlds."""
-
-
-class ConditionFound(WindhoverError):
-    """Nothing is broken; the condition that the command looks for was found."""
-
-    exit_code = 5
 
 
 class CheckFailed(WindhoverError):

@@ -199,8 +199,7 @@ def test_debug_shows_the_trace_of_an_error(file: Path, capsys: pytest.CaptureFix
     ("kind", "exit_code"),
     [
         (errors.CheckFailed, 1), (errors.UsageError, 2), (errors.Unreachable, 3), (errors.ConfigError, 4),
-        (errors.TopicError, 4), (errors.Disagreement, 4), (errors.ConditionFound, 5),
-        (errors.Fenced, 1),
+        (errors.TopicError, 4), (errors.Disagreement, 4), (errors.Fenced, 1),
     ],
 )  # fmt: skip
 def test_each_error_ends_with_the_exit_code_of_its_class(

@@ -1,1 +1,1 @@
-"""Dead letters and paused inputs, handled by a person."""
+"""Dead letters, paused inputs and records that stop their readers, handled by a person."""

@@ -159,11 +159,24 @@ def dlq_stats(
 
 @dlq_app.command("replay")
 def dlq_replay(
-    places: Places = None, inputs: Inputs = None, cause: Error = None, operator: Operator = None,
-    reason: Reason = None, key: Key = None, since: Since = None, until: Until = None, again: Again = False,
-    rate: Rate = None, at_once: AtOnce = None, died_max: DiedMax = None, wait: Wait = "0s",
-    why: Why = "", by: By = None, execute: Execute = False, config: Config = DEFAULT_CONFIG,
-) -> int:  # fmt: skip
+    places: Places = None,
+    inputs: Inputs = None,
+    cause: Error = None,
+    operator: Operator = None,
+    reason: Reason = None,
+    key: Key = None,
+    since: Since = None,
+    until: Until = None,
+    again: Again = False,
+    rate: Rate = None,
+    at_once: AtOnce = None,
+    died_max: DiedMax = None,
+    wait: Wait = "0s",
+    why: Why = "",
+    by: By = None,
+    execute: Execute = False,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
     """Emit dead letters again, unchanged; their attempts are counted from 1 again."""
     from acker.units import duration_ms
     from replay.handling.redrive import AT_ONCE, DIED_MAX, RedriveLimits

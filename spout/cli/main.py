@@ -234,7 +234,7 @@ def topics_repair(
     why: Annotated[str, typer.Option(help="Why; kept with the mark.")] = "",
 ) -> int:
     """Show records of the ack topics that stop their readers; with --execute, let all readers skip them."""
-    from spout.inspect.repair import find_unreadable, pass_over
+    from replay.handling.repair import find_unreadable, pass_over
 
     if execute and not why:
         raise typer.BadParameter("--execute needs --why TEXT: what a record said is lost by passing over it")

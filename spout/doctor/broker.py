@@ -76,9 +76,8 @@ class BrokerProbe:
             text = self._ask("asking for the cluster", self._cluster)
         except WindhoverError as error:
             refused = isinstance(error, NotAuthenticated)
-            return BrokerFacts(
-                file, bootstrap, Reading(unknown=str(error)), refused, away, away, away, {}, {}
-            )  # fmt: skip
+            answer: Reading[str] = Reading(unknown=str(error))
+            return BrokerFacts(file, bootstrap, answer, refused, away, away, away, {}, {})
         groups = sorted({each.group for each in self._topics.inputs.values()})
         own = (self._topics.acker.group, self._topics.acker.replay_group)
         found = {group: self._group(group) for group in (*groups, *own)}
@@ -90,14 +89,19 @@ class BrokerProbe:
         )
         admin = KafkaAdmin(self._topics.kafka, deadline_ms=self._client.operation_timeout_ms)
         return BrokerFacts(
-            file, bootstrap, Reading(text), False, self._versions(), Reading(allowed),
+            file,
+            bootstrap,
+            Reading(text),
+            False,
+            self._versions(),
+            Reading(allowed),
             self._reading(lambda: check(self._topics, admin).findings),
             {
                 "clock of the brokers": self._skew(BROKER_TOPICS),
                 "clock of the queries' drivers": self._skew((self._topics.ack_topics.init,)),
             },
             {group: found[group].then(lambda pair: pair[1]) for group in groups},
-        )  # fmt: skip
+        )
 
     def servers(self) -> Reading[Sequence[tuple[str, int]]]:
         """Return host and port of each broker as clients are sent to it, and of the bootstrap servers."""
@@ -134,9 +138,11 @@ class BrokerProbe:
 
     def _topic_operations(self) -> dict[tuple[Resource, str], Reading[frozenset[Operation]]]:
         names = {
-            right.name for role in Role for right in rights(self._topics, role)
+            right.name
+            for role in Role
+            for right in rights(self._topics, role)
             if right.resource is Resource.TOPIC
-        }  # fmt: skip
+        }
         futures = self._admin.describe_topics(
             TopicCollection(sorted(names)), include_authorized_operations=True, request_timeout=PATIENCE_S
         )
@@ -191,9 +197,10 @@ class BrokerProbe:
         listed = self._admin.list_topics(timeout=PATIENCE_S).topics
         return [
             TopicPartition(name, number)
-            for name in names if name in listed
+            for name in names
+            if name in listed
             for number in listed[name].partitions
-        ]  # fmt: skip
+        ]
 
     def _newest(self, places: Sequence[TopicPartition] | None) -> int:
         latest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's stubs

@@ -175,9 +175,5 @@ EXECUTOR_CLOCKS: Final = CheckCode(
     "WH034", "clock of an executor", "within 2 s of the driver's", "ssh {host} chronyc tracking"
 )
 
-CODES: Final = (
-    PYTHON, PLATFORM, JAVA, TOPICS_FILE, SPARK, NAMES, HORIZON, REACHABLE, LOGIN, REQUESTS, RIGHTS, TOPICS,
-    RETENTION, COPIES, SIZES, CLOCKS, GROUPS, EXECUTORS, EXECUTOR_PYTHON, EXECUTOR_PACKAGES, EXECUTOR_REACH,
-    EXECUTOR_CLOCKS,
-)  # fmt: skip
+CODES: Final = tuple(each for each in list(vars().values()) if isinstance(each, CheckCode))
 """Every check, by its number."""

@@ -8,15 +8,15 @@ something that could be read is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any, Final
 
 from acker.config.topics import Topics
 from spout.inspect.overview import Snapshot, unknown_values
 from spout.inspect.readings import Reading
+from spout.inspect.summary import InputSummary, summaries
 from spout.ui.attention import Thresholds, new_letters, problems
-from spout.ui.summary import InputSummary, summaries
 
 NEAR_CRITICAL: Final = 0.0
 """Retention is critical only where it has deleted what is needed."""
@@ -198,8 +198,7 @@ def monitor_row(report: MonitorReport) -> dict[str, Any]:
             {"state": each.state.name, "name": each.name, "text": each.text} for each in report.problems
         ],
         "figures": [
-            {"input": each.input, "name": each.name, "value": each.value.value, "unit": each.unit,
-             "warning": each.warning, "critical": each.critical, "unknown": each.value.unknown}
+            {**asdict(each), "value": each.value.value, "unknown": each.value.unknown}
             for each in report.figures
         ],
-    }  # fmt: skip
+    }

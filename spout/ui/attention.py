@@ -16,8 +16,8 @@ from acker.config.topics import Topics
 from acker.identity import offset_of
 from spout.inspect.overview import Snapshot, missing_processes
 from spout.inspect.readings import PartitionState, Reading
+from spout.inspect.summary import InputSummary, summaries
 from spout.inspect.tables import span
-from spout.ui.summary import InputSummary, summaries
 
 APART_MS: Final = 2_000
 

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from spout.inspect.summary import SERIES_EVERY_MS, Point
 from spout.inspect.tables import Row
 from spout.ui.strip import BandKind, Run
-from spout.ui.summary import SERIES_EVERY_MS, Point
 
 _SHAPES: Final = {
     BandKind.COMMITTED: (18, 6),

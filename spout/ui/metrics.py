@@ -16,10 +16,10 @@ from prometheus_client import Metric
 from acker.config.topics import Topics
 from spout.inspect.overview import Snapshot
 from spout.inspect.readings import PartitionState, Reading, SourceProgress, joined
+from spout.inspect.summary import InputSummary, summaries
 from spout.runtime.metrics import Key, gauge
 from spout.ui.attention import needed_offset
 from spout.ui.machinery import Machinery, machinery_of
-from spout.ui.summary import InputSummary, summaries
 from spout.ui.watch import LatestState
 
 STALE_MS: Final = 60_000

@@ -37,6 +37,7 @@ from spout.inspect.failures import share_text
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import notes_on, unknown_values
 from spout.inspect.readings import Reading
+from spout.inspect.summary import DRAWN, summaries
 from spout.inspect.tables import UNKNOWN, Column, Row, count, span
 from spout.runtime.endpoints import registry_of
 from spout.runtime.metrics import Scraped
@@ -56,7 +57,6 @@ from spout.ui.metrics import view_metrics
 from spout.ui.redrive_pages import RedrivePages
 from spout.ui.requests import Build, HostGuard, PageContent
 from spout.ui.strip import CELLS_MAX, BandKind, copies_strip_of, strip_of
-from spout.ui.summary import DRAWN, summaries
 from spout.ui.topology import NO_DRIVERS, Drivers
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from acker.config.topics import Topics
 from spout.inspect.overview import Snapshot
+from spout.inspect.summary import History, Point
 from spout.ui.attention import Attention, Flag
-from spout.ui.summary import History, Point
 
 EVERY_S: Final = 0.3
 """The pause between two readings while a tab is open: what changes is on the screen within a second."""

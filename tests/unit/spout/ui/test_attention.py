@@ -12,9 +12,9 @@ import pytest
 from acker.errors import Unreachable
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
+from spout.inspect.summary import SERIES_EVERY_MS, SERIES_MS, History
 from spout.ui.attention import APART_MS, Attention, problems
 from spout.ui.drawing import sparkline_path
-from spout.ui.summary import SERIES_EVERY_MS, SERIES_MS, History
 from tests.support.worlds.planning import World, world_with_one_open
 
 

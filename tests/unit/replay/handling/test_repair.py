@@ -9,8 +9,8 @@ from acker.config.topics import Topics
 from acker.errors import Disagreement, UnknownVersion
 from acker.kafka.port import Log, Outgoing
 from acker.service.state import StatePart, part_key, state_codec
+from replay.handling.repair import find_unreadable, pass_over
 from replay.records.due import PROGRESS_KEY, root_key
-from spout.inspect.repair import find_unreadable, pass_over
 from tests.support.garbage import DUE
 from tests.support.worlds import acker_world, planning, replay_world
 from tests.support.worlds.acker_world import TOPICS

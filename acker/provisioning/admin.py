@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from acker.errors import TopicError, WindhoverError
-from acker.kafka.client import RETRY_PAUSE_S, SILENCE, SILENT, Background, Clock, KafkaClient
+from acker.kafka.client import RETRY_PAUSE_S, SILENCE, SILENT, Background, KafkaClient
 from acker.kafka.port import Operation, TopicInfo
 from acker.kafka.refusals import UNAUTHORIZED, Refused, Use
 from acker.kafka.topics import describe_topics, settled
@@ -32,12 +32,10 @@ T = TypeVar("T")
 class KafkaAdmin:
     """A connection for questions about topics; each waits for its deadline at most."""
 
-    def __init__(
-        self, settings: Mapping[str, str], *, deadline_ms: int = DEADLINE_MS, clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, settings: Mapping[str, str], *, deadline_ms: int = DEADLINE_MS) -> None:
         """Make the client; the broker is asked on first use. `ConfigError`: librdkafka refuses a setting."""
-        self._client = KafkaClient(settings, "windhover-admin", deadline_ms, clock)
-        self._background = Background(clock)
+        self._client = KafkaClient(settings, "windhover-admin", deadline_ms, time.monotonic)
+        self._background = Background(time.monotonic)
         self._admin = self._client.make(AdminClient, {}, SILENT, self._background)
         self._wait_s = deadline_ms / 1000
 

@@ -1,1 +1,4 @@
-"""One acker partition: step, commit, restore."""
+"""One acker partition: step, commit, restore.
+
+Source: docs/design/protocol.md, section 5.3.
+"""

@@ -4,8 +4,6 @@ A bin is one record of ``_ack_state``. It contains every open root of its cohort
 so a restart needs nothing else from the logs for them. A bin is written again when one of its cohorts
 changes. It is also written again at times without a change, so that a restart, which reads the log from its
 end backwards, finds it soon.
-
-Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

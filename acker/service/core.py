@@ -34,8 +34,7 @@ from acker.ledger.sessions import Barrier, Pending, SessionRank, Sessions
 from acker.ledger.verdicts import LossCause
 from acker.service.bins import Bins
 from acker.wire import checks
-from acker.wire.acks_decoder import read_acks
-from acker.wire.codec import Codec
+from acker.wire.codec import Codec, read_acks
 from acker.wire.events import Acks, Event, Fails, Init, Reason, Take, Tick, positions
 
 NONDETERMINISTIC = "NONDETERMINISTIC"

@@ -6,8 +6,6 @@ topics are read. Each transaction writes State, and a fenced owner cannot commit
 consumer group commits (`done`) only follow. The output stays in memory until it has committed. An aborted
 transaction is written again; if that does not help, the partition is restored, which reads the same records
 and gives the same verdicts.
-
-Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

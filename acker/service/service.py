@@ -8,8 +8,6 @@ The caller runs the loop around `AckerService.step`, and provides the clock and 
 3. for each partition with new records: applies them, lets ticks and takes count, and commits all in one
    transaction (``acker.service.partition``);
 4. at times deletes what the logs need no more.
-
-Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Makes State from an acker partition, and an acker partition from State.
-
-Source: docs/design/protocol.md, section 5.3.
-"""
+"""Makes State from an acker partition, and an acker partition from State."""
 
 from __future__ import annotations
 

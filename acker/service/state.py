@@ -4,8 +4,6 @@ again.
 Each transaction writes one `State`, cut into pieces if it is long, and one `Carried` for each bin that
 changed. As all of them are in one transaction, the last values of all keys are consistent with each other.
 So a restart reads ``_ack_state`` from its end.
-
-Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ contribution is read, so a view does not contain what the open roots miss.
 
 A view is as old as the State that it comes from. While anything happens, an acker writes State at least every
 second (`AckerLimits.put_off_ms`); while nothing happens, it writes none.
-
-Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Each partition is read to its stable end, since the mark of a letter stands behind it. A letter's headers
 are kept, never its payload, and of at most `KEPT_MAX` letters.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A command that does so may die half-way and be repeated, and two people may give
 copy is written in one transaction with the mark of its letter, under one transactional id for each
 dead-letter topic. Who begins ends the transaction of whoever was at it before, fences them, and only then
 reads which letters have their mark. What is committed is known; what is not was never done.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A redrive's copy is a new root. Its verdict, the copies that a replay worker makes of it, and the dead letter
 that it becomes in the end name it, so the log shows the outcome of each letter at any time, in any process.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
-from acker.kafka.follow import READ_MAX, Follower
+from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
 from acker.wire.checks import read_verdicts
@@ -88,15 +86,8 @@ def find_redrives(log: Log, found: Input, *, wait_ms: int, since_ms: int = 0) ->
 class RedriveOutcomes:
     """The outcomes of an input's redrives; each call of `read` takes in what is new in the log."""
 
-    def __init__(
-        self,
-        log: Log,
-        topics: Topics,
-        found: Input,
-        redrives: Iterable[RedriveBegun],
-        read_max: int = READ_MAX,
-    ) -> None:
-        """Begin where the first of some redrives began; a call reads at most `read_max` records of a topic.
+    def __init__(self, log: Log, topics: Topics, found: Input, redrives: Iterable[RedriveBegun]) -> None:
+        """Begin where the first of some redrives began.
 
         Raises `TopicError`: one of the topics does not exist.
         """
@@ -116,7 +107,7 @@ class RedriveOutcomes:
             needed = [min((each[n] for each in ends if n < len(each)), default=0) for n in range(len(first))]
             self._is_cut |= any(start > offset for start, offset in zip(first, needed, strict=True))
             where = {TopicPartition(topic, n): max(start, needed[n]) for n, start in enumerate(first)}
-            followers.append(Follower(log, list(where), read_max, first=where))
+            followers.append(Follower(log, list(where), first=where))
         self._input = found
         self._verdicts, self._letters, self._copies = followers
         self._settled: list[tuple[int, int, int, LetterOutcome]] = []

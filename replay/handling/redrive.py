@@ -9,8 +9,6 @@ Drive it with `step` until it `is_done`; whoever drives it may `cancel` it betwe
 
 A redrive that is killed has no end in the log. What it did is there, each letter once, and its successor
 handles the others.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
-from replay.handling.letter_box import KEPT_MAX
 from replay.handling.letter_handling import Left, LetterHandling, Order, RateLimit
 from replay.handling.outcomes import (
     LetterOutcome,
@@ -105,15 +102,12 @@ class Redrive:
         order: Order,
         pace: RateLimit,
         limits: RedriveLimits = RedriveLimits(),
-        *,
-        kept_max: int = KEPT_MAX,  # frozen
     ) -> None:
         """Prepare the order for the letters that the filters of `meant` match; they replace its own.
 
         `order.redrive` must be a new id.
         """
         self._log, self._topics, self._order, self._pace, self._limits = log, topics, order, pace, limits
-        self._kept_max = kept_max
         self._left_to_do = list(meant)
         self._now: _OneInput | None = None
         self._past = RedriveProgress()
@@ -156,7 +150,7 @@ class Redrive:
                 return 0
             found, matching = self._left_to_do.pop(0)
             order = replace(self._order, which=matching)
-            self._now = _OneInput(self._log, self._topics, found, order, self._limits, self._kept_max, now_ms)
+            self._now = _OneInput(self._log, self._topics, found, order, self._limits, now_ms)
         wait_ms = self._now.step(self._pace, self._end, now_ms)
         if self._now.end is not None:
             self._now.close()
@@ -181,13 +175,12 @@ class _OneInput:
         found: Input,
         order: Order,
         limits: RedriveLimits,
-        kept_max: int,
         now_ms: int,
     ) -> None:
         self._log, self._topics, self._input, self._order = log, topics, found, order
         self._limits = limits
         self._handling = LetterHandling(
-            log, found, order, owner=topics.acker.replay_group, limits=topics.replay.limits, kept_max=kept_max
+            log, found, order, owner=topics.acker.replay_group, limits=topics.replay.limits
         )
         self._outcomes: RedriveOutcomes | None = None
         self._begun: RedriveBegun | None = None

@@ -4,8 +4,6 @@ An input is paused in a verdict partition by a record of `_ack_due` (`replay.rec
 but the owner of the partition's transactional id writes there. So this takes each paused partition over as a
 new worker does: this ends and fences the transaction of its owner. It writes the tombstone and
 leaves. The owner starts again after its pause, and finds the input no longer paused.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The copy of a lost record that goes to its input's replay topic.
-
-Source: docs/design/protocol.md, section 5.4.
-"""
+"""The copy of a lost record that goes to its input's replay topic."""
 
 from __future__ import annotations
 

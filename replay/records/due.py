@@ -5,8 +5,6 @@ that writes its copy or dead letter. One more key, ``progress``, says where in t
 on: it is written together with the roots, so it is exact where a committed group offset may have expired,
 and it can point into the middle of a large verdict record. A key ``pause/<input id>`` stands there while
 the input is paused (`replay.handling.resume` removes it).
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

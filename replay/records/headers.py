@@ -18,8 +18,6 @@ windhover.history            every loss, JSON (`replay.records.due.Loss`); one t
 
 Reading is tolerant, since anybody may write to a topic: what cannot be read counts as missing, and nothing
 raises. Of a header that comes twice the last counts, as in Kafka's own clients.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ windhover.redrive           the id of the redrive that did it; on the copy as we
 ==========================  ===================================================================
 
 What is neither of the two was written by somebody else, and is left alone.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

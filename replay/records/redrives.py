@@ -9,8 +9,6 @@ became of each letter. The records live as long as the letters do.
 windhover.redrive           the id; on the copies and marks of the redrive as well
 windhover.audit             JSON: the fields of `RedriveBegun` or `RedriveEnded`
 ==========================  ===================================================================
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A small gap between two requested offsets of a partition is read; a larger one i
 `fetch_gap_bytes`, and a gap's size is estimated by the mean size of the records read. Reading stops at the
 last requested offset. The answer for an offset without a record is why there is none. What does not fit into
 the bytes of one call is not in the answer; the caller requests it again.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Kafka's id of the topic is compared with the one in the verdict, before the fetch and again after it: if a
 topic was created again, the same offset is another record.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

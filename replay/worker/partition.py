@@ -12,8 +12,6 @@ it until a person resumes it (`replay.handling.resume`).
 
 The state in memory changes only after a commit. When a transaction was aborted, or its end is uncertain, the
 partition is dropped and opened again: `_ack_due` then shows what is still to be done.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ A worker replays the roots of the inputs in topics.yaml. It takes over roots of 
 them aside: they wait in `_ack_due`, counted and reported, until a worker with a newer topics.yaml decides
 about them (`ReplayService.take_topics`). The roots of an input also wait while its breaker has paused it, or
 while one of its topics is missing or forbidden. Other inputs go on.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ the verdicts goes on. It is decided when its input can go on (`decided`).
 A verdict record may contain more lost roots than one transaction should. So a `Batch` may end in the middle
 of a record, and `Progress` has the place. Records stay in the `Intake` until `advance` is called after a
 commit.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ bytes for each root, whatever the size of its record: sorted chunks of due times
 first added unsorted; when they are more than a 64th of all, they are sorted into the chunks. So adding and
 taking move only the entries of the chunks concerned. An entry that does not fit into memory is read from
 `_ack_due` again when it is due.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

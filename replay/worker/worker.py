@@ -4,8 +4,6 @@ Trouble with one input must not stop others. If one of its topics is missing or 
 while the broker does, the worker leaves the input alone for a while (`Trouble`). An input that topics.yaml
 does not have is left alone until a newer file has it. Its roots wait in `_ack_due`; those of all other inputs
 go on.
-
-Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

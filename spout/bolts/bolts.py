@@ -5,8 +5,6 @@ and failed when it raises. `Bolt` is Storm's rich bolt: it anchors, acks and fai
 a `BasicBolt` for whole Arrow batches: for work that PyArrow or NumPy can do on many rows at once.
 
 A bolt is pickled once, when the query is built, and every task works on its own copy.
-
-Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The output that a bolt declares, as a Spark schema and as an Arrow schema.
-
-Source: docs/design/protocol.md, section 5.2.
-"""
+"""The output that a bolt declares, as a Spark schema and as an Arrow schema."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spout.cli.common import DEFAULT_CONFIG, Config, opened, wall_ms
+from spout.cli.common import DEFAULT_CONFIG, Config, opened, parse_duration, wall_ms
 
 if TYPE_CHECKING:
     from spout.doctor.monitor import MonitorReport
@@ -52,15 +52,11 @@ def check_once(
 ) -> int:
     """Check once for a monitor: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN, which is never OK."""
     from acker.errors import WindhoverError
-    from acker.units import duration_ms
     from spout.doctor.monitor import NEAR_CRITICAL, monitor_report
     from spout.inspect.overview import Overview
     from spout.ui.attention import Thresholds
 
-    try:
-        new_ms = duration_ms(dead_within)
-    except ValueError as error:
-        raise typer.BadParameter(f"--dead-within {dead_within}: {error}; give 15m or 1h") from error
+    new_ms = parse_duration("--dead-within", dead_within, "15m or 1h")
     warning = Thresholds(oldest_warning, pending_warning, dead_warning, new_ms)
     critical = Thresholds(oldest_critical, pending_critical, dead_critical, new_ms, NEAR_CRITICAL)
     try:

@@ -65,6 +65,16 @@ def parse_time(option: str, text: str | None, now_ms: int) -> int | None:
         ) from error
 
 
+def parse_duration(option: str, text: str, such_as: str = "10s or 5m") -> int:
+    """Parse a duration, in ms."""
+    from acker.units import duration_ms
+
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {text}: {error}; give {such_as}") from error
+
+
 def wall_ms() -> int:
     """Return wall time, for the services that a command runs."""
     return time.time_ns() // 1_000_000

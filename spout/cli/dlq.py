@@ -21,6 +21,7 @@ from spout.cli.common import (
     Execute,
     ExitCode,
     opened,
+    parse_duration,
     parse_time,
     system_user,
     wall_ms,
@@ -178,16 +179,13 @@ def dlq_replay(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """Emit dead letters again, unchanged; their attempts are counted from 1 again."""
-    from acker.units import duration_ms
     from replay.handling.redrive import AT_ONCE, DIED_MAX, RedriveLimits
     from replay.records.letters import LetterAction
 
     matching = _filter(cause, operator, reason, key, since, until, handled=again)
-    try:
-        wait_ms = duration_ms(wait)
-    except ValueError as error:
-        raise typer.BadParameter(f"--wait {wait}: {error}; give 30s or 5m") from error
-    limits = RedriveLimits(at_once or AT_ONCE, died_max or DIED_MAX, wait_ms=wait_ms)
+    limits = RedriveLimits(
+        at_once or AT_ONCE, died_max or DIED_MAX, wait_ms=parse_duration("--wait", wait, "30s or 5m")
+    )
     action = LetterAction.REPLAYED
     return _handle(action, config, inputs, places, matching, rate, why, by, limits, execute=execute)
 

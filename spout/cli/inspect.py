@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, ExitCode, opened, parse_time, wall_ms
+from spout.cli.common import (
+    DEFAULT_CONFIG,
+    FOUND,
+    Config,
+    ExitCode,
+    opened,
+    parse_duration,
+    parse_time,
+    wall_ms,
+)
 from spout.inspect.tables import (
     UNKNOWN,
     As,
@@ -103,14 +112,10 @@ def roots(
 ) -> int:
     """List open roots, the oldest first."""
     from acker.service.view import ViewReader
-    from acker.units import duration_ms
     from spout.inspect.open_roots import ROOTS, open_roots
     from spout.inspect.operate import inputs_of
 
-    try:
-        older_than_ms = duration_ms(older_than)
-    except ValueError as error:
-        raise typer.BadParameter(f"--older-than {older_than}: {error}; give 10s or 5m") from error
+    older_than_ms = parse_duration("--older-than", older_than)
     with opened(config, "roots") as (topics, log):
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
         observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
@@ -187,17 +192,13 @@ def latency(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """Show how long records take from emission to verdict, and how many another timeout would lose."""
-    from acker.units import duration_ms
     from spout.inspect.dead_letters import inputs_named
     from spout.inspect.latency import LATENCY, CompletionLog
     from spout.runtime.scrape import metrics_address, read_metrics
     from spout.ui.topology import BOLTS, Drivers, with_bolts
 
     drivers = Drivers([metrics_address(each) for each in driver or ()], read_metrics)
-    try:
-        timeout_ms = None if timeout is None else duration_ms(timeout)
-    except ValueError as error:
-        raise typer.BadParameter(f"--timeout {timeout}: {error}; give 10s or 5m") from error
+    timeout_ms = None if timeout is None else parse_duration("--timeout", timeout)
     with opened(config, "latency") as (topics, log):
         named = inputs_named(topics, inputs or ())
         with closing(CompletionLog(log, topics, named)) as found:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from spout.cli.common import parse_duration
 from spout.inspect.tables import As, Column, OutputFormat, count, write
 
 COLUMNS = (Column("what", "what"), Column("value", "value", count), Column("unit", "unit"))
@@ -64,12 +65,7 @@ def size(
 
 def _seconds(option: str, text: str) -> float:
     """Parse a duration above 0."""
-    from acker.units import duration_ms
-
-    try:
-        found_ms = duration_ms(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{option} {text}: {error}; give 500ms, 30s or 5m") from error
+    found_ms = parse_duration(option, text, "500ms, 30s or 5m")
     if found_ms <= 0:
         raise typer.BadParameter(f"{option} {text}: it must be above 0; give 500ms, 30s or 5m")
     return found_ms / 1_000

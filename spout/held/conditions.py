@@ -1,8 +1,6 @@
 """`spout.fail_when`: a condition of Spark SQL that fails the records of the rows for which it is true.
 
 Spark evaluates the condition into a column; a bolt behind it fails those rows and passes on the others.
-
-Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

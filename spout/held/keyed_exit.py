@@ -15,8 +15,6 @@ a JSON object   counts of one call, under ``counts``               none
 ==============  =================================================  =======================
 
 If Spark evaluates rows without a result that counts, the counts in them do not count either.
-
-Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 
     sessions = lines.transform(spout.hold(None)).transform(spout.keyed(Session(), by=["user"]))
     query = spout.start(sessions.writeStream.outputMode("append").format("parquet")...)
-
-Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, source_of
-from acker.kafka.follow import READ_MAX, Follower
+from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS
@@ -88,10 +88,8 @@ class FailureLog:
         notes: sentences on what is unknown.
     """
 
-    def __init__(
-        self, log: Log, topics: Topics, inputs: Sequence[Input], since_ms: int, read_max: int = READ_MAX
-    ) -> None:
-        """Begin at a wall time; a call reads at most `read_max` records of a topic.
+    def __init__(self, log: Log, topics: Topics, inputs: Sequence[Input], since_ms: int) -> None:
+        """Begin at a wall time.
 
         Raises:
             TopicError: the topic of the verdicts does not exist.
@@ -113,13 +111,13 @@ class FailureLog:
             first = {
                 place: starts[place] if is_whole else max(starts[place], since[place]) for place in places
             }
-            return Follower(log, places, read_max, first=first)
+            return Follower(log, places, first=first)
 
         places = [TopicPartition(names, number) for number in range(infos[names].partitions)]
         starts, since = log.starts(places), log.offsets_at(places, since_ms)
         self._is_cut = any(0 < starts[place] >= since[place] for place in places)
         first = {place: max(starts[place], since[place]) for place in places}
-        self._verdicts = Follower(log, places, read_max, first=first)
+        self._verdicts = Follower(log, places, first=first)
         # a copy has the time of its record, so no offset of a replay topic can be found by time
         self._copies = {one.id: follower(one.replay_topic, is_whole=True) for one in inputs}
         self._letters = {one.id: follower(one.dead_letter.topic) for one in inputs}

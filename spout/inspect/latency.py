@@ -26,7 +26,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of, root_edge
-from acker.kafka.follow import READ_MAX, Follower
+from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts, wrong_acks
@@ -146,8 +146,8 @@ def quantile(times: Mapping[int, int], share: float) -> int | None:
 class CompletionLog:
     """The times of the roots of inputs; each call of `read` takes in what is new in the log."""
 
-    def __init__(self, log: Log, topics: Topics, inputs: Sequence[Input], read_max: int = READ_MAX) -> None:
-        """Begin where the log of inits begins; a call reads at most `read_max` records of a topic.
+    def __init__(self, log: Log, topics: Topics, inputs: Sequence[Input]) -> None:
+        """Begin where the log of inits begins.
 
         Raises:
             TopicError: an ack topic is missing.
@@ -157,10 +157,10 @@ class CompletionLog:
         for name in (names.init, names.verdict, names.ack):
             if name not in infos:
                 raise TopicError(MISSING.format(name))
-        self._log, self._topics, self._read_max = log, topics, read_max
+        self._log, self._topics = log, topics
         self._numbers = range(topics.acker.partitions)
         self._inputs = {one.id: one for one in inputs}
-        self._inits = Follower(log, self._places(names.init), read_max, committed=False)
+        self._inits = Follower(log, self._places(names.init), committed=False)
         self._verdicts: Follower | None = None
         self._first_ms: int | None = None
         self._sources: dict[int, list[TimedCohort]] = {}
@@ -181,7 +181,7 @@ class CompletionLog:
             since_ms = max(0, self._first_ms - CLOCKS_APART_MS)
             starts, first = self._log.starts(places), self._log.offsets_at(places, since_ms)
             first = {place: max(first[place], starts[place]) for place in places}
-            self._verdicts = Follower(self._log, places, self._read_max, first=first)
+            self._verdicts = Follower(self._log, places, first=first)
         for record in self._verdicts.read() if self._verdicts else ():
             if (event := read_verdicts(record.value)) is not None:
                 self._unplaced.append((record.timestamp_ms, event))

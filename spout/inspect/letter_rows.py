@@ -185,11 +185,11 @@ def parse_key(text: str) -> bytes:
     return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
 
 
-def sample_of(found: Sequence[FoundLetter], size: int = SAMPLE) -> list[FoundLetter]:
+def sample_of(found: Sequence[FoundLetter]) -> list[FoundLetter]:
     """Return letters spread evenly over those that were found, the first and the last among them."""
-    if len(found) <= size:
+    if len(found) <= SAMPLE:
         return list(found)
-    return [found[number * (len(found) - 1) // (size - 1)] for number in range(size)]
+    return [found[number * (len(found) - 1) // (SAMPLE - 1)] for number in range(SAMPLE)]
 
 
 def stats_of(found: Sequence[FoundLetter], now_ms: int) -> list[dict[str, Any]]:

@@ -146,10 +146,6 @@ class Overview:
         self._waiting = _Kept(lambda _: WaitingRoots(log, topics, read_max))
         self._dead = {one.name: _Kept(lambda info: _DeadLetters(log, info, read_max)) for one in self._inputs}
 
-    def rows(self, now_ms: int) -> list[dict[str, Any]]:
-        """Return a row for each partition of each tracked input."""
-        return self.snapshot(now_ms).rows()
-
     def snapshot(self, now_ms: int) -> Snapshot:
         """Read the state of all partitions. No error of Kafka is raised: what it hides is unknown.
 

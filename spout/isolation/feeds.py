@@ -1,8 +1,6 @@
 """Blocks of rows as bytes, for the way from a worker to the child that it forked, and back.
 
 Pickles of builtins and of this package's own values, between a process and its own child alone.
-
-Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

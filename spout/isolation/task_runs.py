@@ -5,8 +5,6 @@ have been a bolt. The planning process knows that, since Spark asks for the part
 having asked for its end. Tasks that read learn it with their share; those behind a shuffle find a mark, where
 the planning process, the driver and the workers are on one machine. Elsewhere a task is tried several times,
 and the second attempt knows by its number.
-
-Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from acker.errors import UsageError
 from spout.local.broker_settings import HOST, Member, settings_of_a_cluster
-from spout.local.embedded import SMALL_JVM, EmbeddedBroker, Report, free_port, new_cluster_id
+from spout.local.embedded import EmbeddedBroker, Report, free_port, new_cluster_id
 
 BROKERS_MAX: Final = 9
 """A test machine has no memory for more: a broker takes some 350 MB."""
@@ -41,8 +41,7 @@ class EmbeddedCluster:
             the same number of brokers. None: a temporary folder that is removed at the end.
         brokers: how many, 1 to `BROKERS_MAX`; as many as the directory has, if it has any.
         port: of the first broker, 1 to 65,535; the others get the next ones. None: free ones.
-        environ: as for `EmbeddedBroker`, like `progress`, `settings` and `jvm`.
-        listeners: as for `EmbeddedBroker`, for each broker in turn; None: none.
+        progress: as for `EmbeddedBroker`, like `settings`.
     """
 
     def __init__(
@@ -51,11 +50,8 @@ class EmbeddedCluster:
         brokers: int = 3,
         port: int | None = None,
         *,
-        environ: Mapping[str, str] | None = None,
         progress: Report | None = None,
-        listeners: Sequence[Mapping[str, int | None]] | None = None,
         settings: Mapping[str, str] | None = None,
-        jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
         if not 1 <= brokers <= BROKERS_MAX:
             raise UsageError(f"{brokers} brokers: must be 1 to {BROKERS_MAX}")
@@ -77,11 +73,8 @@ class EmbeddedCluster:
             EmbeddedBroker(
                 self._directory / f"broker-{node_id}",
                 ports[node_id],
-                environ=environ,
                 progress=progress,
-                listeners=listeners[node_id - 1] if listeners else None,
                 settings={**settings_of_a_cluster(brokers), **(settings or {})},
-                jvm=jvm,
                 member=Member(node_id, controllers, self._cluster_id()),
             )
             for node_id in ports

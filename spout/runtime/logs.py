@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
-from spout.runtime.recurring import RECURRING_EVERY_S, OncePerKind
+from spout.runtime.recurring import OncePerKind
 
 SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|private|sasl|ssl", re.IGNORECASE)
 HIDDEN: Final = "…"
@@ -66,9 +66,9 @@ def configure(*, debug: bool = False) -> None:
 class Recurring(logging.Filter):
     """Lets one line of librdkafka of each kind through per minute: in an outage each client repeats them."""
 
-    def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
-        self._kinds = OncePerKind(clock, every_s)
+        self._kinds = OncePerKind(clock)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to show a line; its field `repeated` counts the lines left out before it."""

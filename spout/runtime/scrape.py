@@ -36,14 +36,14 @@ def metrics_address(text: str) -> str:
     return f"{host or '127.0.0.1'}:{port}"
 
 
-def read_metrics(address: str, timeout_s: float = TIMEOUT_S) -> list[MetricSample]:
+def read_metrics(address: str) -> list[MetricSample]:
     """Read all samples of a process; no proxy is asked.
 
     Raises:
         Unreachable: it does not answer, or what it answers is no text of metrics.
     """
     try:
-        with build_opener(ProxyHandler({})).open(f"http://{address}/metrics", timeout=timeout_s) as answer:
+        with build_opener(ProxyHandler({})).open(f"http://{address}/metrics", timeout=TIMEOUT_S) as answer:
             text = answer.read(BYTES_MAX).decode()
         return [
             MetricSample(sample.name, sample.labels, sample.value)

@@ -61,7 +61,6 @@ class StepWatch:
         grace_ms: int,
         log: Callable[..., Any],
         *,
-        end: Callable[[int], None] = end_process,
         clock: Callable[[], float] = time.monotonic,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
@@ -77,7 +76,6 @@ class StepWatch:
         self._limit_s = limit_ms / 1000
         self._grace_s = grace_ms / 1000
         self._log = log
-        self._end = end
         self._clock = clock
         self._alive = alive
         self._at = ("starting", 0)
@@ -132,7 +130,7 @@ class StepWatch:
         passed_s, self._checked_s = min(now_s - self._checked_s, CHECK_S_MAX), now_s
         for number in signals:
             if number in SIGNALS and checks.note_signal(number):
-                self._end(128 + number)
+                end_process(128 + number)
         self._act(checks, checks.pass_time(self._at, passed_s))
 
     def _run(self) -> None:
@@ -159,7 +157,7 @@ class StepWatch:
             self._log(f"{self._part}.step_hung", limit=limit, **fields)
         else:
             self._log(f"{self._part}.stop_hung", grace=duration_text(int(self._grace_s * 1000)), **fields)
-        self._end(EXIT_HUNG)
+        end_process(EXIT_HUNG)
 
     def _set_alarm(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, ALARM_LIMITS * self._limit_s)

@@ -83,11 +83,11 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def last_lines(log: Path, count: int = 15) -> str:
-    """Return the last lines of a log file, at most `count`, to be shown in an error."""
+def last_lines(log: Path) -> str:
+    """Return the last 15 lines of a log file, to be shown in an error."""
     if not log.exists():
         return ""
-    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
 
 
 def _become(parent: int, arguments: list[str]) -> None:

@@ -9,28 +9,30 @@ import logging
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Condition
 from types import TracebackType
 from typing import Final, Self
 
+from prometheus_client import Metric
+
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.identity import Root
 from acker.kafka.cluster import KafkaLog
+from spout.builder.tuple_metrics import root_metrics
 from spout.group.presence import Who
 from spout.runtime.endpoints import serve
-from spout.runtime.metrics import Scraped
+from spout.runtime.metrics import Scraped, counter, gauge
 from spout.runtime.tracing import configured_spans
 from spout.standalone.client import Client
 from spout.standalone.engine import Engine
 from spout.standalone.items import Item, shortened
 from spout.standalone.queues import ClientLimits, SpoutStatus
 from spout.standalone.service import SpoutService
-from spout.standalone.spout_metrics import spout_metrics
 from spout.tuples.tuple import MessageId
 
 OPEN_MS: Final = 90_000
@@ -267,3 +269,21 @@ def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) ->
 def _report(event: str, fields: Mapping[str, object]) -> None:
     level = logging.INFO if event == "session_began" else logging.WARNING
     _LOGGER.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))
+
+
+_PREFIX = "windhover_spout"
+
+
+def spout_metrics(status: SpoutStatus, now_ms: int) -> Iterator[Metric]:
+    """Yield the metrics of a spout; wall time now. Clients, whose names may be random, count together."""
+    group = status.group.group
+    yield from root_metrics(_PREFIX, {(group,): status.group}, ["group"], now_ms)
+    open_items = {name: sum(clients.values()) for name, clients in status.open.items()}
+    for name, text, found in (
+        ("waiting_records", "records that are ready to be opened", status.waiting),
+        ("open_records", "records that clients have open", open_items),
+    ):
+        samples = {(each, group): float(count) for each, count in found.items()}
+        yield gauge(f"{_PREFIX}_{name}", text, samples, ["input", "group"])
+    text = "records that were settled after their root had timed out"
+    yield counter(f"{_PREFIX}_settled_late", text, {(group,): status.late}, ["group"])

@@ -1,1 +1,4 @@
-"""A graph of bolts, cut into stages; pure."""
+"""A graph of bolts, cut into stages; pure.
+
+Source: docs/design/protocol.md, section 5.2.
+"""

@@ -2,8 +2,6 @@
 
 It is described here while the DataFrame is built, bolt by bolt; `Chain.stage` makes of it what a task runs,
 the same as of a stage of a topology.
-
-Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The compiled plan of a topology in words: stages, shuffles, and where edges are carried; pure.
-
-Source: docs/design/protocol.md, section 5.2.
-"""
+"""The compiled plan of a topology in words: stages, shuffles, and where edges are carried; pure."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 A keyed bolt's tuples wait in Spark's state store, and nothing passes by it: what did would be another branch
 of the query, which reads and runs everything again. So the bolts behind it read its rows alone, and so does
 the sink. There is one keyed bolt, since Spark runs no such operator behind another.
-
-Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -18,8 +18,6 @@ Between two stages a row is one delivery (or one tuple for the sink):
 
 The last stage returns the rows of the sink: bare columns where it gets one stream, else ``_to`` and a struct
 for each.
-
-Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ all let tuples stay where they are joins the stage of what it reads; any other o
 What a later stage or the sink reads passes through those between. So every batch is one chain of stages:
 nothing is read twice, however the graph branches and joins. Nothing passes by Spark's state store: so a keyed
 bolt stands behind every bolt that does not read from it, and at the head of its stage are those that do.
-
-Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -76,12 +76,12 @@ class Cause(NamedTuple):
     message: str
 
 
-def cut_text(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
-    """Cut a text to at most `limit` bytes of UTF-8, never inside a character; a place at its end stays."""
-    if len(text.encode("utf-8", "replace")) <= limit:
+def cut_text(text: str) -> str:
+    """Cut a text to `MESSAGE_BYTES_MAX` of UTF-8, never inside a character; a place at its end stays."""
+    if len(text.encode("utf-8", "replace")) <= MESSAGE_BYTES_MAX:
         return text
     message, place = without_place(text)
-    return clipped(message, limit - len(place.encode("utf-8", "replace"))) + place
+    return clipped(message, MESSAGE_BYTES_MAX - len(place.encode("utf-8", "replace"))) + place
 
 
 def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:

@@ -11,8 +11,7 @@ with atheris.instrument_imports(include=["acker", "replay"]):
     from acker.ledger.contribution import Contribution
     from acker.service.state import StatePart, carried_from, state_codec, state_from, unpack_ranges
     from acker.wire import checks
-    from acker.wire.acks_decoder import read_acks
-    from acker.wire.codec import wire_codec
+    from acker.wire.codec import read_acks, wire_codec
     from acker.wire.events import Acks, Event, Fails, Init, Take, Taken, Tick, Verdicts
     from replay.records.due import due_codec, flaw_of
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from acker.wire.acks_decoder import RUNS_MAX, read_acks
-from acker.wire.codec import wire_codec
+from acker.wire.codec import RUNS_MAX, read_acks, wire_codec
 from acker.wire.events import Acks, PositionRun
 
 CODEC = wire_codec()

@@ -15,8 +15,8 @@ from spout.builder.submitted import TopologyStatus, topology_metrics
 from spout.inspect.overview import Overview
 from spout.planner.mailbox import PlannerStatus
 from spout.runtime.metrics import StatusCollector, acker_metrics, build_info, replay_metrics
+from spout.standalone.kafka_spout import spout_metrics
 from spout.standalone.queues import SpoutStatus
-from spout.standalone.spout_metrics import spout_metrics
 from spout.ui.metrics import view_metrics
 from spout.ui.watch import LatestState
 from tests.support.worlds.planning import World

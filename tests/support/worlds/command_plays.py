@@ -85,7 +85,7 @@ def play_observer(topics: Topics, stagehand: Stagehand) -> None:
 
 def _look_at_inputs(log: Log, topics: Topics) -> None:
     with closing(Overview(log, topics)) as overview:
-        (row,) = overview.rows(now_ms())
+        (row,) = overview.snapshot(now_ms()).rows()
     if row["unknown"]:
         raise NotRead("; ".join(row["unknown"].values()))
     if row["lag"] is None or not row["pending"] or not row["dead_letters"]:

@@ -35,7 +35,7 @@ def rows(world: World, *, read_max: int = 1_000_000) -> list[dict[str, Any]]:
     """Look once."""
     overview = Overview(world.cluster.log(), world.topics, read_max=read_max)
     try:
-        return overview.rows(world.now_ms)
+        return overview.snapshot(world.now_ms).rows()
     finally:
         overview.close()
 
@@ -188,8 +188,8 @@ def test_a_topic_with_more_records_than_one_call_reads_is_unknown_until_it_was_r
         )
         producer.flush(0)
     overview = Overview(world.cluster.log(), world.topics, read_max=3)
-    assert overview.rows(world.now_ms)[0]["dead_letters"] is None
-    assert overview.rows(world.now_ms)[0]["dead_letters"] == 5
+    assert overview.snapshot(world.now_ms).rows()[0]["dead_letters"] is None
+    assert overview.snapshot(world.now_ms).rows()[0]["dead_letters"] == 5
     overview.close()
 
 
@@ -374,7 +374,7 @@ def test_a_broker_that_does_not_answer_leaves_everything_unknown_and_is_asked_on
     world, refuses = World(), Refuses()
     ten(world, skip=(2,))
     overview = Overview(world.cluster.log(refuses), world.topics)
-    whole = overview.rows(world.now_ms)
+    whole = overview.snapshot(world.now_ms).rows()
     refuses.operations, refuses.calls = {"all"}, 0
     snapshot = overview.snapshot(world.now_ms)
     assert (refuses.calls, str(snapshot.away)) == (2, "topics: the broker does not answer")
@@ -382,7 +382,7 @@ def test_a_broker_that_does_not_answer_leaves_everything_unknown_and_is_asked_on
     assert {row[name] for name in row["unknown"]} == {None}
     assert {"pending", "lag", "end", "replays_due", "dead_letters", "ackers"} <= set(row["unknown"])
     refuses.operations = set()
-    assert overview.rows(world.now_ms) == whole
+    assert overview.snapshot(world.now_ms).rows() == whole
     overview.close()
 
 
@@ -399,7 +399,7 @@ def test_a_partition_whose_leader_is_away_hides_its_own_values_only() -> None:
 
     log.stable_ends = stable_ends  # type: ignore[method-assign]  # what a broker of a cluster would do
     overview = Overview(log, world.topics)
-    sound, lacking = overview.rows(world.now_ms)
+    sound, lacking = overview.snapshot(world.now_ms).rows()
     overview.close()
     assert (sound["end"], sound["lag"], sound["unknown"]) == (10, 1, {})
     assert lacking["unknown"] == dict.fromkeys(("end", "lag"), "sentences/1: no leader")

@@ -319,7 +319,7 @@ def rows_of(world: OrderWorld) -> list[tuple[object, object]]:
     """Return what `windhover status` says of order, of each partition."""
     overview = Overview(world.cluster.log(), world.topics)
     try:
-        return [(row["held"], row["waits_for"]) for row in overview.rows(world.now_ms)]
+        return [(row["held"], row["waits_for"]) for row in overview.snapshot(world.now_ms).rows()]
     finally:
         overview.close()
 

@@ -114,7 +114,7 @@ def test_programs_get_what_the_command_prints(
 ) -> None:
     begin(world, skip=(2,))
     watch.read()
-    rows = overview.rows(world.now_ms)
+    rows = overview.snapshot(world.now_ms).rows()
     assert client.get("/", headers={"accept": "application/json"}).json() == rows
     one = client.get("/partition/sentences/0", headers={"accept": "application/json"})
     assert one.json() == rows[0]

@@ -10,7 +10,7 @@ Source: docs/design/protocol.md, section 3, rules 2, 5 and 7.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -37,12 +37,6 @@ class Check:
     name: str
     passed: bool
     found: str = ""
-
-
-def check_none(name: str, flaws: Iterable[str]) -> Check:
-    """Return a check that passes when there are no flaws; else it names how many, and the first."""
-    found = sorted(flaws)
-    return Check(name, not found, f"{len(found)}, the first: {found[0]}" if found else "")
 
 
 class Emission(NamedTuple):
@@ -87,32 +81,6 @@ def loss_of(headers: Headers) -> Loss | None:
     return history[-1] if history else None
 
 
-def verdict_flaw(verdicts: Sequence[str], *, initialised: bool = True) -> str:
-    """Return what is wrong with all verdicts of a root, in their order; empty when it has one, as it must."""
-    if not initialised:
-        return "was never initialised"
-    if not verdicts:
-        return "never got a verdict"
-    return f"is {' and then '.join(verdicts)}" if len(verdicts) > 1 else ""
-
-
-def replacement_flaw(verdict: str, replacements: int, *, has_record: bool = True) -> str:
-    """Return what is wrong with the copies and dead letters of a root; empty when nothing is.
-
-    `verdict` is the root's, empty while it has none. A root at whose position there never was a record (a
-    transaction's marker) becomes neither.
-    """
-    if replacements and verdict not in LOST:
-        return f"has a copy or dead letter, and was not lost: its verdict is {verdict or 'not known'}"
-    if replacements and not has_record:
-        return "is no record, and has a copy or dead letter"
-    if replacements > 1:
-        return f"became a copy or dead letter {replacements} times"
-    if verdict in LOST and has_record and not replacements:
-        return f"is {verdict} and has neither copy nor dead letter"
-    return ""
-
-
 def uncommitted(
     ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
 ) -> dict[str, str]:
@@ -154,6 +122,8 @@ class Outcomes:
         dead: how many dead letters each origin has.
         replaced: how many copies or dead letters stand for a root, by its ``topic/partition@offset``.
         ended_again: how often a record ended after it had ended, by origin.
+        settled: the positions that have a verdict, by source.
+        repeated: all verdicts of each root that has several.
     """
 
     def __init__(self, input_id: int, topic: str, replay_topic: str) -> None:
@@ -166,9 +136,9 @@ class Outcomes:
         self._input_id = input_id
         self._topic = topic
         self._replay_topic = replay_topic
-        self._settled: dict[int, IntervalSet] = defaultdict(IntervalSet)
+        self.settled: dict[int, IntervalSet] = defaultdict(IntervalSet)
         self._acked: dict[int, IntervalSet] = defaultdict(IntervalSet)
-        self._repeated: dict[Root, list[str]] = {}
+        self.repeated: dict[Root, list[str]] = {}
         self._acked_copies: set[tuple[int, int]] = set()
         self._ended: dict[int, IntervalSet] = defaultdict(IntervalSet)  # offsets of the topic, by partition
 
@@ -176,11 +146,11 @@ class Outcomes:
         """Take note of one verdict of some roots; those of other inputs are passed over."""
         if input_id_of(run.source) != self._input_id:
             return
-        settled = self._settled[run.source]
+        settled = self.settled[run.source]
         for start, end in settled.within(run.start, run.end):
             self.counts.repeated_verdicts += end - start
             for root in roots_of(run.source, start, end):
-                self._repeated.setdefault(root, [self.verdict_of(root)]).append(run.verdict)
+                self.repeated.setdefault(root, [self.verdict_of(root)]).append(run.verdict)
         fresh = settled.outside(run.start, run.end)
         settled.add(run.start, run.end)
         for start, end in fresh:
@@ -219,7 +189,7 @@ class Outcomes:
 
     def verdict_of(self, root: Root) -> str:
         """Return the first verdict of a root; empty while it has none."""
-        if root.position not in self._settled[root.source]:
+        if root.position not in self.settled[root.source]:
             return ""
         return ACKED if root.position in self._acked[root.source] else self.lost.get(root, ABSENT)
 
@@ -234,28 +204,6 @@ class Outcomes:
         """Name the record that a root is an emission of, ``topic/partition@offset``."""
         topic = self._replay_topic if is_replay(root.source) else self._topic
         return location(topic, partition_of(root.source), offset_of(root.position))
-
-    def verdict_flaws(self, initialised: Set[Root]) -> Iterator[str]:
-        """Yield what is wrong with the verdicts; at the end, each initialised root has one."""
-        settled = {
-            root
-            for source, runs in self._settled.items()
-            for start, end in runs
-            for root in roots_of(source, start, end)
-        }
-        for root in initialised | settled:
-            verdicts = self._repeated.get(root) or list(filter(None, [self.verdict_of(root)]))
-            if flaw := verdict_flaw(verdicts, initialised=root in initialised):
-                yield f"{self.place_of(root)} {flaw}"
-
-    def replacement_flaws(self, has_record: Callable[[Root], bool]) -> Iterator[str]:
-        """Yield what is wrong with copies and dead letters; at the end, each lost record has one of them."""
-        owed = {self.place_of(root): root for root in self.lost}
-        for place, root in owed.items():
-            if flaw := replacement_flaw(self.lost[root], self.replaced[place], has_record=has_record(root)):
-                yield f"{place} {flaw}"
-        for place in self.replaced.keys() - owed.keys():
-            yield f"{place} {replacement_flaw('', self.replaced[place])}"
 
     def _end_acked(self, source: int, start: int, end: int) -> None:
         partition, first = partition_of(source), offset_of(start)

@@ -12,11 +12,11 @@ from acker.wire.events import Lost, Reason, Taken
 from replay.policy.disposition import Backoff, delay_ms
 from replay.records.dead_letter import DEAD
 from replay.records.headers import ORIGIN
-from spout.demo.judge import replacement_flaw
 from tests.simulation.truth.checker import Checker
 from tests.simulation.truth.facts import Holder, RootTruth
 from tests.simulation.truth.originals import story_flaw
 from tests.simulation.truth.truth import Truth
+from tests.support.flaws import replacement_flaw
 
 MESSAGE_BYTES_MAX = 500
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from acker.identity import generation_of, offset_of, partition_of, position_at
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import Lost
-from spout.demo.judge import replacement_flaw, verdict_flaw
 from spout.group.commits import COMMIT_EVERY_MS
 from tests.simulation.truth.checker import Checker
 from tests.simulation.truth.facts import COMPLETE, Evaluation, Journalled, RootTruth, SpoutLook
 from tests.simulation.truth.originals import content_flaw
 from tests.simulation.truth.truth import Truth
+from tests.support.flaws import replacement_flaw, verdict_flaw
 
 
 class EmittedOnce(Checker):

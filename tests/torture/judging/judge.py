@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from acker.identity import Root
-from spout.demo.judge import ACKED, LOST, Check, Emission, check_none
+from spout.demo.judge import ACKED, LOST, Check, Emission
+from tests.support.flaws import check_none, replacement_flaws, verdict_flaws
 from tests.torture.judging.causes import FAULTS, Cause, Inquest, Strike, unexplained_endings
 from tests.torture.judging.evidence import Evidence
 from tests.torture.workload import UNDONE, words_of
@@ -119,7 +120,7 @@ class _Court:
     # -- roots
 
     def _one_verdict(self) -> Check:
-        flaws = self._outcomes.verdict_flaws(self._evidence.stories.keys())
+        flaws = verdict_flaws(self._outcomes, self._evidence.stories.keys())
         return check_none("every root has one verdict", flaws)
 
     def _early(self) -> Check:
@@ -147,7 +148,7 @@ class _Court:
 
     def _replaced_once(self) -> Check:
         """A replay worker's death must neither lose a copy nor make one twice; no record, no copy."""
-        flaws = self._outcomes.replacement_flaws(lambda root: self._lost[root] is not Cause.NO_RECORD)
+        flaws = replacement_flaws(self._outcomes, lambda root: self._lost[root] is not Cause.NO_RECORD)
         return check_none("every lost root has one copy or one dead letter", flaws)
 
     def _faults(self) -> Iterable[Check]:

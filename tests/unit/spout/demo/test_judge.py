@@ -15,13 +15,11 @@ from replay.records.headers import HISTORY, Lineage, build_headers
 from spout.demo.judge import (
     Outcomes,
     SettledRun,
-    check_none,
-    replacement_flaw,
     roots_of,
     settled_runs,
     uncommitted,
-    verdict_flaw,
 )
+from tests.support.flaws import check_none, replacement_flaw, replacement_flaws, verdict_flaw, verdict_flaws
 
 SOURCE = source_of(1, 0)
 REPLAY = source_of(1, 0, replay=True)
@@ -58,7 +56,7 @@ def test_a_record_ends_when_its_copy_is_acked_whatever_is_read_first(
     judge = outcomes(*order)
     assert judge.has_ended("t/0@7")
     assert (judge.ended, judge.ended_again) == (1, {})
-    assert list(judge.replacement_flaws(lambda root: True)) == []
+    assert list(replacement_flaws(judge, lambda root: True)) == []
     assert not outcomes(LOST, COPY).has_ended("t/0@7")
 
 
@@ -74,12 +72,12 @@ def test_of_two_verdicts_the_first_one_counts() -> None:
         1,
     )
     initialised = set(roots_of(SOURCE, 0, 6))
-    assert list(judge.verdict_flaws(initialised)) == ["t/0@4 is ACKED and then TIMED_OUT"]
+    assert list(verdict_flaws(judge, initialised)) == ["t/0@4 is ACKED and then TIMED_OUT"]
 
 
 def test_a_root_that_is_open_at_the_end_and_one_that_never_began_are_named() -> None:
     judge = outcomes(SettledRun(SOURCE, 1, 2, "ABSENT"))
-    assert sorted(judge.verdict_flaws(set(roots_of(SOURCE, 2, 3)))) == [
+    assert sorted(verdict_flaws(judge, set(roots_of(SOURCE, 2, 3)))) == [
         "t/0@1 was never initialised",
         "t/0@2 never got a verdict",
     ]
@@ -120,7 +118,7 @@ def test_a_lost_root_becomes_one_copy_or_one_dead_letter(
 
 
 def test_a_copy_of_a_root_that_was_not_lost_is_found() -> None:
-    (flaw,) = outcomes(SettledRun(SOURCE, 7, 8, "ACKED"), COPY).replacement_flaws(lambda root: True)
+    (flaw,) = replacement_flaws(outcomes(SettledRun(SOURCE, 7, 8, "ACKED"), COPY), lambda root: True)
     assert flaw.startswith("t/0@7 has a copy or dead letter, and was not lost")
 
 

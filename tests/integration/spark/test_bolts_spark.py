@@ -391,8 +391,7 @@ def test_a_stream_is_not_ours_because_something_in_it_is_called_windhover(spark:
 def test_a_frame_is_remembered_beside_it_and_no_longer_than_it_lives(spark: SparkSession) -> None:
     plain = spark.createDataFrame([(b"a b",)], "value binary")
     words = plain.transform(spout.bolt(NoOrigin()))
-    assert vars(words).keys() == vars(plain.select("value")).keys()
-    assert not [name for name in vars(spark.sparkContext) if "windhover" in name]
+    assert not [name for each in (words, spark.sparkContext) for name in vars(each) if "windhover" in name]
     node = node_of(words)
     assert node is not None
     assert node.names == ("NoOrigin",)

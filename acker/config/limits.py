@@ -52,6 +52,8 @@ class AckerLimits(_Limits):
 
     poll_ms: Whole = 50
     """An idle acker waits so long for contributions: half of `pace_ms`, so that nothing waits for it."""
+    quiet_ms: Whole = 250
+    """One without an open root waits so long, for inits and takes, which wake it up at once."""
     step_records: Whole = 2_000
     """Records of ``_ack_ack`` in one transaction, ten fetches of 200; more wait for the next."""
     step_bytes: Whole = 64 * _MIB

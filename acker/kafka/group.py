@@ -45,7 +45,7 @@ FORCED = MappingProxyType(
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "allow.auto.create.topics": False,
-        "topic.metadata.refresh.interval.ms": 5000,
+        "topic.metadata.refresh.interval.ms": 10_000,
     }
 )
 

@@ -23,6 +23,7 @@ from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, TopicPartition
 from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts
 from acker.ledger.tally import VerdictTally
+from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.partition_counts import PartitionCounts
 from acker.service.restore import Restore
@@ -200,35 +201,52 @@ class AckerService:
         moved = self._share(now_ms)
         if not self._owned:
             return moved
-        self._at("fetching contributions")
-        self._reader.fetch(now_ms)
-        worked = moved
-        for number in list(self._owned):
-            worked = self._step_partition(number, now_ms) or worked
+        worked = self._work(now_ms) or moved
         self._at("shortening logs")
         self._retention.step(self._owned.values(), now_ms)
         return worked
 
-    def _step_partition(self, number: int, now_ms: int) -> bool:
-        """Apply what was fetched for a partition and commit; give the partition up if the commit fails."""
+    def _work(self, now_ms: int) -> bool:
+        """Fetch, apply and commit for the partitions that this process owns; return whether it did any."""
+        self._at("fetching contributions")
+        self._reader.fetch(now_ms, is_quiet=all(acker.is_quiet for acker in self._owned.values()))
+        applied = [self._apply(number, acker.core, now_ms) for number, acker in self._owned.items()]
+        self._find_ends()
+        counted = [self._count_and_write(*each, now_ms) for each in list(self._owned.items())]
+        return any(applied) or any(counted)
+
+    def _apply(self, number: int, core: PartitionCore, now_ms: int) -> bool:
+        """Apply what was fetched for a partition; return whether there was anything."""
         self._at(f"partition {number}")
-        acker = self._owned[number]
-        core = acker.core
         fetched = self._reader.take(number)
         core.read_inits(fetched.inits)
         core.apply_fails(fetched.fails)
         core.apply_acks(fetched.acks)
         core.pass_to(*self._reader.positions(number))
-        if core.waits_for_ends():
-            core.set_ends(*self._reader.barrier(number))
         has_read_acks = bool(fetched.fails or fetched.acks)
-        worked = core.count() or has_read_acks or bool(fetched.inits)
-        if worked:
-            acker.changed(now_ms, has_read_acks=has_read_acks)
-        if acker.must_write(now_ms):
-            self._write(number, acker, now_ms)
+        if has_read_acks or fetched.inits:
+            self._owned[number].changed(now_ms, has_read_acks=has_read_acks)
             return True
-        return worked
+        return False
+
+    def _find_ends(self) -> None:
+        """Find out up to where contributions come before ticks and takes: one request for all partitions."""
+        waiting = [number for number, acker in self._owned.items() if acker.core.waits_for_ends()]
+        if waiting:
+            self._at("looking for the ends of contributions")
+            for number, ends in self._reader.barriers(waiting).items():
+                self._owned[number].core.set_ends(*ends)
+
+    def _count_and_write(self, number: int, acker: PartitionAcker, now_ms: int) -> bool:
+        """Let ticks and takes count, and commit if it is due; give the partition up if the commit fails."""
+        worked = acker.core.count()
+        if worked:
+            acker.changed(now_ms, has_read_acks=False)
+        if not acker.must_write(now_ms):
+            return worked
+        self._at(f"committing partition {number}")
+        self._write(number, acker, now_ms)
+        return True
 
     def _write(self, number: int, acker: PartitionAcker, now_ms: int) -> None:
         try:

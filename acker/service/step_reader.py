@@ -49,6 +49,7 @@ class StepReader:
         self._broken = False
         self._fetched_ms = 0
         self._paid_ms = 0
+        self._came = False
 
     def assign(self, starts: Mapping[int, tuple[int, int, int]]) -> None:
         """Set the partitions to read, each with its offsets in ``_ack_init``, ``_ack_fail``, ``_ack_ack``.
@@ -75,8 +76,11 @@ class StepReader:
         # `assign` takes it from the readers, or the next fetch does when no `assign` comes before.
         self._broken = True
 
-    def fetch(self, now_ms: int) -> None:
+    def fetch(self, now_ms: int, *, is_quiet: bool = False) -> None:
         """Fetch contributions and what must be applied before them; wait a little when there is nothing.
+
+        While all is quiet, since no root is open and nothing waits to be written, it waits longer, and for
+        what comes first then: an init or a take.
 
         Contributions may come a few at a time, in one fetch after the other. Then for a while only the
         control topics are polled, so that more contributions share a transaction: each transaction costs the
@@ -93,14 +97,17 @@ class StepReader:
         if rest_ms:
             self._sort(self._control.poll(min(rest_ms, self._limits.poll_ms), _FETCH))
         else:
-            is_all = self._fetch_acks()
+            is_quiet = is_quiet and not self._came
+            if is_quiet:
+                self._sort(self._control.poll(self._limits.quiet_ms, _FETCH))
+            is_all = self._fetch_acks(0 if is_quiet else self._limits.poll_ms)
             self._sort(self._control.poll(0, _FETCH))
             numbers = list(self.records)
-            came = any(self.records[number].acks or self.records[number].fails for number in numbers)
-            if came:
+            self._came = any(self.records[number].acks or self.records[number].fails for number in numbers)
+            if self._came:
                 self._read_control(numbers)
             self._fetched_ms = now_ms
-            if came and is_all:
+            if self._came and is_all:
                 self._paid_ms = max(self._paid_ms, now_ms) + self._limits.pace_ms
         self._broken = False
 
@@ -118,11 +125,11 @@ class StepReader:
         fail = held.fails[0].offset if held.fails else self._control.position(self._fail(number))
         return self._control.position(self._init(number)), fail, self._acks.position(self._ack(number))
 
-    def barrier(self, number: int) -> tuple[int, int]:
-        """Return where ``_ack_ack`` and ``_ack_fail`` of a partition end now."""
-        ack, fail = self._ack(number), self._fail(number)
-        ends = self._log.ends([ack, fail])
-        return ends[ack], ends[fail]
+    def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Return where ``_ack_ack`` and ``_ack_fail`` of some partitions end now."""
+        places = {number: (self._ack(number), self._fail(number)) for number in numbers}
+        ends = self._log.ends([place for both in places.values() for place in both])
+        return {number: (ends[ack], ends[fail]) for number, (ack, fail) in places.items()}
 
     def close(self) -> None:
         self._acks.close()
@@ -134,11 +141,11 @@ class StepReader:
             self._paid_ms = now_ms
         return max(0, self._paid_ms - BURST * self._limits.pace_ms - now_ms)
 
-    def _fetch_acks(self) -> bool:
+    def _fetch_acks(self, wait_ms: int) -> bool:
         """Fetch contributions up to a step's limits, wait only for the first; whether all were fetched."""
         held = [record for found in self.records.values() for record in found.acks]
         count, size = len(held), sum(len(record.value or b"") for record in held)
-        timeout_ms = 0 if held else self._limits.poll_ms
+        timeout_ms = 0 if held else wait_ms
         while (room := self._room(count, size)) > 0:
             records = self._acks.poll(timeout_ms, room)
             if not records:

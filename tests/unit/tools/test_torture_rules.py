@@ -15,7 +15,7 @@ from tests.torture.judging.recording import Recording
 from tests.torture.judging.rules import JUDGES, checks
 
 SEEDS = 60
-MISSED = 60
+MISSED = 120
 """Seeds of its profile in which a safeguard that is taken out must be missed."""
 
 DELETES = frozenset({"retention", "compaction"})

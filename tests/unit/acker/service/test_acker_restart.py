@@ -411,11 +411,7 @@ def test_a_new_owner_ends_the_old_ones_transaction_before_it_looks(world: World)
     old = world.acker
     writer.acks(values=[(32_763, 5 ^ edge(32_763))], seq=2)
 
-    def last_words() -> None:
-        old._reader.fetch(0)
-        old._step_partition(0, 1)
-
-    world.crash(Meanwhile("init", last_words))
+    world.crash(Meanwhile("init", lambda: old._work(1)))
     world.settle()
     assert world.of()[32_763] == "ACKED"
     assert world.status().counts.acked == 0

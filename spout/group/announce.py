@@ -129,16 +129,17 @@ class Announcer:
         *,
         grace_ms: int = 0,
     ) -> None:
-        """Initialise ranges, one acker partition after another; `grace_ms` is added to their timeouts.
+        """Initialise ranges, of each source one acker partition after another; `grace_ms` is added to their
+        timeouts.
 
-        A part is sent when the one before it is durable. So if the process dies in between, a prefix of the
-        parts is initialised, and `Taken` shows which.
+        A part is sent when those before it of the same sources are durable. So if the process dies in
+        between, a prefix of each source's parts is initialised, and `Taken` shows which. Parts of different
+        sources are waited for together: some hundred sources would take as many round trips otherwise.
         """
-        parts: dict[tuple[int, str], list[SourceRun]] = {}
-        for owner, run in pieces(runs, self._partitions):
-            parts.setdefault((owner, specs[run.source].place.topic), []).append(run)
+        parts = self._parts(runs, specs)
         written = False
-        for (owner, topic), found in sorted(parts.items()):
+        last = 0
+        for (wave, owner, topic), found in sorted(parts.items()):
             spec = specs[found[0].source]
             timeout_ms = spec.input.timeout_ms and spec.input.timeout_ms + grace_ms
             for first in range(0, len(found), INIT_RUNS_MAX):
@@ -154,12 +155,30 @@ class Announcer:
                     spec.topic_id,
                     tuple(found[first : first + INIT_RUNS_MAX]),
                 )
-                if written:
+                if written and (first or wave > last):
                     self._flush()
+                last = wave
                 self._send(self._topics.init, owner, init, sign_headers(self.who))
                 written = self._is_unflushed = True
         if written and not self._is_together:
             self._flush()
+
+    def _parts(
+        self, runs: Iterable[SourceRun], specs: Mapping[int, SourceSpec]
+    ) -> dict[tuple[int, int, str], list[SourceRun]]:
+        """Cut runs into parts by acker partition and topic; of a source no two parts are in one wave."""
+        cut = list(pieces(runs, self._partitions))
+        owners: dict[int, set[int]] = {}
+        for owner, run in cut:
+            owners.setdefault(run.source, set()).add(owner)
+        waves = {
+            (source, owner): wave for source, of in owners.items() for wave, owner in enumerate(sorted(of))
+        }
+        parts: dict[tuple[int, int, str], list[SourceRun]] = {}
+        for owner, run in cut:
+            key = waves[run.source, owner], owner, specs[run.source].place.topic
+            parts.setdefault(key, []).append(run)
+        return parts
 
     def tick(self, name: SessionName, now: int, to: Iterable[int]) -> None:
         tick = Tick(self._group, name.id, name.epoch, now)

@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         "parts-of-an-init-are-written-one-after-another",
         "spout/group/announce.py",
-        "                if written:\n                    self._flush()\n",
+        "                if written and (first or wave > last):\n                    self._flush()\n",
         "",
         "tests/unit/spout/group/test_announce.py"
         "::test_parts_of_one_source_stay_in_order_when_several_are_announced_together",

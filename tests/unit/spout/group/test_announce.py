@@ -117,6 +117,32 @@ def test_parts_of_one_source_stay_in_order_when_several_are_announced_together(
     assert len(inits(world)) == 2
 
 
+def test_the_parts_of_many_sources_are_waited_for_together_and_those_of_one_after_each_other(
+    world: KestrelWorld, specs: dict[int, SourceSpec]
+) -> None:
+    """With some hundred sources, one after another took a second for each batch."""
+    n = world.topics.acker.partitions
+    blocks = {
+        source: next(
+            b
+            for b in range(100)
+            if acker_partition(source, b << ACKER_BLOCK_BITS, n)
+            != acker_partition(source, (b + 1) << ACKER_BLOCK_BITS, n)
+        )
+        for source in (FIRST, SECOND)
+    }
+    middles = {source: (block + 1) << ACKER_BLOCK_BITS for source, block in blocks.items()}
+    flushes = Flushes()
+    announcer = announcer_of(world, flushes)
+    runs = [SourceRun(source, middle - 5, middle + 5) for source, middle in middles.items()]
+    with announcer.together():
+        announcer.init(NAME, 0, 0, runs, specs)
+        assert flushes.count == 1
+        assert sorted(run.source for run in inits(world)) == [FIRST, SECOND]
+    assert flushes.count == 2
+    assert len(inits(world)) == 4
+
+
 def test_a_contribution_never_comes_before_an_init_that_is_announced_together_with_others(
     world: KestrelWorld, specs: dict[int, SourceSpec]
 ) -> None:

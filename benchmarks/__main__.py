@@ -72,6 +72,18 @@ def spout(
     return interruptible(lambda: run(SpoutOptions(records, rounds, rate, seconds), json=json))
 
 
+@app.command("idle")
+def idle(
+    seconds: Annotated[int, typer.Option(min=1, help="Seconds of a round.")] = 60,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
+    json: windhover.Json = False,
+) -> int:
+    """An acker and a replay worker with nothing to do: CPU, and requests to the broker by kind."""
+    from benchmarks.services.idle import run
+
+    return interruptible(lambda: run(seconds, rounds, json=json))
+
+
 @app.command("load")
 def load(
     roots: Annotated[int, typer.Option(min=1_000_000, help="Roots that are pending, or pass.")] = 10_000_000,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from rich.console import Console
@@ -18,11 +18,14 @@ from acker.config.topics import Topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Producer
 from acker.provisioning.provision import create_topics
+from spout.local.broker_settings import HOST
 from spout.local.embedded import SERVER_JVM, EmbeddedBroker
+from tests.torture.stage.proxy import Proxy
 
 INPUT = "bench"
 PARTITIONS = 4
 TIMEOUT = "60s"
+_PROXIED: Final = "PROXIED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,11 @@ class World:
 
 @contextmanager
 def bench_world(
-    console: Console, groups: int = 1, timeout: str = TIMEOUT, settings: Sequence[Mapping[str, Any]] = ()
+    console: Console,
+    groups: int = 1,
+    timeout: str = TIMEOUT,
+    settings: Sequence[Mapping[str, Any]] = (),
+    proxy: Proxy | None = None,
 ) -> Iterator[World]:
     """Start a broker and create topics.
 
@@ -46,12 +53,20 @@ def bench_world(
         groups: how many groups read the one source topic; their inputs are ``bench``, ``bench-2`` and so on.
         timeout: of the inputs, as topics.yaml has it.
         settings: further settings of each input, in their order.
+        proxy: what all clients that have the topics.yaml connect through; None: they connect to the broker.
     """
     with tempfile.TemporaryDirectory(prefix="windhover-bench-") as name:
         folder = Path(name)
-        with EmbeddedBroker(folder / "kafka", progress=console.print, jvm=SERVER_JVM) as broker:
+        listeners = {} if proxy is None else {_PROXIED: proxy.port}
+        with EmbeddedBroker(
+            folder / "kafka", progress=console.print, jvm=SERVER_JVM, listeners=listeners
+        ) as broker:
+            bootstrap = broker.bootstrap
+            if proxy is not None:
+                proxy.connect_to(broker.listener_port(_PROXIED))
+                bootstrap = f"{HOST}:{proxy.port}"
             config = folder / "topics.yaml"
-            config.write_text(_config(broker.bootstrap, groups, timeout, settings), encoding="utf-8")
+            config.write_text(_config(bootstrap, groups, timeout, settings), encoding="utf-8")
             topics = acker.config.topics.load_topics(config, os.environ)
             create_topics(topics)
             yield World(broker.bootstrap, config, topics, folder)

@@ -26,8 +26,9 @@ class Proxy:
     The port is known, and taken, as soon as the proxy is made, since the broker advertises it.
     """
 
-    def __init__(self) -> None:
-        """Take a port."""
+    def __init__(self, watch: Callable[[], Callable[[bytes], None]] = lambda: lambda _data: None) -> None:
+        """Take a port; for each connection `watch` makes what gets a copy of all that its client sends."""
+        self._watch = watch
         self._socket = socket.create_server((HOST, 0))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="windhover-proxy", daemon=True)
@@ -104,12 +105,18 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers |= {writer, broker_writer}
-        await asyncio.gather(self._pass_on(reader, broker_writer), self._pass_on(broker_reader, writer))
+        await asyncio.gather(
+            self._pass_on(reader, broker_writer, self._watch()),
+            self._pass_on(broker_reader, writer, lambda _data: None),
+        )
         self._writers -= {writer, broker_writer}
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: Callable[[bytes], None]
+    ) -> None:
         with suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
+                seen(data)
                 await self._flowing.wait()
                 writer.write(data)
                 await writer.drain()

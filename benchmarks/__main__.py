@@ -34,7 +34,9 @@ def tracking(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, tracked and untracked in turn.")] = 7,
     pipeline: Annotated[
         list[str] | None,
-        typer.Option(help="narrow, grouped, shuffled, exact, start or delayed; default: the first two."),
+        typer.Option(
+            help="read, narrow, grouped, shuffled, exact, start, delayed; default: narrow, grouped."
+        ),
     ] = None,
     json: windhover.Json = False,
 ) -> int:

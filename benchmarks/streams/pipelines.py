@@ -1,10 +1,11 @@
-"""The pipelines of ``python -m benchmarks tracking``, each tracked or not."""
+"""The pipelines of ``python -m benchmarks tracking``, by who reads the topic, tracked or not."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,28 @@ from acker.config.topics import Topics
 from spout.bolts.bolts import ArrowBolt, BatchCollector
 
 
+class How(Enum):
+    """Who reads the topic, and whether with the guarantee."""
+
+    TRACKED = "tracked"
+    UNTRACKED = "untracked"
+    CONNECTOR = "connector"
+    """Spark's own source, ``format("kafka")``, and the functions of the bolts in its ``mapInArrow``."""
+
+
+def split(sentences: pa.Array) -> pa.Array:
+    """Return the words of each sentence, as a list."""
+    return pc.split_pattern(pc.cast(sentences, pa.string()), " ")
+
+
+def count(words: pa.Array) -> tuple[list[pa.Array], pa.Array]:
+    """Return each distinct word with its count, and the row that holds it first."""
+    encoded = words.dictionary_encode()
+    counts = pc.value_counts(encoded.indices)
+    first = pc.index_in(counts.field("values"), encoded.indices)
+    return [encoded.dictionary, counts.field("counts")], first
+
+
 class SplitSentence(ArrowBolt):
     """Split each sentence at blanks."""
 
@@ -26,7 +49,7 @@ class SplitSentence(ArrowBolt):
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Emit one row for each word."""
-        words = pc.split_pattern(pc.cast(batch.column("value"), pa.string()), " ")
+        words = split(batch.column("value"))
         collector.emit([pc.list_flatten(words)], pc.list_parent_indices(words))
 
 
@@ -38,10 +61,19 @@ class CountWord(ArrowBolt):
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Emit each distinct word with its count, anchored on the first row that holds it."""
-        encoded = batch.column("word").dictionary_encode()
-        counts = pc.value_counts(encoded.indices)
-        first = pc.index_in(counts.field("values"), encoded.indices)
-        collector.emit([encoded.dictionary, counts.field("counts")], first)
+        collector.emit(*count(batch.column("word")))
+
+
+def split_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do in ``mapInArrow`` what `SplitSentence` does."""
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([pc.list_flatten(split(batch.column("value")))], names=["word"])
+
+
+def count_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do in ``mapInArrow`` what `CountWord` does."""
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays(count(batch.column("word"))[0], names=["word", "count"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +83,36 @@ class Contest:
     spark: SparkSession
     topics: Topics
     input_name: str
-    tracked: bool
+    how: How
     checkpoint: Path
     batch_records: int
     status: Path | None = None
 
 
 def _read(contest: Contest, *, delayed_acks: bool = False) -> DataFrame:
+    if contest.how is How.CONNECTOR:
+        source = contest.topics.input(contest.input_name)
+        reader = contest.spark.readStream.format("kafka").option("subscribe", source.topic)
+        reader = reader.option("kafka.bootstrap.servers", contest.topics.kafka["bootstrap.servers"])
+        reader = reader.option("maxOffsetsPerTrigger", contest.batch_records)
+        return reader.option("startingOffsets", "earliest").load()
     return spout.read_stream(
         contest.spark,
         contest.topics,
         contest.input_name,
         startingOffsets="earliest",
         maxOffsetsPerTrigger=contest.batch_records,
-        tracked=contest.tracked,
+        tracked=contest.how is How.TRACKED,
         delayed_acks=delayed_acks,
         status_path=contest.status,
     )
+
+
+def _words(contest: Contest) -> DataFrame:
+    lines = _read(contest)
+    if contest.how is How.CONNECTOR:
+        return lines.select("value").mapInArrow(split_batches, SplitSentence.output)
+    return lines.transform(spout.bolt(SplitSentence(), name="split"))
 
 
 def _discard(batch: DataFrame, _batch_id: int) -> None:
@@ -75,36 +120,45 @@ def _discard(batch: DataFrame, _batch_id: int) -> None:
 
 
 def _start(rows: DataFrame, contest: Contest, mode: str) -> StreamingQuery:
+    write = _discard if contest.how is How.CONNECTOR else spout.sink(_discard)
     return (
-        rows.writeStream.foreachBatch(spout.sink(_discard))
+        rows.writeStream.foreachBatch(write)
         .outputMode(mode)
         .option("checkpointLocation", str(contest.checkpoint))
         .start()
     )
 
 
+def read(contest: Contest) -> StreamingQuery:
+    """Read, and nothing else: the values go to the sink."""
+    return _start(_read(contest).select("value"), contest, "append")
+
+
 def narrow(contest: Contest) -> StreamingQuery:
     """Split in a bolt, then Spark's own ``groupBy(word).count()``."""
-    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    words = _words(contest)
     return _start(words.groupBy("word").count(), contest, "update")
 
 
 def grouped(contest: Contest) -> StreamingQuery:
     """Split in a bolt, then count in a second Python bolt behind a fields grouping."""
-    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
-    counts = words.transform(spout.bolt(CountWord(), name="count", grouping=spout.fields("word")))
+    words = _words(contest)
+    if contest.how is How.CONNECTOR:
+        counts = words.repartition("word").mapInArrow(count_batches, CountWord.output)
+    else:
+        counts = words.transform(spout.bolt(CountWord(), name="count", grouping=spout.fields("word")))
     return _start(counts, contest, "append")
 
 
 def shuffled(contest: Contest) -> StreamingQuery:
     """Split in a bolt; Spark shuffles every word to the sink, which tells which of them were read."""
-    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    words = _words(contest)
     return _start(words.repartition("word"), contest, "append")
 
 
 def exact(contest: Contest) -> StreamingQuery:
     """Do as `narrow` does, into a table that takes each batch once, by its id, in one transaction."""
-    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    words = _words(contest)
     table = _Table(contest.checkpoint.with_name(f"{contest.checkpoint.name}.sqlite"))
     write = spout.sink(table.write, deterministic=True)
     writer = words.groupBy("word").count().writeStream.foreachBatch(write).outputMode("update")
@@ -130,20 +184,20 @@ class _Table:
 
 def start(contest: Contest) -> StreamingQuery:
     """Do as `narrow` does, into a sink of Spark's own: published when Spark reports the batch."""
-    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    words = _words(contest)
     writer = words.groupBy("word").count().writeStream.format("noop").outputMode("update")
     return spout.start(writer.option("checkpointLocation", str(contest.checkpoint)))
 
 
 def delayed(contest: Contest) -> StreamingQuery:
     """Count the sentences of two seconds by their first letters; acked when that row is written."""
-    window = sql.window("timestamp", "2 seconds")
-    lines = _read(contest, delayed_acks=contest.tracked)
-    held = lines.transform(spout.hold(until=window.end)) if contest.tracked else lines
+    window, tracked = sql.window("timestamp", "2 seconds"), contest.how is How.TRACKED
+    lines = _read(contest, delayed_acks=tracked)
+    held = lines.transform(spout.hold(until=window.end)) if tracked else lines
     letters = sql.substring("value", 1, 3).alias("letters")
     groups = held.withWatermark("timestamp", "5 seconds").groupBy(window, letters)
     count = sql.count("*").alias("count")
-    if contest.tracked:
+    if tracked:
         rows = groups.agg(count, spout.collect_anchors()).transform(spout.ack_anchors())
     else:
         rows = groups.agg(count)
@@ -160,19 +214,22 @@ class Pipeline:
         rows: what the read task returns for each sentence.
         aim: the share of the untracked throughput that the tracked one is to reach; 0: none is set.
         holds: whether roots stay open until a watermark has passed their window.
+        connector: whether Spark's own Kafka connector is a contestant too.
     """
 
     start: Callable[[Contest], StreamingQuery]
     rows: int
     aim: float = 0.0
     holds: bool = False
+    connector: bool = False
 
 
 WORDS_PER_SENTENCE = 10
 
 PIPELINES: dict[str, Pipeline] = {
-    "narrow": Pipeline(narrow, WORDS_PER_SENTENCE, aim=0.90),
-    "grouped": Pipeline(grouped, WORDS_PER_SENTENCE, aim=0.75),
+    "read": Pipeline(read, 1, connector=True),
+    "narrow": Pipeline(narrow, WORDS_PER_SENTENCE, aim=0.90, connector=True),
+    "grouped": Pipeline(grouped, WORDS_PER_SENTENCE, aim=0.75, connector=True),
     "shuffled": Pipeline(shuffled, WORDS_PER_SENTENCE),
     "exact": Pipeline(exact, WORDS_PER_SENTENCE),
     "start": Pipeline(start, WORDS_PER_SENTENCE),

@@ -1,7 +1,8 @@
 """``python -m benchmarks tracking``: what the guarantee costs in Spark.
 
-The same source, bolts and sink run tracked and untracked, in turn, in one Spark application, with a plain
-confluent-kafka loop beside them. A tracked round is over when every root of it has its ACKED verdict.
+The same source, bolts and sink run tracked and untracked, in turn, in one Spark application, and some on
+Spark's own Kafka connector, with a plain confluent-kafka loop beside them. A tracked round is over when every
+root of it has its ACKED verdict.
 
 Each round is read twice off one query: *from the start*, which is the start of its first micro-batch, and
 *steady*, from the first micro-batch behind `LEAD_IN_RECORDS` on. In between lies what a query does once in
@@ -34,7 +35,8 @@ from benchmarks.measure import (
     print_report,
 )
 from benchmarks.settled import Settled
-from benchmarks.streams.pipelines import PIPELINES, WORDS_PER_SENTENCE, Contest
+from benchmarks.streams.connector import connector_settings
+from benchmarks.streams.pipelines import PIPELINES, WORDS_PER_SENTENCE, Contest, How
 from benchmarks.world import INPUT, PARTITIONS, TIMEOUT, World, bench_world, bulk_producer, input_name
 from spout.local.spark_session import local_session, warm_up
 from spout.runtime.child import Child
@@ -83,7 +85,9 @@ def run(options: TrackingOptions, *, json: bool) -> int:
     with bench_world(console, groups, HOLDING_TIMEOUT if holds else TIMEOUT) as world:
         console.print(f"producing {options.records + LEAD_IN_RECORDS:,} sentences")
         produce_sentences(world, options.records + LEAD_IN_RECORDS, ends_windows=holds)
-        spark = local_session("windhover-bench", world.folder / "spark")
+        connector = any(PIPELINES[name].connector for name in options.pipelines)
+        further = connector_settings() if connector else None
+        spark = local_session("windhover-bench", world.folder / "spark", further=further)
         warm_up(spark)
         with Child("acker", world.config) as acker:
             acker.wait_ready(READY_SECONDS_MAX)
@@ -119,11 +123,10 @@ def _rounds(options: TrackingOptions, world: World, spark: SparkSession, console
     for name in options.pipelines:
         for lap in range(options.rounds + 1):
             number += 1
-            of_this_lap = [
-                _plain(world, records),
-                *_spark(world, spark, log, name, number, records, tracked=False),
-                *_spark(world, spark, log, name, number, records, tracked=True),
-            ]
+            of_this_lap = [_plain(world, records)]
+            for how in How:
+                if how is not How.CONNECTOR or PIPELINES[name].connector:
+                    of_this_lap += _spark(world, spark, log, name, number, records, how)
             rates = ", ".join(f"{s.name} {s.records_per_second:,.0f}/s" for s in of_this_lap)
             console.print(f"{name}, round {lap or 'to warm up'}: {rates}", highlight=False)
             samples += of_this_lap if lap else []
@@ -142,30 +145,31 @@ def _plain(world: World, records: int) -> Sample:
 
 
 def _spark(
-    world: World, spark: SparkSession, log: Log, name: str, number: int, records: int, *, tracked: bool
+    world: World, spark: SparkSession, log: Log, name: str, number: int, records: int, how: How
 ) -> list[Sample]:
     """Run one query over all records and return two samples of it: steady, and from the start."""
-    which = f"{name} {'tracked' if tracked else 'untracked'}"
+    which, tracked = f"{name} {how.value}", how is How.TRACKED
     contest = Contest(
         spark,
         world.topics,
         input_name(number),
-        tracked,
-        world.folder / f"checkpoint-{number}-{tracked}",
+        how,
+        world.folder / f"checkpoint-{number}-{how.value}",
         BATCH_RECORDS,
     )
     cpu_at_start = cpu_seconds_of_tree(os.getpid())
     verdicts = Settled(log, world.topics, world.topics.inputs[input_name(number)]) if tracked else None
-    pipeline = PIPELINES[name]
-    query = pipeline.start(contest)
-    _wait_for_lead_in(query, pipeline.rows)
+    # our source counts rows as the read task returns them: behind the bolt
+    rows = 1 if how is How.CONNECTOR else PIPELINES[name].rows
+    query = PIPELINES[name].start(contest)
+    _wait_for_lead_in(query, rows)
     cpu_at_lead_in = cpu_seconds_of_tree(os.getpid())
     query.processAllAvailable()
     ended = time.time()
     if verdicts is not None:
         verdicts.wait_for(records, ROUND_SECONDS_MAX)
         ended = time.time()
-    batches = _batches(query, pipeline.rows)
+    batches = _batches(query, rows)
     query.stop()
     cpu = cpu_seconds_of_tree(os.getpid())
     steady = next((batch for batch in batches if batch.read_before >= LEAD_IN_RECORDS), None)
@@ -191,7 +195,6 @@ def _batches(query: StreamingQuery, rows: int) -> list[Batch]:
     for progress in query.recentProgress:
         if progress.numInputRows:
             batches.append(Batch(datetime.fromisoformat(progress.timestamp).timestamp(), read))
-            # Rows are counted as the read task returns them: behind the bolt.
             read += progress.numInputRows // rows
     return batches
 
@@ -231,4 +234,12 @@ def _figures(options: TrackingOptions, samples: list[Sample]) -> list[Figure]:
             ),
             Figure(f"{name}: tracked", tracked.records_per_second / 1000, "thousand sentences/s"),
         ]
+        if PIPELINES[name].connector:
+            connector, whole = (middle[f"{name} connector{part}"] for part in ("", ", from the start"))
+            to_connector = tracked.records_per_second / connector.records_per_second
+            whole_to_connector = from_start[0].records_per_second / whole.records_per_second
+            figures += [
+                Figure(f"{name}: tracked to Spark's connector", to_connector, "", "at least 1.1"),
+                Figure(f"{name}: the same, from the start of the query", whole_to_connector, ""),
+            ]
     return figures

@@ -165,10 +165,14 @@ class Presence:
         return max([name, *self._fresh])
 
     def wait_ms(self, name: SessionName, now_ms: int) -> int:
-        """Return how much longer a session has to be silent until it counts as gone; 0: it does already."""
+        """Return how much longer a session has to be silent until it counts as gone; 0: it does already.
+
+        An acker shortens the log only behind what it has folded. So where the ackers know of no owner, epoch 0,
+        no sign of one is missing.
+        """
         if last := self._last_signs(name):
             return max(0, max(last) + SILENT_MS_MAX - now_ms)
-        if self._is_clipped and name not in self._signs:
+        if self._is_clipped and name.epoch and name not in self._signs:
             return max(0, self._began_ms + CLIPPED_MS - now_ms)
         return 0
 

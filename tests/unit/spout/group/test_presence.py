@@ -175,6 +175,18 @@ def test_where_an_acker_has_just_shortened_the_log_a_newcomer_looks_for_new_sign
         world.run(SIGN_EVERY_MS + 1_000)
 
 
+def test_the_first_query_of_a_group_does_not_wait_where_signs_of_other_groups_were_shortened_away() -> None:
+    world = World()
+    producer = world.log.producer()
+    other = wire_codec().encode(Tick("another", "s9", 1, WALL_MS))
+    producer.send(Outgoing(world.topics.ack_topics.init, SIGNS_AT, other, headers=sign_headers(OTHER)))
+    producer.flush(FLUSH_MS)
+    world.run(1_000)
+    places = [TopicPartition(world.topics.ack_topics.init, p) for p in range(3)]
+    world.log.delete_before(world.log.ends(places))
+    assert waited_ms(world, world.planner(who=WHO)) < 1_000
+
+
 def test_a_process_that_leaves_does_not_speak_for_another_one_of_its_session() -> None:
     """Spark's old planning process may end after the new one has begun."""
     world = World()

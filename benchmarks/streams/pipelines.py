@@ -211,14 +211,12 @@ class Pipeline:
 
     Attributes:
         start: starts a query.
-        rows: what the read task returns for each sentence.
         aim: the share of the untracked throughput that the tracked one is to reach; 0: none is set.
         holds: whether roots stay open until a watermark has passed their window.
         connector: whether Spark's own Kafka connector is a contestant too.
     """
 
     start: Callable[[Contest], StreamingQuery]
-    rows: int
     aim: float = 0.0
     holds: bool = False
     connector: bool = False
@@ -227,12 +225,12 @@ class Pipeline:
 WORDS_PER_SENTENCE = 10
 
 PIPELINES: dict[str, Pipeline] = {
-    "read": Pipeline(read, 1, connector=True),
-    "narrow": Pipeline(narrow, WORDS_PER_SENTENCE, aim=0.90, connector=True),
-    "grouped": Pipeline(grouped, WORDS_PER_SENTENCE, aim=0.75, connector=True),
-    "shuffled": Pipeline(shuffled, WORDS_PER_SENTENCE),
-    "exact": Pipeline(exact, WORDS_PER_SENTENCE),
-    "start": Pipeline(start, WORDS_PER_SENTENCE),
-    "delayed": Pipeline(delayed, 1, holds=True),
+    "read": Pipeline(read, connector=True),
+    "narrow": Pipeline(narrow, aim=0.90, connector=True),
+    "grouped": Pipeline(grouped, aim=0.75, connector=True),
+    "shuffled": Pipeline(shuffled),
+    "exact": Pipeline(exact),
+    "start": Pipeline(start),
+    "delayed": Pipeline(delayed, holds=True),
 }
 """By name."""

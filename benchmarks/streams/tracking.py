@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
@@ -39,6 +40,7 @@ from benchmarks.streams.connector import connector_settings
 from benchmarks.streams.pipelines import PIPELINES, WORDS_PER_SENTENCE, Contest, How
 from benchmarks.world import INPUT, PARTITIONS, TIMEOUT, World, bench_world, bulk_producer, input_name
 from spout.local.spark_session import local_session, warm_up
+from spout.planning.journal import journal_of
 from spout.runtime.child import Child
 
 BATCH_RECORDS = 1 << 20
@@ -159,17 +161,15 @@ def _spark(
     )
     cpu_at_start = cpu_seconds_of_tree(os.getpid())
     verdicts = Settled(log, world.topics, world.topics.inputs[input_name(number)]) if tracked else None
-    # our source counts rows as the read task returns them: behind the bolt
-    rows = 1 if how is How.CONNECTOR else PIPELINES[name].rows
     query = PIPELINES[name].start(contest)
-    _wait_for_lead_in(query, rows)
+    _wait_for_lead_in(query)
     cpu_at_lead_in = cpu_seconds_of_tree(os.getpid())
     query.processAllAvailable()
     ended = time.time()
     if verdicts is not None:
         verdicts.wait_for(records, ROUND_SECONDS_MAX)
         ended = time.time()
-    batches = _batches(query, rows)
+    batches = _batches(query)
     query.stop()
     cpu = cpu_seconds_of_tree(os.getpid())
     steady = next((batch for batch in batches if batch.read_before >= LEAD_IN_RECORDS), None)
@@ -189,24 +189,32 @@ class Batch:
     read_before: int
 
 
-def _batches(query: StreamingQuery, rows: int) -> list[Batch]:
-    """Return the micro-batches of a query so far that read anything; `rows` for each record."""
+def _batches(query: StreamingQuery) -> list[Batch]:
+    """Return the micro-batches of a query so far that read anything."""
     batches, read = [], 0
     for progress in query.recentProgress:
         if progress.numInputRows:
             batches.append(Batch(datetime.fromisoformat(progress.timestamp).timestamp(), read))
-            read += progress.numInputRows // rows
+            read += _records(progress)
     return batches
 
 
-def _wait_for_lead_in(query: StreamingQuery, rows: int) -> None:
+def _records(progress: StreamingQueryProgress) -> int:
+    """Return how many records a micro-batch has read; our source's rows are what its bolts have emitted."""
+    end = json_module.loads(progress.sources[0].endOffset or "{}")
+    if "ranges" in end:
+        return sum(run.end - run.start for run in journal_of(end).ranges)
+    return progress.numInputRows
+
+
+def _wait_for_lead_in(query: StreamingQuery) -> None:
     """Wait until a batch has ended behind the lead-in.
 
     Raises:
         CheckFailed: it took too long.
     """
     deadline = time.monotonic() + ROUND_SECONDS_MAX
-    while sum(p.numInputRows for p in query.recentProgress) < LEAD_IN_RECORDS * rows:
+    while sum(map(_records, query.recentProgress)) < LEAD_IN_RECORDS:
         if time.monotonic() > deadline or not query.isActive:
             raise CheckFailed(
                 f"the query {query.id} did not read {LEAD_IN_RECORDS:,} records: {query.status}"

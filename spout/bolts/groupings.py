@@ -8,9 +8,10 @@ Source: docs/design/protocol.md, section 5.2; Storm's ``fieldsGrouping`` and ``s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import UsageError
 
@@ -31,12 +32,17 @@ class Grouping:
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Shuffle rows; `UsageError`: the rows have no column of the name of a field."""
-        missing = [name for name in self.fields if name not in rows.columns]
-        if missing:
-            names = ", ".join(rows.columns)
-            raise UsageError(f"grouping by {', '.join(missing)}: the bolt before emits {names}")
-        partitions = self.partitions or rows.sparkSession.sparkContext.defaultParallelism
-        return rows.repartition(partitions, *self.fields)
+        self.check(rows.columns)
+        return rows.repartition(self.tasks(rows.sparkSession), *self.fields)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise `UsageError` if a field is not among the names of columns."""
+        if missing := [name for name in self.fields if name not in names]:
+            raise UsageError(f"grouping by {', '.join(missing)}: the bolt before emits {', '.join(names)}")
+
+    def tasks(self, session: SparkSession) -> int:
+        """Return how many tasks the tuples are shared by."""
+        return self.partitions or session.sparkContext.defaultParallelism
 
 
 def fields(*names: str, partitions: int | None = None) -> Grouping:

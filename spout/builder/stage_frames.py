@@ -56,7 +56,7 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
             rows = keyed_frame(rows, before, entry, compiled.keyed, stage)
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
-            rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.schema)
+            rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving)
     mailbox = Mailbox(application.sink_folder, stream.id, stream.group)
     return TopologyFrame(rows, passes, stream, mailbox, Path(source.options.status_path or ""))
 

@@ -74,7 +74,7 @@ class StageRun:
         self._gate: Gate | None = None
         self._pass = pass_
         self._outbox = TaskOutbox(pass_)
-        self._dealt = self._arrived = 0
+        self._dealt = self._arrived = self._left_before = 0
         self._partition = context.partition
         self._took = Fingerprint()
         self._gave = Fingerprint()
@@ -265,7 +265,10 @@ class StageRun:
         batch = self._outbox.take()
         if self._pass.consumer:
             self._gave = self._gave.plus(fingerprint_of(self._pass.carry, batch.column(ANCHOR)))
-        return batch
+        if self._pass.bundling is None:
+            return batch
+        first, self._left_before = self._left_before, self._left_before + batch.num_rows
+        return self._pass.bundling.bundle(batch, first)
 
 
 class TaskOutbox:

@@ -167,8 +167,8 @@ class Presence:
     def wait_ms(self, name: SessionName, now_ms: int) -> int:
         """Return how much longer a session has to be silent until it counts as gone; 0: it does already.
 
-        An acker shortens the log only behind what it has folded. So where the ackers know of no owner, epoch 0,
-        no sign of one is missing.
+        An acker shortens the log only behind what it has folded. So where the ackers know of no owner, epoch
+        0, no sign of one is missing.
         """
         if last := self._last_signs(name):
             return max(0, max(last) + SILENT_MS_MAX - now_ms)

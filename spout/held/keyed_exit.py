@@ -195,4 +195,4 @@ def behind_keyed(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
     task = ExitTask(stage)
     if read:
         task = ExitTask(stage, read[0].id, application.ledger.accumulator, read[0].safety)
-    return through(rows, task, stage.schema, label(stage.name, new_identity()) if read else "")
+    return through(rows, task, stage.leaving, label(stage.name, new_identity()) if read else "")

@@ -111,7 +111,7 @@ class IsolatedRun:
         returned = [batch for block in blocks for batch in self._fed(self._with_slip(block))]
         if len(returned) == 1:
             return returned[0]
-        return pa.concat_batches(returned) if returned else batch_of([], self._pass.schema)
+        return pa.concat_batches(returned) if returned else batch_of([], self._pass.leaving)
 
     def finish(self) -> list[pa.RecordBatch]:
         if self._goes_on:

@@ -84,8 +84,9 @@ def no_garbage_collection() -> Iterator[None]:
 
     Thousands of messages or tuples would trigger it, and none of them is in a cycle.
 
-    Spark collects once behind each task, and the next task waits for that: some 50 ms for the 110,000 objects
-    of imported modules. They live as long as the process, so its first task takes them out of all collections.
+    Spark collects once behind each task, and the next task waits for that: some 50 ms for the 110,000
+    objects of imported modules. They live as long as the process, so its first task takes them out of all
+    collections.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 
 from acker.errors import UsageError
 from spout.bolts.groupings import Grouping
@@ -25,11 +26,12 @@ from spout.streaming.map_task import MapTask
 from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION, SourceOptions
 from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.streaming.source import WindhoverSource
+from spout.topology.bundles import Bundling
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchor_columns import ANCHORS, HELD, kinds_of
 from spout.tuples.anchors import Carry
-from spout.tuples.columns import ANCHOR
+from spout.tuples.columns import ANCHOR, TASK
 
 
 class UntrackedSource(WindhoverSource):
@@ -105,24 +107,25 @@ class Node:
         )
 
     def grouped(self, step: Step, grouping: Grouping) -> Node:
-        if self.stream is None:
-            names = (*self.names, step.name)
-            return Node(
-                self.session, None, base=grouping.apply(self.frame()), chain=Chain((step,)), names=names
-            )
-        if self.chain is None:
-            return replace(loose(grouping.apply(self.frame(anchored=True)), step), names=(step.name,))
+        """Put a bolt behind a shuffle; behind another bolt the rows cross it in bundles."""
         before = self.carrying(step.name)
-        if before.chain is None:
-            raise UsageError(f"bolt {step.name!r} has nothing before it")
-        chain = Chain(
+        chain = before.chain
+        if chain is None:
+            rows = grouping.apply(self.frame(anchored=self.stream is not None))
+            return replace(loose(rows, step), names=(step.name,))
+        grouping.check(chain.steps[-1].schema.names)
+        tasks = grouping.tasks(self.session)
+        before = before.with_chain(replace(chain, bundling=Bundling(tasks, grouping.fields)))
+        rows = before.read() if before.options is not None else before.mapped()
+        behind = Chain(
             (step,),
-            upstream=before.chain.name,
-            arrives=before.chain.carry,
-            subscriptions=before.chain.leaving,
+            upstream="" if self.stream is None else chain.name,
+            arrives=chain.carry,
+            subscriptions=() if self.stream is None else chain.leaving,
+            arriving=chain.schema,
         )
-        base = grouping.apply(before.read() if before.options is not None else before.mapped())
-        return Node(self.session, self.stream, base=base, chain=chain, names=(*self.names, step.name))
+        base = rows.repartitionById(tasks, sql.col(TASK))
+        return Node(self.session, self.stream, base=base, chain=behind, names=(*self.names, step.name))
 
     def read(self) -> DataFrame:
         if self.options is None:
@@ -147,7 +150,7 @@ class Node:
             ledger = Application.of(self.session).ledger.accumulator
             task = MapTask(self.chain.stage, self.stream.id, ledger, self.stream.safety)
         named = "" if self.stream is None else label(self.chain.name, self.id)
-        return through(self.base, task, self.chain.schema, named)
+        return through(self.base, task, self.chain.stage.leaving, named)
 
     def metadata(self) -> dict[str, Any]:
         roots = Carry.PACKED if self.stream is None else self.stream.carry
@@ -183,7 +186,7 @@ def through(
 
 def narrowed(options: SourceOptions, stage: StagePass) -> SourceOptions:
     """Return source options with which a stage runs inside the source's read task."""
-    fields = spark_schema_of(stage.schema).fields
+    fields = spark_schema_of(stage.leaving).fields
     schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
     return replace(options, narrow=stage, schema=schema)
 

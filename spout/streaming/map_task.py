@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class MapTask:
     def _through(self, run: TaskRun, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         frame = self.stage.frame
         received = Received(self.stage.name) if frame is not None and frame.roots_arrive else None
-        for batch in batches:
+        for batch in chain.from_iterable(map(self.stage.rows_of, batches)):
             rows, anchors = (ArrowRows(batch), None) if frame is None else self._split(frame, batch)
             if received is not None and anchors is not None:
                 received.mark(anchors.roots())

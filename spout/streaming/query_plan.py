@@ -34,10 +34,10 @@ from spout.spark.private import (
     planned_function_of,
 )
 from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
-from spout.tuples.columns import ANCHOR, TASK, TO
+from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
 
 _LABEL = "windhover "
-_BETWEEN_STAGES = frozenset({TO, TASK, ANCHOR})
+_BETWEEN_STAGES = frozenset({TO, TASK, ANCHOR}), frozenset({TASK, BUNDLE})
 
 
 def streams_read(rows: DataFrame) -> frozenset[str]:
@@ -153,7 +153,7 @@ def _is_stage(node: JavaObject) -> bool:
     """Return whether a node is a later stage of a topology, by the columns that it reads."""
     if node.nodeName() != OPERATOR:
         return False
-    return columns_read(node) >= _BETWEEN_STAGES
+    return any(columns_read(node) >= columns for columns in _BETWEEN_STAGES)
 
 
 def stream_of(node: JavaObject) -> str:

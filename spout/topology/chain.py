@@ -14,6 +14,7 @@ import pyarrow as pa
 from acker.identity import subscription_key
 from spout.bolts.bolts import AnyBolt, Bolt
 from spout.bolts.hooks import TaskHook
+from spout.topology.bundles import Bundling
 from spout.topology.graph import Kind, Subscription
 from spout.topology.stage_pass import BoltPass, Frame, StagePass, StreamPass, roots_arrive
 from spout.topology.stages import Route, SinkOutput
@@ -42,6 +43,8 @@ class Chain:
         arrives: how anchors arrive; `Carry.NONE` where nothing is tracked.
         subscriptions: the keys along the paths that arrive, where roots and ordinals do.
         carry: how the emitted rows carry their anchors.
+        arriving: schema of the rows that arrive in bundles; None: they arrive one by one.
+        bundling: how emitted rows are put into bundles; None: they leave one by one.
     """
 
     steps: tuple[Step, ...]
@@ -50,6 +53,8 @@ class Chain:
     arrives: Carry = Carry.NONE
     subscriptions: tuple[int, ...] = ()
     carry: Carry = Carry.NONE
+    arriving: pa.Schema | None = None
+    bundling: Bundling | None = None
 
     @property
     def name(self) -> str:
@@ -111,6 +116,8 @@ class Chain:
             upstream=self.upstream,
             consumer=self.consumer,
             frame=frame,
+            arriving=self.arriving,
+            bundling=self.bundling,
         )
 
     def _read_by(self, place: int) -> Subscription:

@@ -64,8 +64,10 @@ def value_keys(batch: pa.RecordBatch, fields: Iterable[str]) -> U64:
 
 def _values(column: pa.Array) -> U64:
     """Number the values of a column by their text, each distinct one once where Arrow can tell."""
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return np.asarray(column).astype(np.uint64)
     try:
-        coded = column.dictionary_encode()
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     except pa.ArrowNotImplementedError:  # lists and structs
         return _numbers(column.to_pylist())
     indices = coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)

@@ -2,7 +2,8 @@
 
 A chain of bolts on a DataFrame is a stage too (`spout.topology.chain`), with the DataFrame's own columns.
 
-Between two stages a row is one delivery (or one tuple for the sink):
+Between two stages a row is one delivery (or one tuple for the sink). Rows travel in bundles
+(`spout.topology.bundles`), those before a keyed bolt one by one:
 
 ``_to``
     The number of the subscription, or of the sink's output, that it belongs to.
@@ -22,7 +23,7 @@ for each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ import pyarrow as pa
 from spout.bolts.bolts import AnyBolt
 from spout.bolts.collectors import Emits, Outlet
 from spout.bolts.hooks import TaskHook
+from spout.topology.bundles import BUNDLES, Bundling, unbundled
 from spout.topology.stages import Layout, Route, SinkOutput
 from spout.tuples.anchors import PATHS_TYPE, Carry
 from spout.tuples.columns import ANCHOR, COLUMN, ROOT, ROOT_TYPE, TASK, TO
@@ -133,6 +135,8 @@ class StagePass:
         name: its components, joined by ``+``; the first identifies it.
         bolts: producers before their consumers.
         spouts: in the first stage the spouts' streams, by the id of each input.
+        arriving: schema of the rows that arrive in bundles; None: they arrive one by one.
+        bundling: how the rows that leave are put into bundles; None: they leave one by one.
         keyed: in the stage of a keyed bolt the stream of what it emits; the other bolts are behind it.
         is_behind_keyed: whether roots are numbered by `spout.publishing.delayed.KeyedRoots`.
         arrivals: in a later one what arrives for its own bolts, by number.
@@ -158,8 +162,19 @@ class StagePass:
     upstream: str = ""
     consumer: str = ""
     frame: Frame | None = None
+    arriving: pa.Schema | None = None
+    bundling: Bundling | None = None
     keyed: StreamPass | None = None
     is_behind_keyed: bool = False
+
+    @property
+    def leaving(self) -> pa.Schema:
+        """Schema of what leaves: of bundles, or of the rows themselves."""
+        return self.schema if self.bundling is None else BUNDLES
+
+    def rows_of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Return the rows that arrive in a batch of Spark's."""
+        return iter((batch,)) if self.arriving is None else unbundled(batch, self.arriving)
 
     @property
     def carries_roots(self) -> bool:
@@ -213,6 +228,7 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
     for stage, components in enumerate(plan.stages):
         is_last = stage + 1 == len(plan.stages)
         is_keyed = stage == plan.keyed_stage
+        meets_keyed = is_last or stage + 1 == plan.keyed_stage
         found.append(
             StagePass(
                 name=names[stage],
@@ -234,6 +250,8 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
                 is_last=is_last,
                 upstream=names[stage - 1] if stage and not is_keyed else "",
                 consumer="" if is_last else heads[stage + 1],
+                arriving=found[-1].schema if stage and not is_keyed else None,
+                bundling=None if meets_keyed else Bundling(plan.partitions[stage + 1], named=True),
                 keyed=streams[StreamId(plan.keyed)] if is_keyed else None,
                 is_behind_keyed=0 <= plan.keyed_stage <= stage,
             )

@@ -31,6 +31,9 @@ TO = "_to"
 TASK = "_task"
 """Between two stages: the task that a row goes to."""
 
+BUNDLE = "_bundle"
+"""Between two stages: rows for one task; see `spout.topology.bundles`."""
+
 COLUMN = "s{}"
 """Name of the column with the tuples of the stream of this number."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -58,7 +59,8 @@ class KeyedQuery:
         )
         left = [*ExitTask(stage, "stream", ledger)(self._held(compiled, pa.concat_batches(entry(rows))))]
         for each in behind:
-            left = [*MapTask(each, "stream", ledger)(self._lose(left))]
+            arriving = [rows for batch in left for rows in each.rows_of(batch)]
+            left = [*MapTask(replace(each, arriving=None), "stream", ledger)(self._lose(arriving))]
         return left, ledger.reports
 
     def _held(self, compiled: Compiled, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:

@@ -15,6 +15,7 @@ from acker.errors import TrackingError
 from acker.identity import position_at
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
+from spout.isolation.task_runs import no_garbage_collection
 from spout.planning.order import LineUp
 from spout.planning.plan import BatchPlan, ReadTask, holes
 from spout.publishing.fold import TaskReport
@@ -22,7 +23,6 @@ from spout.streaming import read_task
 from spout.streaming.consume import Share
 from spout.streaming.map_task import Received
 from spout.streaming.options import SourceOptions
-from spout.streaming.read_task import no_garbage_collection
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import SOURCE, TOPICS
@@ -44,6 +44,18 @@ def test_the_collector_is_switched_on_again_whatever_happens() -> None:
     with pytest.raises(KeyError, match="False"):
         fail()
     assert gc.isenabled()
+
+
+def test_the_first_task_takes_what_is_imported_out_of_later_collections() -> None:
+    gc.unfreeze()
+    with no_garbage_collection():
+        assert not gc.get_freeze_count()
+    frozen = gc.get_freeze_count()
+    assert frozen > 10 * len(gc.get_objects())
+    with no_garbage_collection():
+        mine: list[list[int]] = [[]]
+    assert any(each is mine for each in gc.get_objects())
+    gc.unfreeze()
 
 
 def test_roots_that_come_once_are_marked_and_one_that_comes_twice_is_named() -> None:

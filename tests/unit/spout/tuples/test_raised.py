@@ -25,6 +25,7 @@ from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun, TaskRun
 from spout.inspect.tables import cut_message
 from spout.isolation.isolation import IsolatedRun
+from spout.isolation.task_runs import no_garbage_collection
 from spout.publishing.blob import VERSION, decode, encode
 from spout.publishing.fold import TaskReport, merged
 from spout.publishing.ledger import LedgerParam, Reports, TracebackLog, add, is_local
@@ -32,7 +33,6 @@ from spout.publishing.publish import BatchLane, merge_causes
 from spout.runtime.recurring import RECURRING_EVERY_S
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Stream
-from spout.streaming.read_task import no_garbage_collection
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry

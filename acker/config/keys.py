@@ -55,14 +55,12 @@ def duration(default: str | int, between: str, *, or_never: bool = False, storm:
 
 
 def whole(default: int | None, between: tuple[int, int], unit: str, *, storm: str = "") -> Any:
-    """Make a key of a whole number in a range."""
     low, high = between
     text = f"a whole number, {low} to {high}"
     return key(unit=unit, range=text, storm=storm, default=default, ge=low, le=high)
 
 
 def ratio(default: float, between: tuple[int, int], unit: str, *, storm: str = "") -> Any:
-    """Make a key of a number in a range."""
     low, high = between
     bounds = {"ge": low, "le": high, "allow_inf_nan": False}
     return key(unit=unit, range=f"a number, {low} to {high}", storm=storm, default=default, **bounds)

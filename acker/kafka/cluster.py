@@ -45,7 +45,7 @@ from acker.kafka.port import (
     TopicPartition,
     Transactions,
 )
-from acker.kafka.reader import DEFAULTS, FORCED, PATIENT, KafkaPicker, KafkaReader
+from acker.kafka.reader import DEFAULTS, FORCED, PATIENT, KafkaPicker, KafkaReader, client_partition
 from acker.kafka.refusals import UNAUTHORIZED, Refused, Use
 from acker.kafka.topics import describe_topics, settled
 from acker.kafka.transactions import KafkaTransactions
@@ -209,7 +209,7 @@ class KafkaLog:
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         if not offsets:
             return
-        requested = [_named(p, offset) for p, offset in offsets.items()]
+        requested = [client_partition(p, offset) for p, offset in offsets.items()]
 
         def ask(timeout_s: float) -> None:
             futures = self._connected().delete_records(requested, request_timeout=timeout_s)
@@ -234,7 +234,7 @@ class KafkaLog:
         spec: OffsetSpec,
         isolation: IsolationLevel,
     ) -> dict[TopicPartition, int]:
-        requested = {_named(p): spec for p in partitions}
+        requested = {client_partition(p): spec for p in partitions}
         if not requested:
             return {}
         topics = sorted({p.topic for p in requested})
@@ -282,7 +282,7 @@ class KafkaLog:
     def _committed(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
-        requested = [confluent_kafka.TopicPartition(p.topic, p.partition) for p in partitions]
+        requested = [client_partition(p) for p in partitions]
         if not requested:
             return []
         use = Use(Operation.DESCRIBE, group=group)
@@ -347,10 +347,6 @@ class KafkaLog:
             return [name for name, found in allowed.items() if requested not in (found or ())]
 
         return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
-
-
-def _named(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:
-    return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
 
 
 def _require_answers(found: Mapping[TopicPartition, int], *, none_later: bool) -> None:

@@ -86,9 +86,9 @@ class KafkaReader:
         gone = [p for p in old if positions.get(p) != old[p] or p in self._failed]
         new = [p for p in positions if old.get(p) != positions[p] or p in self._failed]
         if gone:
-            self._consumer.incremental_unassign([_at(p, 0) for p in gone])
+            self._consumer.incremental_unassign([client_partition(p) for p in gone])
         if new:
-            self._consumer.incremental_assign([_at(p, positions[p]) for p in new])
+            self._consumer.incremental_assign([client_partition(p, positions[p]) for p in new])
         self._positions = dict(positions)
         self._failed = {}
         self._unchecked = {p.topic for p in new if self._counts.get(p.topic, 0) <= p.partition}
@@ -228,7 +228,7 @@ def record_of(message: Message) -> Record:
     )
 
 
-def _at(partition: TopicPartition, offset: int) -> confluent_kafka.TopicPartition:
+def client_partition(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:
     return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
 
 

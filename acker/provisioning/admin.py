@@ -40,7 +40,6 @@ class KafkaAdmin:
         self._wait_s = deadline_ms / 1000
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return those of the named topics that exist."""
         requested = list(names)
         return self._ask(
             "describing topics", lambda: describe_topics(self._admin, requested, self._wait_s, settings=True)

@@ -96,7 +96,6 @@ def raise_errors(findings: Iterable[Finding]) -> None:
 
 
 def topics_needed(topics: Topics) -> list[str]:
-    """Return every topic that a file needs."""
     names = list(topics.ack_topics.names())
     for each in topics.inputs.values():
         names += [each.topic, each.replay_topic, each.dead_letter.topic] if each.tracked else [each.topic]

@@ -140,12 +140,10 @@ class Size:
 
     @property
     def ack_bytes_s(self) -> float:
-        """Bytes/s of all ack topics."""
         return sum(self.topic_bytes_s.values())
 
 
 def size_of(load: Load) -> Size:
-    """Compute what a load needs."""
     lost_s = load.records_s * load.lost
     contributions_s = load.records_s * (load.tuples + 1 if load.holds else 1)
     ackers = _processes(contributions_s, PAIRS_S if load.holds else RUNS_S)
@@ -183,7 +181,6 @@ def _blocks(load: Load, bits: int) -> float:
 
 
 def _topics(load: Load, partitions: int, lost_s: float) -> dict[str, float]:
-    """Return the bytes/s of each topic."""
     touched = touched_partitions(load, partitions)
     batches_s = 1.0 / load.batch_s
     runs_s = _blocks(load, ACKER_BLOCK_BITS) * RUN_BYTES * batches_s

@@ -143,9 +143,6 @@ class PartitionCore:
 
     # -- 2. barriers
 
-    def waits_for_ends(self) -> bool:
-        return self.sessions.waits_for_ends()
-
     def set_ends(self, ack_end: int, fail_end: int) -> None:
         """Set the ends of ``_ack_ack`` and ``_ack_fail``, fetched after the last `read_inits`."""
         self.sessions.set_barrier(Barrier(ack_end, fail_end))

@@ -231,7 +231,7 @@ class AckerService:
 
     def _find_ends(self) -> None:
         """Find out up to where contributions come before ticks and takes: one request for all partitions."""
-        waiting = [number for number, acker in self._owned.items() if acker.core.waits_for_ends()]
+        waiting = [number for number, acker in self._owned.items() if acker.core.sessions.waits_for_ends()]
         if waiting:
             self._at("looking for the ends of contributions")
             for number, ends in self._reader.barriers(waiting).items():

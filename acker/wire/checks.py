@@ -73,7 +73,6 @@ def wrong_source(source: int) -> str:
 
 
 def wrong_take(take: Take | Tick) -> str:
-    """Tell what is wrong with the shape of a take or tick."""
     names = [take.group, take.session]
     found = ""
     for source in take.sources if isinstance(take, Take) else ():
@@ -180,7 +179,6 @@ def read_verdicts(value: bytes | None) -> Verdicts | None:
 
 
 def wrong_verdicts(verdicts: Verdicts) -> str:
-    """Tell what is wrong with verdicts."""
     found = _wrong_source_runs(verdicts.acked) or _wrong_source_runs(verdicts.absent)
     for lost in verdicts.lost:
         found = found or wrong_source(lost.source)
@@ -192,7 +190,6 @@ def wrong_verdicts(verdicts: Verdicts) -> str:
 
 
 def wrong_taken(taken: Taken) -> str:
-    """Tell what is wrong with an answer to a take."""
     if not 0 <= taken.part < taken.parts:
         return f"part {taken.part} of {taken.parts}"
     if abs(taken.clock) > NUMBER_MAX or abs(taken.epoch) > NUMBER_MAX:

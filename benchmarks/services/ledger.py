@@ -84,7 +84,7 @@ class Partition:
             self._finish_step()
 
     def _finish_step(self) -> None:
-        if self._core.waits_for_ends():
+        if self._core.sessions.waits_for_ends():
             self._core.set_ends(self._offsets["ack"], 0)
         self._core.count()
         output = self._core.take_output()

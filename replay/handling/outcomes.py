@@ -161,11 +161,9 @@ class RedriveOutcomes:
         }
 
     def count(self, redrive: str) -> Counter[LetterOutcome]:
-        """Count the letters of a redrive by outcome."""
         return Counter(self.letters(redrive).values())
 
     def handled(self, redrive: str) -> int:
-        """Return how many letters a redrive handled."""
         return sum(name == redrive for name, _ in self._handled)
 
     def close(self) -> None:

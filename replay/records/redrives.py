@@ -87,7 +87,6 @@ class RedriveEnded:
 
 
 def audit_record(event: RedriveBegun | RedriveEnded, topic: str) -> Outgoing:
-    """Build an audit record of a dead-letter topic."""
     fields = asdict(event)
     texts = {
         name: clipped(value, CAUSE_BYTES_MAX) for name, value in fields.items() if isinstance(value, str)

@@ -97,7 +97,8 @@ def stream_status(rows: DataFrame) -> StreamStatus:
             f"these rows come from {len(found)} tracked streams; ask for the status of what one read_stream"
             " returned"
         )
-    return _status_of(found[0])
+    stream = found[0]
+    return StreamStatus(stream.group, _planner(stream), stream.work.counts, stream.work.errors, stream.late)
 
 
 def serve_metrics(spark: SparkSession, port: int | str) -> None:
@@ -140,10 +141,6 @@ def statuses(application: Application) -> list[StreamStatus]:
         )
         for group, streams in by_group.items()
     ]
-
-
-def _status_of(stream: Stream) -> StreamStatus:
-    return StreamStatus(stream.group, _planner(stream), stream.work.counts, stream.work.errors, stream.late)
 
 
 def _planner(stream: Stream) -> PlannerStatus | None:

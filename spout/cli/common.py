@@ -66,7 +66,6 @@ def parse_time(option: str, text: str | None, now_ms: int) -> int | None:
 
 
 def parse_duration(option: str, text: str, such_as: str = "10s or 5m") -> int:
-    """Parse a duration, in ms."""
     from acker.units import duration_ms
 
     try:
@@ -81,7 +80,6 @@ def wall_ms() -> int:
 
 
 def system_user() -> str:
-    """Return the name of the operating system's user."""
     try:
         return f"system user {getpass.getuser()}"
     except (KeyError, OSError):  # a container may run under a number without a name

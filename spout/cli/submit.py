@@ -97,7 +97,6 @@ def shipped_files(named: str | None) -> list[Path]:
 
 
 def _until_ended(running: SubmittedTopology) -> int:
-    """Wait for the end, or for a signal."""
     from acker.errors import WindhoverError
     from spout.runtime.process import Signals
 

@@ -6,8 +6,6 @@ The observer follows the verdicts, the replay topic and the dead letters of one 
 
 from __future__ import annotations
 
-from collections import Counter
-
 from acker.config.topics import Input, Topics
 from acker.identity import Root, input_id_of
 from acker.kafka.follow import Follower
@@ -67,9 +65,6 @@ class OutcomeObserver:
                 return True
             self.step(slice_ms)
         return False
-
-    def copies_by_origin(self) -> Counter[str]:
-        return Counter(emission.origin for emission in self.outcomes.copies.values())
 
     def note_kill(self, wall_ms: int) -> None:
         """Note that the acker was killed at a wall time; everything read so far counts as before it."""

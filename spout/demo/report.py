@@ -116,7 +116,7 @@ def judge_demo(
         f"{stage.source.topic}/{index % partitions}@{index // partitions}" for index in keys_at(len(lines))
     }
     from_kill = sorted(observer.lost_across_kill() - special)
-    unexpected = sum(n for origin, n in observer.copies_by_origin().items() if origin not in special)
+    unexpected = sum(each.origin not in special for each in observer.outcomes.copies.values())
     behind = demo_uncommitted(stage)
     dead = [line.decode() for line in observer.dead_lines]
     expected = count_words(line.text for line in lines) - count_words(dead)

@@ -79,7 +79,6 @@ class ClusterFacts:
 
 
 def judge_executors(facts: ClusterFacts) -> Iterator[CheckResult]:
-    """Judge a cluster, and each of its executors."""
     others = (EXECUTOR_PYTHON, EXECUTOR_PACKAGES, EXECUTOR_REACH, EXECUTOR_CLOCKS)
     if facts.application.unknown:
         yield EXECUTORS.failed(facts.master, facts.application.unknown, cure=_cure_of_master(facts.master))
@@ -218,5 +217,4 @@ def _server(text: str, default: int) -> tuple[str, int]:
 
 
 def answer_of(found: Mapping[str, Any]) -> ExecutorAnswer:
-    """Return what came back from a task as a value."""
     return ExecutorAnswer(**found)

@@ -84,7 +84,6 @@ def other_owners(path: Sequence[str]) -> dict[str, list[str]]:
 
 
 def judge_files(facts: FileFacts) -> Iterator[CheckResult]:
-    """Judge what files say."""
     if facts.topics is None:
         cure = TOPICS_FILE.cure.format(file=facts.file)
         yield TOPICS_FILE.failed(facts.file, facts.problem, cure=cure)

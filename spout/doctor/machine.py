@@ -42,7 +42,6 @@ def machine_facts(environ: Mapping[str, str], *, packaged: bool = True) -> Machi
 
 
 def judge_machine(facts: MachineFacts) -> Iterator[CheckResult]:
-    """Judge a machine."""
     version = ".".join(map(str, facts.python))
     if facts.python[:2] in PYTHONS:
         yield PYTHON.ok(facts.executable, version)

@@ -70,7 +70,6 @@ class MonitorReport:
 def monitor_report(
     snapshot: Snapshot, topics: Topics, warning: Thresholds, critical: Thresholds
 ) -> MonitorReport:
-    """Judge a snapshot."""
     worst = {each.name: each for each in problems(snapshot, topics, critical)}
     found = [MonitorProblem(MonitorState.CRITICAL, each.name, each.text) for each in worst.values()]
     found += [

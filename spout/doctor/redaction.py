@@ -86,7 +86,6 @@ class Redactor:
         self._secret = re.compile("|".join(map(_found_as, longest_first)) or r"(?!)")
 
     def text(self, text: str) -> str:
-        """Return a text without secrets."""
         text = _PEM.sub(HIDDEN, text)
         text = self._secret.sub(lambda found: self._instead[found[0]], text)
         for pattern, instead in _PATTERNS:

@@ -40,7 +40,6 @@ SHARE_ATTEMPTS: Final = (2, 3)
 
 
 def share_text(value: float) -> str:
-    """Format a share as a percentage."""
     return f"{100 * value:.1f} %"
 
 

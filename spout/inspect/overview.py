@@ -80,7 +80,6 @@ class Snapshot:
     ends: Sequence[Reading[AckEnds]] = ()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each partition."""
         return [each.row() for each in self.partitions]
 
 
@@ -178,7 +177,6 @@ class Overview:
         )
 
     def close(self) -> None:
-        """Close all readers."""
         self._waiting.close()
         for letters in self._dead.values():
             letters.close()

@@ -128,7 +128,6 @@ class SourceProgress:
 
     @property
     def pending(self) -> int:
-        """How many roots are open."""
         return sum(len(found.at) for found in self.ranges)
 
     @property

@@ -90,7 +90,6 @@ def write(rows: Sequence[Row], columns: Sequence[Column], output: OutputFormat, 
 
 
 def encoded(value: object, output: OutputFormat) -> str:
-    """Return a value as JSON or YAML."""
     if output is OutputFormat.JSON:
         return json.dumps(value, ensure_ascii=False, indent=2)
     import yaml

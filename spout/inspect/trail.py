@@ -89,7 +89,6 @@ class AckTopicSearch:
         self._partitions = partitions
 
     def acker_of(self, root: Root) -> int:
-        """Return the acker partition of a root."""
         return acker_partition(root.source, root.position, self._partitions)
 
     def announced(self, root: Root, since: int) -> bool:

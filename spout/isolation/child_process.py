@@ -152,7 +152,6 @@ class ChildProcess:
             self._refuse_late()
 
     def close(self) -> None:
-        """End the child, and wait until it is gone."""
         if not self._has_ended():
             self._kill()
         self._end.close()

@@ -54,7 +54,7 @@ class Batches:
         self._targets = targets
         is_paced = context.spec.paced and context.announcer is not None
         self._timeout_ms = context.spec.timeout_ms if is_paced else 0
-        self._pace = BatchPace(self._timeout_ms)
+        self.pace = BatchPace(self._timeout_ms)
         self._last: tuple[Journal, Journal] | None = None
         self._absences = 0
 
@@ -104,7 +104,7 @@ class Batches:
 
     def progressed(self, now_ms: int) -> None:
         """Note that verdicts came in: the first one of the last batch ends its time."""
-        if self._last is None or not self._pace.is_running:
+        if self._last is None or not self.pace.is_running:
             return
         ranges = self._last[1].ranges
         within = self._tenure.window.pending_within
@@ -114,7 +114,7 @@ class Batches:
 
     def ended(self, now_ms: int) -> None:
         """Note that the last batch has ended, and say so when it took long."""
-        took_ms = self._pace.done(now_ms)
+        took_ms = self.pace.done(now_ms)
         self.took_ms = self.took_ms if took_ms is None else took_ms
         timeout_ms = self._timeout_ms
         if took_ms is None or not timeout_ms or took_ms * 2 < timeout_ms:
@@ -132,11 +132,7 @@ class Batches:
     @property
     def records_max(self) -> int:
         """How many records the next batch may hold; 0: any number."""
-        return self._pace.allowed() or 0
-
-    def discount(self, count: int) -> None:
-        """Note that records of the last batch were blocked: they took none of its time."""
-        self._pace.discount(count)
+        return self.pace.allowed() or 0
 
     def _unjournalled(self) -> list[SourceRun]:
         runs = self._tenure.take_unjournalled()
@@ -190,7 +186,7 @@ class Batches:
 
     def _choose(self, limit: int | None, taken: int) -> tuple[list[SourceRun], int | None]:
         """Choose what is free beside `taken` records, and how many of each ordered partition bolts get."""
-        limits = [most for most in (limit, self._pace.allowed()) if most is not None]
+        limits = [most for most in (limit, self.pace.allowed()) if most is not None]
         total = max(0, min(limits) - taken) if limits else None
         copies, self._copies = self._copies, []
         count = sum(run.end - run.start for run in copies)
@@ -266,7 +262,7 @@ class Batches:
         worked = sum(run.end - run.start for run in end.ranges)
         if most := next((line_up.most for line_up in end.order.values() if line_up.most is not None), None):
             worked = min(worked, most * len(end.order))
-        self._pace.emitted(worked, now_ms)
+        self.pace.emitted(worked, now_ms)
 
 
 def _without(runs: Iterable[SourceRun], gone: Sequence[SourceRun]) -> list[SourceRun]:

@@ -317,7 +317,7 @@ class Planner:
             blocked = [each for each in event.lost if each.error == HELD and each.source in self.sources]
             count = sum(len(lost.positions) // POSITION_BYTES for lost in blocked)
             self._blocked += count
-            owned.batches.discount(count)
+            owned.batches.pace.discount(count)  # they took none of the batch's time
             if tenure.settle(partition, event):
                 owned.batches.progressed(now_ms)
             if self._on_verdicts is not None:

@@ -212,7 +212,6 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
 
 
 def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
-    """Yield the metrics of a replay worker."""
     flat = flatten(status)
     yield from _plain("windhover_replay", flat, REPLAY_GAUGES, REPLAY_COUNTERS)
     if status.next_due_ms is not None:

@@ -35,7 +35,6 @@ class Pulse:
         self.work = (bolt, progress)
 
     def end(self) -> None:
-        """Note that no bolt is running."""
         self.work = None
 
 

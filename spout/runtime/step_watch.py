@@ -90,7 +90,6 @@ class StepWatch:
         self._alive()
 
     def stepped(self) -> None:
-        """Write down that a step has ended."""
         self._stepped_s = self._clock()
         self.at("between two steps")
 

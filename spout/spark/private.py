@@ -81,7 +81,6 @@ def execution_of(session: SparkSession, query: str) -> JavaObject | None:
 
 
 def rows_of(writer: DataStreamWriter) -> DataFrame:
-    """Return what a writer writes."""
     with _there("DataStreamWriter._df"):
         return writer._df
 
@@ -207,7 +206,6 @@ def option_of(source: JavaObject, name: str) -> str:
 
 
 def function_of(operator: JavaObject) -> str:
-    """Return the name of the function of a logical `OPERATOR`."""
     return str(operator.functionExpr().name())
 
 
@@ -217,7 +215,6 @@ def planned_function_of(operator: JavaObject) -> str:
 
 
 def columns_read(operator: JavaObject) -> set[str]:
-    """Return the names of the columns that an `OPERATOR` reads."""
     columns = operator.children().apply(0).output()
     return {str(columns.apply(place).name()) for place in range(columns.size())}
 

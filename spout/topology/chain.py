@@ -58,7 +58,6 @@ class Chain:
 
     @property
     def name(self) -> str:
-        """The names of its bolts."""
         return "+".join(step.name for step in self.steps)
 
     @property
@@ -88,7 +87,6 @@ class Chain:
 
     @property
     def stage(self) -> StagePass:
-        """What a task runs."""
         streams = [self._stream(place) for place in range(len(self.steps))]
         is_tracked = self.arrives is not Carry.NONE
         is_loose = is_tracked and not self.roots_arrive and not self.upstream

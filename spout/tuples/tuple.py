@@ -235,17 +235,14 @@ class PlacedTuple(Tuple):
 
     @property
     def row(self) -> int:
-        """Its number among the rows."""
         return self._row
 
     @property
     def places(self) -> Sequence[tuple[Delivery, ...]]:
-        """The deliveries of all the rows."""
         return self._places
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
-        """Its places in its trees."""
         return self._places[self._row]
 
 

@@ -226,8 +226,8 @@ class BoltWork(BoltObserver):
         self, gate: Gate, places: Sequence[Deliveries], collector: RowCollector, blocked: list[RowFailure]
     ) -> Iterator[int]:
         """Yield the rows that nothing blocks when their turn comes; pass over the others."""
-        for row, deliveries in enumerate(places):
-            cause = gate.holds_any(each.root for each in deliveries)
+        for row in range(len(places)):
+            cause = gate.holds_any(each.root for each in places[row]) if gate.has_failed else None
             if cause is None:
                 yield row
             else:
@@ -320,7 +320,7 @@ class BoltWork(BoltObserver):
             self._execute_batch(self._bolt, rows, inputs)
         else:
             for row in range(len(rows)):
-                if self.gate is not None:
+                if self.gate is not None and self.gate.has_failed:
                     cause = self.gate.holds_any(each.root for each in places[row])
                     if cause is not None:
                         failures += [(each.root, cause) for each in places[row]]

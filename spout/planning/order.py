@@ -21,7 +21,7 @@ key.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -38,6 +38,12 @@ PARTITION: Final = "partition"
 
 WHOLE: Final = 0
 """The only line of a partition that is blocked as a whole."""
+
+LINES_KEPT: Final = 100_000
+"""Keys whose lines a task keeps; with more, it begins anew."""
+
+Standing = tuple[Sequence[int], Sequence[int | None], Sequence[int | None]]
+"""Of some records: indices, lines and origins; without a line or an origin a record is in no line."""
 
 _ENTRY_BYTES: Final = 16
 
@@ -165,6 +171,16 @@ class Slip(NamedTuple):
     failed: Mapping[int, int]
 
 
+class _Lines(dict[bytes | None, int | None]):
+    """The line of each key that a task has seen lately: hashing one takes as long as a bolt does."""
+
+    def __missing__(self, key: bytes | None) -> int | None:
+        if len(self) >= LINES_KEPT:
+            self.clear()
+        line = self[key] = None if key is None else line_of_key(key)
+        return line
+
+
 class Gate:
     """Lets the records of one partition pass to the bolts of one task, or blocks them.
 
@@ -175,9 +191,28 @@ class Gate:
         self.place = place
         self._operator = operator
         self._line_up = line_up
+        self._lines = _Lines()
         self._through = 0
         self._failed: dict[int, int] = {}
         self._standing: dict[int, tuple[int, int]] = {}
+        self._passed: list[Standing] = []
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether any record failed here: as long as none did, nothing that has passed is blocked."""
+        return bool(self._failed)
+
+    def admit_all(
+        self, indices: Sequence[int], keys: Sequence[bytes | None], origins: Sequence[int | None]
+    ) -> dict[int, Cause]:
+        """Call `admit` for records in their order; return by row why those are blocked that are."""
+        if self._line_up.waiting or self._failed or self._line_up.most is not None:
+            rows = enumerate(zip(indices, keys, origins, strict=True))
+            admitted = ((row, self.admit(*record)) for row, record in rows)
+            return {row: cause for row, cause in admitted if cause is not None}
+        self._passed.append((indices, self._lines_of(keys), origins))
+        self._through += len(indices)
+        return {}
 
     def admit(self, index: int, key: bytes | None, origin: int | None) -> Cause | None:
         """Return why a record is blocked; None: it may go to the bolts.
@@ -185,7 +220,7 @@ class Gate:
         `origin` None: it was not first emitted in this partition, so it is in no line.
         """
         most = self._line_up.most
-        line = None if origin is None else self._line_up.line(key)
+        line = None if origin is None else self._line_of(key)
         if line is None or origin is None:
             cause = None
         else:
@@ -203,7 +238,7 @@ class Gate:
 
     def refuse(self, index: int, key: bytes | None, origin: int | None, why: str) -> Cause:
         """Block a record for the reason `why`, and with it the later ones of its line; see `admit`."""
-        line = None if origin is None else self._line_up.line(key)
+        line = None if origin is None else self._line_of(key)
         if line is not None and origin is not None:
             self._standing[index] = line, origin
             self.fail(index)
@@ -211,7 +246,7 @@ class Gate:
 
     def holds(self, index: int) -> Cause | None:
         """Return why a record that has passed is blocked now: an earlier one failed; None: it is not."""
-        standing = self._standing.get(index) if self._failed else None
+        standing = self._placed().get(index) if self._failed else None
         if standing is None:
             return None
         failed = self._failed.get(standing[0])
@@ -225,7 +260,7 @@ class Gate:
 
     def fail(self, index: int) -> None:
         """Note that a record failed; from now on later records of its line are blocked."""
-        standing = self._standing.get(index)
+        standing = self._placed().get(index)
         if standing is not None:
             self._has_failed(*standing)
 
@@ -235,8 +270,8 @@ class Gate:
 
     def slip(self, indices: Iterable[int]) -> Slip:
         """Return the state for some records, for a gate in another process."""
-        placed = [(index, self._standing[index]) for index in indices if index in self._standing]
-        standing = tuple((index, *standing) for index, standing in placed)
+        placed = self._placed()
+        standing = tuple((index, *placed[index]) for index in indices if index in placed)
         return Slip(self.place, self._operator, standing, dict(self._failed))
 
     def learn(self, slip: Slip) -> None:
@@ -247,11 +282,34 @@ class Gate:
 
     def lined(self) -> Lined:
         """Return the records that are in lines, for `behind`."""
+        passed = [np.array(list(_in_lines(chunk)), np.int64).reshape(-1, 3) for chunk in self._passed]
         listed = [(index, *standing) for index, standing in self._standing.items()]
-        return Lined(self.place, self._operator, np.array(listed, np.int64).reshape(-1, 3))
+        rows = np.concatenate([np.array(listed, np.int64).reshape(-1, 3), *passed])
+        return Lined(self.place, self._operator, rows)
+
+    def _line_of(self, key: bytes | None) -> int | None:
+        return WHOLE if self._line_up.by == PARTITION else self._lines[key]
+
+    def _lines_of(self, keys: Sequence[bytes | None]) -> Sequence[int | None]:
+        if self._line_up.by == PARTITION:
+            return [WHOLE] * len(keys)
+        return list(map(self._lines.__getitem__, keys))
+
+    def _placed(self) -> dict[int, tuple[int, int]]:
+        """Return line and origin of all records that are in lines, by index."""
+        for chunk in self._passed:
+            self._standing.update((index, (line, origin)) for index, line, origin in _in_lines(chunk))
+        self._passed.clear()
+        return self._standing
 
     def _has_failed(self, line: int, origin: int) -> None:
         self._failed[line] = min(origin, self._failed.get(line, origin))
+
+
+def _in_lines(chunk: Standing) -> Iterator[tuple[int, int, int]]:
+    for index, line, origin in zip(*chunk, strict=True):
+        if line is not None and origin is not None:
+            yield index, line, origin
 
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:

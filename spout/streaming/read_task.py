@@ -186,17 +186,20 @@ class _Reading:
         """Pass records to the bolts, and fail the blocked ones; best effort is never blocked."""
         indices = self._task.plan.index_of(source, positions)
         free, refused = self._apply_tracked_when(messages, source, positions)
-        kept: list[int] = []
-        named = zip(indices.tolist(), messages, origins, strict=True)
-        for row, (index, message, origin) in enumerate(named):
-            cause = None if row in free else gate.admit(index, record_key(message), origin)
-            if cause is None and row in refused:
-                cause = refused[row]
-                gate.fail(index)
-            if cause is None:
-                kept.append(row)
-            else:
-                self._held.append((index, cause))
+        at = indices.tolist()
+        if not free and not refused:
+            held = gate.admit_all(at, list(map(record_key, messages)), origins)
+        else:
+            held = {}
+            for row, (index, message, origin) in enumerate(zip(at, messages, origins, strict=True)):
+                cause = None if row in free else gate.admit(index, record_key(message), origin)
+                if cause is None and row in refused:
+                    cause = refused[row]
+                    gate.fail(index)
+                if cause is not None:
+                    held[row] = cause
+        self._held += [(at[row], cause) for row, cause in held.items()]
+        kept = [row for row in range(len(at)) if row not in held] if held else None
         yield from self._feed_kept(messages, source, positions, indices, kept, free)
 
     def _apply_tracked_when(

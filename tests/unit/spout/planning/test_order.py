@@ -113,6 +113,42 @@ def test_a_gate_lets_no_more_through_than_the_batch_has_room_for() -> None:
     assert gate.admit(3, b"b", 4) == Cause("lines", HELD, "the batch has room for 2 records of t/0")
 
 
+@pytest.mark.parametrize(
+    "line_up", [LineUp("key"), LineUp("key", {A: 5}), LineUp("partition"), LineUp("key", {}, 2)]
+)
+@pytest.mark.parametrize("failed", [None, 0])
+def test_records_that_are_admitted_together_are_blocked_as_one_by_one(
+    line_up: LineUp, failed: int | None
+) -> None:
+    indices, origins = list(range(20, 27)), [4, 5, None, 7, 8, 9, 3]
+    keys = [b"a", b"b", b"a", b"a", None, b"b", b"a"]
+    alone, together = Gate("t/0", "lines", line_up), Gate("t/0", "lines", line_up)
+    for gate in (alone, together):
+        gate.admit(0, b"a", 0)
+        if failed is not None:
+            gate.fail(failed)
+    one_by_one = {
+        row: cause
+        for row, record in enumerate(zip(indices, keys, origins, strict=True))
+        if (cause := alone.admit(*record)) is not None
+    }
+    assert together.admit_all(indices, keys, origins) == one_by_one
+    assert sorted(together.lined().rows.tolist()) == sorted(alone.lined().rows.tolist())
+    for gate in (alone, together):
+        gate.fail(21)
+    held = [[gate.holds(index) for index in indices] for gate in (alone, together)]
+    assert held[0] == held[1]
+    assert together.slip(indices) == alone.slip(indices)
+
+
+def test_a_gate_forgets_lines_before_its_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spout.planning.order.LINES_KEPT", 2)
+    gate = Gate("t/0", "lines", LineUp("key"))
+    keys = [b"a", b"b", b"c", b"a"]
+    gate.admit_all(range(4), keys, range(4))
+    assert gate.lined().rows[:, 1].tolist() == list(map(line_of_key, keys))
+
+
 def test_what_is_refused_holds_back_its_line() -> None:
     gate = Gate("t/0", "lines", LineUp("key"))
     assert gate.refuse(0, b"a", 1, "no room").message == "no room"

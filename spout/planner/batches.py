@@ -123,6 +123,10 @@ class Batches:
         cure = "raise the input's timeout, lower max_spout_pending, or make the bolts faster"
         self._report(event, {"took_ms": took_ms, "timeout_ms": timeout_ms, "next_step": cure})
 
+    def is_last(self, end: Journal) -> bool:
+        """Return whether the last batch that this process has planned ends there."""
+        return self._last is not None and self._last[1] == end
+
     def is_all_planned(self, *, replay: bool) -> bool:
         """Return whether everything there is was planned: of the inputs, or of their replay topics."""
         ends = self._readable([source for source, one in self._specs.items() if one.is_replay == replay])

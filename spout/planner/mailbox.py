@@ -25,11 +25,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from acker.config.settings import UNREACHABLE_MS
 from acker.errors import TrackingError, UsageError
 from acker.wire.events import SourceRun
 from spout.planning.journal import Journal
+from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan
 
 LATE_MS = 5_000
@@ -39,6 +41,12 @@ is not waited for, has so long."""
 LISTENER_LATE_MS = 10_000
 """The same where a listener publishes, beyond what it may wait for fails and then for acks to be durable:
 then it says that it failed; only one that is gone says nothing."""
+
+
+class Published(NamedTuple):
+    """A batch is published; `not_acked` are the roots that are not acked by that, None: unknown."""
+
+    not_acked: tuple[NotAcked, ...] | None
 
 
 class Mailbox:
@@ -62,14 +70,22 @@ class Mailbox:
 
     # -- this batch is published
 
-    def put_published(self, plan: BatchPlan) -> None:
-        """Say that a batch is published; one without positions had nothing to publish."""
-        if plan.ranges:
-            self._put(self._folder / plan.session, _name(plan.ranges))
+    def put_published(self, plan: BatchPlan, not_acked: Sequence[NotAcked] | None = None) -> None:
+        """Say that a batch is published; one without positions had nothing to publish.
 
-    def is_published(self, session: str, ranges: Sequence[SourceRun]) -> bool:
-        """Return whether a batch with these ranges is the last that a session has published."""
-        return _text(self._folder / session) == _name(ranges)
+        `not_acked`: which of its roots are not acked by that; None: nobody can tell, or needs to know.
+        """
+        if plan.ranges:
+            told = {"batch": _name(plan.ranges), "not_acked": not_acked}
+            self._put(self._folder / plan.session, json.dumps(told))
+
+    def published(self, session: str, ranges: Sequence[SourceRun]) -> Published | None:
+        """Return what was said of a batch with these ranges, if a session has published it last."""
+        told = json.loads(_text(self._folder / session) or "{}")
+        if told.get("batch") != _name(ranges):
+            return None
+        rows = told["not_acked"]
+        return Published(None if rows is None else tuple(NotAcked(*row) for row in rows))
 
     # -- a listener publishes, or why it could not
 
@@ -172,6 +188,9 @@ class SinkWatch:
     the sink has returned, so the message of this one is there, or comes within `late_ms` from a listener.
     Not looked for are a batch without positions, which leaves nothing to publish, and one that an earlier
     process has planned, such as the one that a restart runs again.
+
+    Attributes:
+        not_acked: which roots of the last batch are not acked by its publication; None: unknown.
     """
 
     def __init__(self, mailbox: Mailbox, *, durable_ms: int = UNREACHABLE_MS) -> None:
@@ -179,17 +198,20 @@ class SinkWatch:
         self._mailbox = mailbox
         self._listener_late_ms = 2 * durable_ms + LISTENER_LATE_MS
         self._owed: Journal | None = None
+        self.not_acked: tuple[NotAcked, ...] | None = None
 
     def planned(self, end: Journal) -> None:
         """Note the offset behind a batch that was planned; nobody owes an untracked one."""
         self._owed = end if end.session and end.ranges else None
+        self.not_acked = None
 
     def is_owed(self, start: Journal) -> bool:
         """Return whether the batch that ends at `start` has ended and is not published."""
         if self._owed is None or start != self._owed:
             return False
-        if self._mailbox.is_published(self._owed.session, self._owed.ranges):
-            self._owed = None
+        found = self._mailbox.published(self._owed.session, self._owed.ranges)
+        if found is not None:
+            self._owed, self.not_acked = None, found.not_acked
         return self._owed is not None
 
     @property

@@ -1,17 +1,20 @@
 """Reads from the topics how each partition of an ordered input goes on.
 
-What waits is what `_ack_due` holds. A root leaves it in the transaction that writes its copy or dead letter,
-and enters it some time after its verdict; the two markers of a transaction over two topics become visible at
-different moments. So a partition is looked at, and its next batch planned, only when nothing of it is under
-way, in this order:
+What waits is what `_ack_due` holds, and what is on its way there. A root leaves `_ack_due` in the transaction
+that writes its copy or dead letter, and enters it some time after its verdict; the two markers of a
+transaction over two topics become visible at different moments. So a partition is looked at, and its next
+batch planned, only when it is known what becomes of all that is under way, in this order:
 
-1. No root of it is pending, copies included.
-2. `_ack_due` is read to its stable end, and every verdict that lost a root of it is taken over.
+1. Every root of it that is pending, copies included, is of a batch of this process that was published. Then
+   the driver has named the roots of the batch that are not acked (`spout.planning.order.NotAcked`): they
+   wait until `_ack_due` has them. The others will be ACKED for certain: their acks are durable, and no tick
+   was sent by then that could have them time out before. Otherwise no root of it may be pending.
+2. `_ack_due` is read to its stable end, and every verdict that lost a root of it is taken over, or is that of
+   a root that the driver named.
 3. Its replay partition has become stable up to its end as seen after that. A tombstone that was read belongs
    to a copy that was sent before it, so the copy can be read now.
 
-Then what waits is exact, and every copy that is out is still unread. The price is one round trip of verdicts
-between two batches of a partition.
+Then every record that is not done is among those that wait, or is a copy that is out and still unread.
 
 The records' keys are not in `_ack_due`: each is read once, from where the replay worker reads the record. One
 that is gone holds back nobody.
@@ -27,13 +30,17 @@ from typing import Final, TypeGuard
 from acker.config.limits import ReplayLimits
 from acker.identity import copies_source, first_source
 from acker.kafka.port import Record, TopicPartition
-from acker.wire.events import Verdicts
+from acker.wire.events import SourceRun, Verdicts, positions
 from replay.worker.fetch import Fetcher, RecordPlace
 from spout.group.announce import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
 from spout.group.tenure import Tenure
-from spout.planning.order import KEY, Turn, WaitingRecord, line_of_key, turn_of
+from spout.planning.journal import Journal
+from spout.planning.order import KEY, NotAcked, Turn, WaitingRecord, line_of_key, turn_of
+
+LOST_MAX: Final = 100_000
+"""Lost roots that are remembered one by one until they are taken over; of more, only their verdicts are."""
 
 FETCH_MAX: Final = 1_000
 """Keys that one look reads; while more are unknown, the partition waits."""
@@ -61,6 +68,10 @@ class OrderWatch:
         self._tenure = tenure
         self._answered_at = dict(answered_at)
         self._lost_below: dict[int, dict[int, int]] = {}
+        self._lost: dict[tuple[int, int], tuple[int, int]] = {}  # their verdicts: partition and offset
+        self._published: list[tuple[SourceRun, ...]] = []
+        self._not_acked: dict[tuple[int, int], NotAcked] = {}
+        self._plans_old = False
         self._due: DueEntries | None = None
         self._fetcher = Fetcher(context.log, ReplayLimits())
         self._lines: dict[RecordPlace, int | None] = {}
@@ -72,7 +83,27 @@ class OrderWatch:
     def note_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
         """Learn what an acker partition decided, in the record at an offset."""
         for lost in verdicts.lost:
-            self._lost_below.setdefault(first_source(lost.source), {})[partition] = offset + 1
+            spec = self._context.sources.get(lost.source)
+            if spec is None or not spec.input.ordered:
+                continue
+            if len(self._lost) >= LOST_MAX:
+                self._lost_below.setdefault(first_source(lost.source), {})[partition] = offset + 1
+            else:
+                found = positions(lost.positions).tolist()
+                self._lost.update(((lost.source, each), (partition, offset)) for each in found)
+
+    def note_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
+        """Learn that the last batch was published, and which of its roots are not acked by that.
+
+        Nothing is learnt where a root may have timed out before: where the clock has passed its deadline, or
+        where another process may have initialised it, or may send a clock of its own.
+        """
+        timeout_ms, tenure = self._context.spec.timeout_ms, self._tenure
+        is_late = timeout_ms and tenure.clock.now >= end.now + timeout_ms
+        if is_late or self._plans_old or tenure.sibling is not None:
+            return
+        self._published.append(end.ranges)
+        self._not_acked.update(((each.source, each.position), each) for each in not_acked)
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.
@@ -85,6 +116,11 @@ class OrderWatch:
             for source, one in self._context.sources.items()
             if one.input.ordered and not one.is_replay and copies_source(source) in self._tenure.cursors
         }
+        self._plans_old = bool(planned)
+        within = self._tenure.window.pending_within
+        self._published = [
+            runs for runs in self._published if any(within(source, *run) for source, *run in runs)
+        ]
         why = {source: self._under_way(source, planned) for source in specs}
         quiet = [source for source, text in why.items() if not text]
         turns: dict[int, Turn] = {}
@@ -100,8 +136,15 @@ class OrderWatch:
 
     def _under_way(self, source: int, planned: Mapping[int, int]) -> str:
         of = self._tenure.window.pending_of
-        pending = sum(of(each) - planned.get(each, 0) for each in (source, copies_source(source)))
+        own = source, copies_source(source)
+        pending = sum(of(each) - planned.get(each, 0) - self._pending_published(each) for each in own)
         return f"{UNKNOWN}{pending:,} roots are pending" if pending else ""
+
+    def _pending_published(self, source: int) -> int:
+        """Return how many roots are pending of batches of which it is known what becomes of each root."""
+        within = self._tenure.window.pending_within
+        runs = [run for batch in self._published for run in batch if run.source == source]
+        return sum(end - start for run in runs for start, end in within(source, run.start, run.end))
 
     def _settled(
         self,
@@ -117,6 +160,7 @@ class OrderWatch:
             self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered)
         if not self._due.read():
             return dict.fromkeys(quiet, f"{UNKNOWN}{spec.topics.due} is being read")
+        self._forget_taken_over(self._due)
         why = {
             source: f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
             for source in quiet
@@ -144,9 +188,22 @@ class OrderWatch:
                 turns[source] = turn
         return why
 
+    def _forget_taken_over(self, due: DueEntries) -> None:
+        """Forget what `_ack_due` has by now, and what was acked since."""
+        self._lost = {root: at for root, at in self._lost.items() if due.taken_over[at[0]] <= at[1]}
+        within = self._tenure.window.pending_within
+        self._not_acked = {
+            root: each
+            for root, each in self._not_acked.items()
+            if root in self._lost or within(root[0], root[1], root[1] + 1)
+        }
+
     def _not_taken_over(self, source: int) -> str:
         due = self._due
-        lost = self._lost_below.get(source, {})
+        lost = dict(self._lost_below.get(source, {}))
+        for root, (partition, offset) in self._lost.items():
+            if first_source(root[0]) == source and root not in self._not_acked:
+                lost[partition] = max(offset + 1, lost.get(partition, 0))
         below = {number: max(at, lost.get(number, 0)) for number, at in self._answered_at.items()}
         behind = [number for number, at in below.items() if due is None or due.taken_over[number] < at]
         return ", ".join(f"{self._context.spec.topics.verdict}/{number}" for number in behind)
@@ -188,6 +245,11 @@ class OrderWatch:
             else:
                 waiting.append(WaitingRecord(origin.offset, self._lines.get(origin), is_blocked))
         self.blocked[str(spec)] = sum(record.is_blocked for record in waiting)
+        waiting += [
+            WaitingRecord(each.origin, each.line, is_blocked=False)
+            for each in self._not_acked.values()
+            if first_source(each.source) == spec.source
+        ]
         cursor = self._tenure.cursors[copies_source(spec.source)]
         unread = cursor.free_below(cursor.position_of(self._stable[self._copies_place(spec.source)]))
         turn = turn_of(by, spec.input.blocked_max, waiting, unread, str(spec))

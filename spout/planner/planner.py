@@ -38,6 +38,7 @@ from spout.planner.order_watch import OrderWatch
 from spout.planner.verdict_reader import VerdictReader
 from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal
+from spout.planning.order import NotAcked
 from spout.planning.session import SessionClock, SessionName
 from spout.planning.window import ABSENT, ACKED
 
@@ -194,6 +195,15 @@ class Planner:
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan a batch as `Batches.plan` does; only when `is_ready`."""
         return self._require().batches.plan(start, limit, now_ms, tasks)
+
+    def note_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
+        """Learn which roots of the last batch are not acked by its publication; its acks are durable.
+
+        Without this, an ordered partition waits for the verdicts of all roots before it goes on.
+        """
+        owned = self._require()
+        if owned.order is not None and owned.batches.is_last(end):
+            owned.order.note_published(end, not_acked)
 
     def together(self) -> AbstractContextManager[None]:
         """Plan several batches, each of other sources, with one wait; see `Announcer.together`."""

@@ -111,6 +111,18 @@ class WaitingRecord(NamedTuple):
     is_blocked: bool
 
 
+class NotAcked(NamedTuple):
+    """A root that is not acked when its batch is published: it failed, or is open.
+
+    `line` None: it is in no line, and `origin` is -1.
+    """
+
+    source: int
+    position: int
+    line: int | None
+    origin: int
+
+
 class Turn(NamedTuple):
     """What the next batch may read of a partition.
 

@@ -117,6 +117,7 @@ class BatchOutcome:
         touched: ascending indices of roots whose timeout was reset.
         errors: what bolts reported, the first ones of each task.
         older: what it contributes to roots of earlier batches.
+        lined: of each partition that was read in order, which records are in which lines.
         late: how many tuples a watermark dropped.
     """
 
@@ -130,6 +131,7 @@ class BatchOutcome:
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
     older: Older = field(default_factory=Older)
+    lined: tuple[Lined, ...] = ()
     late: int = 0
 
 

@@ -37,6 +37,7 @@ from acker.wire.events import (
     runs_of,
     united,
 )
+from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan, by_block
 from spout.publishing.delayed import Older
 from spout.publishing.fold import BatchOutcome
@@ -44,6 +45,9 @@ from spout.tuples.failures import Cause, cut_text
 
 CAUSES_MAX = 256
 """Causes in one record; 256 messages of 500 bytes and 32,768 positions stay below 900,000 bytes."""
+
+NOT_ACKED_MAX = 100_000
+"""Roots of a batch that the planning process learns of one by one; of more, it waits for all verdicts."""
 
 BATCH_SKIPPED = "BATCH_SKIPPED"
 """The error of roots whose batch the sink had written before; see `spout.skipped`."""
@@ -77,6 +81,24 @@ def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchO
         first = int(plan.index_of(source, np.array([start]))[0])
         left[first : first + end - start] = False
     return BatchOutcome(plan, ((Cause("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), holes)
+
+
+def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
+    """Return which roots of a batch that is read in order its publication does not ack.
+
+    None: nobody knows their lines, since the sink skipped the batch; or there are more than `NOT_ACKED_MAX`.
+    """
+    roots = np.unique(np.concatenate([outcome.partial, *(indices for _, indices in outcome.failed)]))
+    if not outcome.lined or len(roots) > NOT_ACKED_MAX:
+        return None
+    rows = np.concatenate([lined.rows for lined in outcome.lined])
+    line_of = {index: (line, origin) for index, line, origin in rows[among(rows[:, 0], roots)].tolist()}
+    firsts = np.array(outcome.plan.starts(), np.int64)
+    sources = np.array([run.source for run in outcome.plan.ranges], np.int64)
+    sources = sources[np.searchsorted(firsts, roots, side="right") - 1]
+    places = zip(roots.tolist(), sources.tolist(), _positions(outcome.plan, roots).tolist(), strict=True)
+    none: tuple[int | None, int] = None, -1
+    return [NotAcked(source, at, *line_of.get(root, none)) for root, source, at in places]
 
 
 def publication_of(outcome: BatchOutcome, lane: BatchLane) -> Publication:

@@ -134,7 +134,8 @@ def _summed(
     kept = ~among(partial, free)
     not_done = [*failures, *released.failures, *too_late]
     failed = np.concatenate([_NONE, *(indices for _, indices in not_done)])
-    held = behind((lined for report in newest for lined in report.lined), failed, partial[kept], free)
+    lined = tuple(each for report in newest for each in report.lined)
+    held = behind(lined, failed, partial[kept], free)
     return BatchOutcome(
         plan,
         _one_cause_each([*not_done, *held], free),
@@ -144,6 +145,7 @@ def _summed(
         counts=added(report.counts for report in newest),
         errors=tuple(error for report in newest for error in report.errors),
         older=released.older,
+        lined=lined,
         late=sum(int(gone.sum()) for _, gone in late),
     )
 

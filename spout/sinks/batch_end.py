@@ -14,7 +14,7 @@ from spout.planner.mailbox import Mailbox
 from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.ledger import Reports
-from spout.publishing.publish import BatchLane, publication_of
+from spout.publishing.publish import BatchLane, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.application import Application, Stream
 from spout.streaming.batch_log import logged, moment_of, refuse_repeats
@@ -79,7 +79,7 @@ class BatchEnd:
                 record.cause.message,
                 self.lane.seq,
             )
-        self._mailbox(stream).put_published(outcome.plan)
+        self._mailbox(stream).put_published(outcome.plan, not_acked(outcome))
 
     def _mailbox(self, stream: Stream) -> Mailbox:
         return Mailbox(self.application.sink_folder, stream.id, stream.group)

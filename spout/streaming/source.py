@@ -224,6 +224,9 @@ class Runner:
         with self._lock:
             self._wait_until_ready()
             self._wait_for_sink(start)
+            if self._sink.not_acked is not None:
+                self._planner.note_published(start, self._sink.not_acked)
+                self._sink.not_acked = None
             end = self._plan(start, limit)
             if end == start and self._stops_at_ends:
                 end = self._plan_last(start, limit)

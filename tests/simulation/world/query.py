@@ -22,7 +22,7 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, cut_ranges, read_tasks
 from spout.publishing import publish
 from spout.publishing.fold import BatchOutcome, Evaluated
-from spout.publishing.publish import BatchLane, Publisher, publication_of
+from spout.publishing.publish import BatchLane, Publisher, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
 from tests.simulation.truth.facts import FAILED, Evaluation, Holder, Journalled, SpoutLook
@@ -168,6 +168,10 @@ class QueryProcess(Process):
             self.checkpoint.commit(self._running.batch)
             self.world.tell("done", self.name, self._running.batch)
             self._batch, self._before = self._running.batch + 1, self._running.end
+            if self._running.outcome is not None and self._planner.is_ready:
+                named = not_acked(self._running.outcome)
+                if named is not None:
+                    self._planner.note_published(self._running.end, named)
             self._running = None
 
     def _advance(self, running: Running) -> None:

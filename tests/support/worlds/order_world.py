@@ -23,8 +23,8 @@ from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.planning.order import Gate
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
-from spout.publishing.fold import Evaluated, TaskReport, failures_of
-from spout.publishing.publish import BatchLane, publication_of
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, failures_of
+from spout.publishing.publish import BatchLane, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
 from spout.tuples.failures import Cause
@@ -76,6 +76,7 @@ class OrderWorld(World):
         self.batch_of: dict[tuple[int, int], int] = {}
         self.bolt: Bolt = lambda _record, _partition, _origin: ""
         self.behind_a_shuffle = False
+        self.names_not_acked = True
         self.spout: Planner = self.ready()
 
     def restart(self) -> None:
@@ -113,9 +114,11 @@ class OrderWorld(World):
         for source, start, stop in batch_ranges(self.done, self.running):
             self.batch_of.update(((source, position), self.batches) for position in range(start, stop))
         reports = [Evaluated(1, 0, number, self._run(task)) for number, task in enumerate(tasks)]
-        if publish:
-            self._publish(reports)
+        outcome = self._publish(reports) if publish else None
         if end:
+            named = None if outcome is None or not self.names_not_acked else not_acked(outcome)
+            if named is not None:
+                self.spout.note_published(self.running, named)
             self.done, self.running = self.running, None
             self.batches += 1
         return self.ran[before:]
@@ -227,7 +230,7 @@ class OrderWorld(World):
         reader.assign({place: start})
         return [record for record in reader.poll(0, 1_000_000) if record.offset < end]
 
-    def _publish(self, reports: Sequence[Evaluated]) -> None:
+    def _publish(self, reports: Sequence[Evaluated]) -> BatchOutcome:
         outcome = settle(reports, (), lambda _stage: None)
         absent = tuple(sorted({*outcome.absent}))
         publication = publication_of(
@@ -239,6 +242,7 @@ class OrderWorld(World):
                 owner = acker_partition(record.source, record.block << 15, self.topics.acker.partitions)
                 producer.send(Outgoing(topic, owner, codec.encode(record)))
             producer.flush(FLUSH_MS)
+        return outcome
 
 
 def attempt_of(record: Record) -> int:

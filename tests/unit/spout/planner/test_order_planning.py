@@ -213,6 +213,7 @@ def test_nothing_of_a_partition_is_planned_while_something_of_it_is_under_way() 
 
 def test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over() -> None:
     world = OrderWorld("key")
+    world.names_not_acked = False
     world.produce(2, keys=(A,))
     world.live(1_500)
     assert world.succeeded() == [0, 1]
@@ -227,6 +228,84 @@ def test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over() -
     world.start_replays()
     world.rest()
     assert world.succeeded(key=A) == [0, 1, 2, 3, 4]
+
+
+def test_a_published_batch_is_followed_before_its_verdicts_and_only_keys_that_failed_are_held_back() -> None:
+    world = OrderWorld("key")
+    world.produce(4, keys=(A, B))
+    world.bolt = fails_first(2)  # type: ignore[assignment]
+    world.run(2_000)
+    assert world.plan()
+    world.execute()
+    world.produce(4, keys=(A, B))
+    assert world.plan(), "no verdict has come yet"
+    assert world.spout.status(world.now_ms).pending == 8
+    assert [ran.origin for ran in world.execute() if ran.failed] == [4, 6]
+    world.rest()
+    assert world.succeeded(key=A) == [0, 2, 4, 6]
+    assert world.succeeded(key=B) == [1, 3, 5, 7]
+
+
+def test_by_partition_a_published_batch_without_failures_is_followed_before_its_verdicts() -> None:
+    world = OrderWorld("partition")
+    world.produce(2)
+    world.run(2_000)
+    assert world.plan()
+    world.execute()
+    world.produce(2)
+    assert world.plan()
+    world.bolt = fails_first(2)  # type: ignore[assignment]
+    world.execute()
+    world.produce(2)
+    assert not world.plan()
+    assert world.spout.status(world.now_ms).waits == {"sentences/0": "waits for sentences/0@2"}
+    world.rest()
+    assert world.succeeded() == [0, 1, 2, 3, 4, 5]
+
+
+def test_keys_go_on_behind_a_named_failure_while_no_replay_worker_runs() -> None:
+    world = OrderWorld("key")
+    world.produce(2, keys=(A, B))
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.kill_replays()
+    world.live(1_000)
+    world.produce(2, keys=(A, B))
+    world.live(1_000)
+    assert world.succeeded() == [1, 3]
+    world.start_replays()
+    world.rest()
+    assert world.succeeded(key=A) == [0, 2]
+
+
+def test_a_batch_that_was_published_when_its_roots_may_have_timed_out_is_waited_for() -> None:
+    """A tick that was sent before the acks may be applied before them."""
+    world = OrderWorld("key", timeout="5s")
+    world.produce(2, keys=(A,))
+    world.run(2_000)
+    assert world.plan()
+    world.run(4_900)
+    world.spout.step((), world.now_ms + 600)  # the clock passes the deadline, and no acker has read it yet
+    world.execute()
+    world.produce(2, keys=(A,))
+    assert not world.plan()
+    world.rest()
+    assert sorted(set(world.succeeded())) == [0, 1, 2, 3]
+    assert [root for _, root in world.acked()][-2:] == [2, 3]
+
+
+def test_nothing_of_the_batch_of_a_process_before_is_passed_though_it_was_published() -> None:
+    world = OrderWorld("key")
+    world.produce(2, keys=(A,))
+    world.run(2_000)
+    assert world.plan()
+    world.restart()
+    while not world.spout.is_ready:
+        world.run(100)
+    world.execute()
+    world.produce(2, keys=(A,))
+    assert not world.plan()
+    world.rest()
+    assert world.succeeded() == [0, 1, 2, 3]
 
 
 def test_what_is_held_is_bounded_and_then_the_partition_waits() -> None:

@@ -110,7 +110,7 @@ def test_a_first_batch_that_no_task_read_was_written_before_and_fails_its_roots(
     [publication] = world.publisher.published
     assert [cause.error for record in publication.fails for cause in record.causes] == [BATCH_SKIPPED]
     assert publication.acks == ()
-    assert Mailbox(tmp_path, "stream", "g").is_published("s", SECOND.ranges)
+    assert Mailbox(tmp_path, "stream", "g").published("s", SECOND.ranges)
     assert world.stream.queries == {"q"}
 
 
@@ -126,7 +126,7 @@ def test_what_the_publisher_raises_reaches_the_planning_process(world: World, tm
     world.report(0, None, FIRST)
     assert "batch 0 of group g was written, and could not be published" in str(world.watch.failure())
     assert "no broker" in str(world.watch.failure())
-    assert not Mailbox(tmp_path, "stream", "g").is_published("s", FIRST.ranges)
+    assert not Mailbox(tmp_path, "stream", "g").published("s", FIRST.ranges)
 
 
 def test_a_batch_without_data_or_of_a_run_with_a_sink_of_ours_is_left_alone(world: World) -> None:

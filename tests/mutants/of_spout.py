@@ -199,6 +199,33 @@ MUTANTS = (
         "::test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over",
         "a lost record would be overtaken before anybody knows that it waits",
     ),
+    Mutant(
+        "what-a-published-batch-did-not-ack-waits",
+        "spout/planner/order_watch.py",
+        "self._not_acked.update(((each.source, each.position), each) for each in not_acked)",
+        "pass",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_by_partition_a_published_batch_without_failures_is_followed_before_its_verdicts",
+        "later records would pass one that failed, until the replay worker has taken it over",
+    ),
+    Mutant(
+        "a-batch-whose-roots-may-have-timed-out-is-waited-for",
+        "spout/planner/order_watch.py",
+        "if is_late or self._plans_old or tenure.sibling is not None:",
+        "if self._plans_old or tenure.sibling is not None:",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_a_batch_that_was_published_when_its_roots_may_have_timed_out_is_waited_for",
+        "later records would pass one that times out though its ack is durable",
+    ),
+    Mutant(
+        "the-batch-of-a-process-before-is-waited-for",
+        "spout/planner/planner.py",
+        "if owned.order is not None and owned.batches.is_last(end):",
+        "if owned.order is not None:",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_nothing_of_the_batch_of_a_process_before_is_passed_though_it_was_published",
+        "later records would pass a batch that two processes may have published differently",
+    ),
     # -- fingerprints, duplicates, attempts
     Mutant(
         "of-a-repeated-partition-the-newest-attempt-counts",

@@ -286,5 +286,9 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "it is planned before a replay worker has taken over what was lost", order.taken_over,
         ("InOrder",), _ordered(flaky=0.5, sleep=0.05),
     ),
+    "order-not-acked": Ablation(
+        "behind a published batch it goes on as if all of the batch were acked", order.not_acked,
+        ("InOrder",), _ordered(flaky=0.5),
+    ),
 }  # fmt: skip
 """By name. docs/design/protocol.md marks many of them with †; the others were found on the way."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import spout.publishing.settle
 from acker.identity import I64
 from spout.planner.order_watch import OrderWatch
-from spout.planning.order import Gate, Lined
+from spout.planning.journal import Journal
+from spout.planning.order import Gate, Lined, NotAcked
 from spout.tuples.failures import Cause
 
 Replaced = list[tuple[Any, str, Any]]
@@ -50,3 +51,13 @@ def taken_over() -> Replaced:
         return ""
 
     return [(OrderWatch, "_not_taken_over", _not_taken_over)]
+
+
+def not_acked() -> Replaced:
+    """Go on behind a published batch as if all of its roots were acked by that."""
+    original = OrderWatch.note_published
+
+    def note_published(self: OrderWatch, end: Journal, not_acked: Sequence[NotAcked]) -> None:
+        original(self, end, ())
+
+    return [(OrderWatch, "note_published", note_published)]

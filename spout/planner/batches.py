@@ -164,9 +164,11 @@ class Batches:
         for source, one in self._specs.items():
             count = self._tenure.window.pending_of(source)
             pending[one.input.id] += count
-            under_way[one.input.id] += count - planned.get(source, 0)
+            waits = self._waits(source) or copies_source(first_source(source)) in sources
+            under_way[one.input.id] += count - (planned.get(source, 0) if waits else 0)
+        old = {source: planned.get(source, 0) + planned.get(first_source(source), 0) for source in sources}
         chosen: list[SourceRun] = []
-        for source in sorted(sources):
+        for source in sorted(sources, key=lambda source: (not old[source], source)):
             cursor, found = self._tenure.cursors[source], self._specs[source].input
             runs = cursor.free_runs(cursor.position_of(ends[source]))
             count = sum(run.end - run.start for run in runs)
@@ -174,7 +176,7 @@ class Batches:
                 del self._turns[first_source(source)]
                 continue
             pending[found.id] += count
-            under_way[found.id] += count
+            under_way[found.id] += count + old[source]
             chosen += [SourceRun(source, *run) for run in runs]
         return chosen
 

@@ -40,6 +40,7 @@ inputs:
     timeout: %(timeout)s
     ordering: %(ordering)s
     max_held: %(max_held)s
+    max_spout_pending: %(pending)s
     hold: 500ms
     retry: {attempts: %(attempts)s, initial: 300ms, multiplier: 2, max: 2s, jitter: 0}
 """
@@ -63,10 +64,22 @@ class OrderWorld(World):
     """The group, its planning process, and what its bolt has done."""
 
     def __init__(
-        self, ordering: str = "key", *, timeout: str = "30s", max_held: int = 1_000, attempts: int = 4
+        self,
+        ordering: str = "key",
+        *,
+        timeout: str = "30s",
+        max_held: int = 1_000,
+        attempts: int = 4,
+        max_spout_pending: int = 1_000_000,
     ) -> None:
         """Start an acker and a replay worker."""
-        values = {"ordering": ordering, "timeout": timeout, "max_held": max_held, "attempts": attempts}
+        values = {
+            "ordering": ordering,
+            "timeout": timeout,
+            "max_held": max_held,
+            "attempts": attempts,
+            "pending": max_spout_pending,
+        }
         super().__init__(YAML % values)
         self.start_replays()
         self.done = BEGINNING

@@ -299,8 +299,7 @@ def test_nothing_of_the_batch_of_a_process_before_is_passed_though_it_was_publis
     world.run(2_000)
     assert world.plan()
     world.restart()
-    while not world.spout.is_ready:
-        world.run(100)
+    world.run(15_000)  # that process can no longer live
     world.execute()
     world.produce(2, keys=(A,))
     assert not world.plan()
@@ -386,6 +385,29 @@ def test_a_small_limit_takes_all_copies_and_lets_only_so_many_through() -> None:
     assert world.succeeded() == list(range(30))
     batches = [ran.batch for ran in world.ran if not ran.failed and ran.origin]
     assert max(batches.count(batch) for batch in set(batches)) <= 5
+
+
+def test_copies_wait_for_room_beside_what_a_process_before_has_initialised() -> None:
+    """Seed 882, profile `ordered`: of two roots that might be pending four were."""
+    world = OrderWorld("key", max_spout_pending=2)
+    world.produce(2, keys=(A, B))
+    world.bolt = fails_first(0, 1)  # type: ignore[assignment]
+    world.live(200)
+    world.kill_replays()
+    world.produce(2, partition=1, keys=(A,))
+    while world.spout.plan(world.done, None, world.now_ms) == world.done:
+        world.run(100)
+    world.start_replays()
+    while len(world.records("sentences.g.replay")) < 2:
+        world.run(100)
+    world.restart()  # the plan was never journalled
+    while not world.plan():
+        world.run(100)
+    assert world.running is not None
+    assert sum(run.end - run.start for run in batch_ranges(world.done, world.running)) == 2
+    world.rest()
+    assert sorted(world.succeeded()) == [0, 1]
+    assert world.succeeded(partition=1) == [0, 1]
 
 
 def test_an_ordered_input_is_read_tracked() -> None:

@@ -6,7 +6,7 @@ needs no port, survives its writer, and is replaced whole, so nobody reads half 
 
 | message | file | from | to |
 |---|---|---|---|
-| this batch is published, with the roots that are not acked | ``<session>`` | the sink, or the listener | planning process |
+| this batch is published; what is not acked | ``<session>`` | the sink, or the listener | planning process |
 | a listener publishes, or why it could not | ``<stream>.listens`` | the listener | planning process |
 | how many cores there are | ``cores`` | the driver, after a batch | planning process |
 | plan no batch | ``<stream>.inactive`` | the driver | planning process |

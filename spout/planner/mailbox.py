@@ -76,15 +76,15 @@ class Mailbox:
         `not_acked`: which of its roots are not acked by that; None: nobody can tell, or needs to know.
         """
         if plan.ranges:
-            told = {"batch": _name(plan.ranges), "not_acked": not_acked}
-            self._put(self._folder / plan.session, json.dumps(told))
+            message = {"batch": _name(plan.ranges), "not_acked": not_acked}
+            self._put(self._folder / plan.session, json.dumps(message))
 
     def published(self, session: str, ranges: Sequence[SourceRun]) -> Published | None:
         """Return what was said of a batch with these ranges, if a session has published it last."""
-        told = json.loads(_text(self._folder / session) or "{}")
-        if told.get("batch") != _name(ranges):
+        message = json.loads(_text(self._folder / session) or "{}")
+        if message.get("batch") != _name(ranges):
             return None
-        rows = told["not_acked"]
+        rows = message["not_acked"]
         return Published(None if rows is None else tuple(NotAcked(*row) for row in rows))
 
     # -- a listener publishes, or why it could not

@@ -48,6 +48,10 @@ FETCH_MAX: Final = 1_000
 UNKNOWN: Final = "waits for what is under way: "
 
 
+_Root = tuple[int, int]
+"""Source and position."""
+
+
 def _is_of(origin: RecordPlace | None, spec: SourceSpec) -> TypeGuard[RecordPlace]:
     return origin is not None and origin[:2] == tuple(spec.place)
 
@@ -68,9 +72,11 @@ class OrderWatch:
         self._tenure = tenure
         self._answered_at = dict(answered_at)
         self._lost_below: dict[int, dict[int, int]] = {}
-        self._lost: dict[tuple[int, int], tuple[int, int]] = {}  # their verdicts: partition and offset
-        self._published: list[tuple[SourceRun, ...]] = []
-        self._not_acked: dict[tuple[int, int], NotAcked] = {}
+        # of each partition, by its source: of lost roots where their verdicts are, partition and offset; and
+        # the roots that the driver named
+        self._lost: dict[int, dict[_Root, tuple[int, int]]] = {}
+        self._not_acked: dict[int, dict[_Root, NotAcked]] = {}
+        self._published: dict[int, list[SourceRun]] = {}  # by source; copies have their own
         self._plans_old = False
         self._due: DueEntries | None = None
         self._fetcher = Fetcher(context.log, ReplayLimits())
@@ -86,11 +92,12 @@ class OrderWatch:
             spec = self._context.sources.get(lost.source)
             if spec is None or not spec.input.ordered:
                 continue
-            if len(self._lost) >= LOST_MAX:
-                self._lost_below.setdefault(first_source(lost.source), {})[partition] = offset + 1
+            source = first_source(lost.source)
+            if sum(map(len, self._lost.values())) >= LOST_MAX:
+                self._lost_below.setdefault(source, {})[partition] = offset + 1
             else:
-                found = positions(lost.positions).tolist()
-                self._lost.update(((lost.source, each), (partition, offset)) for each in found)
+                roots = ((lost.source, position) for position in positions(lost.positions).tolist())
+                self._lost.setdefault(source, {}).update(dict.fromkeys(roots, (partition, offset)))
 
     def note_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
         """Learn that the last batch was published, and which of its roots are not acked by that.
@@ -102,8 +109,10 @@ class OrderWatch:
         is_late = timeout_ms and tenure.clock.now >= end.now + timeout_ms
         if is_late or self._plans_old or tenure.sibling is not None:
             return
-        self._published.append(end.ranges)
-        self._not_acked.update(((each.source, each.position), each) for each in not_acked)
+        for run in end.ranges:
+            self._published.setdefault(run.source, []).append(run)
+        for each in not_acked:
+            self._not_acked.setdefault(first_source(each.source), {})[each.source, each.position] = each
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.
@@ -117,10 +126,6 @@ class OrderWatch:
             if one.input.ordered and not one.is_replay and copies_source(source) in self._tenure.cursors
         }
         self._plans_old = bool(planned)
-        within = self._tenure.window.pending_within
-        self._published = [
-            runs for runs in self._published if any(within(source, *run) for source, *run in runs)
-        ]
         why = {source: self._under_way(source, planned) for source in specs}
         quiet = [source for source, text in why.items() if not text]
         turns: dict[int, Turn] = {}
@@ -143,8 +148,10 @@ class OrderWatch:
     def _pending_published(self, source: int) -> int:
         """Return how many roots are pending of batches of which it is known what becomes of each root."""
         within = self._tenure.window.pending_within
-        runs = [run for batch in self._published for run in batch if run.source == source]
-        return sum(end - start for run in runs for start, end in within(source, run.start, run.end))
+        found = [(run, within(*run)) for run in self._published.pop(source, ())]
+        if left := [run for run, pending in found if pending]:
+            self._published[source] = left
+        return sum(end - start for _, pending in found for start, end in pending)
 
     def _settled(
         self,
@@ -190,19 +197,23 @@ class OrderWatch:
 
     def _forget_taken_over(self, due: DueEntries) -> None:
         """Forget what `_ack_due` has by now, and what was acked since."""
-        self._lost = {root: at for root, at in self._lost.items() if due.taken_over[at[0]] <= at[1]}
         within = self._tenure.window.pending_within
-        self._not_acked = {
-            root: each
-            for root, each in self._not_acked.items()
-            if root in self._lost or within(root[0], root[1], root[1] + 1)
-        }
+        for source, lost in list(self._lost.items()):
+            self._lost[source] = {root: at for root, at in lost.items() if due.taken_over[at[0]] <= at[1]}
+        for source, named in list(self._not_acked.items()):
+            lost = self._lost.get(source, {})
+            self._not_acked[source] = {
+                root: each
+                for root, each in named.items()
+                if root in lost or within(each.source, each.position, each.position + 1)
+            }
 
     def _not_taken_over(self, source: int) -> str:
         due = self._due
         lost = dict(self._lost_below.get(source, {}))
-        for root, (partition, offset) in self._lost.items():
-            if first_source(root[0]) == source and root not in self._not_acked:
+        named = self._not_acked.get(source, {})
+        for root, (partition, offset) in self._lost.get(source, {}).items():
+            if root not in named:
                 lost[partition] = max(offset + 1, lost.get(partition, 0))
         below = {number: max(at, lost.get(number, 0)) for number, at in self._answered_at.items()}
         behind = [number for number, at in below.items() if due is None or due.taken_over[number] < at]
@@ -245,11 +256,8 @@ class OrderWatch:
             else:
                 waiting.append(WaitingRecord(origin.offset, self._lines.get(origin), is_blocked))
         self.blocked[str(spec)] = sum(record.is_blocked for record in waiting)
-        waiting += [
-            WaitingRecord(each.origin, each.line, is_blocked=False)
-            for each in self._not_acked.values()
-            if first_source(each.source) == spec.source
-        ]
+        named = self._not_acked.get(spec.source, {}).values()
+        waiting += [WaitingRecord(each.origin, each.line, is_blocked=False) for each in named]
         cursor = self._tenure.cursors[copies_source(spec.source)]
         unread = cursor.free_below(cursor.position_of(self._stable[self._copies_place(spec.source)]))
         turn = turn_of(by, spec.input.blocked_max, waiting, unread, str(spec))

@@ -88,8 +88,10 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
 
     None: nobody knows their lines, since the sink skipped the batch; or there are more than `NOT_ACKED_MAX`.
     """
+    if not outcome.lined:
+        return None
     roots = np.unique(np.concatenate([outcome.partial, *(indices for _, indices in outcome.failed)]))
-    if not outcome.lined or len(roots) > NOT_ACKED_MAX:
+    if len(roots) > NOT_ACKED_MAX:
         return None
     rows = np.concatenate([lined.rows for lined in outcome.lined])
     line_of = {index: (line, origin) for index, line, origin in rows[among(rows[:, 0], roots)].tolist()}

@@ -35,7 +35,7 @@ class VerdictReader:
         self._logged = LogOnce()
         self._codec = wire_codec()
         self._log = log
-        self._reader = log.reader(committed=True)
+        self._reader = log.reader(committed=True, patient=True)
         self._reader.assign(log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)]))
 
     def poll(self, wait_ms: int) -> Sequence[Record]:

@@ -24,8 +24,8 @@ from spout.standalone.service import SpoutService
 READ_MS: Final = 20
 """How long the planning thread waits for a record before it checks verdicts and the clock again."""
 
-IDLE_MS: Final = 20
-"""How long it waits when no client requests a record."""
+IDLE_MS: Final = 100
+"""How long it waits when no client requests a record; a request wakes it up."""
 
 LINGER_MS: Final = 5
 """How long a confirmation may wait so that others are published with it, unless a client waits for it."""

@@ -86,6 +86,20 @@ def idle(
     return interruptible(lambda: run(seconds, rounds, json=json))
 
 
+@app.command("planning")
+def planning(
+    partitions: Annotated[int, typer.Option(min=1, help="Source partitions.")] = 200,
+    ackers: Annotated[int, typer.Option(min=1, help="Acker partitions.")] = 64,
+    batches: Annotated[int, typer.Option(min=1, help="Batches.")] = 10,
+    seconds: Annotated[int, typer.Option(min=1, help="How long it idles.")] = 20,
+    json: windhover.Json = False,
+) -> int:
+    """Plan batches of few partitions, and of many: taking the group, the first batch, later ones, idling."""
+    from benchmarks.services.planning import PlanningOptions, run
+
+    return interruptible(lambda: run(PlanningOptions(partitions, ackers, batches, seconds), json=json))
+
+
 @app.command("load")
 def load(
     roots: Annotated[int, typer.Option(min=1_000_000, help="Roots that are pending, or pass.")] = 10_000_000,

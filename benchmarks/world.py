@@ -24,6 +24,7 @@ from tests.torture.stage.proxy import Proxy
 
 INPUT = "bench"
 PARTITIONS = 4
+ACKERS = 4
 TIMEOUT = "60s"
 _PROXIED: Final = "PROXIED"
 
@@ -45,6 +46,8 @@ def bench_world(
     timeout: str = TIMEOUT,
     settings: Sequence[Mapping[str, Any]] = (),
     proxy: Proxy | None = None,
+    partitions: int = PARTITIONS,
+    ackers: int = ACKERS,
 ) -> Iterator[World]:
     """Start a broker and create topics.
 
@@ -54,6 +57,8 @@ def bench_world(
         timeout: of the inputs, as topics.yaml has it.
         settings: further settings of each input, in their order.
         proxy: what all clients that have the topics.yaml connect through; None: they connect to the broker.
+        partitions: of the source topic.
+        ackers: acker partitions.
     """
     with tempfile.TemporaryDirectory(prefix="windhover-bench-") as name:
         folder = Path(name)
@@ -66,7 +71,8 @@ def bench_world(
                 proxy.connect_to(broker.listener_port(_PROXIED))
                 bootstrap = f"{HOST}:{proxy.port}"
             config = folder / "topics.yaml"
-            config.write_text(_config(bootstrap, groups, timeout, settings), encoding="utf-8")
+            text = _config(bootstrap, groups, timeout, settings, partitions, ackers)
+            config.write_text(text, encoding="utf-8")
             topics = acker.config.topics.load_topics(config, os.environ)
             create_topics(topics)
             yield World(broker.bootstrap, config, topics, folder)
@@ -88,13 +94,20 @@ def bulk_producer(world: World) -> Iterator[Producer]:
     log.close()
 
 
-def _config(bootstrap: str, groups: int, timeout: str, settings: Sequence[Mapping[str, Any]]) -> str:
+def _config(
+    bootstrap: str,
+    groups: int,
+    timeout: str,
+    settings: Sequence[Mapping[str, Any]],
+    partitions: int,
+    ackers: int,
+) -> str:
     inputs = {
         input_name(number): {
             "id": number,
             "topic": INPUT,
             "group": f"bench-{number}",
-            "partitions": PARTITIONS,
+            "partitions": partitions,
             "timeout": timeout,
             "max_spout_pending": 4_000_000,
             **(settings[number - 1] if settings else {}),
@@ -103,7 +116,7 @@ def _config(bootstrap: str, groups: int, timeout: str, settings: Sequence[Mappin
     }
     document = {
         "kafka": {"bootstrap.servers": bootstrap},
-        "acker": {"partitions": 4},
+        "acker": {"partitions": ackers},
         "inputs": inputs,
     }
     return yaml.safe_dump(document, sort_keys=False)

@@ -35,7 +35,7 @@ def tracking(
     pipeline: Annotated[
         list[str] | None,
         typer.Option(
-            help="read, narrow, grouped, shuffled, exact, start, delayed; default: narrow, grouped."
+            help="read, narrow, grouped, topology, shuffled, exact, start, delayed; default: narrow, grouped."
         ),
     ] = None,
     json: windhover.Json = False,

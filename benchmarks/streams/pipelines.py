@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
 from acker.config.topics import Topics
+from acker.errors import CheckFailed
 from spout.bolts.bolts import ArrowBolt, BatchCollector
 
 
@@ -150,6 +151,26 @@ def grouped(contest: Contest) -> StreamingQuery:
     return _start(counts, contest, "append")
 
 
+def topology(contest: Contest) -> StreamingQuery:
+    """Do as `grouped` does, as a topology in a straight line; untracked, it is the same on a DataFrame."""
+    if contest.how is not How.TRACKED:
+        return grouped(contest)
+    builder = spout.TopologyBuilder()
+    builder.set_spout(
+        "lines",
+        contest.topics,
+        contest.input_name,
+        maxOffsetsPerTrigger=contest.batch_records,
+        startingOffsets="earliest",
+    )
+    builder.set_bolt("split", SplitSentence()).local_or_shuffle_grouping("lines")
+    builder.set_bolt("count", CountWord()).fields_grouping("split", "word")
+    query = builder.submit(contest.spark, sink=_discard, checkpoint=contest.checkpoint).query
+    if query is None:
+        raise CheckFailed("the topology was submitted, and has no query")
+    return query
+
+
 def shuffled(contest: Contest) -> StreamingQuery:
     """Split in a bolt; Spark shuffles every word to the sink, which tells which of them were read."""
     words = _words(contest)
@@ -228,6 +249,7 @@ PIPELINES: dict[str, Pipeline] = {
     "read": Pipeline(read, connector=True),
     "narrow": Pipeline(narrow, aim=0.90, connector=True),
     "grouped": Pipeline(grouped, aim=0.75, connector=True),
+    "topology": Pipeline(topology),
     "shuffled": Pipeline(shuffled),
     "exact": Pipeline(exact),
     "start": Pipeline(start),

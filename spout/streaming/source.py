@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 POLL_MS = 50
 """How long the thread waits for verdicts before it checks the clock again."""
 
+SINK_POLL_MS = 5
+"""How long `latestOffset` waits before it looks again whether the batch before is published: that is soon."""
+
 IDLE_MS = 50
 """How long `latestOffset` waits when there is nothing to do: with the default trigger Spark calls again at
 once.
@@ -283,7 +286,7 @@ class Runner:
             if failure or time.monotonic() >= late_at:
                 self._error = failure or self._sink.refusal()
                 self._publish(_now_ms(), force=True)
-            self._wait(POLL_MS)
+            self._wait(SINK_POLL_MS)
 
     def _wait(self, wait_ms: int) -> None:
         self._raise_error()

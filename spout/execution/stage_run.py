@@ -167,9 +167,9 @@ class StageRun:
         anchors = batch.column(ANCHOR)
         self._took = self._took.plus(fingerprint_of(Carry.HOPS, anchors))
         numbers = batch.column(TO).to_numpy(zero_copy_only=False)
-        for number in np.unique(numbers).tolist():
-            here = numbers == number
-            rows = batch if here.all() else batch.filter(pa.array(here))
+        only = numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
+        for number in only.tolist():
+            rows = batch if len(only) == 1 else batch.filter(pa.array(numbers == number))
             arrival = self._pass.arrivals.get(number)
             if arrival is None:
                 self._outbox.pass_on(number, rows)

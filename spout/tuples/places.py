@@ -64,6 +64,10 @@ class Places(Sequence[Deliveries]):
     def roots(self) -> I64:
         return self._roots
 
+    @property
+    def hops(self) -> tuple[I64, ...]:
+        return self._hops
+
     def children(self, parents: I64, subscription: int, ordinals: I64) -> Places:
         """Return the places below those of `parents`, each at its ordinal on one subscription."""
         before = tuple(hop[parents] for hop in self._hops)
@@ -159,11 +163,11 @@ def places_of(anchors: Anchors) -> Sequence[Deliveries]:
         ordinals = anchors.ordinals()
         return Places(anchors.roots(), tuple(_hop(key, ordinals) for key in anchors.subscriptions))
     if anchors.carry is Carry.HOPS:
-        return _alike(anchors.column) or list(anchors.deliveries())
+        return alike(anchors.column) or list(anchors.deliveries())
     return list(anchors.deliveries())
 
 
-def _alike(column: pa.Array) -> Places | None:
+def alike(column: pa.Array) -> Places | None:
     """Read a HOPS column whose rows have one place each, all of the same depth; None for any other."""
     paths = column.flatten()
     if not len(column) or len(paths) != len(column):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -98,7 +100,11 @@ def test_a_bolt_receives_no_more_rows_at_once_than_spark_would_hand_it(rows: int
 @pytest.mark.parametrize("repeats", [1, 300], ids=["plain", "coded"])
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.int64(), pa.float64(), pa.list_(pa.string())])
 def test_values_arrive_as_they_left(kind: pa.DataType, repeats: int) -> None:
-    of = {pa.int64(): [7, -1], pa.float64(): [0.5, float("inf")], pa.list_(pa.string()): [["a"], []]}
+    of: dict[Any, list[Any]] = {
+        pa.int64(): [7, -1],
+        pa.float64(): [0.5, float("inf")],
+        pa.list_(pa.string()): [["a"], []],
+    }
     values = [*of.get(kind, ["hawk", "kite"]), None] * repeats
     batch = pa.RecordBatch.from_arrays([pa.array(values, kind)], names=["it"])
     arrived = [*unbundled(Bundling(2, ("it",)).bundle(batch), batch.schema)]
@@ -123,6 +129,37 @@ def test_packed_anchors_arrive_whole_however_far_apart_they_are() -> None:
             n for rows in unbundled(Bundling(2).bundle(batch), batch.schema) for n in rows[0].to_pylist()
         ]
         assert sorted(found) == sorted(numbers)
+
+
+@pytest.mark.parametrize("keys", [[7], [7, -3], [0, 1, 2], []])
+def test_paths_of_one_form_arrive_as_they_left(keys: list[int]) -> None:
+    roots = [5, 4, 1_000_000, 4]
+    rows = [(Delivery(root, tuple((key & 0xFFFFFFFF, root % 3) for key in keys)),) for root in roots]
+    batch = pa.RecordBatch.from_arrays(
+        [hops_column(rows), pa.array([1, 1, 0, 1], pa.int32())], names=[ANCHOR, TASK]
+    )
+    arrived = [*unbundled(Bundling(2, named=True).bundle(batch), batch.schema)]
+    found = [values for rows in arrived for values in rows.to_pylist()]
+    assert sorted(found, key=str) == sorted(batch.to_pylist(), key=str)
+    assert all(rows.schema == batch.schema for rows in arrived)
+
+
+def test_paths_of_several_forms_arrive_as_they_left() -> None:
+    one, other, none = (Delivery(3, ((1, 0),)),), (Delivery(3, ((2, 0),)), Delivery(4, ())), ()
+    for rows in ([one, other], [one, none], [none], [one, (Delivery(3, ((2, 0),)),)]):
+        batch = pa.RecordBatch.from_arrays([hops_column(rows)], names=[ANCHOR])
+        found = [n for rows in unbundled(Bundling(1).bundle(batch), batch.schema) for n in rows.to_pylist()]
+        assert found == batch.to_pylist()
+
+
+@pytest.mark.parametrize("times", [1, 500])
+def test_structs_arrive_as_they_left(times: int) -> None:
+    kind = pa.struct([("word", pa.string()), ("at", pa.struct([("line", pa.binary()), ("no", pa.int64())]))])
+    values = [{"word": "hawk", "at": {"line": b"x", "no": 1}}, {"word": None, "at": None}] * times
+    of_other = [None, {"word": "kite", "at": None}] * times
+    batch = pa.RecordBatch.from_arrays([pa.array(values, kind), pa.array(of_other, kind)], names=["s0", "s1"])
+    arrived = [*unbundled(Bundling(1).bundle(batch), batch.schema)]
+    assert [row for rows in arrived for row in rows.to_pylist()] == batch.to_pylist()
 
 
 def test_anchors_that_are_missing_arrive_missing() -> None:

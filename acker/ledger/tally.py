@@ -4,24 +4,32 @@ Whatever fails, the tally stays small: of one input it counts at most `CAUSES_MA
 class apart, and all others together. It has no message and no key. Of a root only the place is kept, of the
 last one that took so long, as an example.
 
-A time is that of one emission: from its `Init` to the step that gave the verdict. A copy is a new emission,
-and an `Init` does not say when its record was emitted first.
+A time is from the first emission of a record to the step that gave the verdict, over all attempts. When a
+copy's record was emitted first is in the copy's headers: who acks the copy passes it on, in a header of the
+record on ``_ack_ack``. Where an acker has not read it, the time of a copy begins with its own `Init`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from acker.identity import Root, Source, input_id_of
+import numpy as np
+
+from acker.identity import I64, Position, Root, Source, input_id_of, is_replay
+from acker.kafka.port import Record
+from acker.ledger.cohort import InitEmission
 from acker.ledger.verdicts import VerdictSet
 from acker.wire.causes import EXPLICIT, HELD, error_class
-from acker.wire.events import Reason
+from acker.wire.events import FIRST_EMISSIONS, Reason, first_emissions
 
 CAUSES_MAX: Final = 100
+
+FIRST_EMISSIONS_MAX: Final = 1_000_000
+"""So many copies of a source may wait for their verdict, 16 bytes each; of more the oldest are forgotten."""
 
 OTHERS: Final = "(others)"
 
@@ -78,15 +86,60 @@ class InputTally:
         self.last[at] = SlowRoot(root, took_ms, now_ms)
 
 
+class EmissionTimes:
+    """When the records of copies were emitted first, until the copies are acked; of each source `limit`."""
+
+    def __init__(self, limit: int = FIRST_EMISSIONS_MAX) -> None:
+        self._limit = limit
+        self._parts: dict[int, list[tuple[I64, I64]]] = {}
+
+    def note(self, source: int, at: I64, wall_ms: I64) -> None:
+        parts = self._parts.setdefault(source, [])
+        parts.append((at, wall_ms))
+        if sum(len(each) for each, _ in parts) > 2 * self._limit:
+            self._keep(source, *_ascending(parts))
+
+    def take(self, source: int, at: I64, else_ms: int) -> I64:
+        """Return the wall time of each of some positions, `else_ms` where no record has it; forget them."""
+        parts = self._parts.pop(source, [])
+        if not parts:
+            return np.full(len(at), else_ms)
+        noted, wall_ms = _ascending(parts)
+        found = np.minimum(np.searchsorted(noted, at), len(noted) - 1)
+        left = ~np.isin(noted, at)
+        if left.any():
+            self._keep(source, noted[left], wall_ms[left])
+        return np.where(noted[found] == at, wall_ms[found], else_ms)
+
+    def _keep(self, source: int, at: I64, wall_ms: I64) -> None:
+        self._parts[source] = [(at[-self._limit :], wall_ms[-self._limit :])]
+
+
+def _ascending(parts: Sequence[tuple[I64, I64]]) -> tuple[I64, I64]:
+    positions, first = np.unique(np.concatenate([at for at, _ in parts]), return_index=True)
+    return positions, np.concatenate([wall_ms for _, wall_ms in parts])[first]
+
+
 class VerdictTally:
     """The tallies of all inputs, by their ids."""
 
     def __init__(self) -> None:
         self.inputs: dict[int, InputTally] = {}
+        self._firsts = EmissionTimes()
+
+    def note(self, records: Iterable[Record]) -> None:
+        """Note what records of ``_ack_ack`` say of copies, before they are applied."""
+        for record in records:
+            for name, value in record.headers:
+                found = first_emissions(value) if name == FIRST_EMISSIONS else None
+                if found is not None and is_replay(found[0]):
+                    self._firsts.note(*found)
 
     def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
         """Count the verdicts of a step; `now_ms` is wall time."""
         for each in settled:
+            for emission, source, at in each.copies:
+                self._add_copies(emission, source, at, now_ms)
             for emission, source, first, count in each.completed:
                 tally = self._of(source)
                 tally.verdicts[ACKED] += count
@@ -102,6 +155,15 @@ class VerdictTally:
                 tally.verdicts[cause.reason.value] += count
                 if cause.reason is Reason.FAILED:
                     tally.fail(cause.operator, cause.error, count)
+
+    def _add_copies(self, emission: InitEmission, source: int, at: I64, now_ms: int) -> None:
+        tally = self._of(source)
+        tally.verdicts[ACKED] += len(at)
+        first_ms = self._firsts.take(source, at, emission.wall_ms)
+        for wall_ms in np.unique(first_ms).tolist():
+            (rows,) = np.nonzero(first_ms == wall_ms)
+            root = Root(Source(source), Position(int(at[rows[0]])))
+            tally.ack(max(0, now_ms - wall_ms), len(rows), root, now_ms)
 
     def copy(self) -> VerdictTally:
         """Return a copy that later verdicts do not change."""

@@ -221,6 +221,7 @@ class AckerService:
         fetched = self._reader.take(number)
         core.read_inits(fetched.inits)
         core.apply_fails(fetched.fails)
+        self._tally.note(fetched.acks)
         core.apply_acks(fetched.acks)
         core.pass_to(*self._reader.positions(number))
         has_read_acks = bool(fetched.fails or fetched.acks)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -221,6 +221,30 @@ def joined_bounds(starts: I64, ends: I64) -> tuple[I64, I64]:
         return starts, ends
     gaps = np.flatnonzero(starts[1:] != ends[:-1])
     return starts[np.concatenate(([0], gaps + 1))], ends[np.concatenate((gaps, [len(ends) - 1]))]
+
+
+FIRST_EMISSIONS: Final = "windhover.first-emissions"
+"""The header of a record of `_ack_ack` that says when records were emitted first whose copies it acks.
+
+Its value is int64 little-endian: a replay source, as many positions of it as there are, and a wall time for
+each. Verdicts do not depend on it: without it the times of an acker's metrics begin with the copy.
+"""
+
+FIRST_EMISSION_BYTES: Final = 16
+"""What each of them takes in the header, beside 8 bytes for the source."""
+
+
+def pack_first_emissions(source: int, at: I64, wall_ms: I64) -> bytes:
+    return np.concatenate([[source], at, wall_ms]).astype("<i8").tobytes()
+
+
+def first_emissions(value: bytes | None) -> tuple[int, I64, I64] | None:
+    """Read the header's value: the source, its positions, and their wall times, ms; None: it is no such."""
+    if not value or len(value) % FIRST_EMISSION_BYTES != 8:
+        return None
+    numbers = np.frombuffer(value, "<i8").astype(np.int64, copy=False)
+    count = len(numbers) // 2
+    return int(numbers[0]), numbers[1 : 1 + count], numbers[1 + count :]
 
 
 def joined_runs(runs: Iterable[tuple[int, int]]) -> Iterator[PositionRun]:

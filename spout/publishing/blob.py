@@ -22,16 +22,23 @@ from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import Held, KeyedRoots, Released, RootPositions
-from spout.publishing.fold import TaskReport
+from spout.publishing.fold import FirstEmissions, TaskReport
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 8
+VERSION = 9
 
-_ADDED_SINCE: Mapping[int, tuple[Any, ...]] = {5: ([], None), 6: (None,), 7: ()}
+NO_FIRSTS = ((b"", b""), b"")
+
+_ADDED_SINCE: Mapping[int, tuple[Any, ...]] = {
+    5: ([], None, NO_FIRSTS),
+    6: (None, NO_FIRSTS),
+    7: (NO_FIRSTS,),
+    8: (NO_FIRSTS,),
+}
 """For versions before: what they lack. Executors may be of one while an installation is renewed."""
 
 # What the standard library raises on bytes that are no pickle of ours, and what comes of one that is wrong.
@@ -77,6 +84,7 @@ def encode(report: TaskReport) -> bytes:
         [(lined.place, lined.operator, _pack(lined.rows)) for lined in report.lined],
         [tuple(each) for each in report.raised],
         report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
+        (_place_fields(report.firsts.places), _pack(report.firsts.wall_ms)),
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     return zlib.compress(pickle.dumps(content, protocol=5), level=1)
@@ -110,7 +118,7 @@ class _Builtins(pickle.Unpickler):
 def _report(content: list[Any]) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
-    took, gave, counts, errors, held, untracked, released, lined, raised, keyed = content
+    took, gave, counts, errors, held, untracked, released, lined, raised, keyed, firsts = content
     return TaskReport(
         operator=operator,
         upstream=upstream,
@@ -138,6 +146,7 @@ def _report(content: list[Any]) -> TaskReport:
         lined=tuple(Lined(place, operator, _unpack(rows).reshape(-1, 3)) for place, operator, rows in lined),
         raised=tuple(Raised(*each) for each in raised),
         keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
+        firsts=FirstEmissions(_places(firsts[0]), _unpack(firsts[1])),
     )
 
 

@@ -40,6 +40,24 @@ Subscriptions = tuple[int, ...]
 """The keys of the subscriptions along a path, from the spout on."""
 
 
+class FirstEmissions(NamedTuple):
+    """Places of copies, and when their records were emitted first, wall time, ms, one for one."""
+
+    places: RootPositions
+    wall_ms: I64
+
+    @classmethod
+    def of(cls, source: int, at: I64, wall_ms: I64) -> FirstEmissions:
+        """Return those of one source, as `MessageRows.first_emissions` has them."""
+        return cls(RootPositions(np.full(len(at), source, np.int64), at), wall_ms)
+
+    @classmethod
+    def together(cls, parts: Iterable[FirstEmissions]) -> FirstEmissions:
+        listed = list(parts)
+        places = RootPositions.together(each.places for each in listed)
+        return cls(places, np.concatenate([_NONE, *(each.wall_ms for each in listed)]))
+
+
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """What one task did with its share of a batch.
@@ -66,6 +84,7 @@ class TaskReport:
         released: anchors of earlier batches, or of this one, that were acked or failed.
         keyed_roots: the roots of what a keyed bolt handed to this task. If this is not None, its failures,
             what it touched and what is outstanding name roots by such numbers, not by indices of the plan.
+        firsts: of the copies that a read task read.
     """
 
     operator: str
@@ -89,6 +108,7 @@ class TaskReport:
     lined: tuple[Lined, ...] = ()
     raised: tuple[Raised, ...] = ()
     keyed_roots: KeyedRoots | None = None
+    firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
 
     @property
     def head(self) -> str:
@@ -119,6 +139,7 @@ class BatchOutcome:
         older: what it contributes to roots of earlier batches.
         lined: of each partition that was read in order, which records are in which lines.
         late: how many tuples a watermark dropped.
+        firsts: of the copies among its roots.
     """
 
     plan: BatchPlan
@@ -133,6 +154,7 @@ class BatchOutcome:
     older: Older = field(default_factory=Older)
     lined: tuple[Lined, ...] = ()
     late: int = 0
+    firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
 
 
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:

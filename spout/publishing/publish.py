@@ -13,7 +13,7 @@ Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -22,9 +22,11 @@ import numpy as np
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.hot_paths import among
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, root_edges
-from acker.kafka.port import Log, Outgoing, Producer
-from acker.wire.codec import wire_codec
+from acker.kafka.port import Headers, Log, Outgoing, Producer
+from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
+    FIRST_EMISSION_BYTES,
+    FIRST_EMISSIONS,
     Acks,
     FailCause,
     Fails,
@@ -32,6 +34,7 @@ from acker.wire.events import (
     SourceRun,
     difference,
     joined_runs,
+    pack_first_emissions,
     pack_positions,
     pack_values,
     runs_of,
@@ -58,10 +61,15 @@ _NO_VALUES: U64 = np.empty(0, np.uint64)
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The records of one batch. `fails` must be durable before the first of `acks` is sent."""
+    """The records of one batch. `fails` must be durable before the first of `acks` is sent.
+
+    `firsts` has, for the source and block of some acks, the positions of copies and when their records were
+    emitted first.
+    """
 
     fails: tuple[Fails, ...]
     acks: tuple[Acks, ...]
+    firsts: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,24 @@ def publication_of(outcome: BatchOutcome, lane: BatchLane) -> Publication:
         record = _acks(block, outcome.plan, lane)
         if record.runs or record.positions or record.absent or record.touched:
             acks.append(record)
-    return Publication(tuple(fails), tuple(acks))
+    return Publication(tuple(fails), tuple(acks), _firsts(outcome))
+
+
+def _firsts(outcome: BatchOutcome) -> dict[tuple[int, int], tuple[I64, I64]]:
+    """Return by source and block which copies of a batch that it does not fail were emitted first when."""
+    places, wall_ms = outcome.firsts
+    found: dict[tuple[int, int], tuple[I64, I64]] = {}
+    if not len(wall_ms):
+        return found
+    failed = np.concatenate([_NO_POSITIONS, *(indices for _, indices in outcome.failed)])
+    index = outcome.plan.index()
+    for source, every in places.by_source():
+        rows = every[~np.isin(index.of(source, places.positions[every]), failed)]
+        blocks = places.positions[rows] >> WIRE_BLOCK_BITS
+        for block in np.unique(blocks).tolist():
+            here = rows[blocks == block]
+            found[source, block] = places.positions[here], wall_ms[here]
+    return found
 
 
 def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
@@ -276,6 +301,15 @@ def _causes(outcome: BatchOutcome, positions: I64, number: I64) -> tuple[tuple[C
     return tuple((outcome.failed[n][0], part) for n, part in zip(named.tolist(), parts, strict=True))
 
 
+def _headers(record: Acks, publication: Publication, value_bytes: int) -> Headers:
+    """Say when the records of copies were emitted first, of as many as the record has room for."""
+    at, wall_ms = publication.firsts.get((record.source, record.block), (_NO_POSITIONS, _NO_POSITIONS))
+    room = (RECORD_BYTES_MAX - value_bytes) // FIRST_EMISSION_BYTES
+    if not len(at) or room <= 0:
+        return ()
+    return ((FIRST_EMISSIONS, pack_first_emissions(record.source, at[:room], wall_ms[:room])),)
+
+
 class Publisher:
     """Publishes the batches of one stream."""
 
@@ -298,7 +332,9 @@ class Publisher:
         for topic, records in ((self._topics.fail, publication.fails), (self._topics.ack, publication.acks)):
             for record in records:
                 partition = acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
-                self._producer.send(Outgoing(topic, partition, self._codec.encode(record)))
+                value = self._codec.encode(record)
+                headers = _headers(record, publication, len(value)) if isinstance(record, Acks) else ()
+                self._producer.send(Outgoing(topic, partition, value, headers=headers))
             if records:
                 self._producer.flush(self._durable_ms)
 

@@ -202,7 +202,7 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
     yield counter("windhover_acker_failures", text, failures, [*labels, "operator", "cause"])
     times = HistogramMetricFamily(
         "windhover_acker_completion_seconds",
-        "from the emission of acked roots to their verdict",
+        "from the first emission of acked records to their verdict, over all attempts",
         labels=labels,
     )
     for number, each in tallies.items():

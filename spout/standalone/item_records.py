@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from confluent_kafka import Message
 
-from acker.identity import I64
+from acker.identity import I64, is_replay
 from acker.wire.events import PositionRun, SourceRun, runs_of
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import BatchOutcome
+from spout.publishing.fold import BatchOutcome, FirstEmissions
 from spout.tuples.failures import Cause
 from spout.tuples.messages import MessageRows
 
@@ -80,6 +80,17 @@ class ItemRecords:
             piece = segment.positions[start - segment.first : end - segment.first]
             found.setdefault(segment.source, []).append(piece)
         return {source: np.sort(np.concatenate(pieces)) for source, pieces in found.items()}
+
+    def first_emissions(self, runs: Iterable[tuple[int, int]]) -> FirstEmissions:
+        """Return when the records of those items were emitted first that are copies."""
+        copies = (
+            segment.part(start, end)
+            for segment, start, end, _ in self._pieces(runs)
+            if is_replay(segment.source)
+        )
+        return FirstEmissions.together(
+            FirstEmissions.of(each.source, *each.rows().first_emissions()) for each in copies
+        )
 
     def serials(self, source: int, positions: I64) -> list[PositionRun]:
         """Return the items of positions of a source, ascending; positions without an item are left out."""
@@ -147,6 +158,7 @@ class NextPublication:
         singles.sort()
         runs = [*self._runs, *runs_of(singles)]
         confirmed = records.positions(runs)
+        firsts = records.first_emissions(runs)
         failed = {cause: records.positions(found) for cause, found in sorted(self._failed.items())}
         for found in (runs, *self._failed.values()):
             records.let_go(found)
@@ -158,7 +170,7 @@ class NextPublication:
             for cause, by in failed.items()
             if by
         )
-        outcome = BatchOutcome(plan, causes, tuple(sorted(self._absent)))
+        outcome = BatchOutcome(plan, causes, tuple(sorted(self._absent)), firsts=firsts)
         self.confirmed, self._runs, self._failed, self._absent = [], [], {}, []
         self.number += 1
         return outcome

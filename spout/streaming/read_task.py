@@ -28,7 +28,7 @@ from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, Lined, LineUp
 from spout.planning.plan import ReadTask, holes
-from spout.publishing.fold import TaskReport, failures_of
+from spout.publishing.fold import FirstEmissions, TaskReport, failures_of
 from spout.publishing.ledger import add
 from spout.streaming.consume import CHUNK_RECORDS, RangeReader, Share
 from spout.streaming.options import SourceOptions
@@ -82,6 +82,7 @@ class _Reading:
         self._held: list[tuple[int, Cause]] = []
         self._lined: list[Lined] = []
         self._tracebacks = Tracebacks()
+        self._firsts: list[FirstEmissions] = []
 
     def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
         first = self._first(share)
@@ -134,6 +135,7 @@ class _Reading:
             failures=(*done.failures, *failures_of(self._held)),
             raised=first_of_each((*done.raised, *self._tracebacks)),
             counts=added([_of_source(self._options, self._emitted), done.counts]),
+            firsts=FirstEmissions.together(self._firsts),
         )
 
     def _first(self, share: SourceRun) -> int:
@@ -173,6 +175,8 @@ class _Reading:
         if messages:
             self._emitted += len(messages)
             rows = MessageRows(messages, source, positions)
+            if self.tracked and is_replay(source):
+                self._firsts.append(FirstEmissions.of(source, *rows.first_emissions()))
             yield self.worker.feed(rows, self._anchors(rows.source, positions, indices))
 
     def _feed_in_order(

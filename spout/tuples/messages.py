@@ -122,6 +122,18 @@ class MessageRows:
         lineage = parse_lineage(headers_of(message), topic, partition, offset)
         return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms)
 
+    def first_emissions(self) -> tuple[I64, I64]:
+        """Return the positions of copies whose headers say when their records were emitted first, and the
+        wall times, ms.
+        """
+        found = [
+            (position, first_ms)
+            for row, position in enumerate(self._positions.tolist())
+            if (first_ms := self.message_id(row).first_emitted_ms) is not None
+        ]
+        at, wall_ms = np.array(found, np.int64).reshape(-1, 2).T
+        return at, wall_ms
+
     def part(self, first: int, size: int) -> MessageRows:
         """Return `size` of the messages, from `first` on."""
         end = first + size

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from acker.identity import Root, Source, source_of
+from acker.identity import Root, Source, copies_source, source_of
+from acker.kafka.port import Record
 from acker.ledger.cohort import InitEmission, Session
-from acker.ledger.tally import BOUNDS_MS, CAUSES_MAX, OTHERS, VerdictTally
+from acker.ledger.tally import BOUNDS_MS, CAUSES_MAX, OTHERS, EmissionTimes, VerdictTally
 from acker.ledger.verdicts import LossCause, VerdictSet
 from acker.wire.causes import EXPLICIT, HELD
-from acker.wire.events import Reason
+from acker.wire.events import FIRST_EMISSIONS, Reason, pack_first_emissions
 
 NOW_MS = 1_800_000_000_000
 EMISSION = InitEmission(Session("g", 1, "s"), "sentences", "t", 0, NOW_MS, 4_000)
 SOURCE = source_of(1, 3)
+COPIES = copies_source(SOURCE)
 
 
 def lost(reason: Reason = Reason.FAILED, operator: str = "split", error: str = "ValueError") -> VerdictSet:
@@ -65,6 +68,47 @@ def test_acked_roots_count_in_the_class_of_their_time_with_the_last_as_an_exampl
     assert (found.took[:2], found.took[-1], sum(found.took)) == ([3, 3], 3, 9)
     assert found.took_ms == 3 * (10 + 11 + BOUNDS_MS[-1] + 1)
     assert found.last[1] == (Root(Source(SOURCE), 6), 11, NOW_MS + 11)  # type: ignore[arg-type]
+
+
+def record_of(*headers: tuple[str, bytes | None]) -> Record:
+    return Record("_ack_ack", 0, 0, None, b"", headers)
+
+
+def test_an_acked_copy_took_the_time_since_its_record_was_emitted_first() -> None:
+    """Attempt 3 of one took 70 s in all, of the other no record has it: its time begins with the copy."""
+    tally, settled = VerdictTally(), VerdictSet()
+    settled.ack(EMISSION, COPIES, 10, range(1, 4))
+    value = pack_first_emissions(COPIES, np.array([13, 11]), np.array([NOW_MS - 20_000, NOW_MS - 70_000]))
+    tally.note([record_of(("other", b"x"), (FIRST_EMISSIONS, value))])
+    tally.add([settled], NOW_MS + 40)
+    found = tally.inputs[1]
+    assert found.verdicts == {"ACKED": 3}
+    took_ms = (40, 20_040, 70_040)
+    assert found.took_ms == sum(took_ms)
+    assert sum(found.took) == 3
+    places = {each.took_ms: each.root.position for each in found.last if each is not None}
+    assert places == dict(zip(took_ms, (12, 13, 11), strict=True))
+    tally.add([settled], NOW_MS + 40)
+    assert found.took_ms == sum(took_ms) + 3 * 40, "it is forgotten with the verdict"
+
+
+def test_what_is_no_header_of_copies_is_passed_over() -> None:
+    tally, settled = VerdictTally(), VerdictSet()
+    settled.ack(EMISSION, COPIES, 10, range(1, 2))
+    other = pack_first_emissions(SOURCE, np.array([11]), np.array([0]))
+    garbage = (None, b"", b"x" * 23, b"x" * 8)
+    tally.note([record_of((FIRST_EMISSIONS, value)) for value in (other, *garbage)])
+    tally.add([settled], NOW_MS + 40)
+    assert tally.inputs[1].took_ms == 40
+
+
+def test_of_too_many_copies_that_wait_the_oldest_are_forgotten() -> None:
+    firsts = EmissionTimes(limit=2)
+    for position in range(5):
+        firsts.note(COPIES, np.array([position]), np.array([1_000 + position]))
+    assert firsts.take(COPIES, np.array([0, 2]), 7).tolist() == [7, 7]
+    assert firsts.take(COPIES, np.array([3, 4, 9]), 7).tolist() == [1_003, 1_004, 7]
+    assert firsts.take(COPIES, np.array([3, 4]), 7).tolist() == [7, 7]
 
 
 def test_a_copy_does_not_change_any_more() -> None:

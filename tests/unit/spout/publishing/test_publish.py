@@ -13,14 +13,23 @@ from hypothesis import strategies as st
 from acker.config.settings import longest_unreachable_ms
 from acker.config.topics import AckTopics, parse
 from acker.errors import Unreachable
-from acker.identity import WIRE_BLOCK_BITS, acker_partition, root_edge
-from acker.kafka.port import TopicPartition
+from acker.identity import WIRE_BLOCK_BITS, Source, acker_partition, copies_source, root_edge
+from acker.kafka.port import TopicPartition, record_bytes
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
-from acker.wire.events import Acks, Fails, SourceRun, positions, values
+from acker.wire.events import (
+    FIRST_EMISSIONS,
+    Acks,
+    Fails,
+    SourceRun,
+    first_emissions,
+    positions,
+    values,
+)
 from spout.group.announce import Announcer
 from spout.planning.plan import BatchPlan
 from spout.planning.session import SessionName
-from spout.publishing.fold import BatchOutcome
+from spout.publishing.delayed import RootPositions
+from spout.publishing.fold import BatchOutcome, FirstEmissions
 from spout.publishing.publish import (
     CAUSES_MAX,
     BatchLane,
@@ -237,6 +246,55 @@ def test_the_fails_are_durable_before_the_acks_are_sent() -> None:
     assert [type(each) for each in found[topics().fail]] == [Fails]
     assert [type(each) for each in found[topics().ack]] == [Acks]
     publisher.close()
+
+
+def headers_of(outcome: BatchOutcome) -> dict[tuple[int, int], dict[int, int]]:
+    """Publish, and return by source and block which positions were emitted first when, as the records say."""
+    cluster = MemoryCluster()
+    for name in (topics().ack, topics().fail):
+        cluster.create_topic(name, 1)
+    publisher = Publisher(cluster.log, topics())
+    publisher.publish(publication_of(outcome, LANE), 1)
+    publisher.close()
+    reader = cluster.log().reader(committed=True)
+    reader.assign({TopicPartition(topics().ack, 0): 0})
+    found = {}
+    for record in reader.poll(1_000):
+        acks = wire_codec().decode(record.value)
+        assert isinstance(acks, Acks)
+        for name, value in record.headers:
+            header = first_emissions(value)
+            assert (name, header is not None) == (FIRST_EMISSIONS, True)
+            source, at, wall_ms = header or (0, indices(), indices())
+            assert source == acks.source
+            assert record_bytes(record) < RECORD_BYTES_MAX + 1_000
+            found[source, acks.block] = dict(zip(at.tolist(), wall_ms.tolist(), strict=True))
+    return found
+
+
+def test_acks_of_copies_say_when_their_records_were_emitted_first() -> None:
+    """By block, and not of those that the batch fails: they have another attempt."""
+    copies = copies_source(Source(A))
+    plan = plan_of(SourceRun(A, 10, 20), SourceRun(copies, BLOCK - 2, BLOCK + 3))
+    at = indices(BLOCK - 2, BLOCK - 1, BLOCK, BLOCK + 1)
+    firsts = FirstEmissions(RootPositions(np.full(4, copies), at), indices(50, 60, 70, 80))
+    assert headers_of(BatchOutcome(plan, ((BAD, indices(0, 12)),), firsts=firsts)) == {
+        (copies, 0): {BLOCK - 2: 50, BLOCK - 1: 60},
+        (copies, 1): {BLOCK + 1: 80},
+    }
+    assert headers_of(BatchOutcome(plan)) == {}
+
+
+def test_a_record_says_so_of_as_many_copies_as_it_has_room_for() -> None:
+    copies = copies_source(Source(A))
+    every = np.arange(BLOCK)
+    firsts = FirstEmissions(RootPositions(np.full(BLOCK, copies), every), every)
+    plan = plan_of(SourceRun(copies, 0, BLOCK))
+    held = BatchOutcome(plan, (), (), every, np.full(BLOCK, 5, np.uint64), every, firsts=firsts)
+    [(_, some_of_them)] = headers_of(held).items()
+    assert 0 < len(some_of_them) < BLOCK
+    [(_, all_of_them)] = headers_of(BatchOutcome(plan, firsts=firsts)).items()
+    assert len(all_of_them) == BLOCK
 
 
 class StuckProducer:

@@ -118,6 +118,27 @@ def test_a_failed_record_comes_back_with_its_back_off_as_another_attempt() -> No
     assert cause["windhover.operator"] == b"a"
 
 
+def test_a_completion_counts_from_the_first_emission_through_all_attempts() -> None:
+    """A record that is acked at its second attempt took from its first emission on, back-off included."""
+    world, spout_ = world_of(1)
+    world.start_replays()
+    client = spout_.client("a")
+    [item] = opened(world, client, 1)
+    emitted_ms = world.now_ms
+    world.run(2_000)
+    assert client.fail(item, ValueError("no such word")) == 1
+    world.run(400)
+    [copy] = opened(world, client, 1)
+    copied_ms = world.now_ms
+    assert copied_ms - emitted_ms > 2_400
+    assert client.confirm([copy]) == 1
+    world.run(1_000)
+    assert world.acker is not None
+    tally = world.acker.status().verdicts.inputs[1]
+    assert (tally.verdicts["FAILED"], tally.verdicts["ACKED"]) == (1, 1)
+    assert copied_ms - emitted_ms <= tally.took_ms <= world.now_ms - emitted_ms + 500
+
+
 def test_a_client_has_no_more_open_than_it_may() -> None:
     """S156: no more is given until one closes; to confirm more than are open closes none."""
     world, spout_ = world_of(6)

@@ -12,12 +12,13 @@ import pytest
 from confluent_kafka import Message
 
 from acker.errors import TrackingError
-from acker.identity import position_at
+from acker.identity import copies_source, position_at
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
 from spout.isolation.task_runs import no_garbage_collection
 from spout.planning.order import LineUp
 from spout.planning.plan import BatchPlan, ReadTask, holes
+from spout.publishing.blob import decode, encode
 from spout.publishing.fold import TaskReport
 from spout.streaming import read_task
 from spout.streaming.consume import Share
@@ -109,7 +110,14 @@ class Log:
         for begin in range(self._share.start, self._share.end, 2):
             offsets = range(begin, min(begin + 2, self._share.end))
             yield [
-                Message(topic="lines", partition=0, offset=offset, key=b"k", value=self.values[offset])
+                Message(
+                    topic="lines",
+                    partition=0,
+                    offset=offset,
+                    key=b"k",
+                    value=self.values[offset],
+                    headers=[("windhover.first-emitted", b"%d" % (1_000 + offset))],
+                )
                 for offset in offsets
             ]
 
@@ -118,6 +126,7 @@ def read(
     monkeypatch: pytest.MonkeyPatch,
     *values: bytes | None,
     order: Mapping[int, LineUp] | None = None,
+    source: int = SOURCE,
     **options: Any,
 ) -> Read:
     """Let a task read records of these values; nothing runs behind it."""
@@ -125,9 +134,9 @@ def read(
     monkeypatch.setattr(read_task, "RangeReader", Log)
     monkeypatch.setattr(Log, "values", list(values))
     monkeypatch.setattr(read_task, "add", lambda _ledger, _stream, report: found.reports.append(report))
-    run = SourceRun(SOURCE, position_at(0, 0), position_at(0, len(values)))
+    run = SourceRun(source, position_at(0, 0), position_at(0, len(values)))
     plan = BatchPlan("g", "s", 1, 2, 7, 30_000, True, (run,))
-    task = ReadTask(plan, (run,), {SOURCE: "lines"}, order or {})
+    task = ReadTask(plan, (run,), {source: "lines"}, order or {})
     asked = SourceOptions(TOPICS, ("lines",), "q", tracked_when=not_debug, ledger=object(), **options)
     for batch in read_task.read(task, asked):
         found.values += batch.column("value").to_pylist()
@@ -163,6 +172,16 @@ def test_what_waits_already_is_held_before_its_predicate_fails_it(monkeypatch: p
     found = read(monkeypatch, b"a", None, b"debug", order={SOURCE: line_up})
     assert found.values == [b"a", b"debug"]
     assert found.failed == {Cause("lines", HELD, "waits for lines/0@0"): [1]}
+
+
+def test_copies_are_reported_with_their_first_emissions_and_other_records_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copies = copies_source(SOURCE)
+    places, wall_ms = decode(encode(read(monkeypatch, b"a", None, b"b", source=copies).report)).firsts
+    assert (places.sources.tolist(), places.positions.tolist()) == ([copies] * 2, [0, 2])
+    assert wall_ms.tolist() == [1_000, 1_002]
+    assert len(read(monkeypatch, b"a", b"b").report.firsts.wall_ms) == 0
 
 
 def test_tracked_when_is_not_asked_where_nothing_is_tracked(monkeypatch: pytest.MonkeyPatch) -> None:

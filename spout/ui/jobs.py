@@ -24,7 +24,7 @@ from replay.records.letters import Filter
 from spout.inspect.dead_letters import carry_out
 
 JOBS_STOP_S: Final = 10.0
-"""A job that is cancelled ends within a transaction; who ends the page waits so long for it."""
+"""A job that is cancelled ends within a transaction; who ends the page waits so long for all of them."""
 
 
 class Actions(NamedTuple):
@@ -128,5 +128,6 @@ class RedriveJobs:
         """Cancel all, and wait until they have written their ends."""
         for job in self._jobs.values():
             job.cancel()
+        until_ms = self._clock() + 1_000 * JOBS_STOP_S
         for job in self._jobs.values():
-            job.join(JOBS_STOP_S)
+            job.join(max(0.0, min(JOBS_STOP_S, (until_ms - self._clock()) / 1_000)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
+from threading import Timer
 from typing import TYPE_CHECKING, Final
 
 from acker.config.topics import Topics
@@ -14,6 +16,7 @@ from acker.errors import UsageError
 from acker.kafka.port import Log
 from spout.inspect.overview import Overview
 from spout.runtime.endpoints import NOTIFY_EVERY_S
+from spout.runtime.process import Signals
 from spout.runtime.scrape import metrics_address, read_metrics
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.topology import Drivers
@@ -29,7 +32,7 @@ UI_PORT: Final = 8_095
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 STOP_S: Final = 2
-"""Streams that are still open after this time are cut."""
+"""Streams that are still open after this time are cut; then so are readings that wait for a broker."""
 
 
 def serve_pages(
@@ -42,11 +45,18 @@ def serve_pages(
     alive: Callable[[], None] = lambda: None,
     actions: Actions | None = None,
     drivers: Sequence[str] = (),
+    end: Callable[[int], None] = os._exit,
 ) -> int:
     """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers. Port 0: a free one.
 
     `alive` is called every second while requests are served. Without `actions` the page is read-only.
     `drivers` are the addresses of drivers' metrics.
+
+    Redrives that run here are ended first. What still reads then waits for a broker that does not answer, for
+    half a minute or longer, and a thread cannot be stopped: after `STOP_S` `end` ends the process with it.
+
+    Returns:
+        The exit code, 143 for SIGTERM and 130 for SIGINT; `end` gets the same.
 
     Raises:
         UsageError: the address is in use, or is none of this machine; one of `drivers` is none; or a
@@ -61,6 +71,14 @@ def serve_pages(
     from spout.ui.redrive_pages import RedrivePages
 
     with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+
+        def exit_code() -> int:
+            return 0 if signals.received is None else 128 + signals.received
+
+        cut_off = Timer(STOP_S, lambda: end(exit_code()))
+        cut_off.daemon = True
+        stack.callback(cut_off.cancel)  # when all below is closed
         listener = stack.enter_context(closing(listening(host, port)))
         # one client for the thread that reads everything, and one for the requests
         watched, requested = (stack.enter_context(closing(open_log())) for _ in range(2))
@@ -75,6 +93,11 @@ def serve_pages(
         graphs = Drivers([metrics_address(each) for each in drivers], read_metrics)
         log_pages = LogPages(topics, requested, now_ms, graphs)
         jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
+
+        def stop() -> None:
+            jobs.close()
+            cut_off.start()
+
         redrives = RedrivePages(topics, requested, now_ms, log_pages.answering, jobs, actions)
         pages = Pages(topics, watch, log_pages, redrives, graphs)
         config = uvicorn.Config(
@@ -87,8 +110,8 @@ def serve_pages(
             timeout_notify=int(NOTIFY_EVERY_S),
         )
         say(f"http://{bare}:{listener.getsockname()[1]}/")
-        asyncio.run(serve_watched(uvicorn.Server(config), watch, listener))
-    return 0
+        asyncio.run(serve_watched(uvicorn.Server(config), watch, listener, stop))
+    return exit_code()
 
 
 def missing_libraries() -> list[str]:
@@ -108,8 +131,13 @@ def listening(host: str, port: int) -> socket.socket:
         ) from error
 
 
-async def serve_watched(server: uvicorn.Server, watch: Watch, listener: socket.socket) -> None:
-    """Serve and read at the same time; the end of one, or its error, ends the other."""
+async def serve_watched(
+    server: uvicorn.Server, watch: Watch, listener: socket.socket, stop: Callable[[], None] = lambda: None
+) -> None:
+    """Serve and read at the same time; the end of one, or its error, ends the other.
+
+    `stop` is called when nothing is served any more, while a last reading may still run.
+    """
     watch.is_over = lambda: server.should_exit
     reading = asyncio.create_task(watch.run())
 
@@ -118,4 +146,5 @@ async def serve_watched(server: uvicorn.Server, watch: Watch, listener: socket.s
 
     reading.add_done_callback(end)
     await server.serve([listener])
+    stop()
     await reading

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -43,10 +44,16 @@ def loaded(config: Path, warn: Callable[[str], None] = _log.warning) -> Topics:
 
 @contextmanager
 def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
-    """Load a topics.yaml and connect to its cluster, as long as the context lasts."""
+    """Load a topics.yaml and connect to its cluster, as long as the context lasts.
+
+    On a terminal it says first which brokers are asked: what asks them takes a moment to load, and a broker
+    that is away lets a command wait for half a minute. So what is heavy is imported inside the context.
+    """
+    topics = loaded(config)
+    if sys.stderr.isatty():
+        typer.echo(f"asking {topics.kafka.get('bootstrap.servers', 'no broker')} ...", err=True)
     from acker.kafka.cluster import KafkaLog
 
-    topics = loaded(config)
     with closing(KafkaLog(topics.kafka, client_id=f"windhover-{command}")) as log:
         yield topics, log
 

@@ -98,10 +98,10 @@ def dlq_list(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """List dead letters, the latest last; letters that were handled before are left out."""
-    from spout.inspect.letter_rows import LIST, letter_row
-
-    matching = _filter(cause, operator, reason, key, since, until, handled=all_)
     with opened(config, "dlq") as (topics, log):
+        from spout.inspect.letter_rows import LIST, letter_row
+
+        matching = _filter(cause, operator, reason, key, since, until, handled=all_)
         letters = _read(topics, log, inputs, places, matching)
     shown = letters.found[-limit:]
     columns = LIST if all_ else LIST[:-1]
@@ -114,13 +114,14 @@ def dlq_list(
 def dlq_show(places: Places = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Print all details of letters: every attempt, cause, headers, and the beginning of the payload."""
     from acker.errors import UsageError
-    from replay.records.letters import Filter
-    from spout.inspect.dead_letters import records_of
-    from spout.inspect.letter_rows import letter_details
 
     if not places:
         raise typer.BadParameter("name a letter: sentences.word-count.dlq/0@17, or its origin")
     with opened(config, "dlq-show") as (topics, log):
+        from replay.records.letters import Filter
+        from spout.inspect.dead_letters import records_of
+        from spout.inspect.letter_rows import letter_details
+
         limits = topics.replay.limits
         letters = _read(topics, log, None, places, Filter(handled=True))
         details = [letter_details(found, record) for found, record in records_of(log, letters.found, limits)]
@@ -148,10 +149,10 @@ def dlq_stats(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """Count dead letters by input, reason, error, operator, age and key."""
-    from spout.inspect.letter_rows import STATS, stats_of
-
-    matching = _filter(cause, operator, reason, key, since, until, handled=all_)
     with opened(config, "dlq") as (topics, log):
+        from spout.inspect.letter_rows import STATS, stats_of
+
+        matching = _filter(cause, operator, reason, key, since, until, handled=all_)
         letters = _read(topics, log, inputs, None, matching)
     write(stats_of(letters.found, wall_ms()), STATS, output)
     _print_missing(letters, 0)
@@ -223,11 +224,11 @@ def dlq_redrives(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """List who let letters be replayed or dropped, why, how it ended, and what became of the letters."""
-    from spout.inspect.dead_letters import inputs_named, redrive_rows
-    from spout.inspect.letter_rows import REDRIVES
-
     since_ms = parse_time("--since", since, wall_ms()) or 0
     with opened(config, "dlq-redrives") as (topics, log):
+        from spout.inspect.dead_letters import inputs_named, redrive_rows
+        from spout.inspect.letter_rows import REDRIVES
+
         rows = redrive_rows(log, topics, inputs_named(topics, inputs or ()), since_ms)
     write(rows, REDRIVES, output)
     return 0
@@ -240,9 +241,9 @@ def dlq_cancel(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """Cancel a redrive that runs elsewhere; what it has emitted stays emitted."""
-    from spout.inspect.dead_letters import cancel_everywhere
-
     with opened(config, "dlq-cancel") as (topics, log):
+        from spout.inspect.dead_letters import cancel_everywhere
+
         names = cancel_everywhere(log, topics, redrive, by or system_user(), wall_ms())
     typer.echo(f"redrive {redrive} is cancelled: {', '.join(names)}")
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -72,14 +72,15 @@ def inspect(
 ) -> int:
     """Show everything about one record: every attempt, where it is now, why it is not done, what to do."""
     from acker.errors import TopicError
-    from spout.inspect.diagnosis import explained
-    from spout.inspect.trail import Trail
 
     if (place is None) is (key is None):
         raise typer.BadParameter("name a record, such as sentences/3@1042, or give --key and --from")
     if place is not None and (since is not None or inputs):
         raise typer.BadParameter("--from and --input go with --key; a place alone names the record")
     with opened(config, "inspect") as (topics, log):
+        from spout.inspect.diagnosis import explained
+        from spout.inspect.trail import Trail
+
         for _ in _rounds(watch):
             trail, notes = Trail(log, topics), list[str]()
             if place is not None:
@@ -111,12 +112,12 @@ def roots(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """List open roots, the oldest first."""
-    from acker.service.view import ViewReader
-    from spout.inspect.open_roots import ROOTS, open_roots
-    from spout.inspect.operate import inputs_of
-
     older_than_ms = parse_duration("--older-than", older_than)
     with opened(config, "roots") as (topics, log):
+        from acker.service.view import ViewReader
+        from spout.inspect.open_roots import ROOTS, open_roots
+        from spout.inspect.operate import inputs_of
+
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
         observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         total = 0
@@ -136,9 +137,12 @@ def roots(
 def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Show the state of each partition of each input; a value that cannot be found is unknown, never 0."""
     from acker.errors import TopicError
-    from spout.inspect.overview import Overview, missing_processes, notes_on, unknown_values
 
-    with opened(config, "status") as (topics, log), closing(Overview(log, topics)) as overview:
+    with ExitStack() as stack:
+        topics, log = stack.enter_context(opened(config, "status"))
+        from spout.inspect.overview import Overview, missing_processes, notes_on, unknown_values
+
+        overview = stack.enter_context(closing(Overview(log, topics)))
         for number, _ in enumerate(_rounds(watch)):
             snapshot = overview.snapshot(wall_ms())
             if snapshot.away is not None and number == 0:
@@ -164,11 +168,11 @@ def failures(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """Count failures by bolt and cause: how many, since when, and which share a replay repairs."""
-    from spout.inspect.dead_letters import inputs_named
-    from spout.inspect.failures import FAILURES, FailureLog
-
     since_ms = parse_time("--since", since, wall_ms()) or 0
     with opened(config, "failures") as (topics, log):
+        from spout.inspect.dead_letters import inputs_named
+        from spout.inspect.failures import FAILURES, FailureLog
+
         named = inputs_named(topics, inputs or ())
         with closing(FailureLog(log, topics, named, since_ms)) as found:
             for _ in _rounds(watch):
@@ -192,14 +196,14 @@ def latency(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """Show how long records take from emission to verdict, and how many another timeout would lose."""
-    from spout.inspect.dead_letters import inputs_named
-    from spout.inspect.latency import LATENCY, CompletionLog
-    from spout.runtime.scrape import metrics_address, read_metrics
-    from spout.ui.topology import BOLTS, Drivers, with_bolts
-
-    drivers = Drivers([metrics_address(each) for each in driver or ()], read_metrics)
     timeout_ms = None if timeout is None else parse_duration("--timeout", timeout)
     with opened(config, "latency") as (topics, log):
+        from spout.inspect.dead_letters import inputs_named
+        from spout.inspect.latency import LATENCY, CompletionLog
+        from spout.runtime.scrape import metrics_address, read_metrics
+        from spout.ui.topology import BOLTS, Drivers, with_bolts
+
+        drivers = Drivers([metrics_address(each) for each in driver or ()], read_metrics)
         named = inputs_named(topics, inputs or ())
         with closing(CompletionLog(log, topics, named)) as found:
             for _ in _rounds(watch):

@@ -40,9 +40,9 @@ def release(
     take_over: TakeOver = False,
 ) -> int:
     """Take a group over without a successor: its open roots are replayed."""
-    from spout.inspect.operate import run_to_end
-
     with opened(config, "release") as (topics, log):
+        from spout.inspect.operate import run_to_end
+
         run_to_end(_operation(log, topics, group, "release", take_over=take_over), wall_ms)
     typer.echo(f"group {group} is released; {_NEXT}")
     return 0
@@ -57,10 +57,10 @@ def offsets_reset(
     take_over: TakeOver = False,
 ) -> int:
     """Let an input begin at another place; offsets from there on are emitted. Safe with open trees."""
-    from spout.inspect.operate import moves, run_to_end, tracked_input
-
     place, at_ms = _place(to)
     with opened(config, "offsets-reset") as (topics, log):
+        from spout.inspect.operate import moves, run_to_end, tracked_input
+
         found = tracked_input(topics, name)
         plan = moves(log, found, place, at_ms=at_ms)
         for move in plan:

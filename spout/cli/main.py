@@ -23,8 +23,6 @@ never loads Spark.
 from __future__ import annotations
 
 import os
-import random
-import secrets
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -86,6 +84,11 @@ Port = Annotated[
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
+
+DriverAddresses = Annotated[
+    list[str] | None,
+    typer.Option("--driver", help="HOST:PORT of a driver's metrics: draw its topology and streams."),
+]
 
 Brokers = Annotated[
     int, typer.Option("--brokers", min=1, max=9, help="So many brokers, as one cluster: three copies of all.")
@@ -234,11 +237,11 @@ def topics_repair(
     why: Annotated[str, typer.Option(help="Why; kept with the mark.")] = "",
 ) -> int:
     """Show records of the ack topics that stop their readers; with --execute, let all readers skip them."""
-    from replay.handling.repair import find_unreadable, pass_over
-
     if execute and not why:
         raise typer.BadParameter("--execute needs --why TEXT: what a record said is lost by passing over it")
     with opened(file, "repair") as (topics, log):
+        from replay.handling.repair import find_unreadable, pass_over
+
         found = list(find_unreadable(log, topics))
         for one in found:
             typer.echo(str(one))
@@ -292,6 +295,8 @@ def replay_run(
     context: typer.Context, config: Config = DEFAULT_CONFIG, metrics_port: MetricsPort = None
 ) -> int:
     """Run a replay worker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
+    import random
+
     from replay.worker.service import ReplayService
     from spout.runtime.metrics import replay_metrics
     from spout.runtime.tracing import configured_spans, lost_root_spans
@@ -322,10 +327,10 @@ def replay_resume(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """Resume an input that its breaker paused; waiting roots are replayed or become dead letters."""
-    from replay.handling.resume import resume
-    from spout.inspect.operate import tracked_input
-
     with opened(config, "resume") as (topics, log):
+        from replay.handling.resume import resume
+        from spout.inspect.operate import tracked_input
+
         ended = resume(log, topics, tracked_input(topics, name).id)
     names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended)
     for why in sorted({pause.why for pause in ended.values()}):
@@ -344,11 +349,12 @@ def up(
     directory: Annotated[Path | None, typer.Option("--dir", help="Keep the broker's data here.")] = None,
     broker_only: Annotated[bool, typer.Option("--broker-only", help="Run the broker alone.")] = False,
     brokers: Brokers = 1,
+    drivers: DriverAddresses = None,
 ) -> int:
     """Run a broker, the topics, an acker, a replay worker and the page, for experiments."""
-    from spout.local.up import UpOptions, run_up
+    from spout.local.up import DRIVER_METRICS, UpOptions, run_up
 
-    options = UpOptions(config, port, directory, broker_only, brokers)
+    options = UpOptions(config, port, directory, broker_only, brokers, drivers or (DRIVER_METRICS,))
     return run_up(options, os.environ, typer.echo)
 
 
@@ -382,12 +388,11 @@ def ui(
     allow_actions: Annotated[
         bool, typer.Option("--allow-actions", help="Let who has the token start and cancel redrives.")
     ] = False,
-    drivers: Annotated[
-        list[str] | None,
-        typer.Option("--driver", help="HOST:PORT of a driver's metrics: draw its topology and streams."),
-    ] = None,
+    drivers: DriverAddresses = None,
 ) -> int:
     """Serve the page: every input, every partition and every record, live; read-only by default."""
+    import secrets
+
     from acker.kafka.cluster import KafkaLog
     from spout.runtime.endpoints import SystemdNotifier
     from spout.ui.jobs import Actions

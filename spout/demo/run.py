@@ -75,6 +75,7 @@ def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
     with ExitStack() as stack:
         stage = set_up(options, environ, console, stack)
         spark = start_spark(stage, stack)
+        spout.serve_metrics(spark, stage.metrics)
         with phase(stage.console, "bolts warmed up"):
             _rehearse(spark, text)
         observer = OutcomeObserver(stage.log, stage.topics, stage.source)

@@ -20,7 +20,8 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, TopicPartition
 from acker.provisioning import provision
 from spout.demo.words import WordTable
-from spout.local.embedded import EmbeddedBroker, broker_port
+from spout.local.broker_settings import HOST
+from spout.local.embedded import EmbeddedBroker, broker_port, free_port
 from spout.local.spark_session import local_session, warm_up
 from spout.local.up import BOOTSTRAP, announce_page, start_page
 from spout.runtime.child import Child
@@ -73,7 +74,7 @@ class DemoOptions:
 
 @dataclass(slots=True)
 class Stage:
-    """The parts of a running demo."""
+    """The parts of a running demo. At `metrics` its driver serves its metrics, for the page."""
 
     options: DemoOptions
     config: Path
@@ -85,6 +86,7 @@ class Stage:
     console: Console
     words: WordTable
     status_path: Path
+    metrics: str
     acker_kills: int = 0
     failures: list[BaseException] = field(default_factory=list)
 
@@ -136,9 +138,12 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
             replay = stack.enter_context(Child("replay", config, environ=environ))
             for child in (acker, replay):
                 child.wait_ready(READY_SECONDS_MAX)
-    start_page(stack, port, config, environ, say)
+    metrics = f"{HOST}:{free_port()}"
+    start_page(stack, port, config, environ, say, [metrics])
     status = folder / "status.json"
-    return Stage(options, config, topics, bootstrap, log, folder, acker, console, WordTable(), status)
+    return Stage(
+        options, config, topics, bootstrap, log, folder, acker, console, WordTable(), status, metrics
+    )
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from spout.local.broker_settings import HOST
 from spout.local.embedded import EmbeddedBroker, free_port, is_free
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.runtime.child import Child, Kind
+from spout.runtime.scrape import metrics_address
 from spout.ui.serve import UI_PORT, missing_libraries
 
 BOOTSTRAP = "KAFKA_BOOTSTRAP"
@@ -26,16 +27,27 @@ BOOTSTRAP = "KAFKA_BOOTSTRAP"
 
 KINDS: tuple[Kind, ...] = ("acker", "replay")
 
+DRIVER_METRICS = f"{HOST}:9103"
+"""The page draws the topology of the driver that serves its metrics here; docs/ let drivers do so."""
+
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What to start. `directory` None: a temporary one; `port` None: a free one, else the first broker's."""
+    """What to start. `directory` None: a temporary one; `port` None: a free one, else the first broker's.
+
+    `drivers` are the addresses of drivers' metrics, which the page asks.
+    """
 
     config: Path = Path("topics.yaml")
     port: int | None = None
     directory: Path | None = None
     broker_only: bool = False
     brokers: int = 1
+    drivers: Sequence[str] = (DRIVER_METRICS,)
+
+    def __post_init__(self) -> None:
+        for each in self.drivers:
+            metrics_address(each)
 
 
 class Interrupted(BaseException):
@@ -65,7 +77,10 @@ def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], No
         port = None if options.broker_only else announce_page(say)
         kafka, brokers = _start_kafka(stack, options, say)
         children = [] if options.broker_only else _start(stack, options, kafka, environ, say)
-        start_page(stack, port, options.config, {**environ, BOOTSTRAP: kafka.bootstrap}, say)
+        environ = {**environ, BOOTSTRAP: kafka.bootstrap}
+        start_page(stack, port, options.config, environ, say, options.drivers)
+        if port is not None:
+            say(f"the page draws the driver that serves its metrics at {', '.join(options.drivers)}")
         say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
         ended = _first_to_end([*brokers, *children])
         while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:
@@ -132,12 +147,20 @@ def announce_page(say: Callable[[str], None]) -> int | None:
 
 
 def start_page(
-    stack: ExitStack, port: int | None, config: Path, environ: Mapping[str, str], say: Callable[[str], None]
+    stack: ExitStack,
+    port: int | None,
+    config: Path,
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+    drivers: Sequence[str],
 ) -> None:
     """Start the page in a process that `stack` ends. Where it does not start, the rest goes on without it."""
     if port is None:
         return
-    program = ("-m", "spout.cli", "ui", "--config", str(config.resolve()), "--port", str(port))
+    options = ["--config", str(config.resolve()), "--port", str(port)]
+    for each in drivers:
+        options += ["--driver", each]
+    program = ("-m", "spout.cli", "ui", *options)
     page = stack.enter_context(Child("ui", config, environ=environ, program=program))
     try:
         page.wait_ready()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -27,7 +28,7 @@ from spout.local.up import BOOTSTRAP
 from spout.runtime import tether
 from spout.runtime.child import Child
 from tests.support.lacking import lacking
-from tests.support.programs import Program
+from tests.support.programs import Program, running
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,6 +37,7 @@ INSTALL_SECONDS_MAX = 120
 DEMO_SECONDS_MAX = 280
 DEMO_RECORDS = 20_000
 """The demo's own number takes a minute of two cores."""
+PAGE = re.compile(r"^page: (\S+) answers as soon as Kafka runs$", re.MULTILINE)
 LINES = ["the hawk hovers", "the hawk waits"]
 
 
@@ -85,21 +87,29 @@ def test_the_commands_of_an_operator_run(served: KafkaLog, capsys: pytest.Captur
         assert run(words) == 0, capsys.readouterr().err
 
 
+def edges_drawn(page: str) -> set[tuple[str, str]]:
+    """Return the edges of all graphs on a page; none before it answers."""
+    asked = Request(f"{page}topology", headers={"accept": "application/json"})
+    try:
+        with urlopen(asked, timeout=10) as answer:
+            graphs = json.load(answer)
+    except OSError:
+        return set()
+    return {(edge["source"], edge["operator"]) for graph in graphs for edge in graph["edges"]}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(DEMO_SECONDS_MAX + 20)
-def test_the_demo_command_proves_every_check() -> None:
+def test_the_demo_command_draws_its_graph_and_proves_every_check(tmp_path: Path) -> None:
     """`uv run` itself is left out: the tests run in the environment that it makes."""
     _, _, command = commands()[0].partition("uv run windhover ")
-    ran = subprocess.run(
-        [sys.executable, "-m", "spout.cli", command, "--json", "--records", str(DEMO_RECORDS)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEMO_SECONDS_MAX,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout[-2_000:] + ran.stderr[-4_000:]
-    outcome: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    arguments = ["-m", "spout.cli", command, "--json", "--records", str(DEMO_RECORDS)]
+    with running(arguments, tmp_path / "demo.log") as demo:
+        demo.until(lambda: PAGE.search(demo.said))
+        (page,) = PAGE.findall(demo.said)
+        demo.until(lambda: edges_drawn(page) >= {("spout", "check"), ("check", "split"), ("split", "count")})
+        assert demo.ended() == 0, demo.said[-4_000:]
+        outcome: dict[str, Any] = json.loads(demo.said.splitlines()[-1])
     found = {name: outcome[name] for name in ("records", "dead_lettered", "pending", "lost")}
     assert found == {"records": DEMO_RECORDS, "dead_lettered": 1, "pending": 0, "lost": 0}
     assert outcome["duplicates_from_acker_kill"] == 0

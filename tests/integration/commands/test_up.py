@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -17,6 +18,9 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from spout.local.embedded import free_port
+from spout.runtime.endpoints import serve
+from spout.runtime.metrics import Scraped, gauge
 from tests.support.waiting import Watch, eventually
 
 YAML = """
@@ -103,6 +107,25 @@ def test_ctrl_c_ends_all_of_it_and_the_next_one_finds_the_data(tmp_path: Path) -
         assert {"lines", "_ack_init"} <= set(admin.list_topics(timeout=10).topics)
         second.process.send_signal(signal.SIGTERM)
         assert second.process.wait(60) == 143
+
+
+def test_the_page_draws_the_topology_of_the_driver_that_up_names(tmp_path: Path) -> None:
+    labels = {
+        "group": "g",
+        "operator": "split",
+        "source": "lines",
+        "stream": "default",
+        "grouping": "shuffle",
+    }
+    driver = f"127.0.0.1:{free_port()}"
+    edge = gauge("windhover_topology_edge", "an edge", {tuple(labels.values()): 1}, labels)
+    serve(Scraped(lambda: [edge]), driver)
+    with up("--config", config(tmp_path), "--driver", driver) as running:
+        page = running.lines[0].split()[1]
+        asked = urllib.request.Request(f"{page}topology", headers={"accept": "application/json"})
+        (graph,) = json.load(urllib.request.urlopen(asked, timeout=10))
+        assert (graph["driver"], graph["group"]) == (driver, "g")
+        assert [(each["source"], each["operator"]) for each in graph["edges"]] == [("lines", "split")]
 
 
 def test_nothing_survives_a_kill(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_without_a_library_one_line_says_what_to_install_and_the_rest_goes_on() 
     port = announce_page(lines.append)
     assert lines == ["no page: uvicorn not installed; run `pip install 'windhover[ui]'`"]
     with ExitStack() as stack:
-        start_page(stack, port, Path("topics.yaml"), {}, lines.append)
+        start_page(stack, port, Path("topics.yaml"), {}, lines.append, [])
     assert len(lines) == 1
 
 

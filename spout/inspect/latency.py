@@ -46,6 +46,12 @@ COHORTS_MAX: Final = 100_000
 LATE_MAX: Final = 10_000
 """Roots that timed out whose later acks are looked for, the newest ones."""
 
+LATE_ACKS_MAX: Final = 1_000_000
+"""So many acks of them are remembered in all; the oldest roots are given up for it."""
+
+LATE_FOR_MS: Final = 3_600_000
+"""A root that was emitted so long ago is given up: acks are read as long as one is looked for."""
+
 TRIED_FROM_MS: Final = 100
 TRIED_MAX: Final = 100
 """Timeouts that are compared: 100 of them reach to a day."""
@@ -93,6 +99,20 @@ class TimedCohort:
     late: Counter[int] = field(default_factory=Counter)
     timed_out: int = 0
     left: int = 0
+
+
+@dataclass(slots=True)
+class LateRoot:
+    """A root that timed out, and what its acks are in the log so far.
+
+    Attributes:
+        missing: the XOR value without them; 0: all are there.
+        seen: which acks, by lane and number, so that none counts twice where records are read again.
+    """
+
+    cohort: TimedCohort
+    missing: int
+    seen: set[tuple[str, int]] = field(default_factory=set)
 
 
 def shares_timed_out(
@@ -165,7 +185,12 @@ class CompletionLog:
         self._first_ms: int | None = None
         self._sources: dict[int, list[TimedCohort]] = {}
         self._unplaced: list[tuple[int, Verdicts]] = []
-        self._lost: dict[Root, TimedCohort] = {}
+        self._late: dict[Root, LateRoot] = {}
+        self._acks_read: dict[int, int] = {}
+        """Up to which offset the acks of an acker partition were read for all of these roots but the new."""
+        self._acks_since_ms: dict[int, int] = {}
+        """When the oldest new one of these roots was emitted, by acker partition."""
+        self._acks_unread: list[str] = []
         self._before = Counter[int]()
 
     @property
@@ -191,7 +216,7 @@ class CompletionLog:
         for at_ms, event in self._unplaced:
             self._settle(event, at_ms)
         self._unplaced = []
-        self._trace_late_acks()
+        self._read_late_acks()
 
     def cohorts(self, one: Input) -> list[TimedCohort]:
         """Return the cohorts of an input, of copies too."""
@@ -210,6 +235,7 @@ class CompletionLog:
             " log; how long they took is unknown"
             for number, found in self._before.items()
         ]
+        notes += self._acks_unread
         return [*notes, *([] if self.is_whole else [NOT_WHOLE.format("one of the ack topics")])]
 
     def close(self) -> None:
@@ -297,9 +323,7 @@ class CompletionLog:
                         cohort.failed[max(0, at_ms - cohort.emitted_ms)] += found
                     else:
                         cohort.timed_out += found
-                        self._lost[Root(lost.source, position)] = cohort  # type: ignore[arg-type]
-        for root in list(self._lost)[:-LATE_MAX]:
-            del self._lost[root]
+                        self._seek_acks(Root(lost.source, position), cohort)  # type: ignore[arg-type]
 
     def _within(self, source: int, start: int, end: int) -> Iterator[tuple[TimedCohort, int]]:
         """Yield the cohorts that have some positions, each with how many of them."""
@@ -315,40 +339,77 @@ class CompletionLog:
         if left:
             self._before[input_id_of(source)] += left
 
-    def _trace_late_acks(self) -> None:
-        """Find when roots that timed out were acked, if all of their acks are still in the log."""
+    def _seek_acks(self, root: Root, cohort: TimedCohort) -> None:
+        self._late[root] = LateRoot(cohort, int(root_edge(*root)))
+        acker = self._acker_of(root)
+        since_ms = self._acks_since_ms.get(acker, cohort.emitted_ms)
+        self._acks_since_ms[acker] = min(since_ms, cohort.emitted_ms)
+
+    def _read_late_acks(self) -> None:
+        """Find when roots that timed out were acked, if all of their acks are still in the log.
+
+        1. Give up the oldest roots beyond the limits.
+        2. Of each acker partition that has some, read from the emission of the oldest new one on, else from
+           where the last call ended. An ack that is read again counts once.
+        """
+        self._give_up()
         by_acker: dict[int, dict[tuple[int, int], list[Root]]] = {}
-        for root in self._lost:
-            acker = acker_partition(root.source, root.position, len(self._numbers))
-            blocks = by_acker.setdefault(acker, {})
+        for root in self._late:
+            blocks = by_acker.setdefault(self._acker_of(root), {})
             blocks.setdefault((root.source, root.position >> WIRE_BLOCK_BITS), []).append(root)
-        wait_ms = self._topics.replay.limits.operation_timeout_ms
+        tails = Tails(self._log, self._topics.replay.limits.operation_timeout_ms)
         for acker, blocks in by_acker.items():
-            tails = Tails(self._log, wait_ms)
-            records = tails.rest(self._topics.ack_topics.ack, acker, 0, "late acks there are unknown")
+            first = self._first_ack(acker)
+            records = tails.rest(self._topics.ack_topics.ack, acker, first, "late acks there are unknown")
             self._fold(acker, blocks, records)
+            self._acks_since_ms.pop(acker, None)
+        self._acks_unread = tails.notes
+
+    def _give_up(self) -> None:
+        """Of partitions that have no root left, the next one begins at its own emission."""
+        newest_ms = max((each.cohort.emitted_ms for each in self._late.values()), default=0)
+        acks = sum(len(each.seen) for each in self._late.values())
+        for root, each in list(self._late.items()):
+            is_old = newest_ms - each.cohort.emitted_ms > LATE_FOR_MS
+            if is_old or len(self._late) > LATE_MAX or acks > LATE_ACKS_MAX:
+                acks -= len(each.seen)
+                del self._late[root]
+        ackers = {self._acker_of(root) for root in self._late}
+        self._acks_read = {acker: at for acker, at in self._acks_read.items() if acker in ackers}
+
+    def _first_ack(self, acker: int) -> int:
+        """Return the offset from which acks of a partition are read."""
+        read = self._acks_read.get(acker)
+        since_ms = self._acks_since_ms.get(acker)
+        if since_ms is None:
+            return read or 0
+        place = TopicPartition(self._topics.ack_topics.ack, acker)
+        at = self._log.offsets_at([place], max(0, since_ms - CLOCKS_APART_MS))[place]
+        return at if read is None else min(at, read)
+
+    def _acker_of(self, root: Root) -> int:
+        return acker_partition(root.source, root.position, len(self._numbers))
 
     def _fold(
         self, acker: int, blocks: Mapping[tuple[int, int], Sequence[Root]], records: Iterable[Record]
     ) -> None:
-        missing = {root: int(root_edge(*root)) for roots in blocks.values() for root in roots}
-        seen = set[tuple[str, int, int, int]]()
         for record in records:
+            self._acks_read[acker] = max(self._acks_read.get(acker, 0), record.offset + 1)
             for event in events_of([record]):
                 if not isinstance(event, Acks) or wrong_acks(event, acker, len(self._numbers)):
                     continue
-                name = event.lane, event.seq, event.source, event.block
-                if name in seen:
-                    continue
-                seen.add(name)
+                name = event.lane, event.seq
                 for root in blocks.get((event.source, event.block), ()):
-                    value = contribution_of(event, root) if root in missing else None
+                    found = self._late.get(root)
+                    if found is None or name in found.seen:
+                        continue
+                    value = contribution_of(event, root)
                     if value is None:
                         continue
-                    missing[root] ^= value
-                    if missing[root] == 0:
-                        del missing[root]
-                        cohort = self._lost.pop(root)
+                    found.seen.add(name)
+                    found.missing ^= value
+                    if found.missing == 0:
+                        cohort = self._late.pop(root).cohort
                         cohort.late[max(0, record.timestamp_ms - cohort.emitted_ms)] += 1
 
 

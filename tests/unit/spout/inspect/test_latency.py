@@ -6,12 +6,17 @@ import random
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from acker.errors import TopicError
-from acker.kafka.port import TopicPartition
+from acker.identity import acker_partition, root_edge, source_of
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, pack_positions, pack_values
 from spout.inspect.latency import CompletionLog, TimedCohort, quantile, shares_timed_out, time_bounds
-from spout.planning.journal import BEGINNING
+from spout.planning.journal import BEGINNING, Journal
+from tests.support.memory.cluster import NoFaults
 from tests.support.worlds.planning import STEP_MS, World, batch
 
 YAML = """
@@ -79,6 +84,91 @@ def test_late_acks_tell_what_a_longer_timeout_would_have_saved(patient: World) -
     assert row["late"] == row["timed_out"], "each was acked in the end"
     assert row["late_p50_ms"] > 4_000
     assert row["would_time_out"] == pytest.approx(row_of(patient, 8_000)["would_time_out"], rel=0.1)
+
+
+class CountedPolls(NoFaults):
+    """Counts how often records are read."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+
+    def before(self, operation: str) -> None:
+        self.polls += operation == "poll"
+
+
+def hasty_batch(world: World) -> Journal:
+    """Emit twenty records, none of which is acked before it times out."""
+    world.produce(20)
+    end = batch(world.ready(), BEGINNING, world)
+    world.run(6_000)
+    return end
+
+
+def late(found: CompletionLog, world: World) -> int:
+    found.read()
+    (row,) = found.rows(world.now_ms)
+    return int(row["late"])
+
+
+def test_acks_are_read_once_although_roots_wait_for_more_of_them() -> None:
+    world, faults = World(YAML.format(timeout="4s")), CountedPolls()
+    end = hasty_batch(world)
+    found = CompletionLog(world.cluster.log(faults), world.topics, [world.topics.input("sentences")])
+    world.publish(BEGINNING, end, skip=range(5))
+    assert late(found, world) == 15
+    faults.polls = 0
+    assert late(found, world) == 15
+    assert faults.polls == 0
+    world.publish(BEGINNING, end, skip=range(5, 20))
+    assert late(found, world) == 20
+
+
+def test_an_ack_that_is_read_again_for_another_root_counts_once() -> None:
+    """Half of what a root misses comes first, the other half when a younger root has timed out as well."""
+    world = World(YAML.format(timeout="4s"))
+    end = hasty_batch(world)
+    found = completions(world)
+    half, source = 77, source_of(1, 0)
+    owner = acker_partition(source, 3, 3)
+    producer = world.log.producer()
+
+    def ack(number: int, value: int) -> None:
+        acks = Acks(
+            "q/late",
+            number,
+            "g",
+            end.session,
+            end.epoch,
+            source,
+            0,
+            (),
+            pack_positions(np.array([3])),
+            pack_values(np.array([value], np.uint64)),
+            (),
+            b"",
+            end.now,
+        )
+        producer.send(Outgoing("_ack_ack", owner, wire_codec().encode(acks)))
+        producer.flush(0)
+
+    ack(1, half)
+    assert late(found, world) == 0
+    world.produce(20)
+    (planner,) = world.planners
+    batch(planner, end, world)
+    world.run(6_000)
+    assert late(found, world) == 0
+    ack(2, half ^ int(root_edge(source, 3)))
+    assert late(found, world) == 1
+
+
+def test_of_more_late_roots_than_are_kept_the_oldest_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spout.inspect.latency.LATE_MAX", 6)
+    world = World(YAML.format(timeout="4s"))
+    end = hasty_batch(world)
+    found = completions(world)
+    world.publish(BEGINNING, end)
+    assert late(found, world) == 6
 
 
 def test_the_quantiles_are_those_of_the_drawn_times(patient: World) -> None:

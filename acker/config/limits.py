@@ -28,6 +28,10 @@ class _Limits(Section):
         return value if isinstance(value, int) and info.context != FROM_FILE else check(value)
 
 
+LIVE_MS_MIN: Final = 30_000
+"""``/livez`` fails where a loop has neither ended a step nor begun an operation for so long, or longer."""
+
+
 class AckerLimits(_Limits):
     """The section ``limits`` of ``acker``: for each acker process."""
 
@@ -80,6 +84,11 @@ class AckerLimits(_Limits):
     def hung_ms(self) -> int:
         """How long one thing of a step may take before it counts as hung, in milliseconds."""
         return max(self.step_ms, 4 * self.operation_ms)
+
+    @property
+    def live_ms(self) -> int:
+        """How long the loop may not go on before ``/livez`` fails: an answer may be waited for."""
+        return max(LIVE_MS_MIN, self.operation_ms)
 
 
 class ReplayLimits(_Limits):
@@ -135,6 +144,11 @@ class ReplayLimits(_Limits):
     def hung_ms(self) -> int:
         """How long one thing of a step may take before it counts as hung, in milliseconds."""
         return max(self.step_ms, 4 * self.operation_timeout_ms)
+
+    @property
+    def live_ms(self) -> int:
+        """How long the loop may not go on before ``/livez`` fails: an answer may be waited for."""
+        return max(LIVE_MS_MIN, self.operation_timeout_ms)
 
 
 class ReplaySettings(Section):

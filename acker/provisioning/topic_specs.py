@@ -71,13 +71,15 @@ class Level(StrEnum):
 class Finding:
     """What is wrong with a topic, why it matters, and the next step.
 
-    `setting` is what cures it, ``min.insync.replicas=2``; empty: no setting of the topic does.
+    `setting` is what cures it, ``min.insync.replicas=2``; empty: no setting of the topic does. `copies`: so
+    many copies of each partition do, which only a reassignment adds; 0: they do not.
     """
 
     topic: str
     level: Level
     text: str
     setting: str = ""
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +251,10 @@ def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
         yield _error(spec, text, f"min.insync.replicas={max(1, info.replication - 1)}")
     if info.replication < spec.replication:
         text = f"has {info.replication} copies, acker.replication_factor is {spec.replication}; reassign it"
-        yield _warning(spec, text)
+        yield Finding(spec.name, Level.WARNING, text, copies=spec.replication)
     elif info.replication == 1 and spec.replication != 1:
-        yield _warning(spec, "has one copy: a lost disk loses records; give acker.replication_factor: 3")
+        text = "has one copy: a lost disk loses records; give acker.replication_factor: 3"
+        yield Finding(spec.name, Level.WARNING, text, copies=REPLICATION_SAFE)
     elif info.replication >= REPLICATION_SAFE and in_sync == 1:
         text = "has min.insync.replicas=1: a write that only one broker has can be lost; set it to 2"
         yield _warning(spec, text, "min.insync.replicas=2")

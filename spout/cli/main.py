@@ -445,7 +445,7 @@ def _serve(
     systemd = endpoints.SystemdNotifier(os.environ)
     steps = StepWatch(part, limits.hung_ms, limits.stop_ms, log_event, alive=systemd.alive)
     collector = metrics.StatusCollector(part, series, lambda: steps.age_s)
-    health = endpoints.Health(lambda: steps.quiet_s)
+    health = endpoints.Health(lambda: steps.quiet_s, limits.live_ms / 1_000)
 
     def publish(status: Any) -> None:
         collector.update(status)

@@ -109,6 +109,12 @@ SET_TOPIC: Final = (
     " --add-config {setting}"
 )
 
+ADD_COPIES: Final = (
+    "kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute"
+    " --reassignment-json-file copies.json"
+)
+"""Nothing else adds copies to a topic that is there; the page has what to write into copies.json."""
+
 PYTHON: Final = CheckCode("WH001", "Python", "Python 3.11, 3.12 or 3.13", "uv python install 3.12")
 PLATFORM: Final = CheckCode(
     "WH002", "platform", "Linux on a 64-bit processor", "docker run --rm -it python:3.12 bash"

@@ -16,6 +16,7 @@ from acker.kafka.port import Operation, Resource, Right
 from acker.provisioning.roles import Role, rights, rights_text
 from acker.provisioning.topic_specs import Finding, Level
 from spout.doctor.codes import (
+    ADD_COPIES,
     CLOCKS,
     COPIES,
     GROUPS,
@@ -182,10 +183,14 @@ def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
             quoted = {"topic": shlex.quote(found.topic), "setting": shlex.quote(found.setting)}
             cure = code.cure if code is not TOPICS else RETENTION.cure
             cure = cure.format(bootstrap=facts.bootstrap, **quoted)
+        elif found.copies:
+            cure = ADD_COPIES.format(bootstrap=facts.bootstrap)
         else:
             cure = TOPICS.cure.format(file=shlex.quote(facts.file))
         judge = code.failed if found.level is Level.ERROR else code.warning
-        yield judge(f"topic {found.topic}", found.text, expected=found.setting or code.expected, cure=cure)
+        copies = f"{found.copies} copies, made as {TOPICS.docs} says" if found.copies else ""
+        expected = found.setting or copies or code.expected
+        yield judge(f"topic {found.topic}", found.text, expected=expected, cure=cure)
     yield from (code.ok(facts.bootstrap, "no topic has a fault") for code in codes if code not in seen)
 
 

@@ -26,9 +26,6 @@ from spout.runtime.metrics import Scraped, build_info
 EVERY_ADDRESS: Final = "0.0.0.0"
 PORT_MAX: Final = 65_535
 
-LIVE_S: Final = 30.0
-"""A loop that neither ended a step nor began an operation for so many seconds is not live."""
-
 STANDBY_S: Final = 10.0
 """A process that the group assigns nothing for so many seconds is a standby, and ready; a rebalance takes
 less."""
@@ -55,9 +52,18 @@ class OwnedPartitions(Protocol):
 class Health:
     """Whether a service is live, and whether it is ready; read by the serving thread."""
 
-    def __init__(self, moved_s: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without a status; `moved_s` returns the seconds since the loop last went on."""
+    def __init__(
+        self, moved_s: Callable[[], float], live_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin without a status.
+
+        Args:
+            moved_s: returns the seconds since the loop last ended a step or began an operation.
+            live_s: a loop that has not gone on for so many seconds is not live.
+            clock: monotonic, in seconds.
+        """
         self._moved_s = moved_s
+        self._live_s = live_s
         self._clock = clock
         self._since_s = clock()
         self._status: OwnedPartitions | None = None
@@ -68,7 +74,7 @@ class Health:
     def live(self) -> str:
         """Return why the loop is not live; empty: it is."""
         quiet_s = self._moved_s()
-        return f"the loop has not gone on for {quiet_s:.0f} s" if quiet_s > LIVE_S else ""
+        return f"the loop has not gone on for {quiet_s:.0f} s" if quiet_s > self._live_s else ""
 
     def ready(self) -> str:
         """Return why the partitions are not served; empty: all that are assigned are restored."""

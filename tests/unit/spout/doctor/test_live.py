@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from acker.config.topics import parse
-from acker.kafka.port import Operation, Resource
+from acker.kafka.port import Operation, Resource, TopicInfo
 from acker.provisioning.roles import Role, rights
-from acker.provisioning.topic_specs import Finding, Level
+from acker.provisioning.topic_specs import Finding, Level, compare, required_topics
 from spout.doctor import codes
 from spout.doctor.codes import (
     CLOCKS,
@@ -172,6 +172,16 @@ def test_a_clock_is_told_from_what_comes_between_two_polls(
     polls: list[tuple[int, int, int]], skew: int | None
 ) -> None:
     assert skew_ms(polls) == skew
+
+
+def test_copies_are_added_by_a_reassignment_since_creating_topics_adds_none() -> None:
+    (spec,) = (each for each in required_topics(FILE, {}) if each.name == "_ack_init")
+    found = compare(spec, TopicInfo(spec.name, "id", spec.partitions or 0, 1, spec.settings))
+    results = judged(replace(RIGHT, findings=Reading(found)))
+    (result,) = (each for each in results if each.code is TOPICS)
+    assert result.code is TOPICS
+    assert result.expected == f"3 copies, made as {TOPICS.docs} says"
+    assert result.cure.startswith(f"kafka-reassign-partitions.sh --bootstrap-server {RIGHT.bootstrap} ")
 
 
 def test_what_several_topics_share_is_one_result() -> None:

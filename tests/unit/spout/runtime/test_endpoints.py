@@ -10,6 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from acker.config.limits import AckerLimits, ReplayLimits
 from acker.errors import UsageError
 from spout.local.embedded import free_port
 from spout.runtime import endpoints, metrics
@@ -94,16 +95,22 @@ def asked(port: int, path: str) -> tuple[int, str]:
 
 def test_a_loop_that_does_not_go_on_is_not_live() -> None:
     quiet = Clock()
-    health = endpoints.Health(quiet)
+    health = endpoints.Health(quiet, 30)
     assert health.live() == ""
-    quiet.now_s = endpoints.LIVE_S + 1
+    quiet.now_s = 31
     assert health.live() == "the loop has not gone on for 31 s"
     health.update(Status())
     assert health.ready() == health.live()
 
 
+def test_a_loop_that_waits_for_an_answer_as_long_as_it_may_is_live() -> None:
+    assert AckerLimits().live_ms == 30_000
+    assert AckerLimits(operation_ms=60_000).live_ms == 60_000
+    assert ReplayLimits(operation_timeout_ms=45_000).live_ms == 45_000
+
+
 def test_a_service_is_ready_when_what_the_group_assigned_is_restored() -> None:
-    health = endpoints.Health(lambda: 0.0)
+    health = endpoints.Health(lambda: 0.0, 30)
     assert health.ready() == "no step has ended yet"
     health.update(Status(partitions=(0,)))
     assert health.ready() == "1 of 2 partitions are restored"
@@ -113,7 +120,7 @@ def test_a_service_is_ready_when_what_the_group_assigned_is_restored() -> None:
 
 def test_a_standby_is_ready_after_the_time_that_a_rebalance_takes() -> None:
     clock = Clock()
-    health = endpoints.Health(lambda: 0.0, clock)
+    health = endpoints.Health(lambda: 0.0, 30, clock)
     health.update(Status(partitions=(), assigned=0))
     assert health.ready() == "the group has assigned no partition yet"
     clock.now_s = endpoints.STANDBY_S
@@ -122,7 +129,7 @@ def test_a_standby_is_ready_after_the_time_that_a_rebalance_takes() -> None:
 
 def test_probes_are_served_beside_metrics_and_other_paths_are_not() -> None:
     port, quiet = free_port(), Clock()
-    endpoints.serve(collector(), port, endpoints.Health(quiet).probes())
+    endpoints.serve(collector(), port, endpoints.Health(quiet, 30).probes())
     assert asked(port, "/livez") == (200, "ok\n")
     assert asked(port, "/readyz") == (503, "no step has ended yet\n")
     quiet.now_s = 31

@@ -113,11 +113,8 @@ class SubmittedTopology:
     ('finished', 2, 6)
     """
 
-    def __init__(
-        self, spark: SparkSession, compiled: Compiled, frame: TopologyFrame, options: SubmitOptions
-    ) -> None:
+    def __init__(self, compiled: Compiled, frame: TopologyFrame, options: SubmitOptions) -> None:
         """Prepare; `resume` starts the query."""
-        self._spark = spark
         self._compiled = compiled
         self._frame = frame
         self._options = options
@@ -279,7 +276,7 @@ def submit(
     compiled = compiled_for(lambda bolt, output: arrow_schema_of(parse_output(bolt, output)), cores=cores)
     check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))
     frame = frame_of(spark, compiled)
-    submitted = SubmittedTopology(spark, compiled, frame, options)
+    submitted = SubmittedTopology(compiled, frame, options)
     port = options.get("metrics_port")
     if port is not None:
         group = frame.mailbox.group

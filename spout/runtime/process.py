@@ -18,6 +18,7 @@ from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
 
 from acker.errors import ConfigError, UsageError, WindhoverError
+from spout.runtime.endpoints import OwnedPartitions
 from spout.runtime.metrics import flatten
 from spout.runtime.step_watch import SIGNALS, StepWatch
 
@@ -31,14 +32,6 @@ READ_STATUS_EVERY_MS = 500
 """How often the status is read, for metrics and to notice changes of partitions."""
 
 
-class Status(Protocol):
-    """What the loop needs from a status."""
-
-    @property
-    def partitions(self) -> tuple[int, ...]:
-        """The partitions that the service owns now."""
-
-
 class Service(Protocol):
     """An acker or a replay worker."""
 
@@ -48,7 +41,7 @@ class Service(Protocol):
     def close(self) -> None:
         """Finish, commit and leave the group."""
 
-    def status(self) -> Status:
+    def status(self) -> OwnedPartitions:
         """Return its partitions and its counts."""
 
 

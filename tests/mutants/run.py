@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from queue import Queue
@@ -74,6 +75,15 @@ class Tree:
         # by their content, not their time: a bug is planted and taken out within a second
         compiled = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash"]
         subprocess.run([*compiled, "acker", "replay", "spout"], cwd=folder, check=True)
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+        self._runner = subprocess.Popen(
+            [sys.executable, "-m", "tests.mutants.warm"], cwd=folder, text=True,
+            env=environment | {"PYTHONPATH": str(folder)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """End the process that runs the tests."""
+        self._runner.communicate(timeout=LIMIT_S)
 
     def judge(self, mutant: Mutant) -> Verdict:
         """Plant a bug, run its test, and take the bug out."""
@@ -96,29 +106,40 @@ class Tree:
 
     def run(self, tests: Sequence[str], limit_s: float) -> tuple[int, str]:
         """Run tests in the copy; return pytest's exit code and the last of what it printed."""
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=line", "-p", "no:cacheprovider", *tests]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-        done = subprocess.run(
-            [*command, "-m", "slow or not slow"], cwd=self._folder, timeout=limit_s, check=False,
-            env=environment | {"PYTHONPATH": str(self._folder)}, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace",
-        )  # fmt: skip
-        return done.returncode, done.stdout[-2_000:]
+        output = self._folder / "output-of-pytest"
+        arguments = ["-q", "-x", "--tb=line", "-p", "no:cacheprovider", "-m", "slow or not slow"]
+        # what was imported before pytest began is a library
+        arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning", *tests]
+        if self._runner.stdin is None or self._runner.stdout is None:
+            raise RuntimeError("tests.mutants.warm was started without pipes")
+        self._runner.stdin.write(json.dumps([arguments, str(output), limit_s]) + "\n")
+        self._runner.stdin.flush()
+        answer = self._runner.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"tests.mutants.warm ended with exit code {self._runner.wait(LIMIT_S)}")
+        code: int | None = json.loads(answer)
+        if code is None:
+            raise subprocess.TimeoutExpired(arguments, limit_s)
+        return code, output.read_text(encoding="utf-8", errors="replace")[-2_000:]
 
 
 @contextmanager
 def copied_tree() -> Iterator[Tree]:
     """Copy the project, for as long as the context lasts."""
     with TemporaryDirectory(prefix="windhover-mutants-") as folder:
-        yield Tree(Path(folder))
+        tree = Tree(Path(folder))
+        with closing(tree):
+            yield tree
 
 
 def judged(mutants: Sequence[Mutant], jobs: int) -> Iterator[Verdict]:
     """Judge mutants, several at a time, each copy of the tree with one of them; yield as they end."""
-    with TemporaryDirectory(prefix="windhover-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="windhover-mutants-"))
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
         trees: Queue[Tree] = Queue()
         for number in range(jobs):
-            trees.put(Tree(Path(folder) / str(number)))
+            trees.put(stack.enter_context(closing(Tree(Path(folder) / str(number)))))
 
         def judge(mutant: Mutant) -> Verdict:
             tree = trees.get()

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
 import uvicorn
+from starlette.testclient import TestClient
 
 from spout.inspect.overview import Overview, Snapshot
 from spout.ui.jobs import Actions, RedriveJobs
@@ -41,6 +43,16 @@ def pages_of(
     log_pages = LogPages(world.topics, log, now_ms, drivers)
     redrives = RedrivePages(world.topics, log, now_ms, log_pages.answering, jobs, actions)
     return Pages(world.topics, watch, log_pages, redrives, drivers), jobs
+
+
+def client_of(
+    world: World, faults: Faults | None = None, actions: Actions | None = None
+) -> tuple[TestClient, RedriveJobs]:
+    """Return a client of the pages that read logs and not the status; it follows no redirection."""
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    pages, jobs = pages_of(world, watch, faults, actions)
+    application = pages.application(LOOPBACK)
+    return TestClient(application, base_url="http://localhost", follow_redirects=False), jobs
 
 
 class PageServer:

@@ -22,7 +22,7 @@ from spout.ui.topology import Drivers
 from tests.support.lacking import lacking
 from tests.support.memory.cluster import NoFaults
 from tests.support.page_server import PageServer, serving
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, batch, yaml_of
 
 pytestmark = pytest.mark.slow
 
@@ -38,17 +38,11 @@ EXECUTED = [
 LIVE_S = 1.0
 NOT_LIVE = "not live"
 ACTIONS = Actions("secret", "system user ann")
-YAML = """
-acker: {partitions: 3}
-inputs:
-  sentences:
-    id: 1
-    group: g
-    partitions: 2
-    timeout: 30s
-    retry: {attempts: 2, initial: 60s, jitter: 0, causes: [{error: PoisonError, then: dead_letter}]}
-    dead_letter: {max_ratio: 1}
-"""
+YAML = yaml_of(
+    timeout="30s",
+    retry="{attempts: 2, initial: 60s, jitter: 0, causes: [{error: PoisonError, then: dead_letter}]}",
+    dead_letter="{max_ratio: 1}",
+)
 LAG = "tbody tr:first-child td:nth-of-type(5)"
 EMPTY = """
 acker: {partitions: 3}

@@ -42,16 +42,14 @@ READY_STEPS_MAX = 150
 FLUSH_MS = 30_000
 """On a real broker; in memory nothing waits."""
 
-YAML = """
-acker: {partitions: 3}
-inputs:
-  sentences:
-    id: 1
-    group: g
-    partitions: 2
-    timeout: 4s
-    max_spout_pending: 200000
-"""
+
+def yaml_of(**settings: object) -> str:
+    """Return a topics.yaml with one input of two partitions, `sentences`, that has further settings."""
+    head = "acker: {partitions: 3}\ninputs:\n  sentences:\n    id: 1\n    group: g\n    partitions: 2\n"
+    return head + "".join(f"    {name}: {value}\n" for name, value in settings.items())
+
+
+YAML = yaml_of(timeout="4s", max_spout_pending="200000")
 
 
 class FlushesLeft:

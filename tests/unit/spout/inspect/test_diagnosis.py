@@ -21,20 +21,14 @@ from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
 from tests.support.page_server import pages_of
 from tests.support.worlds.order_world import OrderWorld
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, batch, yaml_of
 
-YAML = """
-acker: {partitions: 3}
-inputs:
-  sentences:
-    id: 1
-    group: g
-    partitions: 2
-    timeout: 4s
-    max_spout_pending: 5
-    retry: {attempts: 2, initial: 1s, jitter: 0}
-    dead_letter: {max_ratio: 1}
-"""
+YAML = yaml_of(
+    timeout="4s",
+    max_spout_pending="5",
+    retry="{attempts: 2, initial: 1s, jitter: 0}",
+    dead_letter="{max_ratio: 1}",
+)
 WATCH = "windhover inspect sentences/0@3 --watch 2"
 
 

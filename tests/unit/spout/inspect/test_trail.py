@@ -25,21 +25,11 @@ from spout.inspect.story import Evidence, story_of
 from spout.inspect.trail import Trail
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, batch, yaml_of
 from tests.support.worlds.replay_world import FailOnce
 
 COPIES = (1 + 16_384) << 16
-YAML = """
-acker: {partitions: 3}
-inputs:
-  sentences:
-    id: 1
-    group: g
-    partitions: 2
-    timeout: 4s
-    retry: {attempts: 2, initial: 1s, jitter: 0}
-    dead_letter: {max_ratio: 1}
-"""
+YAML = yaml_of(timeout="4s", retry="{attempts: 2, initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}")
 
 
 @pytest.fixture

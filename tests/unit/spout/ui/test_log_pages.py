@@ -20,22 +20,11 @@ from spout.inspect.letter_rows import letter_details, letter_row
 from spout.inspect.tables import span
 from spout.planning.journal import BEGINNING, Journal
 from spout.ui.log_pages import LETTERS_SHOWN
-from spout.ui.serve import LOOPBACK
-from spout.ui.watch import Watch
-from tests.support.memory.cluster import Faults, NoFaults
-from tests.support.page_server import pages_of
-from tests.support.worlds.planning import World, batch
+from tests.support.memory.cluster import NoFaults
+from tests.support.page_server import client_of
+from tests.support.worlds.planning import World, batch, yaml_of
 
-YAML = """
-acker: {partitions: 3}
-inputs:
-  sentences:
-    id: 1
-    group: g
-    partitions: 2
-    retry: {attempts: 1}
-    dead_letter: {max_ratio: 1}
-"""
+YAML = yaml_of(retry="{attempts: 1}", dead_letter="{max_ratio: 1}")
 JSON = {"accept": "application/json"}
 
 
@@ -54,14 +43,9 @@ def world() -> World:
     return World(YAML)
 
 
-def client_of(world: World, faults: Faults | None = None) -> TestClient:
-    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
-    return TestClient(pages_of(world, watch, faults)[0].application(LOOPBACK), base_url="http://localhost")
-
-
 @pytest.fixture
 def client(world: World) -> TestClient:
-    return client_of(world)
+    return client_of(world)[0]
 
 
 def die(world: World, *failing: int, records: int = 20) -> Journal:
@@ -117,7 +101,7 @@ def test_the_window_of_failures_moves_on(world: World, client: TestClient) -> No
 def test_no_failures_are_none_and_no_verdicts_are_unknown(world: World, client: TestClient) -> None:
     assert "0 failures since" in client.get("/failures").text
     world.cluster.delete_topic("_ack_verdict")
-    page = client_of(world).get("/failures")
+    page = client_of(world)[0].get("/failures")
     assert page.status_code == 503
     assert "topic _ack_verdict is missing; run <code>windhover topics create</code>" in page.text
     assert "0 failures" not in page.text
@@ -125,7 +109,7 @@ def test_no_failures_are_none_and_no_verdicts_are_unknown(world: World, client: 
 
 def test_a_broker_that_is_away_makes_the_page_unknown_until_it_is_back(world: World) -> None:
     faults = ReadersAway()
-    client = client_of(world, faults)
+    client, _ = client_of(world, faults)
     die(world, 2)
     for path in ("/failures", "/letters", "/latency"):
         faults.is_on = True
@@ -257,6 +241,6 @@ def test_times_without_any_emission_are_unknown(world: World, client: TestClient
     assert "how long records take is <span" in page.text
     assert client.get("/latency?timeout=soon").status_code == 404
     world.cluster.delete_topic("_ack_init")
-    page = client_of(world).get("/latency")
+    page = client_of(world)[0].get("/latency")
     assert page.status_code == 503
     assert "topic _ack_init is missing" in page.text

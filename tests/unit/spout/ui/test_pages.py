@@ -28,7 +28,7 @@ from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
 from tests.support.memory.cluster import NoFaults
 from tests.support.page_server import pages_of
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, batch, yaml_of
 
 VENDORED = {
     "idiomorph.min.js": "4cbd535caf7663a51eda9bce6595371c384fc430d54b8d414e29a61167f19f96",  # 0.8.0
@@ -291,17 +291,11 @@ def test_a_million_pending_records_are_a_small_snapshot_in_time(world: World, wa
     assert len(page.content) < 50_000
 
 
-POISON = """
-acker: {partitions: 3}
-inputs:
-  sentences:
-    id: 1
-    group: g
-    partitions: 2
-    timeout: 60s
-    retry: {attempts: 2, initial: 60s, jitter: 0, causes: [{error: PoisonError, then: dead_letter}]}
-    dead_letter: {max_ratio: 1}
-"""
+POISON = yaml_of(
+    timeout="60s",
+    retry="{attempts: 2, initial: 60s, jitter: 0, causes: [{error: PoisonError, then: dead_letter}]}",
+    dead_letter="{max_ratio: 1}",
+)
 
 
 class Outages(NoFaults):

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from acker.kafka.port import TopicPartition
 from replay.handling.letter_handling import Order, RateLimit
@@ -18,23 +17,11 @@ from spout.inspect.dead_letters import redrive_rows
 from spout.planning.journal import BEGINNING, Journal
 from spout.ui.jobs import Actions
 from spout.ui.redrive_pages import TYPED_ABOVE
-from spout.ui.serve import LOOPBACK
-from spout.ui.watch import Watch
-from tests.support.page_server import pages_of
+from tests.support.page_server import client_of
 from tests.support.waiting import eventually
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, batch, yaml_of
 
-YAML = """
-acker: {partitions: 3}
-inputs:
-  sentences:
-    id: 1
-    group: g
-    partitions: 2
-    timeout: 60s
-    retry: {attempts: 1}
-    dead_letter: {max_ratio: 1, max_consecutive: 100000}
-"""
+YAML = yaml_of(timeout="60s", retry="{attempts: 1}", dead_letter="{max_ratio: 1, max_consecutive: 100000}")
 ACTIONS = Actions("secret", "system user ann")
 JSON = {"accept": "application/json"}
 ORIGIN = {"origin": "http://localhost"}
@@ -47,11 +34,7 @@ class Page:
 
     def __init__(self, actions: Actions | None = ACTIONS) -> None:
         self.world = World(YAML)
-        watch = Watch(lambda _: pytest.fail("not read"), self.world.topics, lambda: self.world.now_ms)
-        pages, self.jobs = pages_of(self.world, watch, actions=actions)
-        self.client = TestClient(
-            pages.application(LOOPBACK), base_url="http://localhost", follow_redirects=False
-        )
+        self.client, self.jobs = client_of(self.world, actions=actions)
 
     def die(self, *failing: int, records: int = 20) -> Journal:
         self.world.start_replays()

@@ -14,20 +14,14 @@ from spout.inspect.overview import Overview
 from spout.inspect.readings import DeadRecords, PartitionState, Reading, SourceProgress
 from spout.planning.journal import BEGINNING
 from spout.ui.strip import BandKind, Strip, copies_strip_of, strip_of
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, batch, yaml_of
 
-YAML = """
-acker: {partitions: 3}
-inputs:
-  sentences:
-    id: 1
-    group: g
-    partitions: 2
-    timeout: 4s
-    max_spout_pending: 2000000
-    retry: {attempts: 2, initial: 60s, jitter: 0}
-    dead_letter: {max_ratio: 1}
-"""
+YAML = yaml_of(
+    timeout="4s",
+    max_spout_pending="2000000",
+    retry="{attempts: 2, initial: 60s, jitter: 0}",
+    dead_letter="{max_ratio: 1}",
+)
 
 
 @pytest.fixture

@@ -5,20 +5,10 @@ from __future__ import annotations
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
 from spout.ui.timeline import SCALE, EventKind, Lane, Timeline, timeline_of
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, batch, yaml_of
 
 COPIES = (1 + 16_384) << 16
-YAML = """
-acker: {partitions: 3}
-inputs:
-  sentences:
-    id: 1
-    group: g
-    partitions: 2
-    timeout: 4s
-    retry: {attempts: 2, initial: 1s, jitter: 0}
-    dead_letter: {max_ratio: 1}
-"""
+YAML = yaml_of(timeout="4s", retry="{attempts: 2, initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}")
 
 
 def timeline(world: World, place: str = "sentences/0@3") -> Timeline:

@@ -157,6 +157,27 @@ def read_told(asked_by, Wanted):
     ]  # fmt: skip
 
 
+def sections(text: str, mark: str) -> dict[str, str]:
+    """Return the sections of a text by their headings."""
+    parts = re.split(rf"^{mark} (.+)$", text, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_the_runbook_says_of_each_part_what_one_sees_why_what_to_do_and_when_it_is_over() -> None:
+    text = (DOCS / "operate" / "runbook.md").read_text(encoding="utf-8")
+    begin, _, _ = text.partition("\n## ")
+    parts = sections(text, "##")
+    alerts = sections(parts.pop("When an alert fires"), "###")
+    parts.pop("We do this to ourselves")
+    steps = ("**See:**", "**Why", "**Over:**")
+    assert {name: step for name, part in parts.items() for step in steps if step not in part} == {}
+    assert [name for name, part in (parts | alerts).items() if not re.search(r"\*\*[Dd]o:\*\*", part)] == []
+    linked = set(re.findall(r"\(#([\w-]+)\)", begin))
+    # these two are seen before anything is printed
+    silent = {"The checkpoint is lost", "A process with a KafkaSpout"}
+    assert linked == {name.lower().replace(" ", "-") for name in parts.keys() - silent}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text(encoding="utf-8"))

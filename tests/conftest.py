@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -37,6 +38,31 @@ _ON_BOTH_BROKERS = (
 )  # fmt: skip
 """Our clients meet both kinds of broker in the first, and what Spark runs of them in the others."""
 _NUMBERS = itertools.count(1)
+_TAKES_MINUTES = (
+    "e2e/test_examples_run.py",
+    "containers/test_compose.py",
+    "integration/commands/test_readme.py",
+    "integration/spark/test_source_spark.py",
+    "e2e/test_submit.py",
+    "integration/spark/test_any_sink.py",
+    "integration/spark/test_bolts_spark.py",
+    "integration/spark/test_stream_joins_spark.py",
+    "integration/kafka/test_security.py",
+    "integration/kafka/test_acker_process.py",
+    "integration/kafka/test_embedded.py",
+    "integration/spark/test_doctor_executors.py",
+    "integration/commands/test_examples.py",
+    "integration/spark/test_keyed_topology_spark.py",
+    "integration/spark/test_topology_spark.py",
+    "e2e/test_slow_first_batch.py",
+    "e2e/test_lost_executor.py",
+    "e2e/test_broker_lost.py",
+    "e2e/test_embedded_cluster.py",
+    "e2e/test_moved_coordinator.py",
+    "e2e/test_postgres_sink.py",
+    "e2e/test_kafka_sink.py",
+)
+"""Files that take longest, longest first: begun last, one would run alone at the end, beside an idle core."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,13 +73,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("broker", [EMBEDDED, container], indirect=True, scope="session")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the servers that they ask for, before pytest selects by mark."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark tests by the servers that they ask for, before pytest selects by mark; then sort their files.
+
+    xdist keeps the order with ``--no-loadscope-reorder``. Else it begins with the file of most tests.
+    """
     for item in items:
         for fixture, mark in _MARK_OF_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
+    yield
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        places = {_TESTS / name: place for place, name in enumerate(_TAKES_MINUTES)}
+        if gone := [path for path in places if not path.is_file()]:
+            raise pytest.UsageError(f"tests/conftest.py sorts files that are not there: {gone}")
+        items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(autouse=True)

@@ -92,7 +92,7 @@ def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         parts = [why, f"waits for {row['waits_for']}" if row["waits_for"] else ""]
         parts += [row["replays_wait"] if row["replays_wait"] not in pauses else ""]
         pauses.add(row["replays_wait"])
-        parts += [f"{row['held']:,} held" if row["held"] else ""]
+        parts += [f"{row['held']:,} blocked" if row["held"] else ""]
         parts += [f"as of {span(row['as_of_ms'])} ago" if row["as_of_ms"] else ""]
         if any(parts):
             yield f"{row['source']}: {'; '.join(text for text in parts if text)}"

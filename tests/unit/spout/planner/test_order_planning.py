@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import closing
+
 import pytest
 
 from acker.errors import UsageError
 from acker.identity import is_replay
 from acker.kafka.port import Record
 from spout.builder.tuple_metrics import root_metrics
-from spout.inspect.overview import Overview
+from spout.inspect.overview import Overview, notes_on
 from spout.inspect.story import story_of
 from spout.inspect.trail import Trail
 from spout.planning.journal import batch_ranges
@@ -438,6 +441,19 @@ def test_status_tells_how_many_are_held_and_which_record_is_waited_for() -> None
     assert str(waits).startswith("sentences/0@1 first, due in ")
     world.rest()
     assert rows_of(world) == [(0, ""), (0, "")]
+
+
+def test_status_prints_which_record_the_others_wait_for_and_how_many_are_blocked() -> None:
+    world = OrderWorld("partition")
+    world.produce(4)
+    world.bolt = fails_first(1)  # type: ignore[assignment]
+    world.plan()
+    world.execute()
+    world.run(200)
+    with closing(Overview(world.cluster.log(), world.topics)) as overview:
+        rows = overview.snapshot(world.now_ms).rows()
+        (note,) = [note for note in notes_on(rows) if "waits for" in note]
+    assert re.search(r": waits for sentences/0@1 first, due in [^;]+; 2 blocked$", note), note
 
 
 def test_status_says_none_of_what_is_not_ordered() -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from acker.errors import TupleError
 from acker.identity import I64, U64, mix64_in_place
 from spout.topology.routing import value_keys
 from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, PATHS_TYPE
@@ -28,6 +29,9 @@ BUNDLES: Final = pa.schema([(TASK, pa.int32()), (BUNDLE, pa.binary())])
 
 ROWS_MAX: Final = 10_000
 """Rows that a bolt receives at once; Spark's own batches have as many."""
+
+BYTES_MAX: Final = (1 << 31) - 1
+"""Bytes of all bundles of one batch: Arrow's binary columns have no more."""
 
 _HOP: Final = ANCHOR + "_{}"
 """In a bundle: the ordinals of a hop; ``_windhover`` has the indices of roots, less `_FIRST`."""
@@ -60,9 +64,13 @@ class Bundling:
     tasks: int
     fields: tuple[str, ...] = ()
     named: bool = False
+    bytes_max: int = BYTES_MAX
 
     def bundle(self, batch: pa.RecordBatch, first: int = 0) -> pa.RecordBatch:
-        """Return a bundle for each task that rows of a batch go to; `first`: the rows that went before."""
+        """Return a bundle for each task that rows of a batch go to; `first`: the rows that went before.
+
+        Raises `TupleError`: they have more than `bytes_max` bytes.
+        """
         batch = self._with_codes(batch)
         tasks = self._tasks_of(batch, first) % self.tasks
         small = tasks.astype(np.uint16) if self.tasks <= _RADIX_MAX else tasks
@@ -72,8 +80,13 @@ class Bundling:
         rows = _narrowed(batch).take(pa.array(order))
         found = np.flatnonzero(counts)
         streams = [_written(rows.slice(starts[task], counts[task])) for task in found]
-        offsets = np.cumsum([0, *(each.size for each in streams)], dtype=np.int32)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(streams))]
+        offsets = np.cumsum([0, *(each.size for each in streams)])
+        if offsets[-1] > self.bytes_max:
+            raise TupleError(
+                f"{batch.num_rows:,} tuples that bolts emitted at once have {offsets[-1]:,} bytes, and Spark"
+                f" takes {self.bytes_max:,} at most: emit smaller tuples, or fewer for one record"
+            )
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(streams))]
         bundles = pa.BinaryArray.from_buffers(pa.binary(), len(streams), buffers)
         return pa.RecordBatch.from_arrays([pa.array(found, pa.int32()), bundles], schema=BUNDLES)
 

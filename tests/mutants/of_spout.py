@@ -153,6 +153,34 @@ MUTANTS = (
         "::test_what_a_restart_emits_has_a_second_more_while_the_process_before_may_live",
         "after a restart records could time out early",
     ),
+    # -- bundles
+    Mutant(
+        "a-bundle-has-its-own-rows",
+        "spout/topology/bundles.py",
+        "rows.slice(starts[task], counts[task])",
+        "rows.slice(starts[task])",
+        "tests/unit/spout/topology/test_bundles.py"
+        "::test_equal_values_go_to_one_task_whatever_stands_beside_them",
+        "a tuple would reach several tasks",
+    ),
+    Mutant(
+        "a-tuple-that-runs-again-goes-the-same-way",
+        "spout/topology/bundles.py",
+        "        elif (packed := _packed(batch)) is not None:\n            keys = packed.astype(np.uint64)\n",
+        "        elif (packed := _packed(batch)) is not None:\n"
+        "            keys = np.arange(first, first + len(packed)).astype(np.uint64)\n",
+        "tests/unit/spout/topology/test_bundles.py"
+        "::test_a_tuple_that_runs_again_goes_the_same_way_and_all_tasks_have_their_share",
+        "a task that runs again would send tuples twice, and lose others",
+    ),
+    Mutant(
+        "anchors-of-several-forms-stay-as-they-are",
+        "spout/topology/bundles.py",
+        "if places is None or any(np.ptp(hop >> _WORD) for hop in places.hops):",
+        "if places is None:",
+        "tests/unit/spout/topology/test_bundles.py::test_paths_of_several_forms_arrive_as_they_left",
+        "edges of one subscription would be counted as those of another",
+    ),
     # -- order
     Mutant(
         "a-record-behind-one-that-waits-is-held",

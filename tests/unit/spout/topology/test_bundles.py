@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from acker.errors import TupleError
 from spout.topology.bundles import BUNDLES, ROWS_MAX, Bundling, unbundled
 from spout.tuples.anchors import hops_column
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK
@@ -166,6 +167,13 @@ def test_anchors_that_are_missing_arrive_missing() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([None, None], pa.int64())], names=[ANCHOR])
     [rows] = unbundled(Bundling(1).bundle(batch), batch.schema)
     assert rows == batch
+
+
+def test_more_bytes_than_spark_takes_are_refused_by_name() -> None:
+    with pytest.raises(
+        TupleError, match=r"9 tuples that bolts emitted at once have \d\d\d bytes, .* 99 at most: emit"
+    ):
+        Bundling(1, bytes_max=99).bundle(words(*"hawk waits"[:9]))
 
 
 def test_a_bundle_holds_its_own_rows_only() -> None:

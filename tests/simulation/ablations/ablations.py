@@ -193,7 +193,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "process-before": Ablation(
         "a restart forgets that the process before may live, asks nothing first, and an acker adds nothing"
         " for what that one has not told", away.process_before,
-        _LATE,
+        (*_LATE, "EmittedOnce"),  # an answer to the process before calls positions free that it has emitted
         _biased(
             0.0, pause=0.05, zombie=0.1, slow=0.9,
             sizes={

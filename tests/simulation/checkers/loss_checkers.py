@@ -11,7 +11,7 @@ from acker.wire.causes import error_class
 from acker.wire.events import Lost, Reason, Taken
 from replay.policy.disposition import Backoff, delay_ms
 from replay.records.dead_letter import DEAD
-from replay.records.headers import ORIGIN
+from replay.records.headers import ORIGIN, parse_location
 from tests.simulation.truth.checker import Checker
 from tests.simulation.truth.facts import Holder, RootTruth
 from tests.simulation.truth.originals import story_flaw
@@ -145,7 +145,7 @@ class PutBack(Checker):
     def __init__(self) -> None:
         """Begin with no takeover."""
         self._last: dict[int, tuple[int, tuple[int, int, int]]] = {}
-        self._latest: dict[tuple[int, str, int], int] = {}
+        self._latest: dict[tuple[int, str, int], tuple[int, tuple[str, int, int] | None]] = {}
 
     def taken(self, truth: Truth, partition: int, taken: Taken) -> None:
         """Only the highest session is accepted, and nothing of a lower one is open then."""
@@ -186,10 +186,13 @@ class PutBack(Checker):
             raise self.broken(f"{root} is put back {early_ms} ms before its back-off is over")
         # Clocks that disagree let an older one be due later, when another worker takes the rest over.
         if _is_first_takeover(root) and not truth.skew_ms_max:
-            line = root.partition, record.topic, record.partition
-            if root.verdict_number < self._latest.get(line, 0):
+            line, origin = (root.partition, record.topic, record.partition), parse_location(root.origin)
+            number, behind = self._latest.get(line, (0, None))
+            # A transaction's copies come in the order of their origins. A record that waited for another has
+            # its copy before that one's, so the two may be abandoned in the other order.
+            if root.verdict_number < number and (not origin or not behind or origin < behind):
                 raise self.broken(f"{root} is put back after a root that was abandoned behind it")
-            self._latest[line] = root.verdict_number
+            self._latest[line] = root.verdict_number, origin
 
     def worker_rests(self, truth: Truth, partition: int, at: int, now_ms: int) -> None:
         """What was abandoned for the first time waits for nothing, and nothing waits beyond its back-off."""

@@ -89,8 +89,7 @@ class OrderWatch:
     def note_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
         """Learn what an acker partition decided, in the record at an offset."""
         for lost in verdicts.lost:
-            spec = self._context.sources.get(lost.source)
-            if spec is None or not spec.input.ordered:
+            if not self._is_ordered(lost.source):
                 continue
             source = first_source(lost.source)
             if sum(map(len, self._lost.values())) >= LOST_MAX:
@@ -110,9 +109,11 @@ class OrderWatch:
         if is_late or self._plans_old or tenure.sibling is not None:
             return
         for run in end.ranges:
-            self._published.setdefault(run.source, []).append(run)
+            if self._is_ordered(run.source):
+                self._published.setdefault(run.source, []).append(run)
         for each in not_acked:
-            self._not_acked.setdefault(first_source(each.source), {})[each.source, each.position] = each
+            if self._is_ordered(each.source):
+                self._not_acked.setdefault(first_source(each.source), {})[each.source, each.position] = each
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.
@@ -138,6 +139,11 @@ class OrderWatch:
         self._fetcher.close()
         if self._due is not None:
             self._due.close()
+
+    def _is_ordered(self, source: int) -> bool:
+        """Return whether a source is of an ordered input; of others nothing is remembered here."""
+        spec = self._context.sources.get(source)
+        return spec is not None and spec.input.ordered
 
     def _under_way(self, source: int, planned: Mapping[int, int]) -> str:
         of = self._tenure.window.pending_of

@@ -16,8 +16,8 @@ batch planned, only when it is known what becomes of all that is under way, in t
 
 Then every record that is not done is among those that wait, or is a copy that is out and still unread.
 
-The records' keys are not in `_ack_due`: each is read once, from where the replay worker reads the record. One
-that is gone holds back nobody.
+The records' keys are not in `_ack_due`: the driver has named their lines, or each is read once, from where
+the replay worker reads the record. One that is gone then holds back nobody.
 
 Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planning.order`.
 """
@@ -37,7 +37,7 @@ from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
 from spout.group.tenure import Tenure
 from spout.planning.journal import Journal
-from spout.planning.order import KEY, NotAcked, Turn, WaitingRecord, line_of_key, turn_of
+from spout.planning.order import KEY, PARTITION, NotAcked, Turn, WaitingRecord, line_of_key, turn_of
 
 LOST_MAX: Final = 100_000
 """Lost roots that are remembered one by one until they are taken over; of more, only their verdicts are."""
@@ -89,9 +89,9 @@ class OrderWatch:
     def note_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
         """Learn what an acker partition decided, in the record at an offset."""
         for lost in verdicts.lost:
-            if not self._is_ordered(lost.source):
-                continue
             source = first_source(lost.source)
+            if self._ordering(source) not in (KEY, PARTITION):
+                continue
             if sum(map(len, self._lost.values())) >= LOST_MAX:
                 self._lost_below.setdefault(source, {})[partition] = offset + 1
             else:
@@ -102,18 +102,20 @@ class OrderWatch:
         """Learn that the last batch was published, and which of its roots are not acked by that.
 
         Nothing is learnt where a root may have timed out before: where the clock has passed its deadline, or
-        where another process may have initialised it, or may send a clock of its own.
+        where another process may have initialised it, or may send a clock of its own. Nor of a partition that
+        was blocked as a whole, where records by key were not put in lines.
         """
         timeout_ms, tenure = self._context.spec.timeout_ms, self._tenure
         is_late = timeout_ms and tenure.clock.now >= end.now + timeout_ms
         if is_late or self._plans_old or tenure.sibling is not None:
             return
+        known = {source for source, up in end.order.items() if up.by == self._ordering(source)}
         for run in end.ranges:
-            if self._is_ordered(run.source):
+            if first_source(run.source) in known:
                 self._published.setdefault(run.source, []).append(run)
         for each in not_acked:
-            if self._is_ordered(each.source):
-                self._not_acked.setdefault(first_source(each.source), {})[each.source, each.position] = each
+            if (source := first_source(each.source)) in known:
+                self._not_acked.setdefault(source, {})[each.source, each.position] = each
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.
@@ -140,10 +142,9 @@ class OrderWatch:
         if self._due is not None:
             self._due.close()
 
-    def _is_ordered(self, source: int) -> bool:
-        """Return whether a source is of an ordered input; of others nothing is remembered here."""
+    def _ordering(self, source: int) -> str | None:
         spec = self._context.sources.get(source)
-        return spec is not None and spec.input.ordered
+        return None if spec is None else spec.input.ordering
 
     def _under_way(self, source: int, planned: Mapping[int, int]) -> str:
         of = self._tenure.window.pending_of
@@ -173,6 +174,7 @@ class OrderWatch:
             self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered)
         if not self._due.read():
             return dict.fromkeys(quiet, f"{UNKNOWN}{spec.topics.due} is being read")
+        self._learn_lines(specs)
         self._forget_taken_over(self._due)
         why = {
             source: f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
@@ -200,6 +202,16 @@ class OrderWatch:
             else:
                 turns[source] = turn
         return why
+
+    def _learn_lines(self, specs: Mapping[int, SourceSpec]) -> None:
+        """Keep the lines that the driver named: a record whose line is known need not be read for its key."""
+        for source, named in self._not_acked.items():
+            place = specs[source].place
+            self._lines.update(
+                (RecordPlace(*place, each.origin), each.line)
+                for each in named.values()
+                if each.line is not None
+            )
 
     def _forget_taken_over(self, due: DueEntries) -> None:
         """Forget what `_ack_due` has by now, and what was acked since."""

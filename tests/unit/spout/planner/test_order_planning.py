@@ -351,6 +351,7 @@ def test_records_without_key_stand_in_no_line() -> None:
 
 def test_a_record_that_left_the_log_holds_back_nobody() -> None:
     world = OrderWorld("key", attempts=2)
+    world.names_not_acked = False
     world.produce(2, keys=(A, B))
     world.bolt = fails_first(0)  # type: ignore[assignment]
     world.live(200)
@@ -360,6 +361,25 @@ def test_a_record_that_left_the_log_holds_back_nobody() -> None:
     world.rest()
     assert world.succeeded() == [1, 2, 3]
     assert len(world.letters()) == 1
+
+
+def test_the_key_of_a_record_that_the_driver_named_is_not_read_again() -> None:
+    """It is gone, and still its key waits for its dead letter."""
+    world = OrderWorld("key")
+    world.produce(2, keys=(A, B))
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.run(2_000)
+    assert world.plan()
+    world.execute()
+    world.run(200)  # a replay worker has taken it over
+    assert not world.spout.status(world.now_ms).pending
+    place = next(iter({spec.place for spec in world.spout.sources.values() if spec.source == 65_536}))
+    world.log.delete_before({place: 2})
+    world.produce(2, keys=(A, B))
+    assert world.plan()
+    assert [ran.origin for ran in world.execute() if ran.failed] == [2]
+    world.rest()
+    assert world.succeeded() == [1, 3, 2]
 
 
 def test_a_record_of_which_a_copy_is_left_holds_back_its_key() -> None:

@@ -109,12 +109,12 @@ class OrderWatch:
         is_late = timeout_ms and tenure.clock.now >= end.now + timeout_ms
         if is_late or self._plans_old or tenure.sibling is not None:
             return
-        known = {source for source, up in end.order.items() if up.by == self._ordering(source)}
+        in_lines = {source for source, up in end.order.items() if up.by == self._ordering(source)}
         for run in end.ranges:
-            if first_source(run.source) in known:
+            if first_source(run.source) in in_lines:
                 self._published.setdefault(run.source, []).append(run)
         for each in not_acked:
-            if (source := first_source(each.source)) in known:
+            if (source := first_source(each.source)) in in_lines:
                 self._not_acked.setdefault(source, {})[each.source, each.position] = each
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:

@@ -230,7 +230,7 @@ MUTANTS = (
     Mutant(
         "what-a-published-batch-did-not-ack-waits",
         "spout/planner/order_watch.py",
-        "self._not_acked.setdefault(first_source(each.source), {})[each.source, each.position] = each",
+        "self._not_acked.setdefault(source, {})[each.source, each.position] = each",
         "pass",
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_by_partition_a_published_batch_without_failures_is_followed_before_its_verdicts",

@@ -58,7 +58,7 @@ def test_the_module_runs_as_the_command_does(file: Path) -> None:
     assert ended.stderr.startswith(f"windhover: {file}:2: inputs.a.id = 0")
 
 
-def test_starting_an_acker_or_a_replay_worker_loads_no_spark(file: Path) -> None:
+def test_a_service_refuses_a_wrong_file_before_it_loads_kafka_or_spark(file: Path) -> None:
     file.write_text(WRONG)
     program = (
         "import json, sys\n"
@@ -71,7 +71,7 @@ def test_starting_an_acker_or_a_replay_worker_loads_no_spark(file: Path) -> None
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=PROJECT, check=True
     )
 
-    assert json.loads(ended.stdout) == [[4, 4], True, False]
+    assert json.loads(ended.stdout) == [[4, 4], False, False]
 
 
 @contextmanager

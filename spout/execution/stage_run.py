@@ -24,6 +24,7 @@ from spout.planning.order import Gate
 from spout.publishing.delayed import KeyedRoots
 from spout.publishing.fold import TaskReport, failures_of, outstanding_of
 from spout.runtime.pulse import Pulse
+from spout.topology.bundles import LeavingRows
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for, value_keys
 from spout.topology.stage_pass import Frame, StagePass, StreamPass
@@ -32,7 +33,7 @@ from spout.tuples.anchors import Anchors, Carry, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, ROOT, TASK, TO, Origins
 from spout.tuples.counts import Counted, Tally, What, added
 from spout.tuples.messages import MessageRows
-from spout.tuples.places import Deliveries, Descendants, children_of, column_of, only_roots, places_of
+from spout.tuples.places import Deliveries, Descendants, Places, children_of, column_of, only_roots, places_of
 from spout.tuples.raised import first_of_each
 from spout.tuples.rows import ArrowRows, arrow_of
 from spout.tuples.tuple import Delivery, Rows
@@ -234,6 +235,8 @@ class StageRun:
 
     def _distribute(self, block: Emissions) -> None:
         stream, rows, batch, parcels, named = block
+        if batch is not None and self._pass.bundling is not None and self._pass.frame is None:
+            batch = self._pass.bundling.coded(batch)  # once, and before tasks are found by its values
         left = iter(parcels)
         for route in stream.routes:
             for copy in range(route.copies):
@@ -262,13 +265,22 @@ class StageRun:
         return tasks_for(route.subscription.kind, route.tasks, keys, deliveries, first)
 
     def _left(self) -> pa.RecordBatch:
-        batch = self._outbox.take()
+        loads = self._outbox.take()
         if self._pass.consumer:
-            self._gave = self._gave.plus(fingerprint_of(self._pass.carry, batch.column(ANCHOR)))
+            for rows, places in loads:
+                found = (
+                    fingerprint_of(self._pass.carry, rows.column(ANCHOR))
+                    if places is None
+                    else places.fingerprint()
+                )
+                self._gave = self._gave.plus(found)
         if self._pass.bundling is None:
-            return batch
-        first, self._left_before = self._left_before, self._left_before + batch.num_rows
-        return self._pass.bundling.bundle(batch, first)
+            return _joined([load.rows for load in loads], self._pass.schema)
+        first, self._left_before = (
+            self._left_before,
+            self._left_before + sum(each.rows.num_rows for each in loads),
+        )
+        return self._pass.bundling.bundle(loads, first)
 
 
 class TaskOutbox:
@@ -277,7 +289,7 @@ class TaskOutbox:
     def __init__(self, pass_: StagePass) -> None:
         self.origins = Origins()
         self._pass = pass_
-        self._parts: list[pa.RecordBatch] = []
+        self._loads: list[LeavingRows] = []
 
     def add(
         self,
@@ -295,46 +307,55 @@ class TaskOutbox:
             deliveries: the places of each in its trees.
         """
         if self._pass.bare:
-            self._parts.append(tuples)
+            self._loads.append(LeavingRows(tuples))
             return
         if self._pass.frame is not None:
             anchors = column_of(deliveries, self._pass.carry)
-            self._parts.append(
-                pa.RecordBatch.from_arrays([*tuples.columns, anchors], schema=self._pass.schema)
-            )
+            rows = pa.RecordBatch.from_arrays([*tuples.columns, anchors], schema=self._pass.schema)
+            self._loads.append(LeavingRows(rows))
             return
-        rows = tuples.num_rows
-        own = pa.StructArray.from_arrays(tuples.columns, fields=list(stream.schema))
-        columns = {TO: pa.repeat(pa.scalar(number, pa.int32()), rows), stream.column: own}
+        size = tuples.num_rows
+        own = pa.StructArray.from_arrays(tuples.columns, names=stream.schema.names)
+        columns = {TO: pa.repeat(pa.scalar(number, pa.int32()), size), stream.column: own}
+        places = None
         if not self._pass.is_last:
-            columns |= {TASK: pa.array(tasks, pa.int32()), ANCHOR: column_of(deliveries)}
+            columns[TASK] = pa.array(tasks, pa.int32())
+            if self._pass.bundling is not None and isinstance(deliveries, Places):
+                places = deliveries
+            else:
+                columns[ANCHOR] = column_of(deliveries)
         if self._pass.carries_roots:
             columns[ROOT] = self.origins.column(only_roots(deliveries))
-        self._parts.append(self._row(columns, rows))
+        self._put(columns, size, places)
 
     def pass_on(self, number: int, rows: pa.RecordBatch) -> None:
         """Hand rows of the stage before on, to a later stage or to the sink."""
         if self._pass.bare:
             stream = self._pass.passing[number]
             tuples = rows.column(stream.column).flatten()
-            self._parts.append(pa.RecordBatch.from_arrays(tuples, schema=stream.schema))
+            self._loads.append(LeavingRows(pa.RecordBatch.from_arrays(tuples, schema=stream.schema)))
             return
-        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        self._parts.append(self._row(columns, rows.num_rows))
+        self._put(dict(zip(rows.schema.names, rows.columns, strict=True)), rows.num_rows)
 
-    def take(self) -> pa.RecordBatch:
-        """Return what was collected since this was called last, as one batch."""
-        parts, self._parts = self._parts, []
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            return pa.RecordBatch.from_pylist([], schema=self._pass.schema)
-        return pa.concat_batches(parts)
+    def take(self) -> list[LeavingRows]:
+        """Return what was collected since this was called last."""
+        loads, self._loads = self._loads, []
+        return loads
 
-    def _row(self, columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
+    def _put(self, columns: Mapping[str, pa.Array], rows: int, places: Places | None = None) -> None:
         """Bring columns into the order of the rows that leave; those of other streams are null."""
+        if self._pass.bundling is not None:  # which writes what is there
+            self._loads.append(LeavingRows(pa.RecordBatch.from_pydict(dict(columns)), places))
+            return
         found = [
             columns[field.name] if field.name in columns else pa.nulls(rows, field.type)
             for field in self._pass.schema
         ]
-        return pa.RecordBatch.from_arrays(found, schema=self._pass.schema)
+        self._loads.append(LeavingRows(pa.RecordBatch.from_arrays(found, schema=self._pass.schema)))
+
+
+def _joined(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return batches of one schema as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)

@@ -1,9 +1,9 @@
 """Bundles: how rows pass from one stage to the next, where Spark shuffles between them and no more.
 
 Spark shuffles row by row, and makes a row of its own of each on both sides. A bundle is one such row for all
-rows that a batch has for one task: the task's number, and the rows as a stream of Arrow. So ten thousand
-tuples cost as much as one. What Spark copies and compresses is kept small: texts that repeat are written
-once, and hidden columns as narrow as they are.
+rows of one kind that a batch has for one task: the task's number, and the rows as a stream of Arrow. So ten
+thousand tuples cost as much as one. What Spark copies and compresses is kept small: texts that repeat are
+written once, and hidden columns as narrow as they are.
 
 Source: docs/design/protocol.md, section 5.2; Arrow's stream format,
 https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format.
@@ -11,9 +11,9 @@ https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,9 @@ _HOP: Final = ANCHOR + "_{}"
 _FIRST: Final = b"windhover.first"
 """In a bundle's metadata: the lowest index of a root."""
 
+_SAME: Final = b"windhover.same."
+"""In a bundle's metadata: the number that a hidden column has in every row, by the column's name."""
+
 _SUBSCRIPTIONS: Final = b"windhover.subscriptions"
 """In a bundle's metadata: of anchors that are paths, the upper halves of their hops."""
 
@@ -54,6 +57,13 @@ _RADIX_MAX: Final = 1 << 16
 _NARROW: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 
 
+class LeavingRows(NamedTuple):
+    """Rows that leave a task together; `places`: their anchors, where they have no column of them."""
+
+    rows: pa.RecordBatch
+    places: Places | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Bundling:
     """Which rows go to which of `tasks` tasks; `fields`: equal values to one task, none: spread evenly.
@@ -66,31 +76,42 @@ class Bundling:
     named: bool = False
     bytes_max: int = BYTES_MAX
 
-    def bundle(self, batch: pa.RecordBatch, first: int = 0) -> pa.RecordBatch:
-        """Return a bundle for each task that rows of a batch go to; `first`: the rows that went before.
+    def bundle(self, loads: Sequence[LeavingRows], first: int = 0) -> pa.RecordBatch:
+        """Return a bundle for each load and each task that rows of it go to.
 
-        Raises `TupleError`: they have more than `bytes_max` bytes.
+        `first`: the rows that went before. Raises `TupleError`: all have more than `bytes_max` bytes.
         """
-        batch = self._with_codes(batch)
+        found: list[tuple[int, pa.Buffer]] = []
+        for load in loads:
+            found += self._bundles(load, first)
+            first += load.rows.num_rows
+        offsets = np.cumsum([0, *(written.size for _, written in found)])
+        if offsets[-1] > self.bytes_max:
+            raise TupleError(
+                f"{sum(load.rows.num_rows for load in loads):,} tuples that bolts emitted at once have"
+                f" {offsets[-1]:,} bytes, and Spark takes {self.bytes_max:,} at most: emit smaller tuples, or"
+                " fewer for one record"
+            )
+        tasks = pa.array([task for task, _ in found], pa.int32())
+        written = b"".join(written for _, written in found)
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(written)]
+        bundles = pa.BinaryArray.from_buffers(pa.binary(), len(found), buffers)
+        return pa.RecordBatch.from_arrays([tasks, bundles], schema=BUNDLES)
+
+    def _bundles(self, load: LeavingRows, first: int) -> Iterator[tuple[int, pa.Buffer]]:
+        """Yield the tasks that rows go to, each with the rows for it."""
+        batch = self.coded(load.rows)
         tasks = self._tasks_of(batch, first) % self.tasks
         small = tasks.astype(np.uint16) if self.tasks <= _RADIX_MAX else tasks
         order = np.argsort(small, kind="stable")
         counts = np.bincount(tasks, minlength=self.tasks)
         starts = np.cumsum(counts) - counts
-        rows = _narrowed(batch).take(pa.array(order))
-        found = np.flatnonzero(counts)
-        streams = [_written(rows.slice(starts[task], counts[task])) for task in found]
-        offsets = np.cumsum([0, *(each.size for each in streams)])
-        if offsets[-1] > self.bytes_max:
-            raise TupleError(
-                f"{batch.num_rows:,} tuples that bolts emitted at once have {offsets[-1]:,} bytes, and Spark"
-                f" takes {self.bytes_max:,} at most: emit smaller tuples, or fewer for one record"
-            )
-        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(streams))]
-        bundles = pa.BinaryArray.from_buffers(pa.binary(), len(streams), buffers)
-        return pa.RecordBatch.from_arrays([pa.array(found, pa.int32()), bundles], schema=BUNDLES)
+        rows, hidden = self._narrowed(batch, load.places)
+        rows = rows.take(pa.array(order))
+        for task in np.flatnonzero(counts).tolist():
+            yield task, _written(rows.slice(starts[task], counts[task]), hidden)
 
-    def _with_codes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def coded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Write texts as numbers of a list where they repeat so that the lists of all tasks are shorter."""
         for place, name in enumerate(batch.schema.names):
             column = batch.column(place)
@@ -101,6 +122,38 @@ class Bundling:
             else:
                 batch = batch.set_column(place, name, _coded(column, self.tasks))
         return batch
+
+    def _narrowed(self, batch: pa.RecordBatch, places: Places | None) -> tuple[pa.RecordBatch, list[str]]:
+        """Write hidden columns, which are named, as narrow as they are; anchors as index and ordinals."""
+        hidden: list[str] = []
+        if not batch.num_rows:
+            return batch, hidden
+        for name in (TO, TASK) if self.named else ():
+            if (place := batch.schema.get_field_index(name)) >= 0:
+                numbers = np.asarray(batch.column(place), dtype=np.int64)
+                batch = batch.set_column(place, name, _narrow(numbers))
+                hidden.append(name)
+        place = batch.schema.get_field_index(ANCHOR)
+        subscriptions = ""
+        if (packed := _packed(batch)) is not None:
+            roots, hops = packed >> ORDINAL_BITS, [packed & (ORDINALS_MAX - 1)]
+        else:
+            if place >= 0 and batch.schema.field(place).type == PATHS_TYPE:
+                places = alike(batch.column(place))
+            if places is None:
+                return batch, hidden
+            if any(np.ptp(hop >> _WORD) for hop in places.hops):
+                return batch if place >= 0 else batch.append_column(ANCHOR, places.column()), hidden
+            roots, hops = places.roots, [hop & _WORD_MASK for hop in places.hops]
+            subscriptions = ",".join(str(int(hop[0] >> _WORD)) for hop in places.hops)
+        if place >= 0:
+            batch = batch.remove_column(place)
+        first = int(roots.min())
+        numbered = {ANCHOR: roots - first} | {_HOP.format(depth): hop for depth, hop in enumerate(hops)}
+        for name, numbers in numbered.items():
+            batch = batch.append_column(name, _narrow(numbers))
+        metadata = {_FIRST: str(first), _SUBSCRIPTIONS: subscriptions}
+        return batch.replace_schema_metadata(metadata), [*hidden, *numbered]
 
     def _tasks_of(self, batch: pa.RecordBatch, first: int) -> I64:
         """Return a number for each row: a tuple's depends on it alone, so it goes the same way again."""
@@ -156,32 +209,6 @@ def _packed(batch: pa.RecordBatch) -> I64 | None:
     return np.asarray(column, dtype=np.int64)
 
 
-def _narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Write hidden columns as narrow as they are; anchors of one form split into index and ordinals."""
-    if not batch.num_rows:
-        return batch
-    for name in (TO, TASK):
-        if (place := batch.schema.get_field_index(name)) >= 0:
-            batch = batch.set_column(place, name, _narrow(np.asarray(batch.column(place), dtype=np.int64)))
-    if (place := batch.schema.get_field_index(ANCHOR)) < 0:
-        return batch
-    packed = _packed(batch)
-    if packed is not None:
-        roots, hops = packed >> ORDINAL_BITS, [packed & (ORDINALS_MAX - 1)]
-        subscriptions = ""
-    else:
-        places = alike(batch.column(place)) if batch.schema.field(place).type == PATHS_TYPE else None
-        if places is None or any(np.ptp(hop >> _WORD) for hop in places.hops):
-            return batch
-        roots, hops = places.roots, [hop & _WORD_MASK for hop in places.hops]
-        subscriptions = ",".join(str(int(hop[0] >> _WORD)) for hop in places.hops)
-    first = int(roots.min())
-    batch = batch.set_column(place, ANCHOR, _narrow(roots - first))
-    for depth, ordinals in enumerate(hops):
-        batch = batch.append_column(_HOP.format(depth), _narrow(ordinals))
-    return batch.replace_schema_metadata({_FIRST: str(first), _SUBSCRIPTIONS: subscriptions})
-
-
 def _narrow(numbers: I64) -> pa.Array:
     return pa.array(numbers.astype(_fitting(int(numbers.max()) + 1)))
 
@@ -193,18 +220,33 @@ def _fitting(values: int) -> np.dtype[Any]:
 
 def _widened(written: pa.RecordBatch, field: pa.Field) -> pa.Array:
     """Return a column as it was before it was written."""
-    column = written.column(field.name)
-    if field.name != ANCHOR or _FIRST not in (written.schema.metadata or {}):
-        return _decoded(column, field.type)
-    roots = np.asarray(column).astype(np.int64) + int(written.schema.metadata[_FIRST])
+    metadata = written.schema.metadata or {}
+    if field.name == ANCHOR and _FIRST in metadata:
+        return _anchors(written, field.type)
+    if field.name in written.schema.names:
+        return _decoded(written.column(field.name), field.type)
+    if _SAME + field.name.encode() in metadata:
+        return pa.array(_numbers(written, field.name), field.type)
+    return pa.nulls(written.num_rows, field.type)
+
+
+def _numbers(written: pa.RecordBatch, name: str) -> I64:
+    """Return a hidden column, whether it was written or is the same in every row."""
+    same = written.schema.metadata.get(_SAME + name.encode())
+    if same is not None:
+        return np.full(written.num_rows, int(same))
+    return np.asarray(written.column(name)).astype(np.int64)
+
+
+def _anchors(written: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+    """Return anchors that were split into index and ordinals."""
+    roots = _numbers(written, ANCHOR) + int(written.schema.metadata[_FIRST])
+    if kind != PATHS_TYPE:
+        return pa.array(roots << ORDINAL_BITS | _numbers(written, _HOP.format(0)))
     named = written.schema.metadata[_SUBSCRIPTIONS].decode()
     subscriptions = [int(each) for each in named.split(",") if each]
-    names = [name for name in written.schema.names if name.startswith(_HOP.format(""))]
-    hops = [np.asarray(written.column(name)).astype(np.int64) for name in names]
-    if field.type != PATHS_TYPE:
-        return pa.array(roots << ORDINAL_BITS | hops[0])
-    upper = zip(subscriptions, hops, strict=True)
-    return Places(roots, tuple(np.int64(key) << _WORD | ordinals for key, ordinals in upper)).column()
+    hops = [np.int64(key) << _WORD | _numbers(written, _HOP.format(n)) for n, key in enumerate(subscriptions)]
+    return Places(roots, tuple(hops)).column()
 
 
 def _decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -216,7 +258,15 @@ def _decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(kind))
 
 
-def _written(rows: pa.RecordBatch) -> pa.Buffer:
+def _written(rows: pa.RecordBatch, hidden: Sequence[str]) -> pa.Buffer:
+    """Write rows; of a hidden column that is the same in all of them, that number."""
+    metadata = dict(rows.schema.metadata or {})
+    for name in hidden:
+        numbers = np.asarray(rows.column(name))
+        if (numbers == numbers[0]).all():
+            metadata[_SAME + name.encode()] = str(numbers[0]).encode()
+            rows = rows.remove_column(rows.schema.get_field_index(name))
+    rows = rows.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)

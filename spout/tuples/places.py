@@ -20,7 +20,15 @@ import numpy as np
 import pyarrow as pa
 
 from acker.identity import I64, U64, mix64, mix64_in_place
-from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry, hops_column, pack
+from spout.tuples.anchors import (
+    PATHS_TYPE,
+    Anchors,
+    Carry,
+    Fingerprint,
+    fingerprint,
+    hops_column,
+    pack,
+)
 from spout.tuples.tuple import Delivery
 
 Deliveries = tuple[Delivery, ...]
@@ -83,6 +91,13 @@ class Places(Sequence[Deliveries]):
         paths = pa.ListArray.from_arrays(pa.array(inner), pa.array(flat.reshape(-1)), type=_DEPTH)
         outer = pa.array(np.arange(rows + 1, dtype=np.int32))
         return pa.ListArray.from_arrays(outer, paths, type=PATHS_TYPE)
+
+    def fingerprint(self) -> Fingerprint:
+        """Return the fingerprint of the column."""
+        found = fingerprint(len(self), self._roots)
+        for hop in self._hops:
+            found = found.plus(fingerprint(0, hop))
+        return found
 
     def numbers(self) -> U64:
         """Return a number for each place, the one of `number_of`."""

@@ -176,10 +176,18 @@ MUTANTS = (
     Mutant(
         "anchors-of-several-forms-stay-as-they-are",
         "spout/topology/bundles.py",
-        "if places is None or any(np.ptp(hop >> _WORD) for hop in places.hops):",
-        "if places is None:",
+        "if any(np.ptp(hop >> _WORD) for hop in places.hops):",
+        "if not places.hops:",
         "tests/unit/spout/topology/test_bundles.py::test_paths_of_several_forms_arrive_as_they_left",
         "edges of one subscription would be counted as those of another",
+    ),
+    Mutant(
+        "a-number-of-all-rows-is-of-all-of-them",
+        "spout/topology/bundles.py",
+        "if (numbers == numbers[0]).all():",
+        "if numbers[-1] == numbers[0]:",
+        "tests/unit/spout/topology/test_bundles.py::test_places_leave_without_a_column_and_arrive_as_one",
+        "rows would arrive with the place of another",
     ),
     # -- order
     Mutant(

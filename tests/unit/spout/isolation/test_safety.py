@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from acker.identity import position_at, source_of
 from acker.wire.events import SourceRun
 from replay.policy.disposition import Action, Rule, action_of
 from spout.builder.submitted import TopologyStatus, topology_metrics
-from spout.isolation.task_runs import Safety, limit_ms, tried_once
+from spout.isolation.task_runs import MALLOC_VARIABLES, Safety, limit_ms, tried_once
 from spout.planner.mailbox import Mailbox
 from spout.planning.plan import BatchPlan
 from spout.publishing.batch_warnings import counted, isolated_records
@@ -115,3 +118,29 @@ def test_a_rule_of_topics_yaml_may_name_what_an_isolated_record_failed_by(error:
     assert action_of(rules, "split", error) is Action.DEAD_LETTER
     assert action_of([Rule("Exception", None, Action.DEAD_LETTER)], "split", error) is Action.RETRY
     assert action_of([], "split", error) is Action.RETRY
+
+
+FAULTS = """
+import resource
+import numpy as np
+from spout.isolation.task_runs import no_garbage_collection
+
+with no_garbage_collection():
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(50):
+            np.ones(250_000)  # 2 MB
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.parametrize(
+    "own", [{}, {"MALLOC_MMAP_THRESHOLD_": "131072"}], ids=["as it comes", "set by hand"]
+)
+def test_a_task_does_not_ask_the_system_for_the_same_memory_again(own: dict[str, str]) -> None:
+    """Each page of memory that was given back and is asked for again is a fault."""
+    environment = {name: value for name, value in os.environ.items() if name not in MALLOC_VARIABLES} | own
+    run = [sys.executable, "-c", FAULTS]
+    ran = subprocess.run(run, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    *_, last = map(int, ran.stdout.split())
+    assert last > 20_000 if own else last < 600

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TupleError
-from spout.topology.bundles import BUNDLES, ROWS_MAX, Bundling, unbundled
-from spout.tuples.anchors import hops_column
-from spout.tuples.columns import ANCHOR, BUNDLE, TASK
+from spout.topology.bundles import BUNDLES, ROWS_MAX, Bundling, LeavingRows, unbundled
+from spout.tuples.anchors import PATHS_TYPE, Carry, fingerprint_of, hops_column
+from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
+from spout.tuples.places import Places
 from spout.tuples.tuple import Delivery
 
 WORDS = pa.schema([("word", pa.string()), ("size", pa.int64())])
@@ -24,6 +25,10 @@ def words(*named: str | None) -> pa.RecordBatch:
 
 def anchored(numbers: list[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], names=[ANCHOR])
+
+
+def bundled(bundling: Bundling, rows: pa.RecordBatch, first: int = 0) -> pa.RecordBatch:
+    return bundling.bundle([LeavingRows(rows)], first)
 
 
 def by_task(bundles: pa.RecordBatch, schema: pa.Schema) -> dict[int, list[dict[str, object]]]:
@@ -39,17 +44,17 @@ def by_task(bundles: pa.RecordBatch, schema: pa.Schema) -> dict[int, list[dict[s
 def test_equal_values_go_to_one_task_whatever_stands_beside_them() -> None:
     bundling = Bundling(3, ("word",))
     names = ["hawk", "kite", None, "wren", "hawk", "", None, "kite"]
-    found = by_task(bundling.bundle(words(*names)), WORDS)
+    found = by_task(bundled(bundling, words(*names)), WORDS)
     rows = [row for task in found.values() for row in task]
     assert sorted(rows, key=lambda row: str(row["size"])) == words(*names).to_pylist()
     home = {row["word"]: task for task, rows in found.items() for row in rows}
     for name in dict.fromkeys(names):
-        [(task, rows)] = by_task(bundling.bundle(words(name)), WORDS).items()
+        [(task, rows)] = by_task(bundled(bundling, words(name)), WORDS).items()
         assert (task, [row["word"] for row in rows]) == (home[name], [name])
 
 
 def test_rows_of_one_task_keep_their_order() -> None:
-    [rows] = by_task(Bundling(1, ("word",)).bundle(words(*"hawk waits")), WORDS).values()
+    [rows] = by_task(bundled(Bundling(1, ("word",)), words(*"hawk waits")), WORDS).values()
     assert [row["size"] for row in rows] == list(range(10))
 
 
@@ -57,18 +62,18 @@ def test_a_tuple_that_runs_again_goes_the_same_way_and_all_tasks_have_their_shar
     """By its place: beside other rows, behind others, in another order."""
     numbers = [root << 24 for root in range(1_000)]
     bundling, schema = Bundling(4), anchored([]).schema
-    found = by_task(bundling.bundle(anchored(numbers)), schema)
+    found = by_task(bundled(bundling, anchored(numbers)), schema)
     home = {row[ANCHOR]: task for task, rows in found.items() for row in rows}
     assert all(150 < len(rows) < 350 for rows in found.values())
-    again = by_task(bundling.bundle(anchored(numbers[::-2]), first=77), schema)
+    again = by_task(bundled(bundling, anchored(numbers[::-2]), first=77), schema)
     assert {row[ANCHOR]: task for task, rows in again.items() for row in rows}.items() <= home.items()
 
 
 def test_a_row_of_several_places_goes_the_same_way_again() -> None:
     rows = [(Delivery(root, ((1, 0),)), Delivery(root + 1, ())) for root in range(100)]
     batch = pa.RecordBatch.from_arrays([hops_column(rows)], names=[ANCHOR])
-    found = by_task(Bundling(2).bundle(batch), batch.schema)
-    again = by_task(Bundling(2).bundle(batch.take(pa.array(range(99, -1, -1)))), batch.schema)
+    found = by_task(bundled(Bundling(2), batch), batch.schema)
+    again = by_task(bundled(Bundling(2), batch.take(pa.array(range(99, -1, -1)))), batch.schema)
     assert sorted(found) == [0, 1]
     assert {task: rows[::-1] for task, rows in again.items()} == found
 
@@ -76,20 +81,20 @@ def test_a_row_of_several_places_goes_the_same_way_again() -> None:
 def test_rows_without_a_place_are_dealt_out_by_turns_across_batches() -> None:
     bundling, sizes = Bundling(2), {0: 0, 1: 0}
     for first in range(5):
-        for task, rows in by_task(bundling.bundle(words("hawk"), first), WORDS).items():
+        for task, rows in by_task(bundled(bundling, words("hawk"), first), WORDS).items():
             sizes[task] += len(rows)
     assert sizes == {0: 3, 1: 2}
 
 
 def test_rows_that_name_their_task_go_there() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([5, 0, 2, 5], pa.int32())], names=[TASK])
-    found = by_task(Bundling(3, named=True).bundle(batch), batch.schema)
+    found = by_task(bundled(Bundling(3, named=True), batch), batch.schema)
     assert {task: [row[TASK] for row in rows] for task, rows in found.items()} == {0: [0], 2: [5, 2, 5]}
 
 
 @pytest.mark.parametrize("rows", [0, 1, ROWS_MAX, ROWS_MAX + 1])
 def test_a_bolt_receives_no_more_rows_at_once_than_spark_would_hand_it(rows: int) -> None:
-    bundles = Bundling(1).bundle(anchored(list(range(rows))))
+    bundles = bundled(Bundling(1), anchored(list(range(rows))))
     assert bundles.num_rows == min(1, rows)
     batches = [*unbundled(bundles, anchored([]).schema)]
     assert [batch.num_rows for batch in batches] == [ROWS_MAX] * (rows // ROWS_MAX) + [rows % ROWS_MAX] * (
@@ -108,7 +113,7 @@ def test_values_arrive_as_they_left(kind: pa.DataType, repeats: int) -> None:
     }
     values = [*of.get(kind, ["hawk", "kite"]), None] * repeats
     batch = pa.RecordBatch.from_arrays([pa.array(values, kind)], names=["it"])
-    arrived = [*unbundled(Bundling(2, ("it",)).bundle(batch), batch.schema)]
+    arrived = [*unbundled(bundled(Bundling(2, ("it",)), batch), batch.schema)]
     assert all(rows.schema == batch.schema for rows in arrived)
     found = [value for rows in arrived for value in rows.column("it").to_pylist()]
     assert sorted(found, key=repr) == sorted(batch.column("it").to_pylist(), key=repr)
@@ -117,7 +122,7 @@ def test_values_arrive_as_they_left(kind: pa.DataType, repeats: int) -> None:
 @pytest.mark.parametrize("distinct", [255, 256, 257, 70_000])
 def test_texts_that_repeat_are_written_once(distinct: int) -> None:
     batch = words(*([str(number) for number in range(distinct)] * 4), *[None] * 4)
-    coded, plain = (Bundling(2, fields).bundle(batch) for fields in (("word",), ()))
+    coded, plain = (bundled(Bundling(2, fields), batch) for fields in (("word",), ()))
     assert sum(map(len, coded.column(BUNDLE).to_pylist())) < sum(map(len, plain.column(BUNDLE).to_pylist()))
     found = sorted(str(word) for rows in unbundled(coded, WORDS) for word in rows.column("word").to_pylist())
     assert found == sorted(map(str, batch.column("word").to_pylist()))
@@ -127,7 +132,7 @@ def test_packed_anchors_arrive_whole_however_far_apart_they_are() -> None:
     for numbers in ([0], [5 << 24 | 3, 4 << 24], [7, (1 << 39) - 1 << 24 | (1 << 24) - 1], [1 << 62, 0]):
         batch = anchored(numbers)
         found = [
-            n for rows in unbundled(Bundling(2).bundle(batch), batch.schema) for n in rows[0].to_pylist()
+            n for rows in unbundled(bundled(Bundling(2), batch), batch.schema) for n in rows[0].to_pylist()
         ]
         assert sorted(found) == sorted(numbers)
 
@@ -139,7 +144,7 @@ def test_paths_of_one_form_arrive_as_they_left(keys: list[int]) -> None:
     batch = pa.RecordBatch.from_arrays(
         [hops_column(rows), pa.array([1, 1, 0, 1], pa.int32())], names=[ANCHOR, TASK]
     )
-    arrived = [*unbundled(Bundling(2, named=True).bundle(batch), batch.schema)]
+    arrived = [*unbundled(bundled(Bundling(2, named=True), batch), batch.schema)]
     found = [values for rows in arrived for values in rows.to_pylist()]
     assert sorted(found, key=str) == sorted(batch.to_pylist(), key=str)
     assert all(rows.schema == batch.schema for rows in arrived)
@@ -149,7 +154,7 @@ def test_paths_of_several_forms_arrive_as_they_left() -> None:
     one, other, none = (Delivery(3, ((1, 0),)),), (Delivery(3, ((2, 0),)), Delivery(4, ())), ()
     for rows in ([one, other], [one, none], [none], [one, (Delivery(3, ((2, 0),)),)]):
         batch = pa.RecordBatch.from_arrays([hops_column(rows)], names=[ANCHOR])
-        found = [n for rows in unbundled(Bundling(1).bundle(batch), batch.schema) for n in rows.to_pylist()]
+        found = [n for rows in unbundled(bundled(Bundling(1), batch), batch.schema) for n in rows.to_pylist()]
         assert found == batch.to_pylist()
 
 
@@ -159,13 +164,13 @@ def test_structs_arrive_as_they_left(times: int) -> None:
     values = [{"word": "hawk", "at": {"line": b"x", "no": 1}}, {"word": None, "at": None}] * times
     of_other = [None, {"word": "kite", "at": None}] * times
     batch = pa.RecordBatch.from_arrays([pa.array(values, kind), pa.array(of_other, kind)], names=["s0", "s1"])
-    arrived = [*unbundled(Bundling(1).bundle(batch), batch.schema)]
+    arrived = [*unbundled(bundled(Bundling(1), batch), batch.schema)]
     assert [row for rows in arrived for row in rows.to_pylist()] == batch.to_pylist()
 
 
 def test_anchors_that_are_missing_arrive_missing() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([None, None], pa.int64())], names=[ANCHOR])
-    [rows] = unbundled(Bundling(1).bundle(batch), batch.schema)
+    [rows] = unbundled(bundled(Bundling(1), batch), batch.schema)
     assert rows == batch
 
 
@@ -173,11 +178,53 @@ def test_more_bytes_than_spark_takes_are_refused_by_name() -> None:
     with pytest.raises(
         TupleError, match=r"9 tuples that bolts emitted at once have \d\d\d bytes, .* 99 at most: emit"
     ):
-        Bundling(1, bytes_max=99).bundle(words(*"hawk waits"[:9]))
+        bundled(Bundling(1, bytes_max=99), words(*"hawk waits"[:9]))
 
 
 def test_a_bundle_holds_its_own_rows_only() -> None:
     """A slice of a batch is written without the rows around it."""
-    batch = pa.RecordBatch.from_arrays([pa.array([0] * 5_000 + [1], pa.int32())], names=[TASK])
-    large, small = (len(each.as_py()) for each in Bundling(2, named=True).bundle(batch).column(BUNDLE))
+    columns = [pa.array([0] * 5_000 + [1], pa.int32()), pa.array(range(5_001))]
+    batch = pa.RecordBatch.from_arrays(columns, names=[TASK, "it"])
+    large, small = (len(each.as_py()) for each in bundled(Bundling(2, named=True), batch).column(BUNDLE))
     assert small < large / 10
+
+
+def test_a_hidden_column_that_is_the_same_in_every_row_is_not_written() -> None:
+    sizes = []
+    for numbers in ([3] * 10_000, [3] * 9_999 + [4]):
+        columns = [pa.array(numbers, pa.int32()), pa.array([9] * 10_000, pa.int32())]
+        batch = pa.RecordBatch.from_arrays(columns, names=[TO, TASK])
+        bundles = bundled(Bundling(2, named=True), batch)
+        assert [
+            row for rows in unbundled(bundles, batch.schema) for row in rows.to_pylist()
+        ] == batch.to_pylist()
+        sizes.append(len(bundles.column(BUNDLE)[0].as_py()))
+    assert sizes[0] < 1_000 < 10_000 < sizes[1]
+
+
+def test_a_user_may_name_columns_as_the_hidden_ones() -> None:
+    """Rows of a DataFrame name no tasks, so its columns of these names are values like any other."""
+    columns = [pa.array([-1, None, 1 << 40, 7]), pa.array(["a", "b", "c", None]), pa.array([5] * 4)]
+    batch = pa.RecordBatch.from_arrays(columns, names=[TASK, TO, ANCHOR])
+    [rows] = unbundled(bundled(Bundling(1), batch), batch.schema)
+    assert rows.to_pylist() == batch.to_pylist()
+
+
+@pytest.mark.parametrize("key", [7, (1 << 32) - 3])
+def test_places_leave_without_a_column_and_arrive_as_one(key: int) -> None:
+    places = Places(np.array([5, 4, 9])).children(np.array([2, 0, 0]), key, np.array([0, 1, 0]))
+    batch = pa.RecordBatch.from_arrays([pa.array([1, 0, 1], pa.int32())], names=[TASK])
+    schema = pa.schema([*batch.schema, (ANCHOR, PATHS_TYPE)])
+    bundles = Bundling(2, named=True).bundle([LeavingRows(batch, places), LeavingRows(batch, places)])
+    with_column = pa.RecordBatch.from_arrays([*batch.columns, places.column()], schema=schema)
+    assert by_task(bundles.slice(2), schema) == by_task(bundled(Bundling(2, named=True), with_column), schema)
+    assert by_task(bundles.slice(0, 2), schema) == by_task(bundles.slice(2), schema)
+    [arrived] = unbundled(Bundling(1, named=True).bundle([LeavingRows(batch, places)]), schema)
+    assert places.fingerprint() == fingerprint_of(Carry.HOPS, arrived.column(ANCHOR))
+
+
+def test_columns_of_other_streams_arrive_as_nulls() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([0], pa.int32())], names=[TASK])
+    schema = pa.schema([*batch.schema, ("s1", pa.struct([("word", pa.string())]))])
+    [rows] = unbundled(bundled(Bundling(1, named=True), batch), schema)
+    assert rows.to_pylist() == [{TASK: 0, "s1": None}]

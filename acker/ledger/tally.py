@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -127,7 +127,7 @@ class VerdictTally:
         self.inputs: dict[int, InputTally] = {}
         self._firsts = EmissionTimes()
 
-    def note(self, records: Iterable[Record]) -> None:
+    def note(self, records: Sequence[Record]) -> None:
         """Note what records of ``_ack_ack`` say of copies, before they are applied."""
         for record in records:
             for name, value in record.headers:
@@ -140,11 +140,12 @@ class VerdictTally:
         for each in settled:
             for emission, source, at in each.copies:
                 self._add_copies(emission, source, at, now_ms)
-            for emission, source, first, count in each.completed:
+            for emission, source, start, hits in each.completed:
                 tally = self._of(source)
-                tally.verdicts[ACKED] += count
+                tally.verdicts[ACKED] += len(hits)
                 took_ms = max(0, now_ms - emission.wall_ms)
-                tally.ack(took_ms, count, Root(Source(source), first), now_ms)
+                first = Root(Source(source), Position(start + int(hits[0])))
+                tally.ack(took_ms, len(hits), first, now_ms)
             for run in each.absent.runs():
                 self._of(run.source).verdicts[ABSENT] += run.end - run.start
             for cause, source, count in each.lost_counts():

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from acker.hot_paths import Hits, as_array
-from acker.identity import I64, Position, is_replay
+from acker.identity import I64, is_replay
 from acker.ledger.cohort import InitEmission
 from acker.wire.causes import clipped
 from acker.wire.events import Lost, Reason, SourceRun, Verdicts, joined_bounds, pack_positions
@@ -91,14 +91,14 @@ class VerdictSet:
     """The verdicts of one step.
 
     Attributes:
-        completed: of acked roots their emission, source, the first of them, and how many there are.
+        completed: of acked roots their emission, source, and places: ``start + i`` for each i of the hits.
         copies: of acked roots that are copies their emission, source, and all positions.
     """
 
     def __init__(self) -> None:
         self.acked = RunSet()
         self.absent = RunSet()
-        self.completed: list[tuple[InitEmission, int, Position, int]] = []
+        self.completed: list[tuple[InitEmission, int, int, Hits]] = []
         self.copies: list[tuple[InitEmission, int, I64]] = []
         self._lost: dict[tuple[LossCause, InitEmission, int], list[I64]] = {}
 
@@ -112,7 +112,7 @@ class VerdictSet:
             if is_replay(source):
                 self.copies.append((emission, source, as_array(hits) + start))
                 return
-            self.completed.append((emission, source, Position(start + int(hits[0])), len(hits)))
+            self.completed.append((emission, source, start, hits))
 
     def lost_counts(self) -> Iterator[tuple[LossCause, int, int]]:
         """Yield the causes of losses, each with a source and how many roots of it were lost."""

@@ -93,6 +93,7 @@ class AckerService:
         replay_group: str = "windhover-replay",
         verdict_retention_ms: int = VERDICT_RETENTION_MS,
         limits: AckerLimits | None = None,
+        tally: VerdictTally | None = None,
         report: Callable[[AckerEvent], None] = lambda _event: None,
         at: Callable[[str], None] = lambda _operation: None,
     ) -> None:
@@ -101,6 +102,7 @@ class AckerService:
         Args:
             group: of the ackers; also the stem of their transactional ids.
             replay_group: of the replay workers; verdicts above its commit are not deleted.
+            tally: counts the verdicts; None: a plain one.
             report: called with each `AckerEvent`, in the thread that calls `step`.
             at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
 
@@ -122,7 +124,7 @@ class AckerService:
         self._fenced_ms: dict[int, int] = {}
         self._restores: dict[int, int] = {}
         self._past = Counts()
-        self._tally = VerdictTally()
+        self._tally = tally or VerdictTally()
         self._waiting_since_ms: dict[int, int] = {}
         self._restored = self._restored_ms = 0
         self._away_since_ms: int | None = None

@@ -247,6 +247,31 @@ def first_emissions(value: bytes | None) -> tuple[int, I64, I64] | None:
     return int(numbers[0]), numbers[1 : 1 + count], numbers[1 + count :]
 
 
+TRACES: Final = "windhover.traces"
+"""The header of a record of `_ack_ack` that says to which traces some of its roots belong.
+
+Its value is int64 little-endian: a source, as many positions of it as there are, and for each of them three
+numbers, the bytes of W3C's trace id and parent id. Verdicts do not depend on it.
+"""
+
+TRACE_BYTES: Final = 32
+"""What each of them takes in the header, beside 8 bytes for the source."""
+
+
+def pack_traces(source: int, at: I64, ids: I64) -> bytes:
+    """Pack the positions of roots and the ids of their traces, ``(n, 3)`` int64."""
+    return np.concatenate([[source], at, ids.ravel()]).astype("<i8").tobytes()
+
+
+def traces(value: bytes | None) -> tuple[int, I64, I64] | None:
+    """Read the header's value: the source, its positions, and their ids, ``(n, 3)``; None: it is no such."""
+    if not value or len(value) % TRACE_BYTES != 8:
+        return None
+    numbers = np.frombuffer(value, "<i8").astype(np.int64, copy=False)
+    count = len(numbers) // 4
+    return int(numbers[0]), numbers[1 : 1 + count], numbers[1 + count :].reshape(-1, 3)
+
+
 def joined_runs(runs: Iterable[tuple[int, int]]) -> Iterator[PositionRun]:
     """Yield the union of ascending runs [start, end), as runs that neither overlap nor touch."""
     rest = iter(runs)

@@ -267,8 +267,10 @@ def acker_run(
     """Run an acker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     from acker.service.service import AckerService
     from spout.runtime.metrics import acker_metrics
+    from spout.runtime.tracing import TracedTally, configured_spans
 
     log_event = _logger(context)
+    spans = configured_spans()
     with opened(config, "acker") as (topics, log):
 
         def make(at: Callable[[str], None]) -> Service:
@@ -280,6 +282,7 @@ def acker_run(
                 replay_group=topics.acker.replay_group,
                 verdict_retention_ms=topics.acker.verdict_retention_ms,
                 limits=topics.acker.limits,
+                tally=None if spans is None else TracedTally(spans, topics.inputs.values()),
                 report=lambda event: log_event(
                     f"acker.{event.kind}", partition=event.partition, detail=event.detail
                 ),

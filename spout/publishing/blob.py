@@ -22,22 +22,24 @@ from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import Held, KeyedRoots, Released, RootPositions
-from spout.publishing.fold import FirstEmissions, TaskReport
+from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 9
+VERSION = 10
 
 NO_FIRSTS = ((b"", b""), b"")
+NO_TRACES = ((b"", b""), b"")
 
 _ADDED_SINCE: Mapping[int, tuple[Any, ...]] = {
-    5: ([], None, NO_FIRSTS),
-    6: (None, NO_FIRSTS),
-    7: (NO_FIRSTS,),
-    8: (NO_FIRSTS,),
+    5: ([], None, NO_FIRSTS, NO_TRACES),
+    6: (None, NO_FIRSTS, NO_TRACES),
+    7: (NO_FIRSTS, NO_TRACES),
+    8: (NO_FIRSTS, NO_TRACES),
+    9: (NO_TRACES,),
 }
 """For versions before: what they lack. Executors may be of one while an installation is renewed."""
 
@@ -85,6 +87,7 @@ def encode(report: TaskReport) -> bytes:
         [tuple(each) for each in report.raised],
         report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
         (_place_fields(report.firsts.places), _pack(report.firsts.wall_ms)),
+        (_place_fields(report.traces.places), _pack(report.traces.ids)),
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     return zlib.compress(pickle.dumps(content, protocol=5), level=1)
@@ -118,7 +121,7 @@ class _Builtins(pickle.Unpickler):
 def _report(content: list[Any]) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
-    took, gave, counts, errors, held, untracked, released, lined, raised, keyed, firsts = content
+    took, gave, counts, errors, held, untracked, released, lined, raised, keyed, firsts, traces = content
     return TaskReport(
         operator=operator,
         upstream=upstream,
@@ -147,6 +150,7 @@ def _report(content: list[Any]) -> TaskReport:
         raised=tuple(Raised(*each) for each in raised),
         keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
         firsts=FirstEmissions(_places(firsts[0]), _unpack(firsts[1])),
+        traces=RootTraces(_places(traces[0]), _unpack(traces[1]).reshape(-1, 3)),
     )
 
 

@@ -58,6 +58,19 @@ class FirstEmissions(NamedTuple):
         return cls(places, np.concatenate([_NONE, *(each.wall_ms for each in listed)]))
 
 
+class RootTraces(NamedTuple):
+    """Places of roots, and the ids of the traces that they belong to, ``(n, 3)`` int64, one for one."""
+
+    places: RootPositions
+    ids: I64
+
+    @classmethod
+    def together(cls, parts: Iterable[RootTraces]) -> RootTraces:
+        listed = list(parts)
+        places = RootPositions.together(each.places for each in listed)
+        return cls(places, np.concatenate([_NONE.reshape(0, 3), *(each.ids for each in listed)]))
+
+
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """What one task did with its share of a batch.
@@ -85,6 +98,7 @@ class TaskReport:
         keyed_roots: the roots of what a keyed bolt handed to this task. If this is not None, its failures,
             what it touched and what is outstanding name roots by such numbers, not by indices of the plan.
         firsts: of the copies that a read task read.
+        traces: of the records that a read task read, where the driver writes spans.
     """
 
     operator: str
@@ -109,6 +123,7 @@ class TaskReport:
     raised: tuple[Raised, ...] = ()
     keyed_roots: KeyedRoots | None = None
     firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
+    traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
 
     @property
     def head(self) -> str:
@@ -140,6 +155,7 @@ class BatchOutcome:
         lined: of each partition that was read in order, which records are in which lines.
         late: how many tuples a watermark dropped.
         firsts: of the copies among its roots.
+        traces: of those of its roots that belong to one.
     """
 
     plan: BatchPlan
@@ -155,6 +171,7 @@ class BatchOutcome:
     lined: tuple[Lined, ...] = ()
     late: int = 0
     firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
+    traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
 
 
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:

@@ -27,6 +27,8 @@ from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
     FIRST_EMISSION_BYTES,
     FIRST_EMISSIONS,
+    TRACE_BYTES,
+    TRACES,
     Acks,
     FailCause,
     Fails,
@@ -36,13 +38,14 @@ from acker.wire.events import (
     joined_runs,
     pack_first_emissions,
     pack_positions,
+    pack_traces,
     pack_values,
     runs_of,
     united,
 )
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan, by_block
-from spout.publishing.delayed import Older
+from spout.publishing.delayed import Older, RootPositions
 from spout.publishing.fold import BatchOutcome
 from spout.tuples.failures import Cause, cut_text
 
@@ -64,12 +67,13 @@ class Publication:
     """The records of one batch. `fails` must be durable before the first of `acks` is sent.
 
     `firsts` has, for the source and block of some acks, the positions of copies and when their records were
-    emitted first.
+    emitted first; `traces` has positions of roots and the ids of their traces.
     """
 
     fails: tuple[Fails, ...]
     acks: tuple[Acks, ...]
     firsts: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
+    traces: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +119,24 @@ def publication_of(outcome: BatchOutcome, lane: BatchLane) -> Publication:
     """Write an outcome as records, ascending by source and block."""
     fails: list[Fails] = []
     acks: list[Acks] = []
+    firsts = _by_block(outcome, *outcome.firsts)
+    traces = _by_block(outcome, *outcome.traces)
     for block in _blocks_of(outcome):
         if block.causes:
             fails.append(_fails(block, outcome.plan, lane))
         record = _acks(block, outcome.plan, lane)
-        if record.runs or record.positions or record.absent or record.touched:
+        is_traced = (block.source, block.number) in traces  # what is all held has nothing else to publish
+        if record.runs or record.positions or record.absent or record.touched or is_traced:
             acks.append(record)
-    return Publication(tuple(fails), tuple(acks), _firsts(outcome))
+    return Publication(tuple(fails), tuple(acks), firsts, traces)
 
 
-def _firsts(outcome: BatchOutcome) -> dict[tuple[int, int], tuple[I64, I64]]:
-    """Return by source and block which copies of a batch that it does not fail were emitted first when."""
-    places, wall_ms = outcome.firsts
+def _by_block(
+    outcome: BatchOutcome, places: RootPositions, values: I64
+) -> dict[tuple[int, int], tuple[I64, I64]]:
+    """Return by source and block those roots of a batch that it does not fail, each with its value."""
     found: dict[tuple[int, int], tuple[I64, I64]] = {}
-    if not len(wall_ms):
+    if not len(values):
         return found
     failed = np.concatenate([_NO_POSITIONS, *(indices for _, indices in outcome.failed)])
     index = outcome.plan.index()
@@ -137,7 +145,7 @@ def _firsts(outcome: BatchOutcome) -> dict[tuple[int, int], tuple[I64, I64]]:
         blocks = places.positions[rows] >> WIRE_BLOCK_BITS
         for block in np.unique(blocks).tolist():
             here = rows[blocks == block]
-            found[source, block] = places.positions[here], wall_ms[here]
+            found[source, block] = places.positions[here], values[here]
     return found
 
 
@@ -301,13 +309,21 @@ def _causes(outcome: BatchOutcome, positions: I64, number: I64) -> tuple[tuple[C
     return tuple((outcome.failed[n][0], part) for n, part in zip(named.tolist(), parts, strict=True))
 
 
-def _headers(record: Acks, publication: Publication, value_bytes: int) -> Headers:
-    """Say when the records of copies were emitted first, of as many as the record has room for."""
-    at, wall_ms = publication.firsts.get((record.source, record.block), (_NO_POSITIONS, _NO_POSITIONS))
-    room = (RECORD_BYTES_MAX - value_bytes) // FIRST_EMISSION_BYTES
-    if not len(at) or room <= 0:
-        return ()
-    return ((FIRST_EMISSIONS, pack_first_emissions(record.source, at[:room], wall_ms[:room])),)
+def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Headers:
+    """Say when the records of copies were emitted first, and to which traces roots belong, of as many as the
+    record has room for.
+    """
+    key, room, headers = (record.source, record.block), RECORD_BYTES_MAX - value_bytes, []
+    for name, named, pack, size in (
+        (FIRST_EMISSIONS, publication.firsts, pack_first_emissions, FIRST_EMISSION_BYTES),
+        (TRACES, publication.traces, pack_traces, TRACE_BYTES),
+    ):
+        at, values = named.get(key, (_NO_POSITIONS, _NO_POSITIONS))
+        count = min(len(at), room // size)
+        if count > 0:
+            headers.append((name, pack(record.source, at[:count], values[:count])))
+            room -= count * size
+    return tuple(headers)
 
 
 class Publisher:
@@ -333,7 +349,7 @@ class Publisher:
             for record in records:
                 partition = acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
                 value = self._codec.encode(record)
-                headers = _headers(record, publication, len(value)) if isinstance(record, Acks) else ()
+                headers = ack_headers(record, publication, len(value)) if isinstance(record, Acks) else ()
                 self._producer.send(Outgoing(topic, partition, value, headers=headers))
             if records:
                 self._producer.flush(self._durable_ms)

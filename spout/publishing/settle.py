@@ -31,7 +31,15 @@ from acker.wire.events import SourceRun, united
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import LATE, KeyedRoots, split
-from spout.publishing.fold import BatchOutcome, Evaluated, FirstEmissions, TaskReport, placed, residuals
+from spout.publishing.fold import (
+    BatchOutcome,
+    Evaluated,
+    FirstEmissions,
+    RootTraces,
+    TaskReport,
+    placed,
+    residuals,
+)
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import added
 from spout.tuples.failures import Cause
@@ -148,6 +156,7 @@ def _summed(
         lined=lined,
         late=sum(int(gone.sum()) for _, gone in late),
         firsts=FirstEmissions.together(report.firsts for report in newest),
+        traces=RootTraces.together(report.traces for report in newest),
     )
 
 

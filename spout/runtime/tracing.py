@@ -12,13 +12,19 @@ Source: W3C, "Trace Context"; docs/operate/monitoring.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from acker.config.settings import Input
+from acker.hot_paths import Hits, among
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
-from acker.kafka.port import Headers, Outgoing
-from acker.wire.events import Verdicts, positions
+from acker.kafka.port import Headers, Outgoing, Record
+from acker.ledger.tally import VerdictTally
+from acker.ledger.verdicts import VerdictSet
+from acker.wire.events import TRACES, Verdicts, positions, traces
 from replay.records.due import Due
 
 if TYPE_CHECKING:
@@ -26,6 +32,11 @@ if TYPE_CHECKING:
 
 TRACEPARENT: Final = "traceparent"
 NS_PER_MS: Final = 1_000_000
+
+TRACED_ROOTS_MAX: Final = 100_000
+"""So many traced roots of a source may wait in an acker for their verdict; of more the oldest get no span."""
+
+_IDS = struct.Struct("<3q")
 
 _FORM = re.compile(rb"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?\Z")
 
@@ -37,6 +48,12 @@ def traceparent_in(headers: Iterable[tuple[str, bytes | None]]) -> str:
         if name == TRACEPARENT:
             value = found or b""  # of a header that comes twice the last counts
     return value.decode("ascii") if _FORM.match(value) else ""
+
+
+def trace_ids(headers: Iterable[tuple[str, bytes | None]]) -> tuple[int, int, int] | None:
+    """Return trace id and parent id of a record, if its trace is sampled, as `acker.wire.events.traces`."""
+    _, trace, parent, flags, *_ = f"{traceparent_in(headers)}----".split("-")
+    return _IDS.unpack(bytes.fromhex(trace + parent)) if flags and int(flags, 16) & 1 else None
 
 
 def configured_spans() -> Spans | None:
@@ -86,6 +103,15 @@ class Spans:
             span.set_status(Status(StatusCode.ERROR, error))
         span.end(max(begin_ns, end_ns))
 
+    def write_acked(
+        self, name: str, topic: str, source: int, position: int, parent: str, emitted_ms: int, now_ms: int
+    ) -> None:
+        """Write the span of an acked root of an input; without a `topic` it names no origin: it is a copy."""
+        attributes: dict[str, str | int] = {"input": name, "verdict": "ACKED"}
+        if topic:
+            attributes["origin"] = f"{topic}/{partition_of(source)}@{offset_of(position)}"
+        self.write(f"spout {name}", parent, emitted_ms * NS_PER_MS, now_ms * NS_PER_MS, attributes)
+
 
 class TracedRoots:
     """The pending roots of a `KafkaSpout` whose records carry a trace context.
@@ -104,17 +130,13 @@ class TracedRoots:
             if found and (parent := traceparent_in(found)):
                 self._roots.setdefault(source, {})[position] = parent, now_ms
 
-    def settle(self, verdicts: Verdicts, names: Mapping[int, str], now_ms: int) -> None:
-        """Write a span for each acked one, and forget the lost ones; `names` has the inputs by id."""
+    def settle(self, verdicts: Verdicts, inputs: Mapping[int, Input], now_ms: int) -> None:
+        """Write a span for each acked one, and forget the lost ones; `inputs` has the inputs by id."""
         for source, start, end in verdicts.acked:
             for position, (parent, emitted_ms) in self._take(source, start, end):
-                name = names.get(input_id_of(source), "")
-                place = f"{name}/{partition_of(source)}@{offset_of(position)}"
-                attributes: dict[str, str | int] = {"input": name, "verdict": "ACKED"}
-                if not is_replay(source):
-                    attributes["origin"] = place
-                begin_ns, end_ns = emitted_ms * NS_PER_MS, now_ms * NS_PER_MS
-                self._spans.write(f"spout {name}", parent, begin_ns, end_ns, attributes)
+                of = inputs[input_id_of(source)]
+                topic = "" if is_replay(source) else of.topic
+                self._spans.write_acked(of.name, topic, source, position, parent, emitted_ms, now_ms)
         for source, start, end in verdicts.absent:
             self._take(source, start, end)
         for lost in verdicts.lost:
@@ -130,6 +152,55 @@ class TracedRoots:
         run = range(start, end)
         within = [at for at in (run if len(run) < len(roots) else roots) if at in roots and at in run]
         return [(at, roots.pop(at)) for at in within]
+
+
+class TracedTally(VerdictTally):
+    """The tally of an acker that writes a span ``spout <input>`` for each acked root with a trace context.
+
+    The trace comes with the ack: read tasks find it, where the driver of their query writes spans, and the
+    driver publishes it with what it acks. An acker that restarts has forgotten those that are still open.
+    """
+
+    def __init__(self, spans: Spans, inputs: Iterable[Input]) -> None:
+        super().__init__()
+        self._spans = spans
+        self._names = {each.id: each.name for each in inputs}
+        self._roots: dict[int, dict[int, tuple[int, ...]]] = {}
+
+    def note(self, records: Sequence[Record]) -> None:
+        super().note(records)
+        for record in records:
+            for name, value in record.headers:
+                if name == TRACES and (found := traces(value)) is not None:
+                    source, at, ids = found
+                    roots = self._roots.setdefault(source, {})
+                    roots.update(zip(at.tolist(), map(tuple, ids.tolist()), strict=True))
+                    for position in [*roots][: max(0, len(roots) - TRACED_ROOTS_MAX)]:
+                        del roots[position]
+
+    def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
+        super().add(settled, now_ms)
+        for each in settled if self._roots else ():
+            every = [*each.completed, *((emission, source, 0, at) for emission, source, at in each.copies)]
+            for emission, source, start, hits in every:
+                name = self._names.get(input_id_of(source), "")
+                topic = "" if is_replay(source) else emission.topic
+                for at, parent in self._take(source, start, hits):
+                    self._spans.write_acked(name, topic, source, at, parent, emission.wall_ms, now_ms)
+
+    def _take(self, source: int, start: int, hits: Hits) -> Iterator[tuple[int, str]]:
+        """Take out the traced ones of some roots: their positions and trace contexts."""
+        roots = self._roots.get(source)
+        if not roots:
+            return
+        noted = np.fromiter(roots, np.int64, len(roots))
+        if isinstance(hits, range):
+            taken = noted[(noted >= start + hits.start) & (noted < start + hits.stop)]
+        else:
+            taken = noted[among(noted - start, hits)]
+        for position in taken.tolist():
+            ids = _IDS.pack(*roots.pop(position)).hex()
+            yield position, f"00-{ids[:32]}-{ids[32:]}-01"
 
 
 def lost_root_spans(spans: Spans) -> Callable[[Due, Outgoing, Input, bool, int], None]:

@@ -98,7 +98,7 @@ class SpoutService:
         self._report = report
         self._journal: Journal = BEGINNING
         self._traced = None if spans is None else TracedRoots(spans)
-        self._names = {found.id: found.name for found in inputs}
+        self._inputs = {found.id: found for found in inputs}
         self._sources = 0
         self._turn = 0
 
@@ -145,7 +145,7 @@ class SpoutService:
                 self._guard.notify_all()
         if self._traced is not None:
             for verdicts in self._verdicts:
-                self._traced.settle(verdicts, self._names, now_ms)
+                self._traced.settle(verdicts, self._inputs, now_ms)
         self._verdicts.clear()
         if late:
             self._report(

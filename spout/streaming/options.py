@@ -59,6 +59,7 @@ class SourceOptions:
         schema: Spark DDL of the rows that a read task returns.
         columns: columns that the source returns when no bolt runs inside it.
         anchored: whether each row ends with the hidden anchor column.
+        traced: whether read tasks report the trace contexts of records.
         tracked_when: a function that decides which tuples are tracked; None: all are.
         narrow: the bolts that run inside the read task, or None.
         ledger: the accumulator to which a tracked read task adds its blob, or None.
@@ -82,6 +83,7 @@ class SourceOptions:
     columns: tuple[str, ...] = tuple(SOURCE_COLUMNS)
     anchored: bool = False
     roots_carry: Carry = Carry.PACKED
+    traced: bool = False
     tracked_when: Callable[[Tuple], object] | None = None
     safety: Safety = field(default_factory=Safety)
     narrow: StagePass | None = None

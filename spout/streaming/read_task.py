@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +29,10 @@ from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, Lined, LineUp
 from spout.planning.plan import ReadTask, holes
-from spout.publishing.fold import FirstEmissions, TaskReport, failures_of
+from spout.publishing.delayed import RootPositions
+from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport, failures_of
 from spout.publishing.ledger import add
+from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, RangeReader, Share
 from spout.streaming.options import SourceOptions
 from spout.streaming.ordered_read import Copies, Copy, origin_of
@@ -40,6 +43,9 @@ from spout.tuples.failures import Cause, cause_of, cut_text
 from spout.tuples.messages import SPOUT, MessageRows, headers_of, record_key
 from spout.tuples.raised import Tracebacks, first_of_each
 from spout.tuples.tuple import Tuple
+
+TRACED_MAX: Final = 10_000
+"""A task reports the traces of so many records at most, in 400 kB: a report is to stay below a megabyte."""
 
 
 def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iterator[pa.RecordBatch]:
@@ -83,6 +89,7 @@ class _Reading:
         self._lined: list[Lined] = []
         self._tracebacks = Tracebacks()
         self._firsts: list[FirstEmissions] = []
+        self._traces: list[tuple[int, int, tuple[int, int, int]]] = []
 
     def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
         first = self._first(share)
@@ -136,6 +143,7 @@ class _Reading:
             raised=first_of_each((*done.raised, *self._tracebacks)),
             counts=added([_of_source(self._options, self._emitted), done.counts]),
             firsts=FirstEmissions.together(self._firsts),
+            traces=self._root_traces(),
         )
 
     def _first(self, share: SourceRun) -> int:
@@ -177,7 +185,19 @@ class _Reading:
             rows = MessageRows(messages, source, positions)
             if self.tracked and is_replay(source):
                 self._firsts.append(FirstEmissions.of(source, *rows.first_emissions()))
+            if self.tracked and self._options.traced:
+                self._note_traces(messages, source, positions)
             yield self.worker.feed(rows, self._anchors(rows.source, positions, indices))
+
+    def _note_traces(self, messages: Sequence[Message], source: int, positions: I64) -> None:
+        for message, position in zip(messages, positions.tolist(), strict=True):
+            if len(self._traces) < TRACED_MAX and (ids := trace_ids(headers_of(message))) is not None:
+                self._traces.append((source, position, ids))
+
+    def _root_traces(self) -> RootTraces:
+        sources, positions, ids = zip(*self._traces, strict=True) if self._traces else ((), (), ())
+        places = RootPositions(np.array(sources, np.int64), np.array(positions, np.int64))
+        return RootTraces(places, np.array(ids, np.int64).reshape(-1, 3))
 
     def _feed_in_order(
         self,

@@ -39,6 +39,7 @@ from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema
 from spout.isolation.task_runs import Safety, limit_ms, tried_once
 from spout.planner.mailbox import Mailbox
+from spout.runtime.tracing import configured_spans
 from spout.spark.private import spark_type_of
 from spout.streaming.application import Application, refuse_workers
 from spout.streaming.frames import Node, loose, node_of
@@ -154,6 +155,7 @@ def read_stream(
         columns=tuple(columns),
         anchored=stream.tracked,
         roots_carry=carry,
+        traced=stream.tracked and configured_spans() is not None,
         safety=stream.safety,
         ledger=application.ledger.accumulator,
     )

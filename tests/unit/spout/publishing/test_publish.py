@@ -18,6 +18,7 @@ from acker.kafka.port import TopicPartition, record_bytes
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
     FIRST_EMISSIONS,
+    TRACES,
     Acks,
     Fails,
     SourceRun,
@@ -25,15 +26,17 @@ from acker.wire.events import (
     positions,
     values,
 )
+from acker.wire.events import traces as traces_in
 from spout.group.announce import Announcer
 from spout.planning.plan import BatchPlan
 from spout.planning.session import SessionName
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import BatchOutcome, FirstEmissions
+from spout.publishing.fold import BatchOutcome, FirstEmissions, RootTraces, plan_root_edges
 from spout.publishing.publish import (
     CAUSES_MAX,
     BatchLane,
     Publisher,
+    ack_headers,
     merge_causes,
     publication_of,
     skipped_outcome,
@@ -295,6 +298,42 @@ def test_a_record_says_so_of_as_many_copies_as_it_has_room_for() -> None:
     assert 0 < len(some_of_them) < BLOCK
     [(_, all_of_them)] = headers_of(BatchOutcome(plan, firsts=firsts)).items()
     assert len(all_of_them) == BLOCK
+
+
+def test_acks_say_to_which_traces_roots_belong_also_where_all_of_them_are_held() -> None:
+    """Beside the emission times of copies, and in what room those leave."""
+    copies = copies_source(Source(A))
+    plan = plan_of(SourceRun(A, 10, 12), SourceRun(copies, 0, BLOCK))
+    every = np.arange(BLOCK)
+    places = RootPositions(np.full(BLOCK, copies), every)
+    of_root = RootPositions(np.array([A]), np.array([11]))
+    traces = RootTraces(RootPositions.together([of_root, places]), np.arange(3 * (BLOCK + 1)).reshape(-1, 3))
+    at = indices(0, 1)
+    outcome = BatchOutcome(
+        plan, partial=at, residual=plan_root_edges(plan, at), firsts=FirstEmissions(places, every),
+        traces=traces,
+    )  # fmt: skip
+    publication = publication_of(outcome, LANE)
+    held, whole = publication.acks
+    assert (held.source, held.runs, held.positions) == (A, (), b"")
+    [(name, value)] = ack_headers(held, publication, 100)
+    assert name == TRACES
+    found = traces_in(value)
+    assert found is not None
+    source, at, ids = found
+    assert (source, at.tolist(), ids.tolist()) == (A, [11], [[0, 1, 2]])
+    (_, times), (name, value) = ack_headers(whole, publication, 100)
+    found = traces_in(value)
+    assert found is not None
+    source, at, ids = found
+    assert (name, source) == (TRACES, copies)
+    assert 0 < len(at) == len(ids) < BLOCK
+    assert RECORD_BYTES_MAX - 200 < len(times or b"") + len(value or b"") < RECORD_BYTES_MAX
+
+
+@pytest.mark.parametrize("value", [None, b"", b"x" * 31, b"x" * 32, b"x" * 24])
+def test_what_is_no_header_of_traces_is_passed_over(value: bytes | None) -> None:
+    assert traces_in(value) is None
 
 
 class StuckProducer:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import spout
-from acker.identity import position_at, source_of
-from acker.kafka.port import Outgoing
+from acker.identity import copies_source, position_at, root_edges, source_of
+from acker.kafka.port import Outgoing, Record
+from acker.ledger.cohort import InitEmission, Session
+from acker.ledger.verdicts import VerdictSet
+from acker.service.service import AckerService
+from acker.wire.events import TRACES, pack_traces
 from replay.handling.letter_handling import CHUNK_MAX, Order, RateLimit
 from replay.handling.redrive import Redrive, RedriveLimits
 from replay.records.letters import Filter, LetterAction
@@ -26,13 +31,20 @@ from replay.worker.report import Written
 from spout.bolts.hooks import BoltContext
 from spout.bolts.trace_hook import TraceHook
 from spout.execution.stage_run import StageRun
-from spout.runtime.tracing import configured_spans, lost_root_spans, traceparent_in
+from spout.planning.journal import BEGINNING, Journal, batch_ranges
+from spout.planning.plan import BatchPlan
+from spout.publishing.delayed import Older, RootPositions
+from spout.publishing.fold import BatchOutcome, RootTraces
+from spout.publishing.publish import BatchLane, Publisher, publication_of
+from spout.runtime.tracing import TracedTally, configured_spans, lost_root_spans, trace_ids, traceparent_in
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.counts import count_of
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
 from tests.support.worlds.kestrel_world import KestrelWorld
+from tests.support.worlds.planning import World as QueryWorld
+from tests.support.worlds.planning import yaml_of
 from tests.support.worlds.replay_world import World, topics
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -218,10 +230,10 @@ def test_where_nobody_has_configured_the_sdk_nothing_is_written() -> None:
 
 
 def test_a_spout_without_spark_writes_a_span_from_emission_to_verdict(exporter: InMemorySpanExporter) -> None:
-    world = KestrelWorld()
+    world = KestrelWorld(yaml_of(topic="lines"))
     producer = world.log.producer()
-    producer.send(Outgoing("sentences", 0, b"0", headers=(("traceparent", TRACEPARENT),)))
-    producer.send(Outgoing("sentences", 0, b"1"))
+    producer.send(Outgoing("lines", 0, b"0", headers=(("traceparent", TRACEPARENT),)))
+    producer.send(Outgoing("lines", 0, b"1"))
     producer.flush(1_000)
     spout_ = world.spout()
     client = spout_.client("a")
@@ -237,8 +249,105 @@ def test_a_spout_without_spark_writes_a_span_from_emission_to_verdict(exporter: 
     assert span.attributes == {
         "windhover.input": "sentences",
         "windhover.verdict": "ACKED",
-        "windhover.origin": "sentences/0@0",
+        "windhover.origin": "lines/0@0",
     }
+
+
+def traced_world() -> QueryWorld:
+    """Start an acker that writes spans, a planning process, and three records."""
+    world = QueryWorld()
+    spans = configured_spans()
+    assert spans is not None
+    assert world.acker is not None
+    world.acker.close()
+    settings = world.topics.acker
+    world.acker = AckerService(
+        world.cluster.log(), world.topics.ack_topics, settings.partitions, group=settings.group,
+        tally=TracedTally(spans, world.topics.inputs.values()),
+    )  # fmt: skip
+    world.produce(3)
+    return world
+
+
+def publish(world: QueryWorld, start: Journal, end: Journal, seq: int = 0, **outcome: Any) -> None:
+    """Publish a batch of a query as its driver does."""
+    plan = BatchPlan("g", end.session, end.epoch, 3, end.now, 4_000, True, batch_ranges(start, end))
+    publisher = Publisher(world.cluster.log, world.topics.ack_topics)
+    publisher.publish(publication_of(BatchOutcome(plan, **outcome), BatchLane("q/s", seq)), 3)
+    publisher.close()
+
+
+def traces_of(source: int, *positions: int) -> RootTraces:
+    ids = trace_ids([("traceparent", TRACEPARENT)])
+    places = RootPositions(np.full(len(positions), source), np.array(positions))
+    return RootTraces(places, np.array([ids] * len(positions)))
+
+
+def test_an_acker_writes_a_span_of_a_traced_record_that_a_query_of_spark_acked(
+    exporter: InMemorySpanExporter,
+) -> None:
+    """From its emission to the verdict; the other two records are acked in the same step, and have none."""
+    world = traced_world()
+    planner = world.ready()
+    emitted_ms = world.now_ms
+    end = planner.plan(BEGINNING, None, world.now_ms)
+    world.run(1_000)
+    assert exporter.get_finished_spans() == ()
+    publish(world, BEGINNING, end, traces=traces_of(source_of(1, 0), 1))
+    world.run(1_000)
+    (span,) = exporter.get_finished_spans()
+    assert facts(span) == ("spout sentences", "UNSET", f"{TRACE}/{PARENT}")
+    assert span.attributes == {
+        "windhover.input": "sentences",
+        "windhover.verdict": "ACKED",
+        "windhover.origin": "sentences/0@1",
+    }
+    assert span.start_time == emitted_ms * 1_000_000
+    assert span.end_time is not None
+    assert 1_000 <= (span.end_time - span.start_time) // 1_000_000 <= 2_000
+
+
+def test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it(
+    exporter: InMemorySpanExporter,
+) -> None:
+    world, source = traced_world(), source_of(1, 0)
+    end = world.ready().plan(BEGINNING, None, world.now_ms)
+    every = np.arange(3)
+    edges = root_edges(source, every)
+    publish(world, BEGINNING, end, partial=every, residual=edges, traces=traces_of(source, 1))
+    world.run(1_000)
+    assert exporter.get_finished_spans() == ()
+    publish(world, end, end, seq=1, older=Older({source: (every, edges)}))
+    world.run(1_000)
+    assert [facts(each)[0] for each in exporter.get_finished_spans()] == ["spout sentences"]
+
+
+def test_an_acker_keeps_the_traces_of_so_many_open_roots_at_most(
+    exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spout.runtime.tracing.TRACED_ROOTS_MAX", 2)
+    world, source = traced_world(), source_of(1, 0)
+    end = world.ready().plan(BEGINNING, None, world.now_ms)
+    publish(world, BEGINNING, end, traces=traces_of(source, 0, 1, 2))
+    world.run(1_000)
+    origins = [(each.attributes or {})["windhover.origin"] for each in exporter.get_finished_spans()]
+    assert sorted(map(str, origins)) == ["sentences/0@1", "sentences/0@2"]
+
+
+def test_an_acked_copy_has_a_span_in_the_trace_of_its_record(exporter: InMemorySpanExporter) -> None:
+    spans = configured_spans()
+    assert spans is not None
+    tally, settled, copies = TracedTally(spans, topics().inputs.values()), VerdictSet(), copies_source(65_536)
+    places, ids = traces_of(copies, 7, 9)
+    value = pack_traces(copies, places.positions, ids)
+    tally.note([Record("_ack_ack", 0, 0, None, b"", ((TRACES, value), (TRACES, b"garbage")))])
+    emission = InitEmission(Session("g", 1, "s"), "sentences", "t", 0, 1_000, 4_000)
+    settled.ack(emission, copies, 0, np.array([3, 9, 12]))
+    tally.add([settled], 5_000)
+    (span,) = exporter.get_finished_spans()
+    assert facts(span) == ("spout sentences", "UNSET", f"{TRACE}/{PARENT}")
+    assert span.attributes == {"windhover.input": "sentences", "windhover.verdict": "ACKED"}
+    assert tally.inputs[1].verdicts == {"ACKED": 3}, "it counts as every tally does"
 
 
 def test_a_lost_record_keeps_its_trace_context_in_its_copy_its_dead_letter_and_its_redrive(

@@ -99,6 +99,11 @@ class Log:
     """Stands for `RangeReader`, over values of records with the key ``k``; offsets count from 0."""
 
     values: ClassVar[list[bytes | None]] = []
+    more: ClassVar[Mapping[int, list[tuple[str, bytes]]]] = {
+        1: [("traceparent", b"00-%032x-%016x-01" % (7, 5))],
+        2: [("traceparent", b"00-%032x-%016x-00" % (8, 5))],
+        3: [("traceparent", b"nonsense")],
+    }
 
     def __init__(self, _kafka: object, share: Share) -> None:
         """Read a share."""
@@ -116,7 +121,10 @@ class Log:
                     offset=offset,
                     key=b"k",
                     value=self.values[offset],
-                    headers=[("windhover.first-emitted", b"%d" % (1_000 + offset))],
+                    headers=[
+                        ("windhover.first-emitted", b"%d" % (1_000 + offset)),
+                        *self.more.get(offset, ()),
+                    ],
                 )
                 for offset in offsets
             ]
@@ -182,6 +190,18 @@ def test_copies_are_reported_with_their_first_emissions_and_other_records_are_no
     assert (places.sources.tolist(), places.positions.tolist()) == ([copies] * 2, [0, 2])
     assert wall_ms.tolist() == [1_000, 1_002]
     assert len(read(monkeypatch, b"a", b"b").report.firsts.wall_ms) == 0
+
+
+def test_sampled_traces_are_reported_where_the_driver_writes_spans_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = b"a", b"b", b"c", b"d"
+    places, ids = decode(encode(read(monkeypatch, *values, traced=True).report)).traces
+    assert (places.sources.tolist(), places.positions.tolist()) == ([SOURCE], [1])
+    assert ids.astype("<i8").tobytes().hex() == f"{7:032x}{5:016x}"
+    assert len(read(monkeypatch, *values).report.traces.ids) == 0
+    monkeypatch.setattr(read_task, "TRACED_MAX", 0)
+    assert len(read(monkeypatch, *values, traced=True).report.traces.ids) == 0
 
 
 def test_tracked_when_is_not_asked_where_nothing_is_tracked(monkeypatch: pytest.MonkeyPatch) -> None:

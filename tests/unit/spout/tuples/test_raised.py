@@ -358,7 +358,7 @@ def test_a_task_keeps_few_kinds_and_a_long_traceback_is_cut_in_its_middle() -> N
 def test_a_report_of_the_version_before_is_read() -> None:
     """While an installation is renewed, executors may be older than the driver, or newer."""
     report = TaskReport("it", raised=(raised(),))
-    version, *content, tracebacks, keyed, _firsts = pickle.loads(zlib.decompress(encode(report)))
+    version, *content, tracebacks, keyed, _firsts, _traces = pickle.loads(zlib.decompress(encode(report)))
     assert (version, tracebacks, keyed) == (VERSION, [tuple(raised())], None)
     old = decode(zlib.compress(pickle.dumps((5, *content))))
     assert (old.operator, old.raised) == ("it", ())

@@ -35,7 +35,8 @@ def tracking(
     pipeline: Annotated[
         list[str] | None,
         typer.Option(
-            help="read, narrow, grouped, topology, shuffled, exact, start, delayed; default: narrow, grouped."
+            help="read, split, narrow, grouped, topology, shuffled, exact, start, delayed; default: narrow,"
+            " grouped."
         ),
     ] = None,
     json: windhover.Json = False,
@@ -64,14 +65,30 @@ def restart(
 def spout(
     records: Annotated[int, typer.Option(min=1, help="Records in a round.")] = 500_000,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, all contestants in turn.")] = 5,
-    rate: Annotated[int, typer.Option(min=1, help="Records/s at which latency is measured.")] = 2_000,
-    seconds: Annotated[int, typer.Option(min=0, help="How long; 0: no latency.")] = 20,
     json: windhover.Json = False,
 ) -> int:
     """A spout without Spark, a plain consumer and a share consumer: the same work, in turn."""
     from benchmarks.streams.spout import SpoutOptions, run
 
-    return interruptible(lambda: run(SpoutOptions(records, rounds, rate, seconds), json=json))
+    return interruptible(lambda: run(SpoutOptions(records, rounds), json=json))
+
+
+@app.command("latency")
+def latency(
+    rate: Annotated[int, typer.Option(min=1, help="Records a second.")] = 2_000,
+    seconds: Annotated[int, typer.Option(min=10, help="How long each contestant gets records.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, all contestants in turn.")] = 3,
+    pipeline: Annotated[
+        list[str] | None,
+        typer.Option(help="split, grouped (through Spark), alone (without it); default: all."),
+    ] = None,
+    json: windhover.Json = False,
+) -> int:
+    """From `produce()` to the durable ack, at a steady rate: tracked, untracked, and by others."""
+    from benchmarks.streams.latency import PIPELINES_MEASURED, LatencyOptions, run
+
+    options = LatencyOptions(rate, seconds, rounds, tuple(pipeline or PIPELINES_MEASURED))
+    return interruptible(lambda: run(options, json=json))
 
 
 @app.command("idle")

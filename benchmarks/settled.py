@@ -10,7 +10,7 @@ from acker.errors import CheckFailed
 from acker.identity import input_id_of
 from acker.kafka.port import Log, TopicPartition
 from acker.wire.codec import wire_codec
-from acker.wire.events import Verdicts
+from acker.wire.events import SourceRun, Verdicts
 
 POLL_MS = 50
 
@@ -25,10 +25,15 @@ class Settled:
         source: Input,
         *,
         losses: bool = False,
+        acked: Callable[[SourceRun], None] = lambda _run: None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin at the present end of the verdicts, for the roots of an input; `losses` are meant to be."""
+        """Begin at the present end of the verdicts, for the roots of an input; `losses` are meant to be.
+
+        `acked` is called with each run of roots that is ACKED, when that was read.
+        """
         self._losses = losses
+        self._is_acked = acked
         self._clock_s = clock_s
         self.acked = 0
         self._input_id = source.id
@@ -63,7 +68,10 @@ class Settled:
             event = codec.decode(record.value)
             if not isinstance(event, Verdicts):
                 continue
-            acked += sum(run.end - run.start for run in event.acked if self._is_ours(run.source))
+            for run in event.acked:
+                if self._is_ours(run.source):
+                    self._is_acked(run)
+                    acked += run.end - run.start
             lost = next((each for each in event.lost if self._is_ours(each.source)), None)
             if lost is not None and not self._losses:
                 raise CheckFailed(f"roots were lost: {lost.reason} {lost.error} {lost.message}")

@@ -1,4 +1,4 @@
-"""The contestants of ``python -m benchmarks spout``: four ways to do the same work.
+"""The contestants without Spark, of ``python -m benchmarks spout``: four ways to do the same work.
 
 Each runs as a process of its own, ``python -m benchmarks.streams.contestants NAME CONFIG INPUT RECORDS``,
 so that its CPU seconds are its own. It reads `RECORDS` records of the input's topic from the beginning,
@@ -16,6 +16,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -26,10 +27,18 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from rich.console import Console
 
 import acker.config.topics
 from acker.config.topics import Topics
-from acker.errors import Unreachable
+from acker.errors import CheckFailed, Unreachable
 from acker.kafka.reader import DEFAULTS
 from spout.standalone.kafka_spout import KafkaSpout
 
@@ -39,6 +48,7 @@ BATCH_RECORDS = 10_000
 WAIT_MS = 1_000
 WAIT_S = WAIT_MS / 1000
 IDLE_MS_MAX = 30_000
+PROCESS_SECONDS_MAX = 120.0
 
 SETTINGS: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "isolation.level": "read_committed"})
 """Client settings of every contestant: those of Windhover's own readers."""
@@ -168,6 +178,40 @@ CONTESTANTS: Mapping[str, Callable[[Topics, str], Contestant]] = MappingProxyTyp
 def share_group(group: str) -> str:
     """Name the share group that stands beside a group."""
     return f"{group}-share"
+
+
+def begin_share_group(topics: Topics, input_name: str) -> None:
+    """Let the share group of an input begin at the first record; by default it begins behind the last."""
+    admin = AdminClient(dict(topics.kafka))
+    earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    group = share_group(topics.input(input_name).group)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[earliest])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(PROCESS_SECONDS_MAX)
+
+
+def run_contestant(
+    module: str, name: str, config: Path, input_name: str, *arguments: str
+) -> dict[str, float]:
+    """Run a process of a module to its end and return what it printed.
+
+    Raises:
+        CheckFailed: it failed.
+    """
+    command = [sys.executable, "-m", module, name, str(config), input_name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_SECONDS_MAX, check=False)
+    if done.returncode:
+        raise CheckFailed(f"contestant {name} ended with {done.returncode}: {done.stderr.strip()}")
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def leave_out(names: list[str], name: str, error: CheckFailed, console: Console) -> None:
+    """Go on without a contestant, and say so; only without the share consumer, a preview of its makers."""
+    if name != "share":
+        raise error
+    names.remove(name)
+    console.print(f"without the share consumer, and without its figures: {error}", highlight=False)
 
 
 def consume(contestant: Contestant, records: int) -> tuple[float, int]:

@@ -1,4 +1,4 @@
-"""The pipelines of ``python -m benchmarks tracking``, by who reads the topic, tracked or not."""
+"""The pipelines of the benchmarks in Spark, by who reads the topic, tracked or not."""
 
 from __future__ import annotations
 
@@ -88,6 +88,7 @@ class Contest:
     checkpoint: Path
     batch_records: int
     status: Path | None = None
+    starting: str = "earliest"
 
 
 def _read(contest: Contest, *, delayed_acks: bool = False) -> DataFrame:
@@ -96,12 +97,12 @@ def _read(contest: Contest, *, delayed_acks: bool = False) -> DataFrame:
         reader = contest.spark.readStream.format("kafka").option("subscribe", source.topic)
         reader = reader.option("kafka.bootstrap.servers", contest.topics.kafka["bootstrap.servers"])
         reader = reader.option("maxOffsetsPerTrigger", contest.batch_records)
-        return reader.option("startingOffsets", "earliest").load()
+        return reader.option("startingOffsets", contest.starting).load()
     return spout.read_stream(
         contest.spark,
         contest.topics,
         contest.input_name,
-        startingOffsets="earliest",
+        startingOffsets=contest.starting,
         maxOffsetsPerTrigger=contest.batch_records,
         tracked=contest.how is How.TRACKED,
         delayed_acks=delayed_acks,
@@ -133,6 +134,11 @@ def _start(rows: DataFrame, contest: Contest, mode: str) -> StreamingQuery:
 def read(contest: Contest) -> StreamingQuery:
     """Read, and nothing else: the values go to the sink."""
     return _start(_read(contest).select("value"), contest, "append")
+
+
+def split_alone(contest: Contest) -> StreamingQuery:
+    """Split in a bolt; the words go to the sink."""
+    return _start(_words(contest), contest, "append")
 
 
 def narrow(contest: Contest) -> StreamingQuery:
@@ -247,6 +253,7 @@ WORDS_PER_SENTENCE = 10
 
 PIPELINES: dict[str, Pipeline] = {
     "read": Pipeline(read, connector=True),
+    "split": Pipeline(split_alone, connector=True),
     "narrow": Pipeline(narrow, aim=0.90, connector=True),
     "grouped": Pipeline(grouped, aim=0.75, connector=True),
     "topology": Pipeline(topology),

@@ -30,6 +30,16 @@ def settled(world: World, clock_s: Callable[[], float] = time.monotonic) -> Sett
     return Settled(world.cluster.log(), topics(), topics().inputs["sentences"], clock_s=clock_s)
 
 
+def test_what_was_acked_is_named_in_the_order_in_which_it_came(world: World) -> None:
+    came: list[SourceRun] = []
+    log, found = world.cluster.log(), topics()
+    counter = Settled(log, found, found.inputs["sentences"], acked=came.append)
+    world.verdict(Verdicts((SourceRun(SOURCE, 100, 104), SourceRun(OTHER, 0, 50)), (), ()))
+    world.ack(SOURCE, 104, 110)
+    counter.wait_for(10, 60)
+    assert came == [SourceRun(SOURCE, 100, 104), SourceRun(SOURCE, 104, 110)]
+
+
 def test_roots_of_the_input_are_counted_from_then_on(world: World) -> None:
     counter = settled(world)
     before = time.monotonic()

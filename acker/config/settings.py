@@ -163,7 +163,7 @@ class Input(Section):
     ordering: Literal["none", "key", "partition"] = key(range="none, key or partition", default="none")
     """What a record that waits for its replay holds back: nothing, the later records of its key, or all later
     records of its partition."""
-    max_held: Whole = whole(10_000, (1, 100_000), "records")
+    max_held: Whole = whole(100_000, (1, 100_000), "records")
     """With ordering: records of a partition that may be held or wait for their replay, those that a batch
     takes from it counted in; at most max_spout_pending. When it is reached the partition waits."""
     hold_ms: DurationMs = duration("1s", "10ms to 1h")

@@ -50,7 +50,7 @@ CONTESTANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "none": {},
     "key": {"ordering": "key"},
     "partition": {"ordering": "partition"},
-    "key, max_held 100,000": {"ordering": "key", "max_held": 100_000},
+    "key, max_held 10,000": {"ordering": "key", "max_held": 10_000},
 }
 """Settings of the input of each."""
 

@@ -37,7 +37,16 @@ from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
 from spout.group.tenure import Tenure
 from spout.planning.journal import Journal
-from spout.planning.order import KEY, PARTITION, NotAcked, Turn, WaitingRecord, line_of_key, turn_of
+from spout.planning.order import (
+    KEY,
+    PARTITION,
+    NotAcked,
+    OrderedRoom,
+    Turn,
+    WaitingRecord,
+    line_of_key,
+    turn_of,
+)
 
 LOST_MAX: Final = 100_000
 """Lost roots that are remembered one by one until they are taken over; of more, only their verdicts are."""
@@ -77,6 +86,7 @@ class OrderWatch:
         self._lost: dict[int, dict[_Root, tuple[int, int]]] = {}
         self._not_acked: dict[int, dict[_Root, NotAcked]] = {}
         self._published: dict[int, list[SourceRun]] = {}  # by source; copies have their own
+        self._room = OrderedRoom()
         self._plans_old = False
         self._due: DueEntries | None = None
         self._fetcher = Fetcher(context.log, ReplayLimits())
@@ -116,6 +126,10 @@ class OrderWatch:
         for each in not_acked:
             if (source := first_source(each.source)) in in_lines:
                 self._not_acked.setdefault(source, {})[each.source, each.position] = each
+        failed = {first_source(each.source) for each in not_acked}
+        for place in in_lines:
+            records = sum(run.end - run.start for run in end.ranges if run.source == place)
+            self._room.published(place, records, has_failed=place in failed)
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.
@@ -281,7 +295,7 @@ class OrderWatch:
         turn = turn_of(by, spec.input.blocked_max, waiting, unread, str(spec))
         first = self._tenure.cursors[spec.source]
         gaps = first.free_below(first.next)  # below what was emitted already: it stands before that
-        return turn._replace(most=max(turn.most, gaps))
+        return turn._replace(most=max(min(turn.most, self._room.of(spec.source)), gaps))
 
     def _tell(self, specs: Mapping[int, SourceSpec], why: Mapping[int, str]) -> None:
         """Report what begins to wait for a record, or for room, and what goes on."""

@@ -39,6 +39,9 @@ PARTITION: Final = "partition"
 WHOLE: Final = 0
 """The only line of a partition that is blocked as a whole."""
 
+ROOM_FIRST: Final = 10_000
+"""New records of a partition that a batch may have at first, and behind one in which any failed."""
+
 LINES_KEPT: Final = 100_000
 """Keys whose lines a task keeps; with more, it begins anew."""
 
@@ -166,6 +169,27 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
     room = held_max - len(waiting) - unread
     why = "" if room else f"waits: {len(waiting) + unread:,} records wait or are held, as many as max_held"
     return Turn(True, room, LineUp(by, lines), why)
+
+
+class OrderedRoom:
+    """How many new records of each partition a batch may have, below what `turn_of` allows.
+
+    One that fails holds back what came behind it in its batch, and all of that is copied and read again. So
+    behind a failure a batch is small, and behind each batch without one it may have twice as many.
+    """
+
+    def __init__(self) -> None:
+        self._most: dict[int, int] = {}
+
+    def of(self, source: int) -> int:
+        return self._most.get(source, ROOM_FIRST)
+
+    def published(self, source: int, records: int, *, has_failed: bool) -> None:
+        """Learn that a batch with so many new records was published, and whether all were acked by that."""
+        if has_failed:
+            self._most.pop(source, None)
+        elif 2 * records > self.of(source):  # a smaller batch does not show that a large one is safe
+            self._most[source] = 2 * self.of(source)
 
 
 class Slip(NamedTuple):

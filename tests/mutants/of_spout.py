@@ -191,6 +191,15 @@ MUTANTS = (
     ),
     # -- order
     Mutant(
+        "a-batch-behind-a-failure-is-small",
+        "spout/planning/order.py",
+        "            self._most.pop(source, None)\n",
+        "            pass\n",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_batches_grow_while_nothing_fails_and_are_small_behind_a_failure",
+        "each failure would hold back, copy and read again up to max_held records",
+    ),
+    Mutant(
         "a-record-behind-one-that-waits-is-held",
         "spout/planning/order.py",
         "if before is not None and before < origin",

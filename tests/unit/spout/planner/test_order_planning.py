@@ -15,6 +15,7 @@ from spout.inspect.overview import Overview, notes_on
 from spout.inspect.story import story_of
 from spout.inspect.trail import Trail
 from spout.planning.journal import batch_ranges
+from spout.planning.order import ROOM_FIRST
 from tests.support.worlds.order_world import OrderWorld, attempt_of
 
 A, B, C = b"a", b"b", b"c"
@@ -514,3 +515,15 @@ def test_held_records_and_waiting_partitions_are_metrics() -> None:
     assert {sample.labels["partition"]: sample.value for sample in held} == {"0": 2, "1": 0}
     assert {sample.labels["partition"]: sample.value for sample in waits} == {"0": 1, "1": 0}
     assert {sample.labels["topic"] for sample in held} == {"sentences"}
+
+
+def test_batches_grow_while_nothing_fails_and_are_small_behind_a_failure() -> None:
+    world = OrderWorld("key", max_held=50_000)
+    sizes: list[int] = []
+    for records, failing in ((10_500, -1), (10_500, ROOM_FIRST), (10_500, -1)):
+        world.produce(records, keys=(A,))
+        world.bolt = fails_first(failing)  # type: ignore[assignment]
+        assert world.plan()
+        world.execute()
+        sizes.append(len(world.ran) - sum(sizes))
+    assert sizes == [ROOM_FIRST, 11_000, ROOM_FIRST]

@@ -17,7 +17,17 @@ from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
 from spout.planning.intake import Room, SourceCursor, choose_runs
 from spout.planning.journal import Journal, SourceMark, journal_of
-from spout.planning.order import Gate, Lined, LineUp, WaitingRecord, behind, line_of_key, turn_of
+from spout.planning.order import (
+    ROOM_FIRST,
+    Gate,
+    Lined,
+    LineUp,
+    OrderedRoom,
+    WaitingRecord,
+    behind,
+    line_of_key,
+    turn_of,
+)
 from spout.planning.pace import BatchPace
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.publishing.blob import decode, encode
@@ -349,3 +359,15 @@ def test_one_copy_is_kept_however_large_it_is() -> None:
     copies = Copies(bytes_max=10)
     copies.add([copy(5, 0, 400), copy(2, 1, 400)])
     assert [each.origin for some in copies.in_order(10) for each in some] == [2]
+
+
+def test_a_partition_has_more_room_behind_full_batches_that_were_acked_and_little_behind_a_failure() -> None:
+    room = OrderedRoom()
+    assert room.of(7) == ROOM_FIRST
+    room.published(7, ROOM_FIRST, has_failed=False)
+    room.published(7, 2 * ROOM_FIRST, has_failed=False)
+    assert (room.of(7), room.of(9)) == (4 * ROOM_FIRST, ROOM_FIRST)
+    room.published(7, 2 * ROOM_FIRST, has_failed=False)  # half of it: a small batch shows nothing
+    assert room.of(7) == 4 * ROOM_FIRST
+    room.published(7, 1, has_failed=True)
+    assert room.of(7) == ROOM_FIRST

@@ -248,6 +248,10 @@ def _figures(options: TrackingOptions, samples: list[Sample]) -> list[Figure]:
             whole_to_connector = from_start[0].records_per_second / whole.records_per_second
             figures += [
                 Figure(f"{name}: tracked to Spark's connector", to_connector, "", "at least 1.1"),
-                Figure(f"{name}: the same, from the start of the query", whole_to_connector, ""),
+                Figure(
+                    f"{name}: tracked to Spark's connector, from the start of the query",
+                    whole_to_connector,
+                    "",
+                ),
             ]
     return figures

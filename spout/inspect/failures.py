@@ -236,6 +236,56 @@ class FailureLog:
         return self._tallies.setdefault(group, _Tally())
 
 
+CAUSE_KEPT_MS: Final = 3_600_000
+"""A cause that failed nothing for this long is new when it fails something again."""
+
+CAUSE_READ_MAX: Final = 50_000
+"""So many records of verdicts one call of `FirstFailures.read` reads at most."""
+
+
+class SeenCause(NamedTuple):
+    """A cause: when it failed something first and last, wall time, and how many failures there were."""
+
+    group: FailureGroup
+    first_ms: int
+    last_ms: int
+    failures: int
+
+
+class FirstFailures:
+    """Since when each cause fails records, as the verdicts of the last hour and since say."""
+
+    def __init__(self, log: Log, topics: Topics, now_ms: int) -> None:
+        """Begin an hour ago; `now_ms` is wall time."""
+        self._names = {one.id: one.name for one in topics.inputs.values()}
+        names, numbers = topics.ack_topics.verdict, range(topics.acker.partitions)
+        places = [TopicPartition(names, number) for number in numbers]
+        starts, since = log.starts(places), log.offsets_at(places, now_ms - CAUSE_KEPT_MS)
+        first = {place: max(starts[place], since[place]) for place in places}
+        self._verdicts = Follower(log, places, CAUSE_READ_MAX, first=first)
+        self._seen: dict[FailureGroup, SeenCause] = {}
+
+    def read(self, now_ms: int) -> Sequence[SeenCause]:
+        """Take in what is new; return all causes, and none before all was read."""
+        for record in self._verdicts.read():
+            event = read_verdicts(record.value)
+            for lost in event.lost if event is not None else ():
+                name = self._names.get(input_id_of(lost.source))
+                if name is None or lost.error == HELD or lost.reason is Reason.ABANDONED:
+                    continue
+                group = group_of(name, lost.reason, lost.operator, lost.error)
+                at_ms, count = record.timestamp_ms, len(positions(lost.positions))
+                was = self._seen.get(group, SeenCause(group, at_ms, at_ms, 0))
+                if group in self._seen or len(self._seen) < GROUPS_MAX:
+                    self._seen[group] = SeenCause(group, was.first_ms, at_ms, was.failures + count)
+        kept = {each.group: each for each in self._seen.values() if now_ms - each.last_ms < CAUSE_KEPT_MS}
+        self._seen = kept
+        return tuple(kept.values()) if self._verdicts.is_whole else ()
+
+    def close(self) -> None:
+        self._verdicts.close()
+
+
 def group_of(name: str, reason: Reason, operator: str, error: str) -> FailureGroup:
     """Return the group of a failure of an input; which bolt let a root time out is unknown."""
     cause = error_class(error) or (EXPLICIT if reason is Reason.FAILED else reason.value)

@@ -1,4 +1,4 @@
-"""What an operator should see to: flags that are put up after two bad readings, and clear themselves; pure.
+"""What an operator should see to: flags that are put up after two bad readings, and clear themselves.
 
 One bad reading is often a rebalance or a slow answer, so a problem is flagged when a second reading finds it,
 `APART_MS` or more after the first one. A reading without it takes the flag down.
@@ -8,12 +8,15 @@ Source: docs/operate/page.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from acker.config.topics import Topics
+from acker.errors import WindhoverError
 from acker.identity import offset_of
+from acker.kafka.port import Log
+from spout.inspect.failures import FirstFailures, SeenCause
 from spout.inspect.overview import Snapshot, missing_processes
 from spout.inspect.readings import PartitionState, Reading
 from spout.inspect.summary import InputSummary, summaries
@@ -57,10 +60,11 @@ class Attention:
         self._topics = topics
         self._since: dict[str, int] = {}
 
-    def check(self, snapshot: Snapshot) -> tuple[Flag, ...]:
-        """Take the next reading, and return the flags, the oldest first."""
+    def check(self, snapshot: Snapshot, causes: Iterable[SeenCause] = ()) -> tuple[Flag, ...]:
+        """Take the next reading, and return the flags, the oldest first; `causes` are those of failures."""
         now_ms = snapshot.at_ms
-        found = {each.name: each for each in problems(snapshot, self._topics)}
+        every = [*problems(snapshot, self._topics), *new_causes(causes, now_ms)]
+        found = {each.name: each for each in every}
         self._since = {name: self._since.get(name, now_ms) for name in found}
         flags = [found[name]._replace(since_ms=since) for name, since in self._since.items()]
         flags = [each for each in flags if now_ms - each.since_ms >= APART_MS]
@@ -92,9 +96,45 @@ def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Fl
             f"{new:,} of {one.name} became dead letters in the last {span(limits.new_ms)}; see"
             " `windhover dlq stats`"
         )
-        yield Flag(f"dead: {one.name}", text, now_ms)
+        yield Flag(f"dead: {one.name}", text, now_ms, f"/letters?input={one.name}")
     if pause := next((each.replays_wait.value for each in one.partitions if each.replays_wait.value), ""):
         yield Flag(f"waits: {one.name}", f"{one.name}: {pause}", now_ms)
+
+
+def new_causes(causes: Iterable[SeenCause], now_ms: int, limits: Thresholds = Thresholds()) -> Iterator[Flag]:
+    """Yield the causes that failed a record within the last minutes for the first time."""
+    for (name, operator, cause), first_ms, _, failures in causes:
+        if now_ms - first_ms >= limits.new_ms:
+            continue
+        what = f"bolt {operator} fails records by {cause}" if operator else f"records are lost by {cause}"
+        text = (
+            f"{name}: {what}, {failures:,} in the last {span(max(0, now_ms - first_ms))} and none in the"
+            " hour before; see `windhover failures`"
+        )
+        yield Flag(f"cause: {name} {operator} {cause}", text, now_ms, "/failures")
+
+
+class CauseWatch:
+    """Follows the causes of failures. Where they cannot be read there are none: the page shows why."""
+
+    def __init__(self, log: Log, topics: Topics) -> None:
+        self._log = log
+        self._topics = topics
+        self._failures: FirstFailures | None = None
+
+    def read(self, now_ms: int) -> Sequence[SeenCause]:
+        try:
+            if self._failures is None:
+                self._failures = FirstFailures(self._log, self._topics, now_ms)
+            return self._failures.read(now_ms)
+        except WindhoverError:
+            self.close()
+            return ()
+
+    def close(self) -> None:
+        if self._failures is not None:
+            self._failures.close()
+        self._failures = None
 
 
 def new_letters(one: InputSummary, new_ms: int, now_ms: int) -> Reading[int]:

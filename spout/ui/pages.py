@@ -38,7 +38,7 @@ from spout.inspect.letter_rows import moment
 from spout.inspect.overview import notes_on, unknown_values
 from spout.inspect.readings import Reading
 from spout.inspect.summary import DRAWN, summaries
-from spout.inspect.tables import UNKNOWN, Column, Row, count, span
+from spout.inspect.tables import UNKNOWN, Column, Row, count, cut_to, span
 from spout.runtime.endpoints import registry_of
 from spout.runtime.metrics import Scraped
 from spout.ui.drawing import (
@@ -68,6 +68,18 @@ CELLS_OF_OVERVIEW: Final = 2_400
 
 DRIVERS_EVERY_S: Final = 2.0
 """Drivers are asked again after this time at the earliest."""
+
+NAMES: Final = {
+    "/": "Overview",
+    "/record": "Record",
+    "/failures": "Failures",
+    "/letters": "Dead letters",
+    "/redrives": "Redrives",
+    "/latency": "Latency",
+    "/topology": "Topology",
+    "/machinery": "Machinery",
+}
+"""The pages by their addresses, as the header and links have them."""
 
 FORM_BYTES_MAX: Final = 65_536
 FORM_FIELDS_MAX: Final = 50
@@ -103,11 +115,13 @@ class Pages:
             paths=strip_paths,
             seconds=lambda value: _shown(value, lambda at: str(moment(at - at % 1_000))),
             code=_with_commands,
+            page_name=_page_name,
             sparkline=sparkline_path,
             shape=lambda kind: band_rectangle(kind, 0, 24),
-            share=lambda value: UNKNOWN if value is None else share_text(value),
+            share=lambda value: _unknown() if value is None else share_text(value),
             draw=lambda graph: draw_graph([(each.source, each.operator) for each in graph.edges]),
             zip=zip,
+            shorter=cut_to(20),
             rate=lambda value: _shown(value, lambda each: f"{each:,.1f}"),
             fraction=lambda value: _shown(value, lambda each: f"{each:,.3f}"),
             histogram=histogram_path,
@@ -115,7 +129,9 @@ class Pages:
             cell=_cell,
             left=_is_left,
         )
-        self._templates.globals.update(kinds=list(BandKind), node_width=NODE_WIDTH, node_height=NODE_HEIGHT)
+        self._templates.globals.update(
+            names_of_pages=NAMES, kinds=list(BandKind), node_width=NODE_WIDTH, node_height=NODE_HEIGHT
+        )
 
     def application(self, hosts: frozenset[str]) -> Starlette:
         """Return the application; it answers requests for `hosts` alone, and for any where there is none."""
@@ -276,9 +292,19 @@ def _shown(value: Any, text: Callable[[Any], str]) -> str | Markup:
     """Format a value or a reading; what is unknown is called so, and what does not exist is a dash."""
     if isinstance(value, Reading):
         if value.unknown:
-            return Markup('<span class="unknown">{}</span>').format(UNKNOWN)
+            return _unknown()
         value = value.value
     return "-" if value is None else escape(text(value))
+
+
+def _unknown() -> Markup:
+    return Markup('<span class="unknown">{}</span>').format(UNKNOWN)
+
+
+def _page_name(address: str) -> str:
+    """Name the page at an address: as the header does, or by its partition."""
+    path = address.partition("?")[0]
+    return NAMES.get(path, path.removeprefix("/partition/"))
 
 
 def _cell(column: Column, row: Row) -> str | Markup:
@@ -286,9 +312,7 @@ def _cell(column: Column, row: Row) -> str | Markup:
     value = row[column.key]
     if value is not None:
         return escape(column.text(value))
-    return (
-        Markup('<span class="unknown">{}</span>').format(UNKNOWN) if column.none == UNKNOWN else column.none
-    )
+    return _unknown() if column.none == UNKNOWN else column.none
 
 
 def _is_left(column: Column, rows: Sequence[Row]) -> bool:

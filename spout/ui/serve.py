@@ -18,6 +18,7 @@ from spout.inspect.overview import Overview
 from spout.runtime.endpoints import NOTIFY_EVERY_S
 from spout.runtime.process import Signals
 from spout.runtime.scrape import metrics_address, read_metrics
+from spout.ui.attention import CauseWatch
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.topology import Drivers
 from spout.ui.watch import Watch
@@ -83,7 +84,8 @@ def serve_pages(
         # one client for the thread that reads everything, and one for the requests
         watched, requested = (stack.enter_context(closing(open_log())) for _ in range(2))
         overview = stack.enter_context(closing(Overview(watched, topics)))
-        watch = Watch(overview.snapshot, topics, now_ms)
+        causes = stack.enter_context(closing(CauseWatch(watched, topics)))
+        watch = Watch(overview.snapshot, topics, now_ms, causes.read)
         bare = host if ":" not in host else f"[{host}]"
 
         async def note_that_it_serves() -> None:

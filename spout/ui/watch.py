@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from acker.config.topics import Topics
+from spout.inspect.failures import SeenCause
 from spout.inspect.overview import Snapshot
 from spout.inspect.summary import History, Point
 from spout.ui.attention import Attention, Flag
@@ -41,9 +42,18 @@ class Watch:
         is_over: whether the process ends; then all streams end too.
     """
 
-    def __init__(self, read: Callable[[int], Snapshot], topics: Topics, now_ms: Callable[[], int]) -> None:
-        """Prepare. `read` returns the state as of a wall time, and may block; `now_ms` is the wall clock."""
+    def __init__(
+        self,
+        read: Callable[[int], Snapshot],
+        topics: Topics,
+        now_ms: Callable[[], int],
+        causes: Callable[[int], Iterable[SeenCause]] = lambda _: (),
+    ) -> None:
+        """Prepare. `read` returns the state as of a wall time, and may block, and `causes` those of failures;
+        `now_ms` is the wall clock.
+        """
         self._read = read
+        self._causes = causes
         self._topics = topics
         self._attention = Attention(topics)
         self._history = History()
@@ -64,7 +74,8 @@ class Watch:
     def read(self) -> None:
         """Read once."""
         snapshot = self._read(self.now_ms())
-        flags, series = self._attention.check(snapshot), self._history.put(snapshot, self._topics)
+        causes = () if snapshot.away else self._causes(snapshot.at_ms)
+        flags, series = self._attention.check(snapshot, causes), self._history.put(snapshot, self._topics)
         self.latest = LatestState(self.latest.number + 1, snapshot, flags, series)
 
     @contextmanager

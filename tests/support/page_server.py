@@ -12,6 +12,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from spout.inspect.overview import Overview, Snapshot
+from spout.ui.attention import CauseWatch
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.log_pages import LogPages
 from spout.ui.pages import Pages
@@ -72,7 +73,8 @@ class PageServer:
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         overview = Overview(world.cluster.log(faults), world.topics)
-        self.watch = Watch(self._locked(overview.snapshot), world.topics, lambda: world.now_ms)
+        causes = CauseWatch(world.cluster.log(faults), world.topics)
+        self.watch = Watch(self._locked(overview.snapshot), world.topics, lambda: world.now_ms, causes.read)
         pages, self.jobs = pages_of(world, self.watch, faults, actions, drivers)
         application = pages.application(LOOPBACK)
         self._server = uvicorn.Server(

@@ -110,7 +110,8 @@ function slide(slider) {
   }
   slider.max = rows.length - 1;
   const [timeout, share] = rows[slider.valueAsNumber].cells;
-  const text = `With a timeout of ${timeout.textContent}, ${share.textContent} would have timed out.`;
+  const of = share.querySelector(".unknown") ? "it is unknown how many" : share.textContent;
+  const text = `With a timeout of ${timeout.textContent}, ${of} would have timed out.`;
   slider.setAttribute("aria-valuetext", text);
   slider.form.querySelector("output").textContent = text;
   slider.form.hidden = false;

@@ -327,7 +327,7 @@ def test_a_slider_says_which_share_another_timeout_would_lose(opened: Callable[.
     with serving(full()) as server:
         page = opened(server, "/latency")
         said = page.locator("output")
-        expect(said).to_have_text("With a timeout of 30.0 s, unknown would have timed out.")
+        expect(said).to_have_text("With a timeout of 30.0 s, it is unknown how many would have timed out.")
         page.get_by_role("slider").focus()
         page.keyboard.press("Home")
         share = page.locator("tr[data-ms='100'] td").text_content()

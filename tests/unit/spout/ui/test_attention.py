@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 
 from acker.errors import Unreachable
+from spout.inspect.failures import CAUSE_KEPT_MS, FailureGroup, SeenCause
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
 from spout.inspect.summary import SERIES_EVERY_MS, SERIES_MS, History
-from spout.ui.attention import APART_MS, Attention, problems
+from spout.planning.journal import BEGINNING, Journal
+from spout.ui.attention import APART_MS, Attention, CauseWatch, Thresholds, new_causes, problems
 from spout.ui.drawing import sparkline_path
-from tests.support.worlds.planning import World, world_with_one_open
+from spout.ui.watch import Watch
+from tests.support.memory.cluster import NoFaults
+from tests.support.worlds.planning import World, batch, world_with_one_open, yaml_of
 
 
 @pytest.fixture
@@ -108,3 +112,79 @@ def test_a_source_that_nobody_ever_took_needs_no_record(world: World) -> None:
     """Retention deletes what no query reads."""
     never = Reading(SourceProgress(False, 0, 0, ()))
     assert names(world, progress=never, start=Reading(5), end=Reading(1_000)) == []
+
+
+def failing() -> tuple[World, Journal, Overview, Watch]:
+    """Let two of ten records fail, and watch the causes."""
+    world = World(yaml_of(timeout="4h"))
+    world.produce(10)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=range(2, 10), fail=(0, 1))
+    world.run(1_000)
+    overview = Overview(world.cluster.log(), world.topics)
+    causes = CauseWatch(world.cluster.log(), world.topics)
+    return world, end, overview, Watch(overview.snapshot, world.topics, lambda: world.now_ms, causes.read)
+
+
+def causes_in(watch: Watch) -> list[str]:
+    """Read twice, and return the texts of the flags of causes."""
+    watch.read()
+    return [each.text for each in watch.latest.flags if each.name.startswith("cause:")]
+
+
+def test_a_cause_is_new_for_fifteen_minutes_and_again_after_an_hour_without_it() -> None:
+    world, end, overview, watch = failing()
+    with closing(overview):
+        assert causes_in(watch) == [], "one reading may be wrong"
+        world.run(APART_MS)
+        (text,) = causes_in(watch)
+        assert text.startswith("sentences: bolt split fails records by ValueError, 2 in the last ")
+        assert watch.latest.flags[-1].link == "/failures"
+        seen_ms = world.now_ms
+        world.cluster.now_ms = seen_ms + Thresholds().new_ms
+        assert causes_in(watch) == []
+        world.publish(BEGINNING, end, skip=[0, 1, *range(3, 10)], fail=(2,))
+        world.cluster.now_ms += APART_MS
+        world.run(100)
+        assert [causes_in(watch), causes_in(watch)] == [[], []], "it is known already"
+        world.cluster.now_ms += CAUSE_KEPT_MS
+        assert causes_in(watch) == []
+        world.publish(BEGINNING, end, skip=[*range(3), *range(4, 10)], fail=(3,))
+        world.run(100)
+        causes_in(watch)
+        world.cluster.now_ms += APART_MS
+        (text,) = causes_in(watch)
+        assert ", 1 in the last " in text
+
+
+def test_causes_that_cannot_be_read_are_none_until_they_can_be() -> None:
+    world, _, overview, _ = failing()
+    overview.close()
+    away = Away()
+    causes = CauseWatch(world.cluster.log(away), world.topics)
+    assert causes.read(world.now_ms) == ()
+    away.is_away = False
+    (found,) = causes.read(world.now_ms)
+    assert (found.group.operator, found.group.cause, found.failures) == ("split", "ValueError", 2)
+    away.is_away = True
+    assert causes.read(world.now_ms) == ()
+    causes.close()
+
+
+def test_a_record_that_times_out_has_a_cause_and_no_bolt() -> None:
+    cause = SeenCause(FailureGroup("sentences", None, "TIMED_OUT"), 1_000, 2_000, 3)
+    (flag,) = new_causes([cause], 61_000)
+    assert flag.text == (
+        "sentences: records are lost by TIMED_OUT, 3 in the last 1.0 min and none in the hour before; see"
+        " `windhover failures`"
+    )
+
+
+class Away(NoFaults):
+    """No call is answered while it is away."""
+
+    is_away = True
+
+    def before(self, operation: str) -> None:
+        if self.is_away:
+            raise Unreachable(operation)

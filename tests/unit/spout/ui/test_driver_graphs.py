@@ -233,6 +233,28 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
         metrics_address(text)
 
 
+def test_a_long_name_is_cut_in_its_node_and_whole_beside_it() -> None:
+    name = "normalise_addresses_of_customers"
+
+    def fetch(_: str) -> Iterator[MetricSample]:
+        labels = {
+            "group": "g",
+            "operator": name,
+            "source": "lines",
+            "stream": "default",
+            "grouping": "shuffle",
+        }
+        yield MetricSample("windhover_topology_edge", labels, 1)
+
+    world = World()
+    drivers = Drivers(("driver:1",), fetch)
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    pages, _ = pages_of(world, watch, drivers=drivers)
+    page = TestClient(pages.application(LOOPBACK), base_url="http://localhost").get("/topology").text
+    assert '<text class="name" x="10" y="22">normalise_addresses…</text>' in page
+    assert f"<title>{name}</title>" in page
+
+
 def test_each_node_is_drawn_behind_all_that_it_reads_from() -> None:
     edges = [("a", "b"), ("b", "d"), ("a", "c"), ("c", "d"), ("a", "d"), ("a", "b")]
     drawing = draw_graph(edges)

@@ -35,7 +35,7 @@ from starlette.staticfiles import StaticFiles
 from acker.config.topics import Topics
 from spout.inspect.failures import share_text
 from spout.inspect.letter_rows import moment
-from spout.inspect.overview import notes_on, unknown_values
+from spout.inspect.overview import notes_on
 from spout.inspect.readings import Reading
 from spout.inspect.summary import DRAWN, summaries
 from spout.inspect.tables import UNKNOWN, Column, Row, count, cut_to, span
@@ -80,6 +80,9 @@ NAMES: Final = {
     "/machinery": "Machinery",
 }
 """The pages by their addresses, as the header and links have them."""
+
+SOURCES_NAMED_MAX: Final = 4
+"""A reason names so many of the partitions that it concerns; of 64 it would fill the screen."""
 
 FORM_BYTES_MAX: Final = 65_536
 FORM_FIELDS_MAX: Final = 50
@@ -130,7 +133,11 @@ class Pages:
             left=_is_left,
         )
         self._templates.globals.update(
-            names_of_pages=NAMES, kinds=list(BandKind), node_width=NODE_WIDTH, node_height=NODE_HEIGHT
+            names_of_pages=NAMES,
+            installation=_installation(topics),
+            kinds=list(BandKind),
+            node_width=NODE_WIDTH,
+            node_height=NODE_HEIGHT,
         )
 
     def application(self, hosts: frozenset[str]) -> Starlette:
@@ -173,12 +180,13 @@ class Pages:
         drawn = min(STRIPS_MAX, len(now.snapshot.partitions))
         cells = min(CELLS_MAX, CELLS_OF_OVERVIEW // max(1, drawn))
         strips = {each.source: strip_of(each, cells) for each in now.snapshot.partitions[:drawn]}
-        notes = [*unknown_values(rows), *now.snapshot.of_no_input]
+        notes = [*unknown_reasons(rows), *now.snapshot.of_no_input]
+        held = [row for row in rows if row["why"] or row["waits_for"] or row["replays_wait"] or row["held"]]
         values = {
             "inputs": inputs,
             "strips": strips,
             "notes": notes,
-            "blocked": list(notes_on(rows)),
+            "blocked": list(notes_on(held)),
             "flags": now.flags,
             "series": now.series,
             "drawn": DRAWN,
@@ -189,7 +197,7 @@ class Pages:
         source = f"{request.path_params['input']}/{request.path_params['partition']}"
         state = next((each for each in now.snapshot.partitions if each.source == source), None)
         if state is None:
-            return _not_found(request, now)
+            return self._no_partition(request, now, source)
         one, row = self._topics.inputs[state.input], state.row()
         values = {
             "state": state,
@@ -198,9 +206,25 @@ class Pages:
             "row": row,
             "strip": strip_of(state),
             "copies": copies_strip_of(state),
-            "notes": [*notes_on([row]), *unknown_values([row])],
+            "timeout_ms": one.timeout_ms,
+            # why the commit is blocked, and how old that is, have places of their own
+            "notes": [
+                *notes_on([{**row, "blocking": None, "why": "", "as_of_ms": 0}]),
+                *unknown_reasons([row]),
+            ],
         }
         return PageContent("partition.html", source, values, row)
+
+    def _no_partition(self, request: Request, now: LatestState, source: str) -> PageContent:
+        """Say that a partition is unknown, or that there is none: it may be there when the broker is back."""
+        name = request.path_params["input"]
+        unknown = next((each for each in now.snapshot.partitions if each.source == f"{name}/?"), None)
+        one = self._topics.inputs.get(name)
+        if one is None or not one.tracked or (unknown is None and now.number):
+            return _not_found(request, now)
+        why = "nothing was read yet" if unknown is None else unknown.end.unknown
+        text = f"What {source} has is unknown: {why}."
+        return PageContent("message.html", source, {"text": text}, {"source": source, "unknown": why})
 
     def _machinery(self, _request: Request, now: LatestState) -> PageContent:
         found = machinery_of(now.snapshot)
@@ -295,6 +319,28 @@ def _shown(value: Any, text: Callable[[Any], str]) -> str | Markup:
             return _unknown()
         value = value.value
     return "-" if value is None else escape(text(value))
+
+
+def unknown_reasons(rows: Sequence[Row]) -> list[str]:
+    """Return why values are unknown, and of which partitions; the tables show which values."""
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for why in row["unknown"].values():
+            found.setdefault(why, {})[row["source"]] = None
+    notes = []
+    for why, sources in found.items():
+        first = list(sources)[:SOURCES_NAMED_MAX]
+        more = f" and {len(sources) - len(first):,} more" if len(sources) > len(first) else ""
+        notes.append(f"{', '.join(first)}{more}: unknown, since {why}")
+    return notes
+
+
+def _installation(topics: Topics) -> str:
+    """Name what is shown, since one installation looks as another does: its brokers, and their prefix."""
+    first, *others = topics.kafka.get("bootstrap.servers", "").split(",")
+    more = f" and {len(others)} more" if others else ""
+    prefix = topics.acker.topic_prefix
+    return f"{first.strip()}{more}{f', prefix {prefix}' if prefix else ''}" if first else ""
 
 
 def _unknown() -> Markup:

@@ -65,7 +65,11 @@ class Run(NamedTuple):
         offsets = (
             f"offset {self.first:,}" if self.end - self.first == 1 else f"{self.first:,} to {self.end - 1:,}"
         )
-        found = [f"{n:,} {kind}" for kind, n in zip(_COUNTED, self.counts, strict=True) if n]
+        found = [
+            f"{n:,} {kind if n == 1 else str(kind).replace('waits', 'wait')}"
+            for kind, n in zip(_COUNTED, self.counts, strict=True)
+            if n
+        ]
         return f"{offsets}: {', '.join(found) or self.kind}"
 
 

@@ -37,6 +37,7 @@ NO_DRIVERS: Final = (
 NO_RATE: Final = "a rate needs two readings, a second apart"
 RESTARTED: Final = "the driver began to count anew within the last minute"
 NO_QUANTILE: Final = "the driver, or its executors, are of a version that counts the sum of times alone"
+NO_SUM: Final = "the driver counts no sum of times"
 NOTHING_EXECUTED: Final = "no time was counted, since the bolt has executed nothing"
 
 NO_SUCH_GROUP: Final = "none of the drivers that were asked counts tuples of group {}"
@@ -228,7 +229,7 @@ def _graph(
 
 def _node(name: str, totals: Mapping[tuple[str, str], float], times: Mapping[float, float]) -> GraphNode:
     executed, seconds = int(totals.get((_EXECUTED, name), 0)), totals.get((_SECONDS, name))
-    mean: Reading[float] = Reading(unknown=NOTHING_EXECUTED)
+    mean: Reading[float] = Reading(unknown=NO_SUM if executed else NOTHING_EXECUTED)
     if executed and seconds is not None:
         mean = Reading(1_000 * seconds / executed)
     failed = int(totals.get((_FAILED, name), 0))

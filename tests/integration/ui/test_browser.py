@@ -89,6 +89,7 @@ def driver_of(state: str) -> Drivers:
             yield MetricSample("windhover_topology_edge", {**labels, "grouping": "shuffle"}, 1)
             yield MetricSample("windhover_topology_executed_total", labels, executed)
             yield MetricSample("windhover_topology_failed_total", labels, failed)
+            yield MetricSample("windhover_topology_execute_seconds_total", labels, executed / 2_000)
             for bound, found in (("0.001", executed - failed), ("0.005", executed), ("+Inf", executed)):
                 name = "windhover_topology_execute_per_tuple_seconds_bucket"
                 yield MetricSample(name, {**labels, "le": bound}, found)

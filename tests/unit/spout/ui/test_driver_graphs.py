@@ -25,6 +25,7 @@ from spout.ui.topology import (
     NO_QUANTILE,
     NO_RATE,
     NO_SUCH_GROUP,
+    NO_SUM,
     NOTHING_EXECUTED,
     OUT,
     RESTARTED,
@@ -231,6 +232,14 @@ def test_what_serves_no_metrics_is_unreachable() -> None:
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="give HOST:PORT"):
         metrics_address(text)
+
+
+def test_the_mean_of_a_bolt_that_has_executed_something_is_not_unknown_for_want_of_tuples() -> None:
+    labels = {"group": "g", "operator": "split", "source": "lines", "stream": "default"}
+    sample = MetricSample("windhover_topology_executed_total", labels, 7)
+    ((graph,), _) = Drivers(("driver:1",), lambda _: [sample]).read(1_000)
+    (split,) = [each for each in graph.nodes if each.name == "split"]
+    assert split.mean_ms.unknown == NO_SUM
 
 
 def test_a_long_name_is_cut_in_its_node_and_whole_beside_it() -> None:

@@ -23,6 +23,7 @@ from spout.inspect.overview import Overview
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
+from spout.ui.pages import unknown_reasons
 from spout.ui.requests import HEADERS
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
@@ -83,6 +84,14 @@ def test_the_page_is_live_at_once_and_ready_after_its_first_reading(watch: Watch
     assert (client.get("/readyz").status_code, client.get("/readyz").text) == (200, "ok\n")
 
 
+def test_a_page_names_the_brokers_that_it_reads_from_since_installations_look_alike() -> None:
+    text = 'kafka: {bootstrap.servers: "prod-1:9092, prod-2:9092,prod-3:9092"}\n' + yaml_of()
+    world = World(text.replace("acker: {", "acker: {topic_prefix: blue-, "))
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    client = TestClient(pages_of(world, watch)[0].application(LOOPBACK), base_url="http://localhost")
+    assert "prod-1:9092 and 2 more, prefix blue-; " in client.get("/").text
+
+
 def test_before_the_first_reading_the_page_says_so(client: TestClient) -> None:
     page = client.get("/")
     assert page.status_code == 200
@@ -97,7 +106,48 @@ def test_what_is_unknown_is_called_unknown_and_has_its_reason(
     watch.read()
     page = client.get("/").text
     assert "unknown pending, oldest unknown of 4.0 s; 0 due" in page
-    assert "acker partition 0 has no State yet" in page
+    why = "unknown, since acker partition 0 has no State yet"
+    assert f"<li>sentences/0, sentences/1: {why}" in page
+    page = client.get("/partition/sentences/0").text
+    assert f"<li>sentences/0: {why}" in page
+    assert 'What blocks the commit is <span class="unknown">unknown</span>.' in page
+    page = client.get("/record/sentences/0@170").text
+    assert "Attempts" not in page, "nothing is known to have happened"
+
+
+def test_a_reason_names_few_of_the_partitions_that_it_concerns() -> None:
+    rows = [{"source": f"s/{number}", "unknown": {"lag": "no leader"}} for number in range(7)]
+    assert unknown_reasons(rows) == ["s/0, s/1, s/2, s/3 and 3 more: unknown, since no leader"]
+
+
+def test_what_blocks_the_commits_has_those_partitions_alone(
+    world: World, watch: Watch, client: TestClient
+) -> None:
+    begin(world, skip=(2,))
+    world.run(1_000)
+    watch.read()
+    blocked = client.get("/").text.partition("What blocks the commits")[2]
+    assert re.findall(r"<li>(sentences/\d)", blocked) == ["sentences/0"]
+
+
+def test_a_partition_is_unknown_and_not_away_where_its_topic_cannot_be_asked(world: World) -> None:
+    outages = Outages()
+    with closing(Overview(world.cluster.log(outages), world.topics)) as overview:
+        watch = Watch(overview.snapshot, world.topics, lambda: world.now_ms)
+        client = TestClient(pages_of(world, watch)[0].application(LOOPBACK), base_url="http://localhost")
+        before = client.get("/partition/sentences/0")
+        assert (before.status_code, "nothing was read yet" in before.text) == (200, True)
+        outages.broker = True
+        watch.read()
+        during = client.get("/partition/sentences/0")
+        assert during.status_code == 200
+        assert "What sentences/0 has is unknown: topics: the broker does not answer" in during.text
+        assert client.get("/partition/sentences/0", headers={"accept": "application/json"}).json()["unknown"]
+        assert client.get("/partition/other/0").status_code == 404
+        outages.broker = False
+        watch.read()
+        assert client.get("/partition/sentences/0").status_code == 200
+        assert client.get("/partition/sentences/7").status_code == 404
 
 
 def test_a_partition_shows_its_band_as_a_table_too(world: World, watch: Watch, client: TestClient) -> None:

@@ -129,6 +129,7 @@ def test_a_cell_of_many_offsets_shows_the_worst_of_them_and_counts_all(world: Wo
     ]
     assert strip.runs[1].counts == (2, 1, 0, 0)
     assert strip.runs[1].text() == "500 to 599: 2 open, 1 waits for replay"
+    assert strip.runs[1]._replace(counts=(0, 2, 0, 0)).text() == "500 to 599: 2 wait for replay"
 
 
 def test_what_cannot_be_read_is_shown_as_unknown_and_the_rest_stays(world: World) -> None:

@@ -164,10 +164,10 @@ class Input(Section):
     """What a record that waits for its replay holds back: nothing, the later records of its key, or all later
     records of its partition."""
     max_held: Whole = whole(100_000, (1, 100_000), "records")
-    """With ordering: records of a partition that may be held or wait for their replay, those that a batch
+    """With ordering: records of a partition that may be blocked or wait for their replay, those that a batch
     takes from it counted in; at most max_spout_pending. When it is reached the partition waits."""
     hold_ms: DurationMs = duration("1s", "10ms to 1h")
-    """With ordering: how often records that are held come back to see whether they may go."""
+    """With ordering: how often blocked records come back to see whether they may go."""
     retry: Retry = key(range="a section", default_factory=Retry)
     """When a lost root is emitted again."""
     replay_topic: TopicName = key(
@@ -206,7 +206,7 @@ class Input(Section):
 
     @property
     def blocked_max(self) -> int:
-        """How many records of a partition may be held or wait; `max_held` within `max_spout_pending`."""
+        """How many records of a partition may be blocked or wait; `max_held` within `max_spout_pending`."""
         return min(self.max_held, self.max_spout_pending)
 
     @property

@@ -117,8 +117,10 @@ def roots(
         from acker.service.view import ViewReader
         from spout.inspect.open_roots import ROOTS, open_roots
         from spout.inspect.operate import inputs_of
+        from spout.inspect.overview import Questions, no_acker
 
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
+        ask = Questions(log, topics.ack_topics.state)
         observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         total = 0
         for _ in _rounds(watch):
@@ -127,7 +129,10 @@ def roots(
             unknown = [f"acker partition {n} has no State: its roots are unknown" for n in found.unknown]
             _clear(watch, output)
             write(found.rows, ROOTS, output)
-            _print_notes([*([f"{hidden:,} more are not shown; see --limit"] if hidden else []), *unknown])
+            notes = [f"{hidden:,} more are not shown; see --limit"] if hidden else []
+            # what was emitted since the last acker ended is in no State
+            gone = [no_acker(topics)] if ask(log.members, topics.acker.group).value == 0 else []
+            _print_notes([*notes, *unknown, *gone])
             if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if found.unknown else ""
                 typer.echo(f"{total:,} open root{'' if total == 1 else 's'}{more}")

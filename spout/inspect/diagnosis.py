@@ -258,6 +258,10 @@ class _Case:
             text = f"{why} No replay worker has taken it over yet."
             idle = self.around.replay_workers.value == 0
             return Diagnosis(situation, text, "windhover replay run" if idle else self.watch)
+        if situation is Situation.BLOCKED and last.verdict is not None and last.verdict.lost is not None:
+            # it becomes another copy in every `hold`, so often one is written while its topics are read
+            text = f"{why} Its newest copy is not in what was read."
+            return Diagnosis(situation, text, self._inspect_the_first(last.verdict.lost.message))
         text = f"{why} It was taken over, and its copy or dead letter is not in what was read."
         return Diagnosis(Situation.TOO_OLD, text, f"windhover dlq list {self.evidence.place} --all")
 
@@ -302,6 +306,9 @@ class _Case:
         if self.around.session.value is False or self.around.query.value is False:
             text = "It was announced by a process that is gone. Start the query again; it goes on from there."
             return Diagnosis(Situation.SESSION_DEAD, text, f"windhover release {self.evidence.group}")
+        if self.around.ackers.value == 0:
+            text = "It was announced to the ackers, and no acker lives: nothing gets a verdict."
+            return Diagnosis(Situation.IN_BATCH, text, "windhover acker run")
         text = "It is in the micro-batch that was planned last, and is just being emitted."
         return Diagnosis(Situation.IN_BATCH, text, self.watch)
 

@@ -119,16 +119,21 @@ def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list
         for group in dict.fromkeys(row["group"] for row in rows if row["query_lives"] is False)
     ]
     if any(row["ackers"] == 0 for row in rows):
-        notes.append(
-            f"no acker lives (group {topics.acker.group} has no member): nothing is acked, fails or times"
-            " out; start one with `windhover acker run`"
-        )
+        notes.append(no_acker(topics))
     if any(row["replay_workers"] == 0 for row in rows):
         notes.append(
             f"no replay worker lives (group {topics.acker.replay_group} has no member): what is lost is not"
             " replayed; start one with `windhover replay run`"
         )
     return notes
+
+
+def no_acker(topics: Topics) -> str:
+    """Describe that no acker lives, with the effect and the cure."""
+    return (
+        f"no acker lives (group {topics.acker.group} has no member): nothing is acked, fails or times out;"
+        " start one with `windhover acker run`"
+    )
 
 
 class Overview:

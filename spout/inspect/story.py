@@ -184,7 +184,7 @@ def where_now(evidence: Evidence, now_ms: int, session_lives: bool | None = None
     if last.state == ANNOUNCED:
         if last.is_acked_whole:
             return f"announced to the ackers; {_outstanding(last)}"
-        return "planned: announced to the ackers, and just being emitted"
+        return "planned: announced to the ackers"
     if last.state in (ACKED, ABSENT):
         done = "fully processed" if last.state == ACKED else "the log holds no such record"
         return f"done: {done}"
@@ -208,7 +208,8 @@ def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
         return "put aside: its input cannot go on; the replay workers' log and `windhover status` say why"
     if due is not None and due.last_was_blocked and not due.dead:
         behind = due.history[-1].message
-        return f"blocked: it {behind}; no bolt has seen it since. It looks again {_in(due.due_ms - now_ms)}"
+        again = _in(due.due_ms - now_ms) if due.due_ms > now_ms else "now"
+        return f"blocked: it {behind}; no bolt has seen it since. It is looked at again {again}"
     if due is not None:
         return f"waiting for {_fate(due)}, due {_in(due.due_ms - now_ms)}"
     letters = [letter for letter in evidence.letters if is_of(letter, last)]
@@ -228,6 +229,8 @@ def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
         return f"lost ({last.state}); no replay worker has taken it over yet"
     if last.verdict is not None and evidence.missing:
         return f"lost ({last.state}); what became of it is unknown: {', '.join(evidence.missing)} missing"
+    if lost is not None and lost.error == HELD and evidence.taken_over:
+        return f"blocked: it {lost.message}; its newest copy is not in what was read"
     if last.verdict is not None and evidence.taken_over:
         return f"lost ({last.state}) and taken over; its copy or dead letter was not read"
     return last.state

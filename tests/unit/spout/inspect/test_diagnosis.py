@@ -128,6 +128,19 @@ def test_a_record_in_a_running_micro_batch(world: World) -> None:
 
 
 @pytest.mark.parametrize("state_ms", [0, 1_500], ids=["announced", "in its State"])
+def test_an_open_record_that_no_acker_can_settle_says_to_start_one(world: World, state_ms: int) -> None:
+    world.produce(10)
+    planner = world.ready()
+    world.run(100)
+    batch(planner, BEGINNING, world)
+    world.run(state_ms)
+    world.kill_acker()
+    situation, text, command = why(world)
+    assert (situation, command) == ("IN_BATCH", "windhover acker run")
+    assert "no acker lives: nothing gets a verdict." in text.lower()
+
+
+@pytest.mark.parametrize("state_ms", [0, 1_500], ids=["announced", "in its State"])
 @pytest.mark.parametrize(
     ("away", "says", "then"),
     [(True, "no acker lives.", "windhover acker run"), (False, "the acker is behind.", WATCH)],
@@ -148,7 +161,7 @@ def test_a_record_whose_acks_the_acker_has_not_read(state_ms: int, away: bool, s
     assert text.endswith(says)
     now = story_of(world)["now"]
     assert "all of it is acked in the log, and its acker has not read that yet" in now
-    assert "just being emitted" not in now
+    assert "planned" not in now
 
 
 def test_a_failed_record_names_bolt_cause_and_when_it_is_due(world: World) -> None:
@@ -195,6 +208,26 @@ def test_a_record_that_is_blocked_points_to_the_one_that_it_waits_for() -> None:
         world.run(100)
         found.add(why(world, "sentences/0@2")[::2])
     assert ("BLOCKED", "windhover inspect sentences/0@0") in found
+
+
+def test_a_record_that_is_blocked_is_so_while_its_next_copy_is_written_too() -> None:
+    world = OrderWorld("key")
+    world.produce(3, keys=(b"a",))
+    world.bolt = lambda _record, _partition, origin: "" if origin else "ValueError"
+    world.plan()
+    world.execute()
+    trail = Trail(world.cluster.log(), world.topics)
+    (here,) = trail.origin("sentences/0@2")
+    for _ in range(10):
+        world.run(100)
+        if (evidence := trail.follow(here)).dues:
+            break
+    assert evidence.dues
+    # its copies were read before the newest one was written, and what waits after that
+    between = replace(evidence, dues={})
+    story = explained(between, trail.around(here, between, world.now_ms), world.now_ms)
+    assert (story["situation"], story["next"]) == ("BLOCKED", "windhover inspect sentences/0@0")
+    assert story["now"] == "blocked: it waits for sentences/0@0; its newest copy is not in what was read"
 
 
 def test_a_record_that_retention_took_before_it_was_done(world: World) -> None:

@@ -337,6 +337,7 @@ def test_commands_that_read_print_the_same_in_json_and_yaml_and_a_table_for_peop
     assert root["root"] == "sentences/0@3"
     assert printed(capsys, "roots")[1].endswith("\n1 open root\n")
     assert printed(capsys, "roots", "--older-than", "1h", "--exit-code")[0] == 0
+    assert "no acker lives" not in printed(capsys, "roots")[2]
     (story,) = json.loads(printed(capsys, *LOOKS[3], "-o", "json")[1])
     assert (story["record"], story["key"], story["now"]) == (
         "sentences/0@10",
@@ -344,6 +345,23 @@ def test_commands_that_read_print_the_same_in_json_and_yaml_and_a_table_for_peop
         "in the log, not emitted yet",
     )
     assert "no record with key x" in printed(capsys, "inspect", "--key", "x", "--from", "1h")[2]
+
+
+def test_open_roots_without_an_acker_are_no_news_and_say_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is emitted after the last acker ended is in no State, so that its roots are not listed."""
+    group = planning.World()
+    group.produce(10)
+    let_see(monkeypatch, group)
+    planner = group.ready()
+    group.run(100)
+    group.kill_acker()
+    planning.batch(planner, planning.BEGINNING, group)
+    _, out, err = printed(capsys, "roots")
+    assert "0 open roots" in out
+    assert "no acker lives" in err
+    assert "windhover acker run" in err
 
 
 def test_a_status_is_watched_until_ctrl_c(

@@ -131,7 +131,7 @@ def test_an_emission_that_no_state_of_the_acker_has_yet_is_planned(world: World)
     world.produce(10)
     planner = world.ready()
     batch(planner, BEGINNING, world)
-    assert inspected(world)["now"] == "planned: announced to the ackers, and just being emitted"
+    assert inspected(world)["now"] == "planned: announced to the ackers"
 
 
 def test_a_lost_record_is_followed_through_its_whole_life(world: World) -> None:

@@ -496,7 +496,7 @@ def test_inspect_tells_behind_which_record_a_held_one_stands() -> None:
         world.run(100)
     assert told[0] == "blocked: it waits for sentences/0@0; no replay worker has taken it over yet"
     assert told[1].startswith(
-        "blocked: it waits for sentences/0@0; no bolt has seen it since. It looks again in "
+        "blocked: it waits for sentences/0@0; no bolt has seen it since. It is looked at again in "
     )
 
 

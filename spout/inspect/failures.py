@@ -40,6 +40,9 @@ SHARE_ATTEMPTS: Final = (2, 3)
 
 
 def share_text(value: float) -> str:
+    """Format a share; one that is not 0 is never shown as 0."""
+    if 0 < value < 0.001:
+        return "< 0.1 %"
     return f"{100 * value:.1f} %"
 
 

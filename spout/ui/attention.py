@@ -93,7 +93,7 @@ def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Fl
     new = new_letters(one, limits.new_ms, now_ms).value
     if new and 0 < limits.dead <= new:
         text = (
-            f"{new:,} of {one.name} became dead letters in the last {span(limits.new_ms)}; see"
+            f"{one.name}: {new:,} died in the last {span(limits.new_ms)}, and nobody has handled them; see"
             " `windhover dlq stats`"
         )
         yield Flag(f"dead: {one.name}", text, now_ms, f"/letters?input={one.name}")

@@ -77,9 +77,11 @@ def histogram_place(bins: Sequence[Row], at_ms: int) -> int:
     return 30 * len(bins)
 
 
-NODE_WIDTH: Final = 180
+NODE_WIDTH: Final = 168
 NODE_HEIGHT: Final = 76
-COLUMN_GAP: Final = 150
+COLUMN_GAP: Final = 94
+"""Five columns are as wide as the page, and a rate has room between two."""
+
 ROW_GAP: Final = 34
 MARGIN: Final = 8
 

@@ -57,7 +57,7 @@ from spout.ui.metrics import view_metrics
 from spout.ui.redrive_pages import RedrivePages
 from spout.ui.requests import Build, HostGuard, PageContent
 from spout.ui.strip import CELLS_MAX, BandKind, copies_strip_of, strip_of
-from spout.ui.topology import NO_DRIVERS, Drivers
+from spout.ui.topology import NO_DRIVERS, Drivers, milliseconds
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
 
 STRIPS_MAX: Final = 64
@@ -80,6 +80,9 @@ NAMES: Final = {
     "/machinery": "Machinery",
 }
 """The pages by their addresses, as the header and links have them."""
+
+NAME_CHARACTERS: Final = 18
+"""So much of a name fits into a node of a graph; all of it is in the tables."""
 
 SOURCES_NAMED_MAX: Final = 4
 """A reason names so many of the partitions that it concerns; of 64 it would fill the screen."""
@@ -124,9 +127,9 @@ class Pages:
             share=lambda value: _unknown() if value is None else share_text(value),
             draw=lambda graph: draw_graph([(each.source, each.operator) for each in graph.edges]),
             zip=zip,
-            shorter=cut_to(20),
+            shorter=cut_to(NAME_CHARACTERS),
             rate=lambda value: _shown(value, lambda each: f"{each:,.1f}"),
-            fraction=lambda value: _shown(value, lambda each: f"{each:,.3f}"),
+            fraction=lambda value: _shown(value, milliseconds),
             histogram=histogram_path,
             histogram_place=histogram_place,
             cell=_cell,
@@ -180,7 +183,7 @@ class Pages:
         drawn = min(STRIPS_MAX, len(now.snapshot.partitions))
         cells = min(CELLS_MAX, CELLS_OF_OVERVIEW // max(1, drawn))
         strips = {each.source: strip_of(each, cells) for each in now.snapshot.partitions[:drawn]}
-        notes = [*unknown_reasons(rows), *now.snapshot.of_no_input]
+        notes = [*(() if now.snapshot.away else unknown_reasons(rows)), *now.snapshot.of_no_input]
         held = [row for row in rows if row["why"] or row["waits_for"] or row["replays_wait"] or row["held"]]
         values = {
             "inputs": inputs,

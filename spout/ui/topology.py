@@ -44,12 +44,20 @@ NO_SUCH_GROUP: Final = "none of the drivers that were asked counts tuples of gro
 
 P99: Final = 0.99
 
+
+def milliseconds(value: float) -> str:
+    """Format a time of a tuple in ms; a short one is never shown as 0."""
+    if 0 < value < 0.0001:
+        return "< 0.0001"
+    return f"{value:,.3f}" if value == 0 or value >= 0.1 else f"{value:.4f}"
+
+
 BOLTS: Final = (
     Column("bolt", "name"),
     Column("executed", "executed", count),
     Column("failed", "failed", count),
-    Column("mean, ms", "mean_ms", lambda ms: f"{ms:,.3f}"),
-    Column("p99, ms", "p99_ms", lambda ms: f"{ms:,.3f}"),
+    Column("mean, ms", "mean_ms", milliseconds),
+    Column("p99, ms", "p99_ms", milliseconds),
 )
 
 _Key = tuple[str, str, str, str, str, str]

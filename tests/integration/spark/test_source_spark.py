@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -138,6 +140,52 @@ def test_every_record_is_read_once_and_a_restart_goes_on_behind_it(
             assert (status["emitted"], status["acked"]) == (end - first, end - first)
             assert (status["pending"], status["error"], status["epoch"]) == (0, "", int(tracked))
             assert committed(topics) == [end // 2, end // 2]
+
+
+TRACED_ACKER = """
+import sys
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+provider, out = TracerProvider(), open(sys.argv.pop(1), "a")
+exporter = ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\\n")
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+from spout.cli.main import main
+main()
+"""
+
+
+def test_the_acker_writes_the_span_of_a_record_that_a_query_acked_where_its_driver_traces(
+    spark: SparkSession,
+    config: Path,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a provider in the driver nobody looks into a header, and the acker has nothing to write."""
+    spans, headers = tmp_path / "spans", (("traceparent", b"00-%032x-%016x-01" % (7, 5)),)
+    program = ("-c", TRACED_ACKER, str(spans), "acker", "run", "--config", str(config))
+    with Child("acker", config, program=program) as acker:
+        acker.wait_ready()
+        for provider in (trace.NoOpTracerProvider(), TracerProvider()):
+            monkeypatch.setattr(trace, "get_tracer_provider", lambda provider=provider: provider)
+            log, rows = KafkaLog(topics.kafka), list[tuple[str, int, int]]()
+            producer = log.producer()
+            producer.send(Outgoing(topics.input("lines").topic, 1, b"plain"))
+            producer.send(Outgoing(topics.input("lines").topic, 1, b"traced", headers=headers))
+            producer.flush(30_000)
+            producer.close()
+            log.close()
+            run_to_the_end(spout.read_stream(spark, topics, "lines"), tmp_path / "checkpoint", rows)
+            assert [row[0] for row in rows] == ["plain", "traced"]
+    (found,) = [json.loads(line) for line in spans.read_text(encoding="utf-8").splitlines()]
+    place = topics.input("lines").topic + "/1@3"
+    assert (found["name"], found["parent_id"]) == ("spout lines", f"0x{5:016x}")
+    assert found["context"]["trace_id"] == f"0x{7:032x}"
+    assert found["attributes"]["windhover.verdict"] == "ACKED"
+    assert found["attributes"]["windhover.origin"] == place
+    assert found["start_time"] < found["end_time"]
 
 
 def test_what_leaves_the_log_between_planning_and_reading_is_passed_over(

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from acker.errors import Unreachable, UsageError
 from spout.builder.streams import StreamStatus, stream_metrics
 from spout.builder.submitted import TopologyStatus, topology_metrics
+from spout.inspect.failures import share_text
 from spout.local.embedded import free_port
 from spout.runtime.endpoints import serve
 from spout.runtime.metrics import Scraped
@@ -31,6 +32,7 @@ from spout.ui.topology import (
     RESTARTED,
     WINDOW_MS,
     Drivers,
+    milliseconds,
 )
 from spout.ui.watch import Watch
 from tests.support.page_server import pages_of
@@ -127,7 +129,7 @@ def test_rates_are_between_two_readings_and_failures_at_their_bolt(
     drawn, tables = re.findall(r"<svg class=\"graph\".*?</svg>", page, re.S)[0], page.split("<h3>Streams")[1]
     assert "30.0/s" in drawn
     assert "90.0/s" in drawn
-    assert "7 failed of 400" in drawn
+    assert "7 failed, 1.8 %" in drawn
     assert "<td>90.0</td>" in tables
     assert "p99 1.990 ms" in drawn
     assert "<td>1.990</td>" in tables
@@ -242,6 +244,18 @@ def test_the_mean_of_a_bolt_that_has_executed_something_is_not_unknown_for_want_
     assert split.mean_ms.unknown == NO_SUM
 
 
+def test_what_is_small_is_never_shown_as_0() -> None:
+    assert [milliseconds(each) for each in (0, 0.00001, 0.0004, 0.019, 0.1, 1_234.5)] == [
+        "0.000",
+        "< 0.0001",
+        "0.0004",
+        "0.0190",
+        "0.100",
+        "1,234.500",
+    ]
+    assert [share_text(each) for each in (0, 0.0005, 0.001, 1)] == ["0.0 %", "< 0.1 %", "0.1 %", "100.0 %"]
+
+
 def test_a_long_name_is_cut_in_its_node_and_whole_beside_it() -> None:
     name = "normalise_addresses_of_customers"
 
@@ -260,7 +274,7 @@ def test_a_long_name_is_cut_in_its_node_and_whole_beside_it() -> None:
     watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
     pages, _ = pages_of(world, watch, drivers=drivers)
     page = TestClient(pages.application(LOOPBACK), base_url="http://localhost").get("/topology").text
-    assert '<text class="name" x="10" y="22">normalise_addresses…</text>' in page
+    assert '<text class="name" x="10" y="22">normalise_address…</text>' in page
     assert f"<title>{name}</title>" in page
 
 

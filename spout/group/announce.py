@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
-from acker.kafka.port import Headers, Log, Outgoing, TopicPartition
+from acker.kafka.port import Headers, Log, Outgoing, Producer, TopicPartition
 from acker.ledger.answers import SOURCE_BYTES
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES
 from acker.wire.codec import wire_codec
@@ -25,6 +25,10 @@ from spout.group.presence import Who, sign_headers
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.planning.plan import by_block
 from spout.planning.session import SessionName
+
+PARTITIONS_EACH: Final = 8
+"""So many acker partitions share a producer. A producer has one request under way, of one partition: what
+goes to 64 of them would take 64 round trips, one after another."""
 
 LEAVE_MS = 2_000
 """A process that ends waits so long for its last tick to be durable; else others notice its silence."""
@@ -81,9 +85,9 @@ class Announcer:
         *,
         durable_ms: int = UNREACHABLE_MS,
     ) -> None:
-        """Open a producer for N acker partitions; the query fails if a record takes over `durable_ms`."""
+        """Open producers for N acker partitions; the query fails if a record takes over `durable_ms`."""
         self._durable_ms = durable_ms
-        self._producer = log.producer()
+        self._producers = [log.producer() for _ in range(-(-partitions // PARTITIONS_EACH))]
         self._codec = wire_codec()
         self._topics = topics
         self._group = group
@@ -117,7 +121,7 @@ class Announcer:
             take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
             for partition in taken:
                 self._send(self._topics.init, partition, take, sign)
-        self._producer.flush(self._durable_ms)
+        self._flush()
 
     def init(
         self,
@@ -184,13 +188,13 @@ class Announcer:
         tick = Tick(self._group, name.id, name.epoch, now)
         for partition in to:
             self._send(self._topics.init, partition, tick, sign_headers(self.who))
-        self._producer.flush(self._durable_ms)
+        self._flush()
 
     def leave(self, name: SessionName, now: int) -> None:
         """Send the last sign of life of this process, so that a new session need not wait for its silence."""
         tick = Tick(self._group, name.id, name.epoch, now)
         self._send(self._topics.init, SIGNS_AT, tick, sign_headers(self.who, leaves=True))
-        self._producer.flush(LEAVE_MS)
+        self._producer_of(SIGNS_AT).flush(LEAVE_MS)
 
     def absent(self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]) -> None:
         """Report that the log has no record at initialised positions; `seq` rises in this process's lane."""
@@ -203,17 +207,24 @@ class Announcer:
             )  # fmt: skip
             owner = acker_partition(source, block << WIRE_BLOCK_BITS, self._partitions)
             self._send(self._topics.ack, owner, acks)
-        self._producer.flush(self._durable_ms)
+        self._flush()
 
     def close(self) -> None:
-        self._producer.close()
+        for producer in self._producers:
+            producer.close()
 
     def _flush(self) -> None:
-        self._producer.flush(self._durable_ms)
+        for producer in self._producers:
+            producer.flush(self._durable_ms)
         self._is_unflushed = False
 
+    def _producer_of(self, partition: int) -> Producer:
+        """Return the producer of an acker partition: what one of them gets stays in order."""
+        return self._producers[partition % len(self._producers)]
+
     def _send(self, topic: str, partition: int, event: Event, headers: Headers = ()) -> None:
-        self._producer.send(Outgoing(topic, partition, self._codec.encode(event), headers=headers))
+        record = Outgoing(topic, partition, self._codec.encode(event), headers=headers)
+        self._producer_of(partition).send(record)
 
 
 Report = Callable[[str, Mapping[str, object]], None]

@@ -8,13 +8,14 @@ import pytest
 
 from acker.errors import Unreachable
 from acker.identity import ACKER_BLOCK_BITS, acker_partition
-from acker.kafka.port import TopicPartition
+from acker.kafka.port import Outgoing, Producer, TopicPartition
 from acker.wire.codec import wire_codec
-from acker.wire.events import Init, SourceRun
+from acker.wire.events import Init, SourceRun, Tick
 from spout.group.announce import Announcer, pieces
 from spout.group.sources import SourceSpec, sources_of
 from spout.planning.session import SessionName
 from tests.support.memory.clients import NoFaults
+from tests.support.memory.cluster import MemoryCluster, MemoryLog
 from tests.support.worlds.kestrel_world import KestrelWorld
 from tests.support.worlds.planning import FlushesLeft
 
@@ -30,6 +31,28 @@ class Flushes(NoFaults):
 
     def before(self, operation: str) -> None:
         self.count += operation == "flush"
+
+
+class Producers(MemoryLog):
+    """Notes which partitions each of its producers writes to."""
+
+    def __init__(self, cluster: MemoryCluster, faults: NoFaults) -> None:
+        super().__init__(cluster, faults)
+        self.made: list[set[TopicPartition]] = []
+
+    def producer(self) -> Producer:
+        """Make one whose partitions are noted."""
+        places: set[TopicPartition] = set()
+        self.made.append(places)
+        made = super().producer()
+        send = made.send
+
+        def noted(record: Outgoing) -> None:
+            places.add(TopicPartition(record.topic, record.partition))
+            send(record)
+
+        made.send = noted  # type: ignore[method-assign]  # a producer of a test
+        return made
 
 
 @pytest.fixture
@@ -141,6 +164,27 @@ def test_the_parts_of_many_sources_are_waited_for_together_and_those_of_one_afte
         assert sorted(run.source for run in inits(world)) == [FIRST, SECOND]
     assert flushes.count == 2
     assert len(inits(world)) == 4
+
+
+def test_many_acker_partitions_have_several_producers_and_each_partition_one_of_them(
+    world: KestrelWorld,
+) -> None:
+    """A producer writes to one partition at a time, and what one partition gets stays in order."""
+    n = 20
+    cluster = MemoryCluster()
+    for name in ("_ack_init", "_ack_ack"):
+        cluster.create_topic(name, n)
+    log = Producers(cluster, NoFaults())
+    announcer = Announcer(log, world.topics.ack_topics, "g", n)
+    assert len(log.made) == 3
+    for now in range(5):
+        announcer.tick(NAME, now, range(n))
+    reader = cluster.log().reader(committed=False)
+    for number in range(n):
+        reader.assign({TopicPartition("_ack_init", number): 0})
+        ticks = [wire_codec().decode(record.value) for record in reader.poll(0)]
+        assert [tick.now for tick in ticks if isinstance(tick, Tick)] == list(range(5))
+    assert all(len({place.partition % 3 for place in places}) == 1 for places in log.made)
 
 
 def test_a_contribution_never_comes_before_an_init_that_is_announced_together_with_others(

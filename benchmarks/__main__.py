@@ -97,7 +97,7 @@ def idle(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
     json: windhover.Json = False,
 ) -> int:
-    """An acker and a replay worker with nothing to do: CPU, and requests to the broker by kind."""
+    """Services and queries with nothing to do: CPU, requests to the broker, and how late a record is then."""
     from benchmarks.services.idle import run
 
     return interruptible(lambda: run(seconds, rounds, json=json))

@@ -69,6 +69,12 @@ def cpu_seconds_of_tree(root_pid: int) -> float:
     return sum(living[pid][1] for pid in tree if pid in living) / _TICKS_PER_SECOND
 
 
+def cpu_seconds_of(pid: int) -> float:
+    """Sum user and system CPU seconds of one process, and of its descendants that have ended."""
+    stat = _stat(pid)
+    return 0.0 if stat is None else stat[1] / _TICKS_PER_SECOND
+
+
 def medians(samples: Iterable[Sample]) -> dict[str, Sample]:
     """Return for each contestant a sample of its medians a record, each column on its own."""
     by_name: dict[str, list[Sample]] = {}

@@ -1,31 +1,60 @@
-"""``python -m benchmarks idle``: what an acker and a replay worker cost while there is nothing to do.
+"""``python -m benchmarks idle``: what an acker, a replay worker and a query cost with nothing to do.
 
 Each is a process of its own, as in an installation. All their requests go through a proxy, which counts them
-by client and kind; what the broker does for them is its own CPU time. The first round does not count: there
-the processes still find their partitions.
+by client and kind; what the broker does for them is its own CPU time. What they do at their start does not
+count.
+
+A query has two processes: the driver's JVM, with Spark's own idle loop, and the planning process. In turn
+with it idles one of Spark's own Kafka connector, which plans in the JVM. Behind each round single records
+come, and what counts is when they are planned.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Final, Literal
 
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import Figure, cpu_seconds_of_tree, print_report
-from benchmarks.world import bench_world
+from acker.errors import CheckFailed
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Outgoing, Producer
+from benchmarks.measure import Figure, cpu_seconds_of, cpu_seconds_of_tree, print_report
+from benchmarks.streams.connector import connector_settings
+from benchmarks.streams.pipelines import PIPELINES, Contest, How
+from benchmarks.world import INPUT, World, bench_world, input_name
+from spout.local.spark_session import local_session, warm_up
 from spout.runtime.child import Child
 from tests.torture.stage.proxy import Proxy
 
 READY_SECONDS_MAX: Final = 60.0
 WARM_SECONDS: Final = 10.0
 """An owner asks for its partitions and topics for some seconds after it is ready."""
+
+QUERIES: Mapping[str, How] = MappingProxyType({"query": How.TRACKED, "connector": How.CONNECTOR})
+"""What reads, by name in the figures."""
+
+LATE_RECORDS: Final = 5
+LATE_SECONDS: Final = 3.0
+"""How long a query idles before each of the records that come after a round."""
+
+BATCH_SECONDS_MAX: Final = 60.0
+POLL_SECONDS: Final = 0.01
 
 Part = Literal["acker", "replay"]
 PARTS: Final[tuple[Part, ...]] = ("acker", "replay")
@@ -80,12 +109,12 @@ class Requests:
 
 
 def run(seconds: int, rounds: int, *, json: bool) -> int:
-    """Let both idle, and print medians of the rounds. Return 0."""
+    """Let the services idle, then queries, and print medians of the rounds. Return 0."""
     console = Console(stderr=True)
     requests = Requests()
     with (
         Proxy(requests.connection) as proxy,
-        bench_world(console, proxy=proxy) as world,
+        bench_world(console, rounds * len(QUERIES), proxy=proxy) as world,
         ExitStack() as stack,
     ):
         children = {part: stack.enter_context(Child(part, world.config)) for part in PARTS}
@@ -93,7 +122,10 @@ def run(seconds: int, rounds: int, *, json: bool) -> int:
             child.wait_ready(READY_SECONDS_MAX)
         time.sleep(WARM_SECONDS)
         found = [_round(children, requests, seconds) for _ in range(rounds)]
+        queries = _queries(world, requests, seconds, rounds, console)
     _print_kinds(console, [kinds for _, kinds in found])
+    for of in queries.values():
+        _print_kinds(console, [one.kinds for one in of])
     figures = []
     for part in PARTS:
         cpu = median(shares[part] for shares, _ in found)
@@ -102,7 +134,7 @@ def run(seconds: int, rounds: int, *, json: bool) -> int:
             Figure(f"{part}: CPU", 100 * cpu, "% of a core", "1"),
             Figure(f"{part}: requests", rate, "/s", "5"),
         ]
-    print_report(console, figures, json=json)
+    print_report(console, [*figures, *_figures_of_queries(queries)], json=json)
     return 0
 
 
@@ -126,6 +158,140 @@ def _round(
 
 def _is_of(client: str, part: Part) -> bool:
     return client == f"windhover-{part}"
+
+
+@dataclass(frozen=True, slots=True)
+class Idled:
+    """A query in one round: shares of a core, requests a second, and how late records were planned, ms.
+
+    `planning` is the share of the planning process; Spark's own connector has none.
+    """
+
+    jvm: float
+    planning: float
+    kinds: _Kinds
+    late_ms: list[float]
+
+
+def _queries(
+    world: World, requests: Requests, seconds: int, rounds: int, console: Console
+) -> dict[str, list[Idled]]:
+    """Let a query of each kind idle, in turn."""
+    settings = {**connector_settings(), "spark.ui.enabled": "false"}
+    spark = local_session("windhover-bench", world.folder / "spark", further=settings)
+    warm_up(spark)
+    found: dict[str, list[Idled]] = {name: [] for name in QUERIES}
+    for number in range(rounds):
+        for kind, (name, how) in enumerate(QUERIES.items()):
+            source = input_name(number * len(QUERIES) + kind + 1)
+            one = _query(world, spark, requests, seconds, source, how)
+            late = ", ".join(f"{ms:.0f}" for ms in one.late_ms)
+            shares = f"JVM {100 * one.jvm:.1f} %, planning process {100 * one.planning:.2f} % of a core"
+            console.print(f"{name}: {shares}, planned after {late} ms", highlight=False)
+            found[name].append(one)
+    spark.stop()
+    return found
+
+
+def _query(
+    world: World, spark: SparkSession, requests: Requests, seconds: int, source: str, how: How
+) -> Idled:
+    checkpoint = world.folder / f"checkpoint-{source}"
+    contest = Contest(spark, world.topics, source, how, checkpoint, 1_000, starting="latest")
+    query = PIPELINES["split"].start(contest)
+    with closing(KafkaLog(world.topics.kafka)) as log, closing(log.producer()) as producer:
+        _until(lambda: query.lastProgress is not None)
+        time.sleep(WARM_SECONDS)
+        requests.take()
+        jvm = _child_of(os.getpid(), b"org.apache.spark.deploy.SparkSubmit") or 0
+        pids = jvm, _child_of(jvm, b"python_streaming_source_runner") or 0
+        before, began = [cpu_seconds_of(pid) for pid in pids], time.monotonic()
+        time.sleep(seconds)
+        after, took = [cpu_seconds_of(pid) for pid in pids], time.monotonic() - began
+        kinds = _kinds_of_query(requests.take(), took)
+        late_ms = []
+        for _ in range(LATE_RECORDS):
+            time.sleep(LATE_SECONDS)
+            count = len(_batches(query))
+            produced_ms = _produce(producer)
+            _until(partial(_has_more, query, count))
+            batch = _batches(query)[-1]
+            began_ms = datetime.fromisoformat(batch["timestamp"]).timestamp() * 1000
+            late_ms.append(began_ms + batch["durationMs"]["latestOffset"] - produced_ms)
+        query.stop()
+    of_jvm, of_planning = ((late - early) / took for early, late in zip(before, after, strict=True))
+    return Idled(of_jvm, of_planning, kinds, late_ms)
+
+
+def _kinds_of_query(counts: Mapping[tuple[str, int], int], took: float) -> _Kinds:
+    """Return requests a second of a query's clients, each without its number.
+
+    Left out are those of consumers that read tasks of an earlier query have kept for another task.
+    """
+    kinds = Counter[tuple[str, int]]()
+    for (client, kind), count in counts.items():
+        if client not in {"windhover-acker", "windhover-replay", "windhover-read"}:
+            kinds[client.rstrip("-0123456789"), kind] += count
+    return {key: count / took for key, count in kinds.items()}
+
+
+def _batches(query: StreamingQuery) -> list[StreamingQueryProgress]:
+    """Return what Spark says of those that had records."""
+    return [one for one in query.recentProgress if one["numInputRows"]]
+
+
+def _has_more(query: StreamingQuery, count: int) -> bool:
+    return len(_batches(query)) > count
+
+
+def _produce(producer: Producer) -> float:
+    """Write one record; return when that began, ms since 1970."""
+    began_ms = time.time_ns() / 1e6
+    producer.send(Outgoing(INPUT, 0, b"the quick brown fox"))
+    producer.flush(30_000)
+    return began_ms
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + BATCH_SECONDS_MAX
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise CheckFailed(f"the query had no batch for {BATCH_SECONDS_MAX:.0f} s")
+        time.sleep(POLL_SECONDS)
+
+
+def _child_of(parent: int, program: bytes) -> int | None:
+    """Return the child of a process that has this in its command line, the newest one; else None."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_child = f"PPid:\t{parent}\n" in (path / "status").read_text()
+            if is_child and program in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return max(found, default=None)
+
+
+def _figures_of_queries(found: Mapping[str, list[Idled]]) -> list[Figure]:
+    figures: list[Figure] = []
+    for name, of in found.items():
+        is_ours = QUERIES[name] is How.TRACKED
+        figures += [
+            Figure(f"{name}: CPU of the JVM", 100 * median(one.jvm for one in of), "% of a core"),
+            Figure(
+                f"{name}: requests",
+                median(sum(one.kinds.values()) for one in of),
+                "/s",
+                "5" if is_ours else "",
+            ),
+            Figure(
+                f"{name}: a record is planned after", median(ms for one in of for ms in one.late_ms), "ms"
+            ),
+            Figure(f"{name}: the latest of them after", max(ms for one in of for ms in one.late_ms), "ms"),
+        ]
+        if is_ours:
+            planning = 100 * median(one.planning for one in of)
+            figures.append(Figure(f"{name}: CPU of the planning process", planning, "% of a core", "1"))
+    return figures
 
 
 def _print_kinds(console: Console, found: list[_Kinds]) -> None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from acker.errors import DataLoss
 from acker.identity import copies_source, first_source, generation_of, offset_of, position_at
+from acker.kafka.port import TopicPartition
 from acker.wire.events import SourceRun
 from spout.group.announce import PlannerContext
 from spout.group.tenure import Tenure
@@ -23,6 +24,12 @@ from spout.planning.pace import BatchPace
 
 
 class Batches:
+    """Plans batches one after another.
+
+    Attributes:
+        read_to: the end of each partition, where the last plan found all of them read; else empty.
+    """
+
     def __init__(
         self,
         context: PlannerContext,
@@ -57,6 +64,8 @@ class Batches:
         self.pace = BatchPace(self._timeout_ms)
         self._last: tuple[Journal, Journal] | None = None
         self._absences = 0
+        self.read_to: Mapping[TopicPartition, int] = {}
+        self._ends_seen: Mapping[int, int] = {}
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan the batch behind `start`; return its end, `start` itself when there is nothing to do.
@@ -73,6 +82,7 @@ class Batches:
         if self._last is not None and start == self._last[0]:
             return self._last[1]  # Spark did not journal it; the same batch again
         self.ended(now_ms)
+        self.read_to, self._ends_seen = {}, {}
         old = self._unjournalled()
         new, most = self._choose(limit, sum(run.end - run.start for run in old))
         gone = self._gone([*old, *new])
@@ -87,6 +97,7 @@ class Batches:
         wakes = self._spec.wakes and not self.count
         goes_on = start.session == name.id and start.epoch == name.epoch and start.sources
         if not ranges and goes_on and not wakes:
+            self.read_to = self._all_read()
             return start
         end = Journal(
             name.id,
@@ -211,7 +222,7 @@ class Batches:
         self.limit_hits += not all(by_input.values())
         if total == 0 or not any(by_input.values()):
             return copies, most
-        ends = self._readable(list(self._specs))
+        self._ends_seen = ends = self._readable(list(self._specs))
         cursors = {  # without ordered partitions that wait, and those of copies, which are chosen already
             source: cursor
             for source, cursor in self._tenure.cursors.items()
@@ -220,6 +231,18 @@ class Batches:
         caps = {source: turn.most for source, turn in self._turns.items()}
         runs = choose_runs(cursors, ends, input_ids, Room(total, by_input), caps)
         return sorted([*copies, *runs]), most
+
+    def _all_read(self) -> dict[TopicPartition, int]:
+        """Return the ends of all partitions if nothing before them is left to plan, now or later; else none.
+
+        A partition of an ordered input may wait for its turn, and one with a target is not read to its end.
+        """
+        ends, cursors = self._ends_seen, self._tenure.cursors
+        if self._order is not None or self._targets or self._tenure.unjournalled or len(ends) < len(cursors):
+            return {}
+        if any(cursors[source].free_below(cursors[source].position_of(end)) for source, end in ends.items()):
+            return {}
+        return {self._specs[source].place: end for source, end in ends.items()}
 
     def _readable(self, sources: Sequence[int]) -> dict[int, int]:
         ends = self._ends(sources)

@@ -1,11 +1,12 @@
 """The planning process of a spout: takes its group, plans batches, settles, ticks and commits.
 
 1. `open` with what the checkpoint holds; `step` until `is_ready`: the acker partitions have answered.
-2. `plan` once for each micro-batch (``spout.planner.batches``).
+2. `plan` once for each micro-batch (``spout.planner.batches``); `wait_for_records` while there is none.
 3. `step` all the while: verdicts settle the window, ticks move the clock where roots are open, new partitions
    are added, and the prefix of what is settled is committed.
 
-Single-threaded; time is an argument. `poll` alone may run beside the other calls.
+Single-threaded; time is an argument. `poll` may run beside the other calls, `wait_for_records` beside `poll`
+and `step`.
 
 Source: docs/design/protocol.md, sections 3 (rules 6 and 8), 4 and 5.1.
 """
@@ -32,6 +33,7 @@ from spout.group.presence import SIGN_EVERY_MS, Who, describe_session
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
 from spout.group.starting import check_journal, starting_offsets
 from spout.group.tenure import Tenure, tenure_of
+from spout.planner.arrivals import Arrivals
 from spout.planner.batches import Batches
 from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
@@ -107,6 +109,7 @@ class Planner:
         self._opening: Opening | None = None
         self._owned: Owned | None = None
         self._due: DueWatch | None = None
+        self._arrivals = Arrivals(log)
         self._lost_below: dict[int, int] = {}
         self._blocked = 0
         self._ticked_ms: int | None = None
@@ -121,6 +124,11 @@ class Planner:
     def is_ready(self) -> bool:
         """Whether the group is taken, so that `plan` may be called."""
         return self._owned is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the group is taken and nothing is pending: `step` is in no hurry."""
+        return self._owned is not None and self._owned.tenure.is_idle and self._owned.tenure.sibling is None
 
     @property
     def is_reading(self) -> bool:
@@ -172,6 +180,8 @@ class Planner:
     def step(self, records: Sequence[Record], now_ms: int) -> bool:
         """Read what `poll` returned, tick, commit, at least every 100 ms; return whether anything was read.
 
+        While `is_idle` every 250 ms is enough.
+
         Raises:
             SessionError: another session holds the group.
             Unreachable: ackers or broker do not answer.
@@ -195,6 +205,18 @@ class Planner:
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan a batch as `Batches.plan` does; only when `is_ready`."""
         return self._require().batches.plan(start, limit, now_ms, tasks)
+
+    def wait_for_records(self, wait_ms: int) -> bool:
+        """Wait at most so long for something to plan; False: a `plan` would find nothing.
+
+        True at once where the last `plan` did not find all partitions read to their ends. Call it again and
+        again while it returns False, and else not for a second; see `Arrivals.wait`.
+        """
+        read_to = self._require().batches.read_to
+        if len(read_to) == len(self.sources) and not self._arrivals.wait(read_to, wait_ms):
+            return False
+        self._arrivals.rest()
+        return True
 
     def note_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
         """Learn which roots of the last batch are not acked by its publication; its acks are durable.
@@ -277,7 +299,8 @@ class Planner:
         if self._owned is not None:
             self.leave()
         order = None if self._owned is None else self._owned.order
-        for part in (self._opening, self._due, order, self._context.announcer, self._verdicts):
+        parts = (self._opening, self._due, order, self._context.announcer, self._verdicts, self._arrivals)
+        for part in parts:
             if part is not None:
                 part.close()
 

@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 POLL_MS = 50
 """How long the thread waits for verdicts before it checks the clock again."""
 
+IDLE_POLL_MS = 250
+"""The same where nothing is pending: the session's clock stands still, and a tick may come so long after the
+first Init.
+"""
+
 SINK_POLL_MS = 5
 """How long `latestOffset` waits before it looks again whether the batch before is published: that is soon."""
 
@@ -52,6 +57,14 @@ IDLE_MS = 50
 """How long `latestOffset` waits when there is nothing to do: with the default trigger Spark calls again at
 once.
 """
+
+ASKING_SECONDS = 1.0
+"""So long `latestOffset` asks for the ends of all partitions when it is called; then it waits until a record
+comes. Not sooner: see `Arrivals.wait`.
+"""
+
+ARRIVAL_MS = 200
+"""How long it waits then, before it returns to Spark, which may want to end the query."""
 
 ENDING_MS_MAX = 600_000
 """How long Spark gets no batches while somebody ends the query, at most; that process may have died."""
@@ -171,7 +184,12 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class Runner:
     """Drives a planner: a daemon thread steps it, Spark's callbacks plan with it, under one lock."""
 
-    def __init__(self, options: SourceOptions, planner: Planner | None = None) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        planner: Planner | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Connect to Kafka; the thread starts with `begin`. It drives `planner`, or a new one."""
         self._options = options
         self._log = KafkaLog(options.topics.kafka, client_id=f"windhover-spout-{options.group}")
@@ -191,6 +209,8 @@ class Runner:
         self._stops_at_ends = False
         self._published_ms = 0
         self._has_planned = False
+        self._clock_s = clock_s
+        self._idle_since: float | None = None
 
     def begin_again(self, journal: Journal) -> bool:
         """Call `begin`; return whether another process had planned the batch, and mark the batch if so."""
@@ -224,6 +244,8 @@ class Runner:
         self.begin(start)
         self._has_planned = True
         self._mailbox.again.unlink(missing_ok=True)
+        if self._stays_idle():
+            return start
         with self._lock:
             self._wait_until_ready()
             self._wait_for_sink(start)
@@ -237,8 +259,23 @@ class Runner:
                 self._wait(IDLE_MS)
                 end = self._plan(start, limit)
             if end != start:
+                self._idle_since = None
                 self._sink.planned(end)
+            elif self._idle_since is None:
+                self._idle_since = self._clock_s()
             return end
+
+    def _stays_idle(self) -> bool:
+        """Wait for a record where there was nothing to plan for a while; return whether none came."""
+        if self._idle_since is None or self._clock_s() - self._idle_since < ASKING_SECONDS:
+            return False
+        if self._stops_at_ends or self._mailbox.is_inactive():
+            return False
+        if self._planner.wait_for_records(ARRIVAL_MS):  # without the lock: the thread goes on meanwhile
+            self._idle_since = None
+            return False
+        self._raise_error()
+        return True
 
     def _plan_last(self, start: Journal, limit: int | None) -> Journal:
         """Wait for a replay to plan, or until nothing is pending or due; then the query ends.
@@ -310,9 +347,10 @@ class Runner:
 
     def _loop(self) -> None:
         while not self._stopping.is_set():
-            records = self._planner.poll(POLL_MS)
+            wait_ms = IDLE_POLL_MS if self._planner.is_idle else POLL_MS
+            records = self._planner.poll(wait_ms)
             if not self._planner.is_reading:
-                self._stopping.wait(POLL_MS / 1000)
+                self._stopping.wait(wait_ms / 1000)
             with self._lock:
                 now_ms = _now_ms()
                 if not self._stopping.is_set():

@@ -13,10 +13,21 @@ from acker.wire.events import SourceRun
 from spout.group.tenure import SIBLING_MS
 from spout.planning.journal import BEGINNING
 from spout.planning.session import STEP_MS_MAX
+from tests.support.memory.clients import NoFaults
 from tests.support.worlds.planning import STEP_MS, WHO, YAML, FlushesLeft, World, batch, positions
 
 A, B = source_of(1, 0), source_of(1, 1)
 REPLAY = source_of(1, 0, replay=True)
+
+
+class Looks(NoFaults):
+    """Counts the requests for ends."""
+
+    count = 0
+
+    def before(self, operation: str) -> None:
+        """Count one."""
+        self.count += operation == "stable_ends"
 
 
 def test_a_first_session_emits_everything_from_the_beginning_once() -> None:
@@ -605,6 +616,52 @@ def test_a_new_partition_is_read_from_its_start_without_a_restart() -> None:
     world.run(3_500)
     assert world.committed(partition=2) == 4
     assert world.lost("ABANDONED") == 0
+
+
+def test_who_has_read_all_waits_without_a_look_at_the_ends_until_a_record_or_a_copy_comes() -> None:
+    """An idle query asks for nothing, and still misses nothing."""
+    world = World()
+    world.start_replays()
+    looks = Looks()
+    planner = world.ready(faults=looks)
+    end = batch(planner, BEGINNING, world)
+    assert planner.wait_for_records(0)  # a batch was planned: who knows what came meanwhile
+    for topic in ("sentences", "sentences.g.replay"):
+        before = looks.count
+        assert batch(planner, end, world) is end
+        assert looks.count == before + 1
+        assert not planner.wait_for_records(0)
+        assert not planner.wait_for_records(0)
+        assert looks.count == before + 1
+        world.produce(1, topic=topic)
+        assert planner.wait_for_records(0)
+        start, end = end, batch(planner, end, world)
+        assert len(positions(start, end)) == 1
+        world.publish(start, end)
+        world.run(1_000)
+
+
+def test_who_has_left_records_unread_does_not_wait_for_others() -> None:
+    """There was no room for them, and a verdict makes room without any record."""
+    world = World(YAML.replace("200000", "10"))
+    world.produce(30)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    assert batch(planner, end, world) is end
+    assert planner.wait_for_records(0)
+
+
+def test_who_waits_for_records_looks_again_when_there_is_a_new_partition() -> None:
+    """What was read to its end are not all partitions any more."""
+    world = World()
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    assert batch(planner, end, world) is end
+    assert not planner.wait_for_records(0)
+    world.cluster.add_partitions("sentences.g.replay", 3)
+    world.cluster.add_partitions("sentences", 3)
+    world.run(31_000)
+    assert planner.wait_for_records(0)
 
 
 def test_a_root_that_was_decided_before_it_was_planned_is_not_emitted() -> None:

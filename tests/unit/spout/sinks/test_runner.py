@@ -1,7 +1,8 @@
-"""What the planning process says of itself, and what it does before it says so."""
+"""What the planning process says of itself, and how it waits where there is nothing to plan."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from acker.config.topics import parse
 from spout.planner.mailbox import PlannerStatus, read_status
+from spout.planning.journal import BEGINNING, Journal
 from spout.streaming.options import SourceOptions
-from spout.streaming.source import Runner
+from spout.streaming.source import ASKING_SECONDS, IDLE_POLL_MS, POLL_MS, Runner
 
 YAML = """
 kafka: {bootstrap.servers: "127.0.0.1:1"}
@@ -73,4 +75,101 @@ def test_a_status_that_cannot_be_written_is_a_warning_as_long_as_the_driver_live
     runner = Runner(options, planner)
     runner._publish(1_000)
     assert ("the status file cannot be written" in caplog.text) is lives
+    runner._log.close()
+
+
+class Clock:
+    """Shows the time that it is set to."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        """Show it."""
+        return self.now_s
+
+
+class Idle:
+    """Has nothing to plan; counts how often that was looked for, and how often a record was waited for."""
+
+    is_open = is_ready = True
+
+    def __init__(self) -> None:
+        self.looks = self.waits = 0
+        self.comes = False
+
+    def plan(self, start: Journal, *_: object) -> Journal:
+        """Find nothing."""
+        self.looks += 1
+        return start
+
+    def wait_for_records(self, wait_ms: int) -> bool:
+        """Return whether something comes."""
+        self.waits += 1
+        return self.comes
+
+
+class Stepped:
+    """Is idle until it was polled once; notes how long each poll was to wait."""
+
+    is_open = False
+    is_idle = is_ready = is_reading = True
+
+    def __init__(self) -> None:
+        self.waits_ms: list[int] = []
+        self.was_busy = threading.Event()
+
+    def open(self, journal: Journal, now_ms: int) -> None:
+        """Open."""
+
+    def poll(self, wait_ms: int) -> tuple[()]:
+        """Note it."""
+        self.waits_ms.append(wait_ms)
+        if len(self.waits_ms) == 2:
+            self.was_busy.set()
+        self.is_idle = False
+        return ()
+
+    def step(self, records: object, now_ms: int) -> None:
+        """Do nothing."""
+
+
+def test_the_thread_is_in_no_hurry_while_nothing_is_pending(tmp_path: Path) -> None:
+    topics = parse(YAML, file="topics.yaml", environ={})
+    found = Stepped()
+    planner: Any = found
+    runner = Runner(SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path)), planner)
+    runner.begin(BEGINNING)
+    assert found.was_busy.wait(60)
+    runner.stop()
+    assert found.waits_ms[:2] == [IDLE_POLL_MS, POLL_MS]
+
+
+def test_a_query_with_nothing_to_do_looks_for_a_second_and_then_waits_until_a_record_comes(
+    tmp_path: Path,
+) -> None:
+    """A reader that was just taken off its partitions would have a record late."""
+    topics = parse(YAML, file="topics.yaml", environ={})
+    found = Idle()
+    planner: Any = found
+    clock = Clock()
+    options = SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path))
+    runner = Runner(options, planner, clock_s=clock)
+
+    def plan_at(now_s: float) -> tuple[bool, int]:
+        """Plan; return whether that looked for something to plan, and how often records were waited for."""
+        clock.now_s = now_s
+        before = found.looks
+        assert runner.plan(BEGINNING, None) is BEGINNING
+        return found.looks > before, found.waits
+
+    assert plan_at(0.0) == (True, 0)
+    assert plan_at(ASKING_SECONDS - 0.1) == (True, 0)
+    assert plan_at(ASKING_SECONDS) == (False, 1)
+    assert plan_at(ASKING_SECONDS + 10) == (False, 2)
+    found.comes = True
+    assert plan_at(ASKING_SECONDS + 20) == (True, 3)
+    assert plan_at(2 * ASKING_SECONDS + 19.9) == (True, 3)
+    runner._mailbox.deactivate()
+    plan_at(2 * ASKING_SECONDS + 30)
+    assert found.waits == 3
     runner._log.close()

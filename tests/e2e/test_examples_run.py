@@ -1,6 +1,8 @@
-"""Each example as a user runs it: `python examples/NAME.py` beside a broker, an acker and a replay worker.
+"""Each example's program as a user runs it, beside a broker, an acker and a replay worker.
 
-What the examples' functions do with failures and restarts is judged in
+A Spark of its own takes longer to start than an example to run. So one that is interrupted and one that ends
+are processes of their own, and the others run one after the other in the main thread of a process with one
+Spark. What the examples' functions do with failures and restarts is judged in
 tests/integration/commands/test_examples.py.
 """
 
@@ -9,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +25,9 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from acker.provisioning.provision import create_topics
 from spout.runtime.child import Child
+from tests.support.bolts.examples_job import ENDED, FAILED, INTERRUPTED
 from tests.support.brokers import Broker
-from tests.support.programs import ROOT, running
+from tests.support.programs import ROOT, Program, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -80,6 +83,9 @@ ENDING = {
     "word_count": {"2  the", "2  hawk", "1  waits", "1  hovers"},
 }
 """Examples that print what is there now and end, with what they print."""
+
+ALONE = "sql_only", "word_count"
+"""One that is interrupted, and one that ends: each is a process with a Spark of its own."""
 
 UNTIL_STOPPED = {
     "single_join": (
@@ -158,14 +164,89 @@ def test_every_example_is_run() -> None:
     assert sorted([*TO_FILES, *ENDING, *UNTIL_STOPPED, *RUN_WITH_A_DATABASE]) == EXAMPLES
 
 
+class Stage:
+    """A process with one Spark, in which an example runs as if it were the process's own program."""
+
+    def __init__(self, program: Program, pipe: int) -> None:
+        self._program = program
+        self._pipe = pipe
+        self._begin = 0
+        self._file = ""
+
+    def run(self, folder: Path, name: str, *arguments: Path) -> None:
+        """Begin with an example, and end the one of a test that failed before it had ended its own."""
+        if self._file and not self._over():
+            self.interrupt()
+        self._begin = len(self._program.said)
+        self._file = str(ROOT / "examples" / f"{name}.py")
+        os.write(self._pipe, json.dumps([str(folder), self._file, *map(str, arguments)]).encode() + b"\n")
+
+    def said(self) -> set[str]:
+        """Return the lines of the example up to now, without the blanks around them."""
+        return {line.strip() for line in self._program.said[self._begin :].splitlines()}
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition while the example runs."""
+        self._program.until(lambda: condition() or self._over())
+        assert condition(), f"{self._file} ended too early:\n{self._program.said[self._begin :][-4_000:]}"
+
+    def interrupt(self) -> None:
+        """Let Ctrl-C end the example."""
+        self._program.send(signal.SIGINT)
+        self.until(lambda: f"{INTERRUPTED}{self._file}" in self.said())
+
+    def ended(self) -> bool:
+        """Whether the example has ended by itself."""
+        return f"{ENDED}{self._file}" in self.said()
+
+    def _over(self) -> bool:
+        """Whether it has come to any end."""
+        return not self.said().isdisjoint(f"{end}{self._file}" for end in (ENDED, FAILED, INTERRUPTED))
+
+
+@pytest.fixture(scope="module")
+def stage(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("stage")
+    os.mkfifo(folder / "pipe")
+    # opened for both, a pipe waits for nobody at its other end
+    pipe = os.open(folder / "pipe", os.O_RDWR)
+    module = ("-m", "tests.support.bolts.examples_job", folder / "pipe")
+    with running(module, folder / "log", environ={**environ, "PYTHONPATH": str(ROOT)}) as program:
+        yield Stage(program, pipe)
+    os.close(pipe)
+
+
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", TO_FILES)
+@pytest.mark.parametrize("name", [name for name in TO_FILES if name not in ALONE])
 def test_an_example_writes_its_rows_until_it_is_interrupted(
-    name: str, topics: Topics, environ: dict[str, str], tmp_path: Path
+    name: str, topics: Topics, stage: Stage, tmp_path: Path
 ) -> None:
     case = TO_FILES[name]
     produce(topics, case.lines)
-    arguments = (ROOT / "examples" / f"{name}.py", tmp_path / "out", tmp_path / "checkpoint")
+    stage.run(tmp_path, name, tmp_path / "out", tmp_path / "checkpoint")
+    stage.until(lambda: rows_in(tmp_path / "out", case) == case.rows)
+    stage.interrupt()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", UNTIL_STOPPED)
+def test_an_example_prints_its_rows_until_it_is_interrupted(
+    name: str, topics: Topics, stage: Stage, tmp_path: Path
+) -> None:
+    lines, printed = UNTIL_STOPPED[name]
+    produce(topics, lines)
+    stage.run(tmp_path, name, tmp_path / "checkpoint")
+    stage.until(lambda: printed <= stage.said())
+    stage.interrupt()
+
+
+@pytest.mark.timeout(400)
+def test_an_example_starts_a_spark_of_its_own_and_ctrl_c_ends_its_process(
+    topics: Topics, environ: dict[str, str], tmp_path: Path
+) -> None:
+    case = TO_FILES[ALONE[0]]
+    produce(topics, case.lines)
+    arguments = (ROOT / "examples" / f"{ALONE[0]}.py", tmp_path / "out", tmp_path / "checkpoint")
     with running(arguments, tmp_path / "log", folder=tmp_path, environ=environ) as example:
         example.until(lambda: rows_in(tmp_path / "out", case) == case.rows)
         example.send(signal.SIGINT)
@@ -173,28 +254,10 @@ def test_an_example_writes_its_rows_until_it_is_interrupted(
         assert "KeyboardInterrupt" in example.said
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", UNTIL_STOPPED)
-def test_an_example_prints_its_rows_until_it_is_interrupted(
-    name: str, topics: Topics, environ: dict[str, str], tmp_path: Path
-) -> None:
-    lines, printed = UNTIL_STOPPED[name]
-    produce(topics, lines)
-    arguments = (ROOT / "examples" / f"{name}.py", tmp_path / "checkpoint")
-    with running(arguments, tmp_path / "log", folder=tmp_path, environ=environ) as example:
-        example.until(lambda: printed <= set(example.said.splitlines()))
-        example.send(signal.SIGINT)
-        assert example.ended() != 0
-        assert "KeyboardInterrupt" in example.said
-
-
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", ENDING)
-def test_an_example_counts_what_is_there_and_ends(
-    name: str, broker: Broker, prefix: str, tmp_path: Path
-) -> None:
-    """With the topics.yaml of the folder that it is run in."""
-    config = tmp_path / "topics.yaml"
+@contextmanager
+def sentences(broker: Broker, prefix: str, folder: Path) -> Iterator[None]:
+    """Have a topics.yaml in a folder, lines in its input, and its services, as long as the context lasts."""
+    config = folder / "topics.yaml"
     config.write_text(
         f'kafka: {{bootstrap.servers: "{broker.bootstrap}"}}\n'
         f'acker: {{partitions: 2, topic_prefix: "{prefix}"}}\n'
@@ -203,9 +266,29 @@ def test_an_example_counts_what_is_there_and_ends(
     topics = load_topics(config, {})
     create_topics(topics)
     produce(topics, {"sentences": ["the hawk waits", "the hawk hovers"]})
+    with serving(config, {}):
+        yield
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", [name for name in ENDING if name not in ALONE])
+def test_an_example_counts_what_is_there_and_ends(
+    name: str, broker: Broker, prefix: str, stage: Stage, tmp_path: Path
+) -> None:
+    """With the topics.yaml of the folder that it is run in."""
+    with sentences(broker, prefix, tmp_path):
+        stage.run(tmp_path, name)
+        stage.until(stage.ended)
+        assert ENDING[name] <= stage.said()
+
+
+@pytest.mark.timeout(400)
+def test_an_example_that_ends_ends_its_process(broker: Broker, prefix: str, tmp_path: Path) -> None:
+    """With the topics.yaml of the folder that it is run in."""
+    program = (ROOT / "examples" / f"{ALONE[1]}.py",)
     with (
-        serving(config, {}),
-        running((ROOT / "examples" / f"{name}.py",), tmp_path / "log", folder=tmp_path) as example,
+        sentences(broker, prefix, tmp_path),
+        running(program, tmp_path / "log", folder=tmp_path) as example,
     ):
         assert example.ended() == 0, example.said
-        assert ENDING[name] <= {line.strip() for line in example.said.splitlines()}
+        assert ENDING[ALONE[1]] <= {line.strip() for line in example.said.splitlines()}

@@ -357,10 +357,11 @@ def _page_name(address: str) -> str:
 
 
 def _cell(column: Column, row: Row) -> str | Markup:
-    """Format a value of a table as the command does."""
+    """Format a value of a table as the command does, times to the second: the last column is to be seen."""
     value = row[column.key]
     if value is not None:
-        return escape(column.text(value))
+        text = column.text(value)
+        return escape(f"{text[:19]}Z" if text and column.key in ("first", "last", "died") else text)
     return _unknown() if column.none == UNKNOWN else column.none
 
 

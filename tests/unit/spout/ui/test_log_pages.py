@@ -79,6 +79,18 @@ def test_failures_are_those_that_the_command_prints(world: World, client: TestCl
     )
 
 
+def test_the_page_shows_to_the_second_when_a_failure_came_first_and_last(
+    world: World, client: TestClient
+) -> None:
+    """With milliseconds the table is wider than a screen, and its last column unseen."""
+    die(world, 2, 3, 4)
+    (row,) = client.get("/failures", headers=JSON).json()
+    assert row["first"][19] == ".", "programs get the milliseconds"
+    page = client.get("/failures").text
+    assert f"{row['first'][:19]}Z" in page
+    assert row["first"] not in page
+
+
 def test_failures_go_on_where_the_last_request_has_read_to(world: World, client: TestClient) -> None:
     end = die(world, 2)
     assert client.get("/failures", headers=JSON).json()[0]["failures"] == 1

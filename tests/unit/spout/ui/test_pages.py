@@ -115,6 +115,12 @@ def test_what_is_unknown_is_called_unknown_and_has_its_reason(
     assert "Attempts" not in page, "nothing is known to have happened"
 
 
+def test_the_header_marks_the_page_and_the_one_that_it_belongs_to(client: TestClient) -> None:
+    assert re.findall(r'<a href="(\S+)" aria-current="(\w+)"', client.get("/").text) == [("/", "page")]
+    found = re.findall(r'<a href="(\S+)" aria-current="(\w+)"', client.get("/record/sentences/0@2").text)
+    assert found == [("/record", "true")]
+
+
 def test_a_reason_names_few_of_the_partitions_that_it_concerns() -> None:
     rows = [{"source": f"s/{number}", "unknown": {"lag": "no leader"}} for number in range(7)]
     assert unknown_reasons(rows) == ["s/0, s/1, s/2, s/3 and 3 more: unknown, since no leader"]

@@ -657,4 +657,31 @@ MUTANTS = (
         "tests/unit/spout/runtime/test_tracing.py::test_a_hook_that_is_derived_sees_what_it_asks_for",
         "a user's own hook would silently see nothing",
     ),
+    Mutant(
+        "a-trace-comes-with-acks-of-nothing",
+        "spout/publishing/publish.py",
+        " or record.touched or is_traced:",
+        " or record.touched:",
+        "tests/unit/spout/runtime/test_tracing.py"
+        "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
+        "records that a window holds at once would have no span",
+    ),
+    Mutant(
+        "a-trace-that-is-reported-is-sampled",
+        "spout/runtime/tracing.py",
+        "if flags and int(flags, 16) & 1 else None",
+        "if flags else None",
+        "tests/unit/spout/streaming/test_read_task.py"
+        "::test_sampled_traces_are_reported_where_the_driver_writes_spans_and_nowhere_else",
+        "tasks would report every record of a producer that samples one in a thousand",
+    ),
+    Mutant(
+        "a-cause-is-new-again-after-an-hour",
+        "spout/inspect/failures.py",
+        " if now_ms - each.last_ms < CAUSE_KEPT_MS}",
+        "}",
+        "tests/unit/spout/ui/test_attention.py"
+        "::test_a_cause_is_new_for_fifteen_minutes_and_again_after_an_hour_without_it",
+        "a cause that came back after a month would be flagged by nobody",
+    ),
 )

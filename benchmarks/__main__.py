@@ -153,5 +153,23 @@ def order(
     return interruptible(lambda: run(OrderOptions(records, failing, rounds), json=json))
 
 
+@app.command("size")
+def size(
+    rate: Annotated[int, typer.Option(min=1, help="Records/s.")] = 2_000,
+    batch: Annotated[float, typer.Option(min=0.2, help="Seconds between two micro-batches.")] = 1.0,
+    sink: Annotated[float, typer.Option(min=0, help="Seconds that the sink takes for each.")] = 0.0,
+    sources: Annotated[int, typer.Option(min=1, help="Partitions of the input.")] = 4,
+    ackers: Annotated[int, typer.Option(min=1, help="Acker partitions.")] = 2,
+    lost_every: Annotated[int, typer.Option(min=0, help="Each so manieth record fails once; 0: none.")] = 0,
+    seconds: Annotated[float, typer.Option(min=5, help="How long it is measured.")] = 30.0,
+    json: windhover.Json = False,
+) -> int:
+    """What `windhover size` computes, against a run on Spark: bytes of the ack topics, and requests."""
+    from benchmarks.streams.size import SizeOptions, run
+
+    options = SizeOptions(rate, batch, sink, sources, ackers, lost_every, seconds)
+    return interruptible(lambda: run(options, json=json))
+
+
 if __name__ == "__main__":
     sys.exit(windhover.run(sys.argv[1:], app, "uv run python -m benchmarks"))

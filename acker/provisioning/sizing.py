@@ -5,8 +5,11 @@ neighbouring records have in common is written once. A batch writes, for each ac
 an `Init`, its `Acks`, and in one transaction each the verdicts, the State, and what replay workers note. Only
 trees that are acked across batches, and records that are lost, are written one by one.
 
+Requests follow the same writes. Each write is a request, a transaction is two more, and a follower's fetch is
+answered at the first of several writes, and again for the rest of them.
+
 The sums below are for names of usual lengths: a group and a topic of 10 letters, and the ids that Spark and
-Windhover draw. A test counts what the real processes write into a Kafka in memory.
+Windhover draw. ``python -m benchmarks size`` measures all of it on a real broker.
 
 Source: docs/operate/sizing.md; docs/design/protocol.md, section 4.
 """
@@ -27,6 +30,8 @@ RECORD_BYTES: Final = 7
 MARKER_BYTES: Final = 78
 """The end of a transaction in one partition: a record batch with a key of 4 and a value of 6 bytes."""
 
+SIGN_BYTES: Final = 140
+"""The header of an `Init` or `Tick` that says who sent it: host, application, boot, space."""
 INIT_BYTES: Final = 90
 """Header 10, group 11, session 17, epoch 1, clock 4, wall time 6, timeout 3, partitions 1, topic 11, its id
 23, and 3 for the list of runs."""
@@ -34,11 +39,19 @@ RUN_BYTES: Final = 12
 """Positions [start, end) of a source: 3 for the source, 4 to 5 for each position."""
 TICK_BYTES: Final = 43
 """Header 10, group 11, session 17, epoch 1, clock 4."""
-TICKS_S: Final = 2.0
-"""A session ticks every 500 ms in each acker partition in which it has open roots."""
+TICK_S: Final = 0.5
+"""Between two ticks of a session in an acker partition in which it has open roots; one comes at once."""
+SIGN_S: Final = 2.0
+"""A session without open roots gives a sign of life so often, in one acker partition."""
 ACKS_BYTES: Final = 122
 """Header 10, lane 54, sequence 2, group 11, session 17, epoch 1, source 3, block 2, run 12, empty arrays and
 clock 10."""
+MORE_ACKS_BYTES: Final = 20
+"""Each further `Acks` of a write, which is compressed: another block and run, the rest as before."""
+FAILS_BYTES: Final = 120
+"""Without its positions: header 10, lane 54, group 11, session 17, source, block, and one cause."""
+LOST_CAUSE_BYTES: Final = 34
+"""What a verdict says of lost roots of one cause, without their positions."""
 VERDICTS_BYTES: Final = 13
 """Header 10, and 3 for the lists."""
 STATE_BYTES: Final = 240
@@ -46,17 +59,28 @@ STATE_BYTES: Final = 240
 it."""
 STATE_OF_SOURCE_BYTES: Final = 12
 """What each source adds to each State, compressed: its watermark, and of some a live range and a mark."""
-STATE_EVERY_S: Final = 1.5
-"""Steps that read only inits and ticks put their transaction off for a second; the next tick, which comes
-within half a second, begins the next second."""
+STATE_PUT_OFF_S: Final = 1.0
+"""Steps that read only inits and ticks put their transaction off so long; the tick behind it begins again."""
 PROGRESS_BYTES: Final = 32
 """How far a replay worker has taken verdicts over: key 12, value 20."""
+PROGRESS_S: Final = 1.0
+"""It writes so often at most, where nothing is lost: for a verdict, and for the end of its transaction."""
+EARLY_FAILS: Final = 0.5
+"""Fails are flushed before acks are sent: so often an acker decides about them first."""
 
 PAIR_BYTES: Final = 16
 """A contribution that is written by itself: a position and a value, 8 bytes each."""
-LOST_BYTES: Final = 420
-"""A record that is lost: 8 bytes in `_ack_fail`, 8 in `_ack_verdict`, some 300 in `_ack_due` with its
-history, and a tombstone of 100 there."""
+POSITION_BYTES: Final = 8
+"""A lost root in `_ack_fail`, and again in `_ack_verdict`."""
+DUE_BYTES: Final = 300
+"""A root that waits, in `_ack_due`: its history, origin and cause, with its key of 12."""
+TOMBSTONE_BYTES: Final = 12
+COPY_BYTES: Final = 300
+"""Headers of a copy: lineage, history, and the cause."""
+COPY_ACKS_BYTES: Final = 80
+"""The acks of a copy, which has a block of its own, with the time of its record's first emission."""
+COPY_STEPS: Final = 4
+"""The jitter of a back-off spreads the copies of a batch over so many transactions of a partition."""
 
 ROOT_BYTES: Final = 8.5
 """Memory of an acker for an open root: its value, and half a byte of marks; measured at ten million."""
@@ -86,6 +110,27 @@ GROWTH: Final = 4
 """Acker partitions are fixed for life: so many times the processes of today can share them."""
 PARTITIONS_MAX: Final = 1_024
 
+FETCHES_S: Final = 2.0
+"""Fetches/s of a reader that waits: the broker answers an empty one after 500 ms."""
+ANSWERS: Final = 2
+"""Writes to several partitions at once answer a fetch at the first of them, and another one with the rest."""
+CUT_SHORT: Final = 0.5
+"""Of a fetch that waits, so much is over, on average, when a write answers it: that much the less follow."""
+MEMBER_REQUESTS_S: Final = 1.0
+"""A member's heartbeats; its commits of offsets come once a second at most besides."""
+TRANSACTION_REQUESTS: Final = 2
+"""Partitions are added, and it ends; each partition that it writes to is a request besides."""
+ENDS_REQUESTS: Final = 2
+"""An acker that reads contributions asks for the ends of fails, then for those of inits."""
+COPY_REQUESTS: Final = 8
+"""What precedes the copies of a transaction: the records are sought, and limits of the topic are read."""
+PLANNING_REQUESTS: Final = 2
+"""A batch is planned up to the ends of its sources, which are asked for twice."""
+METADATA_S: Final = 0.5
+"""A session looks so often for new partitions."""
+VERDICT_S: Final = 0.1
+"""From the end of a batch until its verdicts are read: an acker's pace, a transaction, a fetch."""
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -97,6 +142,7 @@ class Load:
         tuples: of the tree of one record, its own not counted.
         timeout_s: how long a root may be open.
         batch_s: from one micro-batch to the next.
+        work_s: how long a micro-batch takes, at most `batch_s`; 0: as long as that.
         sources: partitions of the input.
         partitions: acker partitions; 0: as many as are computed.
         lost: share of the emissions that fail or time out, 0 to 1.
@@ -109,6 +155,7 @@ class Load:
     tuples: int = 10
     timeout_s: float = 30.0
     batch_s: float = 1.0
+    work_s: float = 0.0
     sources: int = 4
     partitions: int = 0
     lost: float = 0.001
@@ -126,6 +173,8 @@ class Size:
         acker_bytes: memory of each acker where one of them does all the work; likewise `replay_bytes`.
         topic_bytes_s: bytes/s that each ack topic grows by, copies of partitions not counted.
         replay_topic_bytes_s: the same of the topic of copies.
+        acker_requests_s: requests/s of all ackers at the brokers; likewise `replay_requests_s`.
+        query_requests_s: the same of one query for plans, ticks, acks and verdicts; its records come on top.
     """
 
     pending: int
@@ -137,6 +186,9 @@ class Size:
     replay_bytes: int
     topic_bytes_s: Mapping[str, float]
     replay_topic_bytes_s: float
+    acker_requests_s: float
+    replay_requests_s: float
+    query_requests_s: float
 
     @property
     def ack_bytes_s(self) -> float:
@@ -151,10 +203,10 @@ def size_of(load: Load) -> Size:
     partitions = load.partitions or min(
         PARTITIONS_MAX, max(PARTITIONS_MIN, _power_of_two(GROWTH * max(ackers, replays)))
     )
-    # a record is open from its announcement to its verdict: on average for the batch, and half of the next
-    pending = math.ceil(load.records_s * min(load.timeout_s, 1.5 * load.batch_s))
+    pending = math.ceil(load.records_s * _open_s(load))
     pending_max = math.ceil(load.records_s * load.timeout_s)
     ranges = load.sources * math.ceil(load.timeout_s / load.batch_s)
+    writes = _writes(load, partitions)
     return Size(
         pending,
         pending_max,
@@ -163,16 +215,22 @@ def size_of(load: Load) -> Size:
         replays,
         PROCESS_BYTES + math.ceil(ROOT_BYTES * pending_max) + RANGE_BYTES * ranges,
         PROCESS_BYTES + FETCH_BYTES + math.ceil(WAITING_BYTES * lost_s * load.wait_s),
-        _topics(load, partitions, lost_s),
-        lost_s * (load.record_bytes + LOST_BYTES),
+        _topics(load, writes),
+        lost_s * (load.record_bytes + COPY_BYTES + BATCH_BYTES + MARKER_BYTES),
+        _acker_requests_s(writes, ackers),
+        _replay_requests_s(writes, replays),
+        _query_requests_s(writes),
     )
 
 
 def touched_partitions(load: Load, partitions: int) -> float:
-    """Return how many acker partitions a batch touches, on average: blocks fall on them at random."""
-    blocks = _blocks(load, ACKER_BLOCK_BITS)
-    left: float = (1.0 - 1.0 / partitions) ** blocks
-    return partitions * (1.0 - left)
+    """Return how many acker partitions a batch touches, on average."""
+    return _hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
+
+
+def _open_s(load: Load) -> float:
+    """Return how long a record is open that is acked: from the plan of its batch to its verdict."""
+    return min(load.timeout_s, (load.work_s or load.batch_s) + VERDICT_S)
 
 
 def _blocks(load: Load, bits: int) -> float:
@@ -180,27 +238,123 @@ def _blocks(load: Load, bits: int) -> float:
     return load.sources * (1.0 + load.records_s * load.batch_s / load.sources / (1 << bits))
 
 
-def _topics(load: Load, partitions: int, lost_s: float) -> dict[str, float]:
+def _hit(thrown: float, cells: float) -> float:
+    """Return how many cells things fall into that are thrown at random, on average."""
+    return float(cells * (1.0 - (1.0 - 1.0 / cells) ** thrown)) if cells > 1.0 else min(1.0, thrown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writes:
+    """What is written each second; each write goes to one acker partition.
+
+    Attributes:
+        batches: micro-batches.
+        touched: partitions that each of them touches; `inits`, of all, and the same number of acks.
+        tick_rounds: moments at which a session ticks; `ticks` of all partitions, signs of life among them.
+        fails: with lost roots; `lost` of all.
+        verdicts, states: of ackers, in `states` transactions.
+        progress: transactions of replay workers without copies, some of them with lost roots.
+        copies: their transactions with copies.
+    """
+
+    batches: float
+    touched: float
+    inits: float
+    tick_rounds: float
+    ticks: float
+    fails: float
+    lost: float
+    verdicts: float
+    states: float
+    progress: float
+    copies: float
+
+
+def _writes(load: Load, partitions: int) -> _Writes:
+    batches = 1.0 / load.batch_s
     touched = touched_partitions(load, partitions)
-    batches_s = 1.0 / load.batch_s
-    runs_s = _blocks(load, ACKER_BLOCK_BITS) * RUN_BYTES * batches_s
-    writes_s = touched * batches_s
-    states_s = touched * (batches_s + max(0.0, 1.0 - batches_s) / STATE_EVERY_S)
-    acks_s = _blocks(load, WIRE_BLOCK_BITS) * (RECORD_BYTES + ACKS_BYTES) * batches_s
+    inits = touched * batches
+    open_s = min(load.batch_s, _open_s(load))
+    rounds = min(load.batch_s / TICK_S, open_s / TICK_S + 0.5) * batches
+    signs = math.floor((load.batch_s - open_s) / SIGN_S) * batches
+    lost = load.records_s * load.lost
+    fails = _hit(lost * load.batch_s, touched) * batches
+    early = EARLY_FAILS * fails
+    put_off = max(0.0, open_s - STATE_PUT_OFF_S) / (STATE_PUT_OFF_S + TICK_S)
+    return _Writes(
+        batches,
+        touched,
+        inits,
+        rounds,
+        rounds * touched + signs,
+        fails,
+        lost,
+        inits + early,
+        inits * (1.0 + put_off) + early + signs,
+        touched * min(2 * batches, 1 / PROGRESS_S) + early,
+        fails * _hit(lost / fails, COPY_STEPS) if fails else 0.0,
+    )
+
+
+def _topics(load: Load, writes: _Writes) -> dict[str, float]:
+    runs_s = _blocks(load, ACKER_BLOCK_BITS) * RUN_BYTES * writes.batches
+    acks_s = max(writes.inits, _blocks(load, WIRE_BLOCK_BITS) * writes.batches)
     pairs_s = load.records_s * (load.tuples + 1) * PAIR_BYTES if load.holds else 0.0
     state_bytes = STATE_BYTES + STATE_OF_SOURCE_BYTES * load.sources
     return {
-        "_ack_init": writes_s * (BATCH_BYTES + INIT_BYTES)
+        "_ack_init": writes.inits * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
         + runs_s
-        + TICKS_S * touched * (BATCH_BYTES + TICK_BYTES),
-        "_ack_ack": writes_s * (BATCH_BYTES - RECORD_BYTES) + acks_s + pairs_s,
-        "_ack_fail": lost_s * PAIR_BYTES / 2,
-        "_ack_verdict": writes_s * (BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES)
+        + writes.ticks * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES),
+        "_ack_ack": writes.inits * (BATCH_BYTES + ACKS_BYTES)
+        + (acks_s - writes.inits) * MORE_ACKS_BYTES
+        + writes.lost * COPY_ACKS_BYTES
+        + pairs_s,
+        "_ack_fail": writes.fails * (BATCH_BYTES + FAILS_BYTES) + writes.lost * POSITION_BYTES,
+        "_ack_verdict": writes.verdicts * (BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES)
         + runs_s
-        + lost_s * PAIR_BYTES / 2,
-        "_ack_state": states_s * (BATCH_BYTES + state_bytes + MARKER_BYTES),
-        "_ack_due": writes_s * (BATCH_BYTES + PROGRESS_BYTES + MARKER_BYTES) + lost_s * LOST_BYTES,
+        + writes.fails * LOST_CAUSE_BYTES
+        + writes.lost * POSITION_BYTES,
+        "_ack_state": writes.states * (BATCH_BYTES + state_bytes + MARKER_BYTES),
+        "_ack_due": writes.progress * (BATCH_BYTES + PROGRESS_BYTES + MARKER_BYTES)
+        + writes.copies * (BATCH_BYTES + MARKER_BYTES)
+        + writes.lost * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES),
     }
+
+
+def _fetches_s(bursts_s: float, partitions: float) -> float:
+    """Return the fetches/s of one reader that follows so many partitions, which are written to at once."""
+    return FETCHES_S + bursts_s * min(1.0, partitions) * (min(ANSWERS, max(1.0, partitions)) - CUT_SHORT)
+
+
+def _acker_requests_s(writes: _Writes, ackers: int) -> float:
+    each = writes.touched / ackers
+    steps = min(1.0, each) * min(ANSWERS, max(1.0, each)) * writes.batches
+    follows = _fetches_s(writes.batches + writes.tick_rounds, each) + _fetches_s(writes.batches, each)
+    looks = ENDS_REQUESTS * steps + min(1.0, each) * writes.tick_rounds
+    member = MEMBER_REQUESTS_S + min(1.0, writes.states / ackers)
+    return (
+        ackers * (follows + looks + member)
+        + TRANSACTION_REQUESTS * writes.states
+        + writes.states
+        + writes.verdicts
+    )
+
+
+def _replay_requests_s(writes: _Writes, replays: int) -> float:
+    each = writes.touched / replays
+    member = MEMBER_REQUESTS_S + min(1.0, (writes.progress + writes.copies) / replays)
+    return (
+        replays * (_fetches_s(writes.batches, each) + member)
+        + (TRANSACTION_REQUESTS + 1) * writes.progress
+        + (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copies
+    )
+
+
+def _query_requests_s(writes: _Writes) -> float:
+    planned = PLANNING_REQUESTS * writes.batches + min(1.0, writes.batches) + METADATA_S
+    return (
+        2 * writes.inits + writes.ticks + writes.fails + planned + _fetches_s(writes.batches, writes.touched)
+    )
 
 
 def _processes(needed_s: float, each_s: float) -> int:

@@ -12,7 +12,6 @@ come, and what counts is when they are planned.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -35,6 +34,7 @@ from acker.errors import CheckFailed
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, Producer
 from benchmarks.measure import Figure, cpu_seconds_of, cpu_seconds_of_tree, print_report
+from benchmarks.requests import KINDS, Requests
 from benchmarks.streams.connector import connector_settings
 from benchmarks.streams.pipelines import PIPELINES, Contest, How
 from benchmarks.world import INPUT, World, bench_world, input_name
@@ -58,54 +58,6 @@ POLL_SECONDS: Final = 0.01
 
 Part = Literal["acker", "replay"]
 PARTS: Final[tuple[Part, ...]] = ("acker", "replay")
-
-KINDS: Mapping[int, str] = {
-    0: "Produce",
-    1: "Fetch",
-    2: "ListOffsets",
-    3: "Metadata",
-    8: "OffsetCommit",
-    9: "OffsetFetch",
-    10: "FindCoordinator",
-    11: "JoinGroup",
-    12: "Heartbeat",
-    14: "SyncGroup",
-    18: "ApiVersions",
-    21: "DeleteRecords",
-    22: "InitProducerId",
-    24: "AddPartitionsToTxn",
-    26: "EndTxn",
-}
-"""Kafka's API keys; others are shown as numbers."""
-
-
-class Requests:
-    """Counts the requests in what clients send: by client.id and API key."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, int]] = Counter()
-
-    def connection(self) -> Callable[[bytes], None]:
-        """Return what gets the bytes of one connection, in pieces of any size."""
-        held = bytearray()
-
-        def seen(data: bytes) -> None:
-            held.extend(data)
-            while len(held) >= 4 and len(held) >= 4 + (size := int.from_bytes(held[:4])):
-                request = bytes(held[4 : 4 + size])
-                del held[: 4 + size]
-                name = request[10 : 10 + int.from_bytes(request[8:10])].decode()
-                with self._lock:
-                    self._counts[name, int.from_bytes(request[:2])] += 1
-
-        return seen
-
-    def take(self) -> Counter[tuple[str, int]]:
-        """Return the counts since the last call."""
-        with self._lock:
-            taken, self._counts = self._counts, Counter()
-        return taken
 
 
 def run(seconds: int, rounds: int, *, json: bool) -> int:

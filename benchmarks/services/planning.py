@@ -22,7 +22,7 @@ from acker.errors import CheckFailed
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from benchmarks.measure import Figure, print_report
-from benchmarks.services.idle import Requests
+from benchmarks.requests import Requests
 from benchmarks.world import INPUT, World, bench_world, bulk_producer
 from spout.group.sources import PlannerSpec
 from spout.planner.planner import Planner

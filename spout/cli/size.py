@@ -18,6 +18,9 @@ def size(
     tuples: Annotated[int, typer.Option(min=0, help="That descend from one record.")] = 10,
     timeout: Annotated[str, typer.Option(help="Of the input, as in topics.yaml.")] = "30s",
     batch: Annotated[str, typer.Option(help="From one micro-batch to the next.")] = "1s",
+    work: Annotated[
+        str | None, typer.Option(help="How long a micro-batch takes; default: as long as --batch.")
+    ] = None,
     sources: Annotated[int, typer.Option(min=1, help="Partitions of the input.")] = 4,
     partitions: Annotated[
         int | None, typer.Option(min=1, max=1_024, help="acker.partitions, where they are fixed already.")
@@ -40,6 +43,7 @@ def size(
         tuples,
         _seconds("--timeout", timeout),
         _seconds("--batch", batch),
+        0.0 if work is None else _seconds("--work", work),
         sources,
         partitions or 0,
         lost,
@@ -58,6 +62,9 @@ def size(
         *((name, round(value), "bytes/s") for name, value in found.topic_bytes_s.items()),
         ("all ack topics", round(found.ack_bytes_s), "bytes/s"),
         ("replay topic", round(found.replay_topic_bytes_s), "bytes/s"),
+        ("requests of all ackers", round(found.acker_requests_s), "requests/s"),
+        ("requests of all replay workers", round(found.replay_requests_s), "requests/s"),
+        ("requests of the query, without its reads", round(found.query_requests_s), "requests/s"),
     ]
     write([dict(zip(("what", "value", "unit"), row, strict=True)) for row in rows], COLUMNS, output)
     return 0

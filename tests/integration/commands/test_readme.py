@@ -98,10 +98,14 @@ def edges_drawn(page: str) -> set[tuple[str, str]]:
     return {(edge["source"], edge["operator"]) for graph in graphs for edge in graph["edges"]}
 
 
-@pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.timeout(DEMO_SECONDS_MAX + 20)
 def test_the_demo_command_draws_its_graph_and_proves_every_check(tmp_path: Path) -> None:
-    """`uv run` itself is left out: the tests run in the environment that it makes."""
+    """`uv run` itself is left out: the tests run in the environment that it makes.
+
+    It takes longer than others that are marked slow, and is not: a run without options has this one from end
+    to end, on a real broker and a real Spark, in which an acker is killed.
+    """
     _, _, command = commands()[0].partition("uv run windhover ")
     arguments = ["-m", "spout.cli", command, "--json", "--records", str(DEMO_RECORDS)]
     with running(arguments, tmp_path / "demo.log") as demo:

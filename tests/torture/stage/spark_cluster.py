@@ -42,6 +42,7 @@ class SparkCluster:
         workers: int,
         environ: Mapping[str, str],
         different: Mapping[str, str] | None = None,
+        home: Path | None = None,
     ) -> None:
         """Prepare.
 
@@ -50,12 +51,13 @@ class SparkCluster:
             workers: up to 2.
             environ: environment of this process, whose JAVA_HOME and PATH say which Java.
             different: variables that the last worker alone has.
+            home: of Spark; None: PySpark's, without the zip that makes its Python processes slow to start.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._java = java.find(environ)
         cache = cache_directory(environ)
-        self._home = home_without_zip(Path(pyspark.__file__).parent, environ, cache)
+        self._home = home or home_without_zip(Path(pyspark.__file__).parent, environ, cache)
         self._environ = {
             **environ,
             "SPARK_HOME": str(self._home),
@@ -75,6 +77,11 @@ class SparkCluster:
     def master(self) -> str:
         """The value of `spark.master`."""
         return f"spark://{HOST}:{self._port}"
+
+    @property
+    def java_home(self) -> str:
+        """The value of JAVA_HOME for drivers."""
+        return self._environ["JAVA_HOME"]
 
     def __enter__(self) -> Self:
         self._master = self._start("master.Master", "--port", str(self._port), log="spark-master.log")

@@ -144,6 +144,8 @@ def run(options: LatencyOptions, *, json: bool) -> int:
             warm_up(spark)
         with Child("acker", world.config) as acker:
             acker.wait_ready(READY_SECONDS_MAX)
+            if alone:  # they begin with what is there, which shows that they have joined their groups
+                produce(world.topics, INPUT, options.rate, 1)
             for lap in range(options.rounds + 1):
                 for number, (pipeline, how) in enumerate(in_a_round):
                     source = input_name(lap * len(in_a_round) + number + 1)

@@ -54,6 +54,7 @@ _TAKES_MINUTES = (
     "integration/commands/test_examples.py",
     "integration/spark/test_keyed_topology_spark.py",
     "integration/spark/test_topology_spark.py",
+    "integration/tools/test_benchmarks.py",
     "e2e/test_slow_first_batch.py",
     "e2e/test_lost_executor.py",
     "e2e/test_broker_lost.py",

@@ -1,11 +1,8 @@
-"""``python -m benchmarks idle``: it counts every request once, and sees what an idle installation sends."""
+"""``python -m benchmarks idle`` counts every request once."""
 
 from __future__ import annotations
 
-import json
 import struct
-
-import pytest
 
 from benchmarks.services import idle
 
@@ -34,15 +31,3 @@ def test_requests_are_counted_by_client_and_kind_however_they_are_cut() -> None:
         ("windhover-replay", 1): 2,
     }
     assert not requests.take()
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-@pytest.mark.slow
-def test_the_bench_prints_every_figure_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert idle.run(2, 1, json=True) == 0
-    figures = json.loads(capsys.readouterr().out.splitlines()[-1])["figures"]
-    services = {f"{part}: {what}" for part in idle.PARTS for what in ("CPU", "requests")}
-    assert services < set(figures)
-    assert all(figures[f"{part}: requests"] > 0 for part in (*idle.PARTS, *idle.QUERIES))
-    assert all(figures[f"{name}: a record is planned after"] > 0 for name in idle.QUERIES)

@@ -42,7 +42,7 @@ def test_idle_sees_what_an_idle_installation_sends() -> None:
 
 
 def test_latency_has_the_percentiles_of_contestants_without_spark(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_latency(LatencyOptions(200, 8, 1, ("alone",)), json=True) == 0
+    assert run_latency(LatencyOptions(200, 6, 1, ("alone",)), json=True) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])["figures"]
     for name in CONTESTANTS:
         parts = [figures[f"{name}, produced to durably confirmed, p{part}"] for part in (50, 90, 99)]

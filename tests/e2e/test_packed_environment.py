@@ -81,7 +81,9 @@ def test_an_archive_of_the_environment_runs_a_query_on_two_workers_that_have_not
     """Driver, planning process and executors run the archive's Windhover; Spark's own PySpark is used."""
     *make, submit = recipe("An archive")
     environ = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYSPARK", "PYTHON", "VIRTUAL"))  # what the sessions of other tests set too
     }
     environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
     wheel = built_wheel(tmp_path, environ)

@@ -267,7 +267,8 @@ def acker_run(
     """Run an acker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     from acker.service.service import AckerService
     from spout.runtime.metrics import acker_metrics
-    from spout.runtime.tracing import TracedTally, configured_spans
+    from spout.runtime.traced_tally import TracedTally
+    from spout.runtime.tracing import configured_spans
 
     log_event = _logger(context)
     spans = configured_spans()

@@ -13,18 +13,13 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from acker.config.settings import Input
-from acker.hot_paths import Hits, among
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
-from acker.kafka.port import Headers, Outgoing, Record
-from acker.ledger.tally import VerdictTally
-from acker.ledger.verdicts import VerdictSet
-from acker.wire.events import TRACES, Verdicts, positions, traces
+from acker.kafka.port import Headers, Outgoing
+from acker.wire.events import Verdicts, positions
 from replay.records.due import Due
 
 if TYPE_CHECKING:
@@ -32,9 +27,6 @@ if TYPE_CHECKING:
 
 TRACEPARENT: Final = "traceparent"
 NS_PER_MS: Final = 1_000_000
-
-TRACED_ROOTS_MAX: Final = 100_000
-"""So many traced roots of a source may wait in an acker for their verdict; of more the oldest get no span."""
 
 _IDS = struct.Struct("<3q")
 
@@ -54,6 +46,12 @@ def trace_ids(headers: Iterable[tuple[str, bytes | None]]) -> tuple[int, int, in
     """Return trace id and parent id of a record, if its trace is sampled, as `acker.wire.events.traces`."""
     _, trace, parent, flags, *_ = f"{traceparent_in(headers)}----".split("-")
     return _IDS.unpack(bytes.fromhex(trace + parent)) if flags and int(flags, 16) & 1 else None
+
+
+def traceparent_of(ids: Sequence[int]) -> str:
+    """Return the trace context of what `trace_ids` returned."""
+    found = _IDS.pack(*ids).hex()
+    return f"00-{found[:32]}-{found[32:]}-01"
 
 
 def configured_spans() -> Spans | None:
@@ -152,55 +150,6 @@ class TracedRoots:
         run = range(start, end)
         within = [at for at in (run if len(run) < len(roots) else roots) if at in roots and at in run]
         return [(at, roots.pop(at)) for at in within]
-
-
-class TracedTally(VerdictTally):
-    """The tally of an acker that writes a span ``spout <input>`` for each acked root with a trace context.
-
-    The trace comes with the ack: read tasks find it, where the driver of their query writes spans, and the
-    driver publishes it with what it acks. An acker that restarts has forgotten those that are still open.
-    """
-
-    def __init__(self, spans: Spans, inputs: Iterable[Input]) -> None:
-        super().__init__()
-        self._spans = spans
-        self._names = {each.id: each.name for each in inputs}
-        self._roots: dict[int, dict[int, tuple[int, ...]]] = {}
-
-    def note(self, records: Sequence[Record]) -> None:
-        super().note(records)
-        for record in records:
-            for name, value in record.headers:
-                if name == TRACES and (found := traces(value)) is not None:
-                    source, at, ids = found
-                    roots = self._roots.setdefault(source, {})
-                    roots.update(zip(at.tolist(), map(tuple, ids.tolist()), strict=True))
-                    for position in [*roots][: max(0, len(roots) - TRACED_ROOTS_MAX)]:
-                        del roots[position]
-
-    def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
-        super().add(settled, now_ms)
-        for each in settled if self._roots else ():
-            every = [*each.completed, *((emission, source, 0, at) for emission, source, at in each.copies)]
-            for emission, source, start, hits in every:
-                name = self._names.get(input_id_of(source), "")
-                topic = "" if is_replay(source) else emission.topic
-                for at, parent in self._take(source, start, hits):
-                    self._spans.write_acked(name, topic, source, at, parent, emission.wall_ms, now_ms)
-
-    def _take(self, source: int, start: int, hits: Hits) -> Iterator[tuple[int, str]]:
-        """Take out the traced ones of some roots: their positions and trace contexts."""
-        roots = self._roots.get(source)
-        if not roots:
-            return
-        noted = np.fromiter(roots, np.int64, len(roots))
-        if isinstance(hits, range):
-            taken = noted[(noted >= start + hits.start) & (noted < start + hits.stop)]
-        else:
-            taken = noted[among(noted - start, hits)]
-        for position in taken.tolist():
-            ids = _IDS.pack(*roots.pop(position)).hex()
-            yield position, f"00-{ids[:32]}-{ids[32:]}-01"
 
 
 def lost_root_spans(spans: Spans) -> Callable[[Due, Outgoing, Input, bool, int], None]:

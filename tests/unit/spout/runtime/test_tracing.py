@@ -36,7 +36,8 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import Older, RootPositions
 from spout.publishing.fold import BatchOutcome, RootTraces
 from spout.publishing.publish import BatchLane, Publisher, publication_of
-from spout.runtime.tracing import TracedTally, configured_spans, lost_root_spans, trace_ids, traceparent_in
+from spout.runtime.traced_tally import TracedTally
+from spout.runtime.tracing import configured_spans, lost_root_spans, trace_ids, traceparent_in
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.counts import count_of
@@ -325,7 +326,7 @@ def test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it(
 def test_an_acker_keeps_the_traces_of_so_many_open_roots_at_most(
     exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spout.runtime.tracing.TRACED_ROOTS_MAX", 2)
+    monkeypatch.setattr("spout.runtime.traced_tally.TRACED_ROOTS_MAX", 2)
     world, source = traced_world(), source_of(1, 0)
     end = world.ready().plan(BEGINNING, None, world.now_ms)
     publish(world, BEGINNING, end, traces=traces_of(source, 0, 1, 2))

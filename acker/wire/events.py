@@ -234,17 +234,9 @@ FIRST_EMISSION_BYTES: Final = 16
 """What each of them takes in the header, beside 8 bytes for the source."""
 
 
-def pack_first_emissions(source: int, at: I64, wall_ms: I64) -> bytes:
-    return np.concatenate([[source], at, wall_ms]).astype("<i8").tobytes()
-
-
 def first_emissions(value: bytes | None) -> tuple[int, I64, I64] | None:
     """Read the header's value: the source, its positions, and their wall times, ms; None: it is no such."""
-    if not value or len(value) % FIRST_EMISSION_BYTES != 8:
-        return None
-    numbers = np.frombuffer(value, "<i8").astype(np.int64, copy=False)
-    count = len(numbers) // 2
-    return int(numbers[0]), numbers[1 : 1 + count], numbers[1 + count :]
+    return _root_numbers(value, FIRST_EMISSION_BYTES)
 
 
 TRACES: Final = "windhover.traces"
@@ -258,18 +250,26 @@ TRACE_BYTES: Final = 32
 """What each of them takes in the header, beside 8 bytes for the source."""
 
 
-def pack_traces(source: int, at: I64, ids: I64) -> bytes:
-    """Pack the positions of roots and the ids of their traces, ``(n, 3)`` int64."""
-    return np.concatenate([[source], at, ids.ravel()]).astype("<i8").tobytes()
-
-
 def traces(value: bytes | None) -> tuple[int, I64, I64] | None:
     """Read the header's value: the source, its positions, and their ids, ``(n, 3)``; None: it is no such."""
-    if not value or len(value) % TRACE_BYTES != 8:
+    if (found := _root_numbers(value, TRACE_BYTES)) is None:
+        return None
+    source, at, ids = found
+    return source, at, ids.reshape(-1, 3)
+
+
+def pack_root_numbers(source: int, at: I64, numbers: I64) -> bytes:
+    """Pack the value of either header: positions of a source, and the numbers of each, ``(n, ...)`` int64."""
+    return np.concatenate([[source], at, numbers.ravel()]).astype("<i8").tobytes()
+
+
+def _root_numbers(value: bytes | None, size: int) -> tuple[int, I64, I64] | None:
+    """Read source, positions, and all their numbers; `size`: the bytes of one root."""
+    if not value or len(value) % size != 8:
         return None
     numbers = np.frombuffer(value, "<i8").astype(np.int64, copy=False)
-    count = len(numbers) // 4
-    return int(numbers[0]), numbers[1 : 1 + count], numbers[1 + count :].reshape(-1, 3)
+    count = len(value) // size
+    return int(numbers[0]), numbers[1 : 1 + count], numbers[1 + count :]
 
 
 def joined_runs(runs: Iterable[tuple[int, int]]) -> Iterator[PositionRun]:

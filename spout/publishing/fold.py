@@ -53,9 +53,7 @@ class FirstEmissions(NamedTuple):
 
     @classmethod
     def together(cls, parts: Iterable[FirstEmissions]) -> FirstEmissions:
-        listed = list(parts)
-        places = RootPositions.together(each.places for each in listed)
-        return cls(places, np.concatenate([_NONE, *(each.wall_ms for each in listed)]))
+        return cls(*_together(parts, _NONE))
 
 
 class RootTraces(NamedTuple):
@@ -66,9 +64,14 @@ class RootTraces(NamedTuple):
 
     @classmethod
     def together(cls, parts: Iterable[RootTraces]) -> RootTraces:
-        listed = list(parts)
-        places = RootPositions.together(each.places for each in listed)
-        return cls(places, np.concatenate([_NONE.reshape(0, 3), *(each.ids for each in listed)]))
+        return cls(*_together(parts, _NONE.reshape(0, 3)))
+
+
+def _together(parts: Iterable[tuple[RootPositions, I64]], none: I64) -> tuple[RootPositions, I64]:
+    """Put places and what belongs to each together; `none` is the latter of no place."""
+    listed = list(parts)
+    places = RootPositions.together(each for each, _ in listed)
+    return places, np.concatenate([none, *(numbers for _, numbers in listed)])
 
 
 @dataclass(frozen=True, slots=True)

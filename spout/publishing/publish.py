@@ -36,9 +36,8 @@ from acker.wire.events import (
     SourceRun,
     difference,
     joined_runs,
-    pack_first_emissions,
     pack_positions,
-    pack_traces,
+    pack_root_numbers,
     pack_values,
     runs_of,
     united,
@@ -314,14 +313,14 @@ def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Hea
     record has room for.
     """
     key, room, headers = (record.source, record.block), RECORD_BYTES_MAX - value_bytes, []
-    for name, named, pack, size in (
-        (FIRST_EMISSIONS, publication.firsts, pack_first_emissions, FIRST_EMISSION_BYTES),
-        (TRACES, publication.traces, pack_traces, TRACE_BYTES),
+    for name, named, size in (
+        (FIRST_EMISSIONS, publication.firsts, FIRST_EMISSION_BYTES),
+        (TRACES, publication.traces, TRACE_BYTES),
     ):
         at, values = named.get(key, (_NO_POSITIONS, _NO_POSITIONS))
         count = min(len(at), room // size)
         if count > 0:
-            headers.append((name, pack(record.source, at[:count], values[:count])))
+            headers.append((name, pack_root_numbers(record.source, at[:count], values[:count])))
             room -= count * size
     return tuple(headers)
 

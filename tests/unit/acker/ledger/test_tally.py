@@ -11,7 +11,7 @@ from acker.ledger.cohort import InitEmission, Session
 from acker.ledger.tally import BOUNDS_MS, CAUSES_MAX, OTHERS, EmissionTimes, VerdictTally
 from acker.ledger.verdicts import LossCause, VerdictSet
 from acker.wire.causes import EXPLICIT, HELD
-from acker.wire.events import FIRST_EMISSIONS, Reason, pack_first_emissions
+from acker.wire.events import FIRST_EMISSIONS, Reason, pack_root_numbers
 
 NOW_MS = 1_800_000_000_000
 EMISSION = InitEmission(Session("g", 1, "s"), "sentences", "t", 0, NOW_MS, 4_000)
@@ -78,7 +78,7 @@ def test_an_acked_copy_took_the_time_since_its_record_was_emitted_first() -> Non
     """Attempt 3 of one took 70 s in all, of the other no record has it: its time begins with the copy."""
     tally, settled = VerdictTally(), VerdictSet()
     settled.ack(EMISSION, COPIES, 10, range(1, 4))
-    value = pack_first_emissions(COPIES, np.array([13, 11]), np.array([NOW_MS - 20_000, NOW_MS - 70_000]))
+    value = pack_root_numbers(COPIES, np.array([13, 11]), np.array([NOW_MS - 20_000, NOW_MS - 70_000]))
     tally.note([record_of(("other", b"x"), (FIRST_EMISSIONS, value))])
     tally.add([settled], NOW_MS + 40)
     found = tally.inputs[1]
@@ -95,7 +95,7 @@ def test_an_acked_copy_took_the_time_since_its_record_was_emitted_first() -> Non
 def test_what_is_no_header_of_copies_is_passed_over() -> None:
     tally, settled = VerdictTally(), VerdictSet()
     settled.ack(EMISSION, COPIES, 10, range(1, 2))
-    other = pack_first_emissions(SOURCE, np.array([11]), np.array([0]))
+    other = pack_root_numbers(SOURCE, np.array([11]), np.array([0]))
     garbage = (None, b"", b"x" * 23, b"x" * 8)
     tally.note([record_of((FIRST_EMISSIONS, value)) for value in (other, *garbage)])
     tally.add([settled], NOW_MS + 40)

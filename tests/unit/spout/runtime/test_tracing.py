@@ -23,7 +23,7 @@ from acker.kafka.port import Outgoing, Record
 from acker.ledger.cohort import InitEmission, Session
 from acker.ledger.verdicts import VerdictSet
 from acker.service.service import AckerService
-from acker.wire.events import TRACES, pack_traces
+from acker.wire.events import TRACES, pack_root_numbers
 from replay.handling.letter_handling import CHUNK_MAX, Order, RateLimit
 from replay.handling.redrive import Redrive, RedriveLimits
 from replay.records.letters import Filter, LetterAction
@@ -340,7 +340,7 @@ def test_an_acked_copy_has_a_span_in_the_trace_of_its_record(exporter: InMemoryS
     assert spans is not None
     tally, settled, copies = TracedTally(spans, topics().inputs.values()), VerdictSet(), copies_source(65_536)
     places, ids = traces_of(copies, 7, 9)
-    value = pack_traces(copies, places.positions, ids)
+    value = pack_root_numbers(copies, places.positions, ids)
     tally.note([Record("_ack_ack", 0, 0, None, b"", ((TRACES, value), (TRACES, b"garbage")))])
     emission = InitEmission(Session("g", 1, "s"), "sentences", "t", 0, 1_000, 4_000)
     settled.ack(emission, copies, 0, np.array([3, 9, 12]))

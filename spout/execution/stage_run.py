@@ -267,19 +267,12 @@ class StageRun:
     def _left(self) -> pa.RecordBatch:
         loads = self._outbox.take()
         if self._pass.consumer:
-            for rows, places in loads:
-                found = (
-                    fingerprint_of(self._pass.carry, rows.column(ANCHOR))
-                    if places is None
-                    else places.fingerprint()
-                )
-                self._gave = self._gave.plus(found)
+            for load in loads:
+                self._gave = self._gave.plus(load.fingerprint(self._pass.carry))
         if self._pass.bundling is None:
             return _joined([load.rows for load in loads], self._pass.schema)
-        first, self._left_before = (
-            self._left_before,
-            self._left_before + sum(each.rows.num_rows for each in loads),
-        )
+        first = self._left_before
+        self._left_before += sum(load.rows.num_rows for load in loads)
         return self._pass.bundling.bundle(loads, first)
 
 

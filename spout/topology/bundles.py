@@ -21,7 +21,7 @@ import pyarrow as pa
 from acker.errors import TupleError
 from acker.identity import I64, U64, mix64_in_place
 from spout.topology.routing import value_keys
-from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, PATHS_TYPE
+from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, PATHS_TYPE, Carry, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
 from spout.tuples.places import Places, alike
 
@@ -62,6 +62,12 @@ class LeavingRows(NamedTuple):
 
     rows: pa.RecordBatch
     places: Places | None = None
+
+    def fingerprint(self, carry: Carry) -> Fingerprint:
+        """Return the fingerprint of the rows; `carry`: the form of the column of anchors, if there is one."""
+        if self.places is not None:
+            return self.places.fingerprint()
+        return fingerprint_of(carry, self.rows.column(ANCHOR))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from acker.config.settings import longest_unreachable_ms
-from acker.errors import SessionSuperseded, Unreachable, UsageError
+from acker.errors import OutOfRange, SessionSuperseded, Unreachable, UsageError
 from acker.identity import position_at
-from acker.kafka.port import Log, Record
+from acker.kafka.port import Log, Reader, Record, TopicPartition
 from acker.wire.causes import HELD
 from acker.wire.events import Reason, Taken, Verdicts
 from spout.group.announce import SIGNS_AT, Announcer, PlannerContext, Reach, Report
@@ -33,7 +33,6 @@ from spout.group.presence import SIGN_EVERY_MS, Who, describe_session
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
 from spout.group.starting import check_journal, starting_offsets
 from spout.group.tenure import Tenure, tenure_of
-from spout.planner.arrivals import Arrivals
 from spout.planner.batches import Batches
 from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
@@ -392,3 +391,50 @@ class Planner:
             self._context.sources[one.source] = one
             tenure.add_source(one.source, cursor)
         committer.step(tenure.committable, now_ms, idle=tenure.is_idle)
+
+
+class Arrivals:
+    """Waits for new records of partitions that are read to their ends, by a fetch that is answered late.
+
+    To ask for the ends again and again costs a request each time, and finds a record late by half the pause
+    in between. A reader at the ends costs two requests a second, and has a record as soon as the broker has
+    it. It follows partitions only while it waits for them, since what it reads a task reads again.
+
+    Source: docs/design/performance.md, "Idle".
+    """
+
+    def __init__(self, log: Log) -> None:
+        """Prepare; the reader is made when something is waited for."""
+        self._log = log
+        self._reader: Reader | None = None
+        self._ends: dict[TopicPartition, int] = {}
+
+    def wait(self, ends: Mapping[TopicPartition, int], wait_ms: int) -> bool:
+        """Wait at most so long; return whether there may be something behind one of the ends.
+
+        A reader that was taken off its partitions (`rest`) may have a fetch under way for half a second, and
+        sends no other until it is answered. So wait a second before this is called again.
+
+        Raises `Unreachable`: the broker does not answer.
+        """
+        if self._reader is None:
+            self._reader = self._log.reader(committed=True, patient=True)
+        if self._ends != ends:
+            self._ends = dict(ends)
+            self._reader.assign(self._ends)
+        try:
+            records = self._reader.poll(wait_ms, 1)
+        except OutOfRange:  # a log is shorter than it was: planning finds out
+            return True
+        return bool(records) or any(self._reader.position(place) > end for place, end in ends.items())
+
+    def rest(self) -> None:
+        """Read nothing until the next `wait`."""
+        if self._reader is not None and self._ends:
+            self._ends = {}
+            self._reader.assign({})
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None

@@ -1,4 +1,4 @@
-"""What an operator should see to: flags that are put up after two bad readings, and clear themselves.
+"""What an operator should see to: flags that are put up after two bad readings, and clear themselves; pure.
 
 One bad reading is often a rebalance or a slow answer, so a problem is flagged when a second reading finds it,
 `APART_MS` or more after the first one. A reading without it takes the flag down.
@@ -8,15 +8,13 @@ Source: docs/operate/page.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from acker.config.topics import Topics
-from acker.errors import WindhoverError
 from acker.identity import offset_of
-from acker.kafka.port import Log
-from spout.inspect.failures import FirstFailures, SeenCause
+from spout.inspect.failures import SeenCause
 from spout.inspect.overview import Snapshot, missing_processes
 from spout.inspect.readings import PartitionState, Reading
 from spout.inspect.summary import InputSummary, summaries
@@ -112,29 +110,6 @@ def new_causes(causes: Iterable[SeenCause], now_ms: int, limits: Thresholds = Th
             " hour before; see `windhover failures`"
         )
         yield Flag(f"cause: {name} {operator} {cause}", text, now_ms, "/failures")
-
-
-class CauseWatch:
-    """Follows the causes of failures. Where they cannot be read there are none: the page shows why."""
-
-    def __init__(self, log: Log, topics: Topics) -> None:
-        self._log = log
-        self._topics = topics
-        self._failures: FirstFailures | None = None
-
-    def read(self, now_ms: int) -> Sequence[SeenCause]:
-        try:
-            if self._failures is None:
-                self._failures = FirstFailures(self._log, self._topics, now_ms)
-            return self._failures.read(now_ms)
-        except WindhoverError:
-            self.close()
-            return ()
-
-    def close(self) -> None:
-        if self._failures is not None:
-            self._failures.close()
-        self._failures = None
 
 
 def new_letters(one: InputSummary, new_ms: int, now_ms: int) -> Reading[int]:

@@ -18,10 +18,9 @@ from spout.inspect.overview import Overview
 from spout.runtime.endpoints import NOTIFY_EVERY_S
 from spout.runtime.process import Signals
 from spout.runtime.scrape import metrics_address, read_metrics
-from spout.ui.attention import CauseWatch
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.topology import Drivers
-from spout.ui.watch import Watch
+from spout.ui.watch import CauseWatch, Watch
 
 if TYPE_CHECKING:
     import uvicorn

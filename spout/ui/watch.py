@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from acker.config.topics import Topics
-from spout.inspect.failures import SeenCause
+from acker.errors import WindhoverError
+from acker.kafka.port import Log
+from spout.inspect.failures import FirstFailures, SeenCause
 from spout.inspect.overview import Snapshot
 from spout.inspect.summary import History, Point
 from spout.ui.attention import Attention, Flag
@@ -86,3 +88,26 @@ class Watch:
             yield
         finally:
             self.tabs -= 1
+
+
+class CauseWatch:
+    """Follows the causes of failures. Where they cannot be read there are none: the page shows why."""
+
+    def __init__(self, log: Log, topics: Topics) -> None:
+        self._log = log
+        self._topics = topics
+        self._failures: FirstFailures | None = None
+
+    def read(self, now_ms: int) -> Sequence[SeenCause]:
+        try:
+            if self._failures is None:
+                self._failures = FirstFailures(self._log, self._topics, now_ms)
+            return self._failures.read(now_ms)
+        except WindhoverError:
+            self.close()
+            return ()
+
+    def close(self) -> None:
+        if self._failures is not None:
+            self._failures.close()
+        self._failures = None

@@ -12,14 +12,13 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from spout.inspect.overview import Overview, Snapshot
-from spout.ui.attention import CauseWatch
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.log_pages import LogPages
 from spout.ui.pages import Pages
 from spout.ui.redrive_pages import RedrivePages
 from spout.ui.serve import LOOPBACK, listening, serve_watched
 from spout.ui.topology import Drivers
-from spout.ui.watch import Watch
+from spout.ui.watch import CauseWatch, Watch
 from tests.support.memory.cluster import Faults
 from tests.support.waiting import eventually
 from tests.support.worlds.planning import World

@@ -15,9 +15,9 @@ from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
 from spout.inspect.summary import SERIES_EVERY_MS, SERIES_MS, History
 from spout.planning.journal import BEGINNING, Journal
-from spout.ui.attention import APART_MS, Attention, CauseWatch, Thresholds, new_causes, problems
+from spout.ui.attention import APART_MS, Attention, Thresholds, new_causes, problems
 from spout.ui.drawing import sparkline_path
-from spout.ui.watch import Watch
+from spout.ui.watch import CauseWatch, Watch
 from tests.support.memory.cluster import NoFaults
 from tests.support.worlds.planning import World, batch, world_with_one_open, yaml_of
 

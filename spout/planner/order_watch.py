@@ -125,12 +125,12 @@ class OrderWatch:
                 self._published.setdefault(run.source, []).append(run)
         failed = set[int]()
         for each in not_acked:
-            if (of := first_source(each.source)) in in_lines:
-                self._not_acked.setdefault(of, {})[each.source, each.position] = each
-                failed.add(of)
-        for source in in_lines:
-            records = sum(run.end - run.start for run in end.ranges if run.source == source)
-            self._room.published(source, records, has_failed=source in failed)
+            if (source := first_source(each.source)) in in_lines:
+                self._not_acked.setdefault(source, {})[each.source, each.position] = each
+                failed.add(source)
+        for ordered in in_lines:
+            records = sum(run.end - run.start for run in end.ranges if run.source == ordered)
+            self._room.published(ordered, records, has_failed=ordered in failed)
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.

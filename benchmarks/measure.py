@@ -1,4 +1,4 @@
-"""What the benchmarks share: CPU seconds of a process tree, medians, and the report.
+"""What the benchmarks share: CPU seconds of a process tree, a wait, medians, and the report.
 
 Figures of different machines, or of one machine at different times, say little; a ratio of two things that
 ran in turn in one run says much. So every benchmark alternates, and reports medians and their ratio.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json as json_module
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -16,6 +17,9 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from acker.errors import CheckFailed
+
+POLL_SECONDS = 0.01
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -73,6 +77,15 @@ def cpu_seconds_of(pid: int) -> float:
     """Sum user and system CPU seconds of one process, and of its descendants that have ended."""
     stat = _stat(pid)
     return 0.0 if stat is None else stat[1] / _TICKS_PER_SECOND
+
+
+def wait_until(is_so: Callable[[], bool], seconds_max: float, what: str) -> None:
+    """Wait for something that a query or a service does; `CheckFailed`: it did not come in time."""
+    deadline = time.monotonic() + seconds_max
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise CheckFailed(f"{what} did not come within {seconds_max:.0f} s")
+        time.sleep(POLL_SECONDS)
 
 
 def medians(samples: Iterable[Sample]) -> dict[str, Sample]:

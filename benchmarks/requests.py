@@ -9,6 +9,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from rich.console import Console
+from rich.table import Table
+
 KINDS: Mapping[int, str] = {
     0: "Produce",
     1: "Fetch",
@@ -56,3 +59,11 @@ class Requests:
         with self._lock:
             taken, self._counts = self._counts, Counter()
         return taken
+
+
+def print_kinds(console: Console, rates: Mapping[tuple[str, int], float], unit: str = "a second") -> None:
+    """Print requests a second by client and kind."""
+    table = Table("client", "requests", unit)
+    for (client, key), rate in sorted(rates.items()):
+        table.add_row(client, KINDS.get(key, str(key)), f"{rate:,.2f}")
+    console.print(table)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,13 +28,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
-from rich.table import Table
 
-from acker.errors import CheckFailed
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, Producer
-from benchmarks.measure import Figure, cpu_seconds_of, cpu_seconds_of_tree, print_report
-from benchmarks.requests import KINDS, Requests
+from benchmarks.measure import Figure, cpu_seconds_of, cpu_seconds_of_tree, print_report, wait_until
+from benchmarks.requests import Requests, print_kinds
 from benchmarks.streams.connector import connector_settings
 from benchmarks.streams.pipelines import PIPELINES, Contest, How
 from benchmarks.world import INPUT, World, bench_world, input_name
@@ -54,7 +52,7 @@ LATE_SECONDS: Final = 3.0
 """How long a query idles before each of the records that come after a round."""
 
 BATCH_SECONDS_MAX: Final = 60.0
-POLL_SECONDS: Final = 0.01
+A_BATCH: Final = "a batch of the query"
 
 Part = Literal["acker", "replay"]
 PARTS: Final[tuple[Part, ...]] = ("acker", "replay")
@@ -152,7 +150,7 @@ def _query(
     contest = Contest(spark, world.topics, source, how, checkpoint, 1_000, starting="latest")
     query = PIPELINES["split"].start(contest)
     with closing(KafkaLog(world.topics.kafka)) as log, closing(log.producer()) as producer:
-        _until(lambda: query.lastProgress is not None)
+        wait_until(lambda: query.lastProgress is not None, BATCH_SECONDS_MAX, A_BATCH)
         time.sleep(WARM_SECONDS)
         requests.take()
         jvm = _child_of(os.getpid(), b"org.apache.spark.deploy.SparkSubmit") or 0
@@ -166,7 +164,7 @@ def _query(
             time.sleep(LATE_SECONDS)
             count = len(_batches(query))
             produced_ms = _produce(producer)
-            _until(partial(_has_more, query, count))
+            wait_until(partial(_has_more, query, count), BATCH_SECONDS_MAX, A_BATCH)
             batch = _batches(query)[-1]
             began_ms = datetime.fromisoformat(batch["timestamp"]).timestamp() * 1000
             late_ms.append(began_ms + batch["durationMs"]["latestOffset"] - produced_ms)
@@ -204,14 +202,6 @@ def _produce(producer: Producer) -> float:
     return began_ms
 
 
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BATCH_SECONDS_MAX
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise CheckFailed(f"the query had no batch for {BATCH_SECONDS_MAX:.0f} s")
-        time.sleep(POLL_SECONDS)
-
-
 def _child_of(parent: int, program: bytes) -> int | None:
     """Return the child of a process that has this in its command line, the newest one; else None."""
     found = []
@@ -247,8 +237,6 @@ def _figures_of_queries(found: Mapping[str, list[Idled]]) -> list[Figure]:
 
 
 def _print_kinds(console: Console, found: list[_Kinds]) -> None:
-    table = Table("client", "requests", "a second (median)")
-    for client, key in sorted(set().union(*found)):
-        rate = median(kinds.get((client, key), 0.0) for kinds in found)
-        table.add_row(client, KINDS.get(key, str(key)), f"{rate:,.2f}")
-    console.print(table)
+    every = set[tuple[str, int]]().union(*found)
+    rates = {key: median(kinds.get(key, 0.0) for kinds in found) for key in every}
+    print_kinds(console, rates, "a second (median)")

@@ -21,7 +21,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ from acker.identity import offset_of, partition_of
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, TopicPartition
 from acker.wire.events import SourceRun
-from benchmarks.measure import Figure, print_report
+from benchmarks.measure import Figure, print_report, wait_until
 from benchmarks.settled import Settled
 from benchmarks.streams.connector import connector_settings
 from benchmarks.streams.contestants import (
@@ -83,7 +83,6 @@ BATCH_RECORDS: Final = 1_000_000
 
 READY_SECONDS_MAX: Final = 60.0
 SETTLE_SECONDS_MAX: Final = 60.0
-POLL_SECONDS: Final = 0.01
 
 PROGRESS_MAX: Final = "10000"
 """So many micro-batches Spark remembers; by default 100, fewer than a query has here."""
@@ -189,7 +188,9 @@ def _query(
         contest = Contest(spark, world.topics, source, how, checkpoint, BATCH_RECORDS, starting="latest")
         query = PIPELINES[pipeline].start(contest)
         try:
-            _wait(lambda: query.lastProgress is not None, query)  # an empty batch: it stands at the end
+            wait_until(
+                lambda: query.lastProgress is not None, SETTLE_SECONDS_MAX, f"an empty batch of {name}"
+            )
             verdicts = None
             if how is How.TRACKED:
                 patience = options.seconds + SETTLE_SECONDS_MAX
@@ -200,11 +201,11 @@ def _query(
                 verdicts.result(SETTLE_SECONDS_MAX)
             ends = log.ends(places)
             last = {place.partition: end for place, end in ends.items()}
-            _wait(lambda: _has_read(_ended(query, how), last), query)
-            ended, progress = (
-                _ended(query, how),
-                [json_module.loads(one.json) for one in query.recentProgress],
+            wait_until(
+                lambda: _has_read(_ended(query, how), last), SETTLE_SECONDS_MAX, f"the last batch of {name}"
             )
+            ended = _ended(query, how)
+            progress = [json_module.loads(one.json) for one in query.recentProgress]
         finally:
             query.stop()
         clocks = _clocks(log, {place: (begin[place], ends[place]) for place in places})
@@ -239,14 +240,6 @@ def _query(
 def _producer(config: Path, source: str, rate: int, seconds: float) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", MODULE, "produce", str(config), source, str(rate), str(seconds)]
     return subprocess.Popen(command)
-
-
-def _wait(is_so: Callable[[], bool], query: StreamingQuery) -> None:
-    deadline = time.monotonic() + SETTLE_SECONDS_MAX
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise CheckFailed(f"the query {query.id} did not get on: {query.status}")
-        time.sleep(POLL_SECONDS)
 
 
 _Done = tuple[int, int, int, float]

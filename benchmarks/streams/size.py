@@ -24,15 +24,13 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
-from rich.table import Table
 
 import spout
-from acker.errors import CheckFailed
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from acker.provisioning.sizing import Load, size_of
-from benchmarks.measure import Figure, print_report
-from benchmarks.requests import KINDS, Requests
+from benchmarks.measure import Figure, print_report, wait_until
+from benchmarks.requests import Requests, print_kinds
 from benchmarks.world import World, bench_world, input_name
 from spout.local.spark_session import local_session
 from spout.runtime.child import Child
@@ -166,7 +164,7 @@ def measured(options: SizeOptions, console: Console) -> list[Figure]:
         counts, after = requests.take(), _stored(world)
         works = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.batchId > first]
         memory = [max(_resident_bytes(child.pid) for child in kind) for kind in (ackers, replays)]
-    _print_kinds(console, counts, took_s)
+    print_kinds(console, {key: count / took_s for key, count in counts.items()})
 
     batch_s, work_s = took_s / (last - first), mean(works) / 1_000
     size = size_of(options.load(batch_s, work_s))
@@ -205,12 +203,12 @@ def _stored(world: World) -> dict[str, int]:
 
 def _ended(query: StreamingQuery, least: int) -> int:
     """Wait for a batch, and return the number of the last one that has ended."""
-    deadline = time.monotonic() + BATCH_SECONDS_MAX
-    while (last := query.lastProgress) is None or last.batchId < least:
-        if time.monotonic() > deadline:
-            raise CheckFailed(f"no batch {least} within {BATCH_SECONDS_MAX:.0f} s")
-        time.sleep(SAMPLE_S)
-    return int(last.batchId)
+
+    def number() -> int:
+        return -1 if query.lastProgress is None else int(query.lastProgress.batchId)
+
+    wait_until(lambda: number() >= least, BATCH_SECONDS_MAX, f"batch {least} of the query")
+    return number()
 
 
 def _resident_bytes(pid: int | None) -> int:
@@ -258,10 +256,3 @@ def _produced(world: World, options: SizeOptions) -> Iterator[None]:
     finally:
         is_over.set()
         thread.join()
-
-
-def _print_kinds(console: Console, counts: Counter[tuple[str, int]], took_s: float) -> None:
-    table = Table("client", "requests", "a second")
-    for (client, key), count in sorted(counts.items()):
-        table.add_row(client, KINDS.get(key, str(key)), f"{count / took_s:,.2f}")
-    console.print(table)

@@ -21,7 +21,7 @@ key.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -44,9 +44,6 @@ ROOM_FIRST: Final = 10_000
 
 LINES_KEPT: Final = 100_000
 """Keys whose lines a task keeps; with more, it begins anew."""
-
-Standing = tuple[Sequence[int], Sequence[int | None], Sequence[int | None]]
-"""Of some records: indices, lines and origins; without a line or an origin a record is in no line."""
 
 _ENTRY_BYTES: Final = 16
 
@@ -231,7 +228,7 @@ class Gate:
         self._through = 0
         self._failed: dict[int, int] = {}
         self._standing: dict[int, tuple[int, int]] = {}
-        self._passed: list[Standing] = []
+        self._passed: list[I64] = []
 
     @property
     def has_failed(self) -> bool:
@@ -239,14 +236,14 @@ class Gate:
         return bool(self._failed)
 
     def admit_all(
-        self, indices: Sequence[int], keys: Sequence[bytes | None], origins: Sequence[int | None]
+        self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
     ) -> dict[int, Cause]:
         """Call `admit` for records in their order; return by row why those are blocked that are."""
         if self._line_up.waiting or self._failed or self._line_up.most is not None:
-            rows = enumerate(zip(indices, keys, origins, strict=True))
+            rows = enumerate(zip(indices.tolist(), keys, list_of(origins), strict=True))
             admitted = ((row, self.admit(*record)) for row, record in rows)
             return {row: cause for row, cause in admitted if cause is not None}
-        self._passed.append((indices, self._lines_of(keys), origins))
+        self._passed.append(_in_lines(indices, self._lines_of(keys), origins))
         self._through += len(indices)
         return {}
 
@@ -318,9 +315,8 @@ class Gate:
 
     def lined(self) -> Lined:
         """Return the records that are in lines, for `behind`."""
-        passed = [np.array(list(_in_lines(chunk)), np.int64).reshape(-1, 3) for chunk in self._passed]
         listed = [(index, *standing) for index, standing in self._standing.items()]
-        rows = np.concatenate([np.array(listed, np.int64).reshape(-1, 3), *passed])
+        rows = np.concatenate([np.array(listed, np.int64).reshape(-1, 3), *self._passed])
         return Lined(self.place, self._operator, rows)
 
     def _line_of(self, key: bytes | None) -> int | None:
@@ -334,7 +330,7 @@ class Gate:
     def _placed(self) -> dict[int, tuple[int, int]]:
         """Return line and origin of all records that are in lines, by index."""
         for chunk in self._passed:
-            self._standing.update((index, (line, origin)) for index, line, origin in _in_lines(chunk))
+            self._standing.update((index, (line, origin)) for index, line, origin in chunk.tolist())
         self._passed.clear()
         return self._standing
 
@@ -342,10 +338,18 @@ class Gate:
         self._failed[line] = min(origin, self._failed.get(line, origin))
 
 
-def _in_lines(chunk: Standing) -> Iterator[tuple[int, int, int]]:
-    for index, line, origin in zip(*chunk, strict=True):
-        if line is not None and origin is not None:
-            yield index, line, origin
+def list_of(origins: I64 | Sequence[int | None]) -> Sequence[int | None]:
+    return origins.tolist() if isinstance(origins, np.ndarray) else origins
+
+
+def _in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Sequence[int | None]) -> I64:
+    """Return index, line and origin of those records that have both a line and an origin: `(n, 3) int64`."""
+    try:
+        return np.stack([indices, np.array(lines, np.int64), np.asarray(origins, np.int64)], axis=1)
+    except TypeError:  # numpy's answer to a None, which a look at each of them would find no sooner
+        pairs = zip(indices.tolist(), lines, list_of(origins), strict=True)
+        rows = [record for record in pairs if None not in record]
+        return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:

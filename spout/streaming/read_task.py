@@ -27,7 +27,7 @@ from acker.identity import (
 from acker.wire.events import SourceRun
 from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.planning.order import Gate, Lined, LineUp
+from spout.planning.order import Gate, Lined, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import RootPositions
 from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport, failures_of
@@ -124,8 +124,8 @@ class _Reading:
         )
         for share in (run for run in task.ranges if run.source == source):
             for messages, positions in self._read(share):
-                origins = (positions - share.start + offset_of(share.start)).tolist()
-                yield from self._feed_in_order(gate, messages, source, positions, origins)
+                offsets = positions - share.start + offset_of(share.start)
+                yield from self._feed_in_order(gate, messages, source, positions, offsets)
         self.worker.gate = None
         self._lined.append(gate.lined())
 
@@ -205,25 +205,25 @@ class _Reading:
         messages: Sequence[Message],
         source: int,
         positions: I64,
-        origins: Sequence[int | None],
+        origins: I64 | Sequence[int | None],
     ) -> Iterator[pa.RecordBatch]:
         """Pass records to the bolts, and fail the blocked ones; best effort is never blocked."""
         indices = self._task.plan.index_of(source, positions)
         free, refused = self._apply_tracked_when(messages, source, positions)
-        at = indices.tolist()
         if not free and not refused:
-            held = gate.admit_all(at, list(map(record_key, messages)), origins)
+            held = gate.admit_all(indices, list(map(record_key, messages)), origins)
         else:
             held = {}
-            for row, (index, message, origin) in enumerate(zip(at, messages, origins, strict=True)):
+            records = zip(indices.tolist(), messages, list_of(origins), strict=True)
+            for row, (index, message, origin) in enumerate(records):
                 cause = None if row in free else gate.admit(index, record_key(message), origin)
                 if cause is None and row in refused:
                     cause = refused[row]
                     gate.fail(index)
                 if cause is not None:
                     held[row] = cause
-        self._held += [(at[row], cause) for row, cause in held.items()]
-        kept = [row for row in range(len(at)) if row not in held] if held else None
+        self._held += [(int(indices[row]), cause) for row, cause in held.items()]
+        kept = [row for row in range(len(messages)) if row not in held] if held else None
         yield from self._feed_kept(messages, source, positions, indices, kept, free)
 
     def _apply_tracked_when(

@@ -142,7 +142,7 @@ def test_records_that_are_admitted_together_are_blocked_as_one_by_one(
         for row, record in enumerate(zip(indices, keys, origins, strict=True))
         if (cause := alone.admit(*record)) is not None
     }
-    assert together.admit_all(indices, keys, origins) == one_by_one
+    assert together.admit_all(np.array(indices), keys, origins) == one_by_one
     assert sorted(together.lined().rows.tolist()) == sorted(alone.lined().rows.tolist())
     for gate in (alone, together):
         gate.fail(21)
@@ -155,7 +155,7 @@ def test_a_gate_forgets_lines_before_its_memory_is_full(monkeypatch: pytest.Monk
     monkeypatch.setattr("spout.planning.order.LINES_KEPT", 2)
     gate = Gate("t/0", "lines", LineUp("key"))
     keys = [b"a", b"b", b"c", b"a"]
-    gate.admit_all(range(4), keys, range(4))
+    gate.admit_all(np.arange(4), keys, np.arange(4))
     assert gate.lined().rows[:, 1].tolist() == list(map(line_of_key, keys))
 
 

@@ -1,4 +1,4 @@
-"""Reads exact ranges of offsets from one Kafka partition, in a Spark task.
+"""Reads exact ranges of offsets from Kafka partitions, in a Spark task.
 
 A range may end in control records or in records of aborted transactions, which a client never returns. So
 reading ends with the first message at or behind the end of the range, or with the partition's EOF event. It
@@ -6,13 +6,17 @@ takes 5 to 12 ms to create a consumer, so the worker process keeps a consumer wh
 batch begins. A `seek` to any other position would take as long, and would drop the records that were fetched
 ahead.
 
-Source: docs/design/protocol.md, section 5.1.
+A task of a small batch has a few records of each partition, and Spark gives it to the worker that waits
+longest, whose consumers are where an earlier batch ended. So all its ranges are read together, by one
+consumer that stays connected and has no partitions between two tasks (`Together`).
+
+Source: docs/design/protocol.md, section 5.1; docs/design/performance.md, "Latency".
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -20,6 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from acker.errors import DataLoss, Disagreement, WindhoverError
 from acker.kafka.client import SILENT, Background, KafkaClient
 from acker.kafka.port import Operation
+from acker.kafka.reader import by_partition
 from acker.kafka.refusals import Use
 
 CHUNK_RECORDS = 8_192
@@ -90,6 +95,21 @@ COPIES_WAIT_MS = 20
 """How long the broker waits for records before it answers that there are none, where a reader expects so."""
 
 
+TOGETHER_WAIT_MS = 1_000
+"""Ranges that are read together are read one by one when nothing comes for so long: a client that connects to
+a broker far away may take as long."""
+
+TOGETHER: Mapping[str, Any] = {
+    **SETTINGS,
+    # What is fetched beyond a range is thrown away.
+    "max.partition.fetch.bytes": 262_144,
+    "queued.min.messages": 1_000,
+}
+
+AT_ONCE: Mapping[str, Any] = {"fetch.wait.max.ms": COPIES_WAIT_MS}
+"""A fetch behind the end of a range may be under way when its task ends, and keeps the next task waiting."""
+
+
 class Share(NamedTuple):
     """The offsets [start, end) of one partition.
 
@@ -104,6 +124,82 @@ class Share(NamedTuple):
     end: int
     skips_loss: bool = False
     of_copies: bool = False
+
+
+class Early(NamedTuple):
+    """The first records of a share, which were read before, and the offset at which the rest begins."""
+
+    records: list[Message]
+    next: int
+
+
+class Together:
+    """Reads small shares together, by a consumer that a worker process keeps.
+
+    Where anything is not as it should be it returns fewer records, and `RangeReader` finds out what is wrong.
+    """
+
+    def __init__(self) -> None:
+        self._settings: Mapping[str, str] = {}
+        self._consumer: Consumer | None = None
+        self._background = Background(time.monotonic)
+
+    def read(self, settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, Early]:
+        """Read shares to their ends, or up to the first trouble; of a partition only its first share."""
+        places: dict[tuple[str, int], Share] = {}
+        for share in shares:
+            places.setdefault((share.topic, share.partition), share)
+        left = dict(places)
+        found = {share: Early([], share.start) for share in places.values()}
+        consumer = self._connected(settings)
+        try:
+            consumer.assign([TopicPartition(*place, share.start) for place, share in places.items()])
+            while left and (first := consumer.poll(TOGETHER_WAIT_MS / 1000)) is not None:
+                messages = [first] if first.error() else [first, *consumer.consume(CHUNK_RECORDS, 0)]
+                events = [message for message in messages if message.error() is not None]
+                records = [message for message in messages if message.error() is None] if events else messages
+                for place, group in by_partition(records).items():
+                    if place in left:
+                        share = left[place]
+                        found[share] = _grown(found[share], share, group)
+                for event in events:
+                    self._note(event, left, found)
+                left = {place: share for place, share in left.items() if found[share].next < share.end}
+            consumer.unassign()
+        except KafkaException:
+            self._consumer = None
+            consumer.close()
+        return found
+
+    @staticmethod
+    def _note(event: Message, left: dict[tuple[str, int], Share], found: dict[Share, Early]) -> None:
+        """Note where a partition ends; one that ends too early, or with an error, is not read on."""
+        error, share = event.error(), left.pop((event.topic() or "", event.partition() or 0), None)
+        if share is None or error is None:
+            return
+        if error.code() == KafkaError._PARTITION_EOF and (event.offset() or 0) >= share.end:
+            found[share] = found[share]._replace(next=share.end)
+
+    def _connected(self, settings: Mapping[str, str]) -> Consumer:
+        if self._consumer is None or self._settings != settings:
+            if self._consumer is not None:
+                self._consumer.close()
+            client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
+            self._consumer = client.make(Consumer, TOGETHER, AT_ONCE, self._background)
+            self._settings = settings
+        return self._consumer
+
+
+_TOGETHER = Together()
+# Global, as `_KEPT` is.
+
+
+def _grown(early: Early, share: Share, messages: list[Message]) -> Early:
+    """Add messages of a share's partition, without those behind its end."""
+    last = messages[-1].offset() or 0
+    if last >= share.end:
+        messages = [message for message in messages if (message.offset() or 0) < share.end]
+    return Early(early.records + messages, min(last + 1, share.end))
 
 
 def _come(consumer: Consumer, most: int) -> list[Message]:
@@ -125,11 +221,42 @@ def _come(consumer: Consumer, most: int) -> list[Message]:
     return messages
 
 
+class TaskReader:
+    """Reads the shares of one task; `lost` counts offsets that had left the log before they were read."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        shares: Sequence[Share],
+        kept: Kept = _KEPT,
+        together: Together = _TOGETHER,
+    ) -> None:
+        """Prepare; nothing is read before the first call of `chunks`."""
+        self.lost = 0
+        self._settings = settings
+        self._kept = kept
+        self._together = together
+        self._small = shares if sum(share.end - share.start for share in shares) <= CHUNK_RECORDS else ()
+        self._early: dict[Share, Early] = {}
+
+    def chunks(self, share: Share) -> Iterator[list[Message]]:
+        """Return the records of one of the shares as `RangeReader.chunks` does."""
+        if self._small:
+            self._early, self._small = self._together.read(self._settings, self._small), ()
+        reader = RangeReader(self._settings, share, self._kept, self._early.pop(share, None))
+        yield from reader.chunks()
+        self.lost += reader.lost
+
+
 class RangeReader:
     """Reads a share of a batch; `lost` counts offsets that had left the log before they were read."""
 
-    def __init__(self, settings: Mapping[str, str], share: Share, kept: Kept = _KEPT) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], share: Share, kept: Kept = _KEPT, early: Early | None = None
+    ) -> None:
+        """Prepare; `early` is what was read of the share already."""
         self.lost = 0
+        self._early = early
         self._client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
         self._background = Background(time.monotonic)
         self._topic, self._partition, self._next, self._end, self._skips_loss, self._of_copies = share
@@ -150,6 +277,12 @@ class RangeReader:
             Unreachable: it sent nothing for a minute.
             LogError: the broker returned any other error.
         """
+        if self._early is not None:
+            records, self._next = self._early
+            if records:
+                yield records
+            if self._next >= self._end:
+                return
         consumer = self._kept.take(self._place)
         fresh = consumer is None
         if consumer is None:

@@ -33,7 +33,7 @@ from spout.publishing.delayed import RootPositions
 from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport, failures_of
 from spout.publishing.ledger import add
 from spout.runtime.tracing import trace_ids
-from spout.streaming.consume import CHUNK_RECORDS, RangeReader, Share
+from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
 from spout.streaming.options import SourceOptions
 from spout.streaming.ordered_read import Copies, Copy, origin_of
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
@@ -83,13 +83,14 @@ class _Reading:
         self._task = task
         self._options = options
         self._absent: list[SourceRun] = []
-        self._lost = self._emitted = 0
+        self._emitted = 0
         self._untracked = [np.empty(0, np.int64)]
         self._held: list[tuple[int, Cause]] = []
         self._lined: list[Lined] = []
         self._tracebacks = Tracebacks()
         self._firsts: list[FirstEmissions] = []
         self._traces: list[tuple[int, int, tuple[int, int, int]]] = []
+        self._log = TaskReader(options.topics.kafka, [self._exact(run) for run in task.ranges])
 
     def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
         first = self._first(share)
@@ -136,7 +137,7 @@ class _Reading:
             plan=self._task.plan,
             ranges=self._task.ranges,
             absent=tuple(sorted(self._absent)),
-            lost=self._lost,
+            lost=self._log.lost,
             untracked=np.concatenate(self._untracked),
             lined=tuple(self._lined),
             failures=(*done.failures, *failures_of(self._held)),
@@ -151,20 +152,21 @@ class _Reading:
 
     def _read(self, share: SourceRun) -> Iterator[tuple[list[Message], I64]]:
         """Read a range; return its records with their positions, and note those that the log lacks."""
-        offsets = offset_of(share.start), offset_of(share.start) + share.end - share.start
-        place = self._task.topics[share.source], partition_of(share.source)
-        exact = Share(*place, *offsets, self._options.skips_loss(share.source), is_replay(share.source))
-        reader = RangeReader(self._options.topics.kafka, exact)
         expected = share.start
-        for messages in reader.chunks():
+        for messages in self._log.chunks(self._exact(share)):
             positions = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-            positions += share.start - offsets[0]
+            positions += share.start - offset_of(share.start)
             self._absent += holes(share.source, expected, positions)
             expected = int(positions[-1]) + 1
             yield messages, positions
         if expected < share.end:
             self._absent.append(SourceRun(share.source, expected, share.end))
-        self._lost += reader.lost
+
+    def _exact(self, share: SourceRun) -> Share:
+        first = offset_of(share.start)
+        place = self._task.topics[share.source], partition_of(share.source)
+        offsets = first, first + share.end - share.start
+        return Share(*place, *offsets, self._options.skips_loss(share.source), is_replay(share.source))
 
     def _feed_kept(
         self,

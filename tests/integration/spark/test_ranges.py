@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from acker.errors import DataLoss, Disagreement
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
-from spout.streaming.consume import Kept, Place, RangeReader, Share
+from spout.streaming.consume import CHUNK_RECORDS, Kept, Place, RangeReader, Share, TaskReader, Together
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually, settled
 
@@ -25,9 +25,11 @@ class Topic:
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.name = name
+        self.lost = 0
         self.settings = {"bootstrap.servers": bootstrap}
         self.log = KafkaLog(self.settings)
         self.kept = Kept()
+        self.together = Together()
         admin = AdminClient({**self.settings, "log_level": 0})
         for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
             future.result(30)
@@ -62,6 +64,21 @@ class Topic:
     def read(self, start: int, end: int) -> list[Row]:
         """Read a range, as one read task after another does in one worker."""
         return self.rows(RangeReader(self.settings, Share(self.name, 0, start, end), self.kept))
+
+    def task(self, *shares: Share) -> list[tuple[str, int | None, bytes | None]]:
+        """Read the shares of a task; return topic, offset and value of each record."""
+        reader = TaskReader(self.settings, shares, self.kept, self.together)
+        chunks = (chunk for share in shares for chunk in reader.chunks(share))
+        found = [
+            (message.topic() or "", message.offset(), message.value()) for each in chunks for message in each
+        ]
+        self.lost = reader.lost
+        return found
+
+    @property
+    def keeps_none(self) -> bool:
+        """Tell whether no consumer of a single range is kept, as when none was needed."""
+        return not any(self.stands_at(offset) for offset in range(20))
 
     @staticmethod
     def rows(reader: RangeReader) -> list[Row]:
@@ -155,3 +172,63 @@ def test_a_log_that_ends_before_what_was_planned_was_created_again(topic: Topic)
     for skips in (False, True):
         with pytest.raises(Disagreement, match="offsets reset"):
             topic.rows(RangeReader(topic.settings, Share(topic.name, 0, 5, 9, skips), topic.kept))
+
+
+@pytest.fixture
+def other(broker: Broker, prefix: str) -> Iterator[Topic]:
+    """Another topic, as a task reads several."""
+    made = Topic(broker.bootstrap, f"{prefix}others")
+    yield made
+    made.log.close()
+
+
+def test_the_small_ranges_of_a_task_are_read_together_and_exactly(topic: Topic, other: Topic) -> None:
+    topic.write(*(b"%d" % n for n in range(10)))
+    other.write(*(b"%d" % n for n in range(10)))
+    one, two = topic.name, other.name
+    for first, last in ((2, 5), (5, 10), (0, 1)):  # by one consumer, which stood elsewhere
+        rows = [(name, n, b"%d" % n) for name in (one, two) for n in range(first, last)]
+        assert topic.task(Share(one, 0, first, last), Share(two, 0, first, last)) == rows
+    assert topic.keeps_none
+
+
+def test_of_ranges_of_one_partition_the_first_is_read_together_with_others(topic: Topic) -> None:
+    topic.write(*(b"%d" % n for n in range(10)))
+    rows = topic.task(Share(topic.name, 0, 1, 3), Share(topic.name, 0, 5, 7))
+    assert [offset for _, offset, _ in rows] == [1, 2, 5, 6]
+
+
+def test_ranges_that_are_read_together_end_in_records_that_nobody_sees(topic: Topic, other: Topic) -> None:
+    topic.transact(b"a", b"b", commit=True)  # 0, 1, marker 2
+    topic.transact(b"x", b"y", commit=False)  # 3, 4, marker 5
+    other.write(b"c")
+    assert topic.task(Share(topic.name, 0, 0, 6), Share(other.name, 0, 0, 1)) == [
+        (topic.name, 0, b"a"),
+        (topic.name, 1, b"b"),
+        (other.name, 0, b"c"),
+    ]
+    assert topic.task(Share(topic.name, 0, 2, 6)) == []
+    topic.write(b"d")  # 6
+    assert topic.task(Share(topic.name, 0, 2, 7)) == [(topic.name, 6, b"d")]
+    assert topic.task(Share(topic.name, 0, 1, 4)) == [(topic.name, 1, b"b")]
+    assert topic.keeps_none
+
+
+def test_many_records_are_read_range_by_range(topic: Topic) -> None:
+    topic.write(*(b"" for _ in range(CHUNK_RECORDS + 1)))
+    assert len(topic.task(Share(topic.name, 0, 0, CHUNK_RECORDS + 1))) == CHUNK_RECORDS + 1
+    assert topic.stands_at(CHUNK_RECORDS + 1)
+
+
+def test_what_is_wrong_with_one_of_several_ranges_is_found_out_alone(topic: Topic, other: Topic) -> None:
+    topic.write(*(b"%d" % n for n in range(5)))
+    other.write(b"a", b"b")
+    topic.log.delete_before({TopicPartition(topic.name, 0): 3})
+    gone, there = Share(topic.name, 0, 1, 5), Share(other.name, 0, 0, 2)
+    with pytest.raises(DataLoss, match=r"lines/0@1.*set on_data_loss: skip"):
+        topic.task(there, gone)
+    rows = topic.task(gone._replace(skips_loss=True), there)
+    assert [(offset, value) for _, offset, value in rows] == [(3, b"3"), (4, b"4"), (0, b"a"), (1, b"b")]
+    assert topic.lost == 2
+    with pytest.raises(Disagreement, match="offsets reset"):
+        topic.task(there, Share(topic.name, 0, 7, 9))

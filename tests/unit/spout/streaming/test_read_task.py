@@ -96,7 +96,7 @@ class Read:
 
 
 class Log:
-    """Stands for `RangeReader`, over values of records with the key ``k``; offsets count from 0."""
+    """Stands for `TaskReader`, over values of records with the key ``k``; offsets count from 0."""
 
     values: ClassVar[list[bytes | None]] = []
     more: ClassVar[Mapping[int, list[tuple[str, bytes]]]] = {
@@ -105,15 +105,14 @@ class Log:
         3: [("traceparent", b"nonsense")],
     }
 
-    def __init__(self, _kafka: object, share: Share) -> None:
-        """Read a share."""
-        self._share = share
+    def __init__(self, _kafka: object, _shares: object) -> None:
+        """Read shares."""
         self.lost = 0
 
-    def chunks(self) -> Iterator[list[Message]]:
+    def chunks(self, share: Share) -> Iterator[list[Message]]:
         """Return the records, two at a time."""
-        for begin in range(self._share.start, self._share.end, 2):
-            offsets = range(begin, min(begin + 2, self._share.end))
+        for begin in range(share.start, share.end, 2):
+            offsets = range(begin, min(begin + 2, share.end))
             yield [
                 Message(
                     topic="lines",
@@ -139,7 +138,7 @@ def read(
 ) -> Read:
     """Let a task read records of these values; nothing runs behind it."""
     found = Read()
-    monkeypatch.setattr(read_task, "RangeReader", Log)
+    monkeypatch.setattr(read_task, "TaskReader", Log)
     monkeypatch.setattr(Log, "values", list(values))
     monkeypatch.setattr(read_task, "add", lambda _ledger, _stream, report: found.reports.append(report))
     run = SourceRun(source, position_at(0, 0), position_at(0, len(values)))

@@ -16,7 +16,12 @@ POLL_MS = 50
 
 
 class Settled:
-    """Counts the verdicts that come from now on. `acked`: how many roots were acked so far."""
+    """Counts the verdicts that come from now on.
+
+    Attributes:
+        acked: how many roots were acked so far.
+        first_acked_ms: wall time at which an acker wrote the first ACKED verdict; None: there is none yet.
+    """
 
     def __init__(
         self,
@@ -36,6 +41,7 @@ class Settled:
         self._is_acked = acked
         self._clock_s = clock_s
         self.acked = 0
+        self.first_acked_ms: int | None = None
         self._input_id = source.id
         verdicts = [TopicPartition(topics.ack_topics.verdict, p) for p in range(topics.acker.partitions)]
         self._reader = log.reader(committed=True)
@@ -70,6 +76,8 @@ class Settled:
                 continue
             for run in event.acked:
                 if self._is_ours(run.source):
+                    if self.first_acked_ms is None or record.timestamp_ms < self.first_acked_ms:
+                        self.first_acked_ms = record.timestamp_ms
                     self._is_acked(run)
                     acked += run.end - run.start
             lost = next((each for each in event.lost if self._is_ours(each.source)), None)

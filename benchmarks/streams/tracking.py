@@ -7,6 +7,8 @@ root of it has its ACKED verdict.
 Each round is read twice off one query: *from the start*, which is the start of its first micro-batch, and
 *steady*, from the first micro-batch behind `LEAD_IN_RECORDS` on. In between lies what a query does once in
 its life: Spark compiles its plan; a tracked one takes its group, and feels its way up from a batch of 10,000.
+How long that takes is counted from the call that starts the query until something is done for the first time:
+a root is acked, or, untracked, the first micro-batch has ended.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import median
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -93,9 +97,9 @@ def run(options: TrackingOptions, *, json: bool) -> int:
         warm_up(spark)
         with Child("acker", world.config) as acker:
             acker.wait_ready(READY_SECONDS_MAX)
-            samples = _rounds(options, world, spark, console)
+            samples, firsts = _rounds(options, world, spark, console)
         spark.stop()
-    print_report(console, _figures(options, samples), samples, json=json)
+    print_report(console, _figures(options, samples, firsts), samples, json=json)
     return 0
 
 
@@ -116,24 +120,36 @@ def produce_sentences(world: World, records: int, *, ends_windows: bool = False)
             producer.send(Outgoing(INPUT, partition, b"the end", timestamp_ms=later_ms))
 
 
-def _rounds(options: TrackingOptions, world: World, spark: SparkSession, console: Console) -> list[Sample]:
+_Firsts = Mapping[str, Sequence[float]]
+"""Seconds from the start of a query until something was done for the first time, by pipeline and how."""
+
+
+def _rounds(
+    options: TrackingOptions, world: World, spark: SparkSession, console: Console
+) -> tuple[list[Sample], _Firsts]:
     """Run all rounds; the first of each pipeline warms up and does not count."""
     samples: list[Sample] = []
+    firsts: dict[str, list[float]] = {}
     log = KafkaLog(world.topics.kafka)
     records = options.records + LEAD_IN_RECORDS
     number = 0
     for name in options.pipelines:
         for lap in range(options.rounds + 1):
             number += 1
-            of_this_lap = [_plain(world, records)]
+            of_this_lap, began = [_plain(world, records)], dict[str, float]()
             for how in How:
                 if how is not How.CONNECTOR or PIPELINES[name].connector:
-                    of_this_lap += _spark(world, spark, log, name, number, records, how)
-            rates = ", ".join(f"{s.name} {s.records_per_second:,.0f}/s" for s in of_this_lap)
-            console.print(f"{name}, round {lap or 'to warm up'}: {rates}", highlight=False)
+                    found, first_seconds = _spark(world, spark, log, name, number, records, how)
+                    of_this_lap += found
+                    began[f"{name} {how.value}"] = first_seconds
+            rates = [f"{s.name} {s.records_per_second:,.0f}/s" for s in of_this_lap]
+            rates += [f"{which}, first done after {seconds:.2f} s" for which, seconds in began.items()]
+            console.print(f"{name}, round {lap or 'to warm up'}: {', '.join(rates)}", highlight=False)
             samples += of_this_lap if lap else []
+            for which, seconds in began.items() if lap else ():
+                firsts.setdefault(which, []).append(seconds)
     log.close()
-    return samples
+    return samples, firsts
 
 
 def _plain(world: World, records: int) -> Sample:
@@ -148,8 +164,10 @@ def _plain(world: World, records: int) -> Sample:
 
 def _spark(
     world: World, spark: SparkSession, log: Log, name: str, number: int, records: int, how: How
-) -> list[Sample]:
-    """Run one query over all records and return two samples of it: steady, and from the start."""
+) -> tuple[list[Sample], float]:
+    """Run one query over all records and return two samples of it, steady and from the start, and after how
+    many seconds something was done for the first time.
+    """
     which, tracked = f"{name} {how.value}", how is How.TRACKED
     contest = Contest(
         spark,
@@ -161,6 +179,7 @@ def _spark(
     )
     cpu_at_start = cpu_seconds_of_tree(os.getpid())
     verdicts = Settled(log, world.topics, world.topics.inputs[input_name(number)]) if tracked else None
+    started = time.time()
     query = PIPELINES[name].start(contest)
     _wait_for_lead_in(query)
     cpu_at_lead_in = cpu_seconds_of_tree(os.getpid())
@@ -175,17 +194,22 @@ def _spark(
     steady = next((batch for batch in batches if batch.read_before >= LEAD_IN_RECORDS), None)
     if steady is None:
         raise CheckFailed(f"{which}: no batch began behind the first {LEAD_IN_RECORDS:,} records")
-    return [
+    first_done = batches[0].ended
+    if verdicts is not None and verdicts.first_acked_ms is not None:
+        first_done = verdicts.first_acked_ms / 1000
+    samples = [
         Sample(which, records - steady.read_before, ended - steady.at, cpu - cpu_at_lead_in),
         Sample(f"{which}, from the start", records, ended - batches[0].at, cpu - cpu_at_start),
     ]
+    return samples, first_done - started
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch: when it began, in seconds since 1970, and how many records were read before it."""
+    """A micro-batch: when it began and ended, seconds since 1970, and how many records were read before."""
 
     at: float
+    ended: float
     read_before: int
 
 
@@ -194,7 +218,8 @@ def _batches(query: StreamingQuery) -> list[Batch]:
     batches, read = [], 0
     for progress in query.recentProgress:
         if progress.numInputRows:
-            batches.append(Batch(datetime.fromisoformat(progress.timestamp).timestamp(), read))
+            at = datetime.fromisoformat(progress.timestamp).timestamp()
+            batches.append(Batch(at, at + progress.durationMs["triggerExecution"] / 1000, read))
             read += _records(progress)
     return batches
 
@@ -222,7 +247,7 @@ def _wait_for_lead_in(query: StreamingQuery) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _figures(options: TrackingOptions, samples: list[Sample]) -> list[Figure]:
+def _figures(options: TrackingOptions, samples: list[Sample], firsts: _Firsts) -> list[Figure]:
     middle = medians(samples)
     plain = middle["plain consumer"].records_per_second
     figures = []
@@ -241,6 +266,7 @@ def _figures(options: TrackingOptions, samples: list[Sample]) -> list[Figure]:
                 f"{name}: throughput, tracked to the plain consumer", tracked.records_per_second / plain, ""
             ),
             Figure(f"{name}: tracked", tracked.records_per_second / 1000, "thousand sentences/s"),
+            *first_figures(name, firsts),
         ]
         if PIPELINES[name].connector:
             connector, whole = (middle[f"{name} connector{part}"] for part in ("", ", from the start"))
@@ -255,3 +281,14 @@ def _figures(options: TrackingOptions, samples: list[Sample]) -> list[Figure]:
                 ),
             ]
     return figures
+
+
+def first_figures(name: str, firsts: _Firsts) -> list[Figure]:
+    """Return when a pipeline's queries had done something, by medians; both were started in each round."""
+    acked, ended = firsts[f"{name} tracked"], firsts[f"{name} untracked"]
+    beyond = median(one - other for one, other in zip(acked, ended, strict=True))
+    return [
+        Figure(f"{name}: from the start to the first ack", median(acked), "s"),
+        Figure(f"{name}: the same, to the end of an untracked query's first batch", median(ended), "s"),
+        Figure(f"{name}: the first ack, beyond that batch", beyond, "s", "at most 1"),
+    ]

@@ -40,6 +40,17 @@ def test_what_was_acked_is_named_in_the_order_in_which_it_came(world: World) -> 
     assert came == [SourceRun(SOURCE, 100, 104), SourceRun(SOURCE, 104, 110)]
 
 
+def test_the_first_ack_has_the_time_at_which_its_acker_wrote_it(world: World) -> None:
+    """It is read much later, so that nobody reads while something is measured."""
+    counter = settled(world)
+    assert counter.first_acked_ms is None
+    for partition, now_ms, source in ((0, 5_000, OTHER), (1, 7_000, SOURCE), (0, 6_000, SOURCE)):
+        world.cluster.now_ms = now_ms
+        world.ack(source, 100 + partition, 101 + partition, partition)
+    counter.wait_for(2, 60)
+    assert counter.first_acked_ms == 6_000
+
+
 def test_roots_of_the_input_are_counted_from_then_on(world: World) -> None:
     counter = settled(world)
     before = time.monotonic()

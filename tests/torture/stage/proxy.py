@@ -104,6 +104,9 @@ class Proxy:
         except OSError:  # the broker is down: the client finds nobody, as without a proxy
             writer.transport.abort()
             return
+        # asyncio knows of no TCP where a socket was made without naming the protocol. An answer in two pieces
+        # would be late by the 40 ms after which the client's system confirms the first.
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._writers |= {writer, broker_writer}
         await asyncio.gather(
             self._pass_on(reader, broker_writer, self._watch()),

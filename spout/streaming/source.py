@@ -34,7 +34,7 @@ from acker.errors import UsageError, WindhoverError
 from acker.kafka.cluster import KafkaLog
 from spout.group.presence import Who
 from spout.planner.mailbox import Mailbox, SinkWatch, write_status
-from spout.planner.planner import Planner
+from spout.planner.planner import TICK_EVERY_MS, Planner
 from spout.planning.journal import BEGINNING, Journal, journal_of
 from spout.planning.plan import ReadTask
 from spout.streaming.options import SourceOptions, batch_tasks, planner_spec, tasks_now
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 POLL_MS = 50
 """How long the thread waits for verdicts before it checks the clock again."""
 
-IDLE_POLL_MS = 250
+IDLE_POLL_MS = TICK_EVERY_MS
 """The same where nothing is pending: the session's clock stands still, and a tick may come so long after the
-first Init.
+first Init, as after any other tick.
 """
 
 SINK_POLL_MS = 5
@@ -63,8 +63,9 @@ ASKING_SECONDS = 1.0
 comes. Not sooner: see `Arrivals.wait`.
 """
 
-ARRIVAL_MS = 200
-"""How long it waits then, before it returns to Spark, which may want to end the query."""
+ARRIVAL_MS = 500
+"""How long it waits then, before it returns to Spark, which may want to end the query. Each return costs some
+1 ms of CPU."""
 
 ENDING_MS_MAX = 600_000
 """How long Spark gets no batches while somebody ends the query, at most; that process may have died."""

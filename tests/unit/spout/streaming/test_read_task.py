@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any, ClassVar
 
 import numpy as np
@@ -49,11 +50,12 @@ def test_the_collector_is_switched_on_again_whatever_happens() -> None:
 
 def test_the_first_task_takes_what_is_imported_out_of_later_collections() -> None:
     gc.unfreeze()
-    with no_garbage_collection():
+    done = Event()
+    with no_garbage_collection(done):
         assert not gc.get_freeze_count()
     frozen = gc.get_freeze_count()
     assert frozen > 10 * len(gc.get_objects())
-    with no_garbage_collection():
+    with no_garbage_collection(done):
         mine: list[list[int]] = [[]]
     assert any(each is mine for each in gc.get_objects())
     gc.unfreeze()

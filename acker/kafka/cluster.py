@@ -21,6 +21,7 @@ import confluent_kafka
 from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
+    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -36,6 +37,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from acker.kafka.client import LOGGED, SILENT, Background, Clock, KafkaClient
 from acker.kafka.group import KafkaMembership
 from acker.kafka.port import (
+    GroupMember,
     Membership,
     Operation,
     Picker,
@@ -99,13 +101,18 @@ class KafkaLog:
         settings: Mapping[str, str],
         *,
         client_id: str = "windhover",
+        process: str = "",
         operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
         clock: Clock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         make_admin: Callable[[dict[str, Any]], AdminClient] = AdminClient,
     ) -> None:
-        """Keep the settings, by librdkafka's names; nothing is connected before the first call."""
+        """Keep the settings, by librdkafka's names; nothing is connected before the first call.
+
+        `process` tells members of a group apart that have one `client_id`: a host and a number.
+        """
         self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock, sleep)
+        self._member_id = f"{client_id}-{process}" if process else client_id
         self._make_admin = make_admin
         self._background = Background(clock)
         self._clock = clock
@@ -134,7 +141,7 @@ class KafkaLog:
         return KafkaTransactions(self._client, transactional_id, self._forbidden)
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
-        return KafkaMembership(self._client, group, topics, pause_ms=pause_ms)
+        return KafkaMembership(self._client, group, topics, client_id=self._member_id, pause_ms=pause_ms)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._offsets("ends", partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
@@ -190,19 +197,28 @@ class KafkaLog:
         found = self._committed(group, partitions)
         return {TopicPartition(p.topic, p.partition): p.metadata or "" for p in found}
 
-    def members(self, group: str) -> int:
+    def members(self, group: str) -> Sequence[GroupMember]:
         use = Use(Operation.DESCRIBE, group=group)
 
-        def ask(timeout_s: float) -> int:
+        def ask(timeout_s: float) -> Sequence[GroupMember]:
             # a client of its own: questions to a coordinator that has moved are not safe on one that lives on
             admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
             futures = admin.describe_consumer_groups([group], request_timeout=timeout_s)
             try:
-                return len(settled(futures[group], timeout_s, use).members)
+                found = settled(futures[group], timeout_s, use)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    return 0
+                    return ()
                 raise
+            is_shared = found.state is ConsumerGroupState.STABLE  # else the broker names no assignments
+            members = (
+                GroupMember(
+                    f"{each.client_id} on {each.host.lstrip('/')}",
+                    frozenset(p.partition for p in each.assignment.topic_partitions) if is_shared else None,
+                )
+                for each in found.members
+            )
+            return sorted(members, key=lambda each: each.name)
 
         return self._ask(f"members of group {group}", ask, use)
 

@@ -64,9 +64,19 @@ class KafkaMembership:
     """A place in a group; implements `acker.kafka.port.Membership`."""
 
     def __init__(
-        self, client: KafkaClient, group: str, topics: Sequence[str], *, pause_ms: int | None = None
+        self,
+        client: KafkaClient,
+        group: str,
+        topics: Sequence[str],
+        *,
+        client_id: str,
+        pause_ms: int | None = None,
     ) -> None:
-        """Begin to join; `poll` completes it. `pause_ms` counts only above the session's timeout."""
+        """Begin to join; `poll` completes it.
+
+        `client_id` is what the group's other members and `Log.members` know this one by. `pause_ms` counts
+        only above the session's timeout.
+        """
         self._client = client
         self._group = group
         self._topics = tuple(topics)
@@ -77,7 +87,7 @@ class KafkaMembership:
         self._committed: dict[TopicPartition, int] = {}
         self._sent_s: float | None = None
         self._background = Background(client.clock)
-        own = {"group.id": group, "on_commit": self._answered}
+        own = {"client.id": client_id, "group.id": group, "on_commit": self._answered}
         defaults = dict(DEFAULTS)
         if pause_ms is not None:
             session_ms = int(client.setting("session.timeout.ms") or DEFAULTS["session.timeout.ms"])

@@ -83,6 +83,16 @@ class TopicInfo:
     settings: Mapping[str, str]
 
 
+class GroupMember(NamedTuple):
+    """A member of a consumer group, and which partition numbers the group has assigned to it.
+
+    `partitions` is None while the group shares its partitions out anew: nobody can say then.
+    """
+
+    name: str
+    partitions: frozenset[int] | None
+
+
 class Reader(Protocol):
     """Reads assigned partitions at one isolation level, fixed when it was made."""
 
@@ -269,8 +279,8 @@ class Log(Protocol):
     ) -> Mapping[TopicPartition, str]:
         """Return the text kept beside each committed offset; partitions without a commit are missing."""
 
-    def members(self, group: str) -> int:
-        """Return how many members a consumer group has now; 0 where there is no such group."""
+    def members(self, group: str) -> Sequence[GroupMember]:
+        """Return the members that a consumer group has now, by name; none where there is no such group."""
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Let the broker drop records below the given offsets."""

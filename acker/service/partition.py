@@ -20,7 +20,16 @@ from acker.ledger.output import StepOutput
 from acker.service.core import PartitionCore
 from acker.service.passed_over import WHY_HEADER
 from acker.service.snapshot import carried_of, carry, state_of
-from acker.service.state import BIN_PART, StatePart, Stored, bin_of, part_key, parts_of
+from acker.service.state import (
+    BIN_PART,
+    LastRestore,
+    StatePart,
+    Stored,
+    bin_of,
+    part_key,
+    parts_of,
+    restored_headers,
+)
 from acker.wire.codec import Codec
 
 ORIGIN_HEADER = "windhover.origin"
@@ -54,6 +63,7 @@ class PartitionAcker:
         self._topics = topics
         self._limits = limits
         self._stored = stored
+        self._restored: LastRestore | None = None
 
     @property
     def is_quiet(self) -> bool:
@@ -66,6 +76,15 @@ class PartitionAcker:
         if self.unwritten_since_ms is None:
             self.unwritten_since_ms = now_ms
         self._has_read_acks |= has_read_acks
+
+    def restored(self, took_ms: int, now_ms: int) -> None:
+        """Let State say how long the restore took: soon, since nothing else may happen for long.
+
+        Where nothing was ever read there is no State, and the first one will say it.
+        """
+        self._restored = LastRestore(now_ms, took_ms)
+        if self.core.init_next:
+            self.changed(now_ms, has_read_acks=False)
 
     def must_write(self, now_ms: int) -> bool:
         """Return whether `write` is due.
@@ -135,7 +154,10 @@ class PartitionAcker:
         records += [self._quarantined(record, why) for record, why in output.quarantined]
         for number, part in [*bins, *((part.part, part) for part in parts)]:
             value = None if part is None else self._stored.encode(part)
-            records.append(Outgoing(self._topics.state, partition, value, key=part_key(partition, number)))
+            headers = () if number else restored_headers(self._restored)
+            records.append(
+                Outgoing(self._topics.state, partition, value, part_key(partition, number), headers)
+            )
         return records
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:

@@ -300,8 +300,10 @@ class AckerService:
         for number in [each for each in self._waiting_since_ms if each in self._owned or each not in ours]:
             since_ms = self._waiting_since_ms.pop(number)
             if number in self._owned:
+                took_ms = max(0, now_ms - since_ms)
                 self._restored += 1
-                self._restored_ms += max(0, now_ms - since_ms)
+                self._restored_ms += took_ms
+                self._owned[number].restored(took_ms, now_ms)
         for number in ours - self._owned.keys():
             self._waiting_since_ms.setdefault(number, now_ms)
 

@@ -8,6 +8,7 @@ So a restart reads ``_ack_state`` from its end.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from acker.errors import CodecError, Disagreement
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
 from acker.service.passed_over import CURE, kind_of, marked_offset
 from acker.wire.codec import Codec, load_schema
@@ -256,12 +257,39 @@ _TAIL: Final = 64
 """Number of last records of the state log that are read first; each further try reads 8 times as many."""
 
 
+class LastRestore(NamedTuple):
+    """When an acker partition was restored, wall time, and how long that took, from its assignment on."""
+
+    at_ms: int
+    took_ms: int
+
+
+RESTORED_HEADER: Final = "windhover.restored"
+"""In the first piece of each State: the last restore of its writer. It is for people alone."""
+
+
+def restored_headers(last: LastRestore | None) -> Headers:
+    return () if last is None else ((RESTORED_HEADER, json.dumps(last).encode()),)
+
+
+def read_restored(headers: Headers) -> LastRestore | None:
+    """Return the restore that a piece of State names; None: an older version or something else wrote it."""
+    try:
+        at_ms, took_ms = json.loads(dict(headers).get(RESTORED_HEADER) or b"")
+        return LastRestore(int(at_ms), int(took_ms))
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
 class LastState(NamedTuple):
-    """A state, the bins that it refers to, and the wall time at which it was written, ms."""
+    """A state, the bins that it refers to, the wall time at which it was written, ms, and the last restore
+    of its writer.
+    """
 
     state: State
     bins: dict[int, Carried]
     at_ms: int
+    restored: LastRestore | None
 
 
 def read_last_state(
@@ -284,7 +312,7 @@ def read_last_state(
             if all(BIN_PART + number in parts for number in needed):
                 bins = {n: carried_from(codec, parts[BIN_PART + n]) for n in needed}
                 written_ms = max(record.timestamp_ms for record in records.values())
-                return LastState(state, bins, written_ms)
+                return LastState(state, bins, written_ms, read_restored(records[0].headers))
         if first == start:
             if not parts:
                 return None

@@ -24,7 +24,7 @@ from acker.ledger.cohort import NEVER, Pin, RootCohort, Session
 from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.snapshot import load_state
-from acker.service.state import Stored, loading, read_last_state, state_codec
+from acker.service.state import LastRestore, Stored, loading, read_last_state, state_codec
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import Codec, wire_codec
 
@@ -63,11 +63,17 @@ class OpenRange:
 
 
 class AckerView:
-    """One acker partition as of `at_ms`; `is_behind`: there are later inits, ticks or takes."""
+    """One acker partition as of `at_ms`; `is_behind`: there are later inits, ticks or takes.
 
-    def __init__(self, core: PartitionCore, at_ms: int, *, is_behind: bool) -> None:
+    `restored` is None where an acker of an earlier version wrote its State.
+    """
+
+    def __init__(
+        self, core: PartitionCore, at_ms: int, restored: LastRestore | None, *, is_behind: bool
+    ) -> None:
         self.partition = core.partition
         self.at_ms = at_ms
+        self.restored = restored
         self.is_behind = is_behind
         self._core = core
 
@@ -170,7 +176,8 @@ class ViewReader:
         if last.state.verdict >= 0:
             self._settle(core, last.state.verdict)
         init = TopicPartition(self.topics.init, partition)
-        return AckerView(core, last.at_ms, is_behind=self.log.ends([init])[init] > core.init_next)
+        is_behind = self.log.ends([init])[init] > core.init_next
+        return AckerView(core, last.at_ms, last.restored, is_behind=is_behind)
 
     def _settle(self, core: PartitionCore, start: int) -> None:
         verdict = TopicPartition(self.topics.verdict, core.partition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -54,7 +55,8 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
         typer.echo(f"asking {topics.kafka.get('bootstrap.servers', 'no broker')} ...", err=True)
     from acker.kafka.cluster import KafkaLog
 
-    with closing(KafkaLog(topics.kafka, client_id=f"windhover-{command}")) as log:
+    process = f"{socket.gethostname()}-{os.getpid()}"
+    with closing(KafkaLog(topics.kafka, client_id=f"windhover-{command}", process=process)) as log:
         yield topics, log
 
 

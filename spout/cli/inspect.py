@@ -1,4 +1,6 @@
-"""The commands that read topics: ``windhover inspect``, ``windhover roots`` and ``windhover status``."""
+"""The commands that read topics: ``windhover inspect``, ``roots``, ``status``, ``failures``, ``latency`` and
+``machinery``.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +133,8 @@ def roots(
             write(found.rows, ROOTS, output)
             notes = [f"{hidden:,} more are not shown; see --limit"] if hidden else []
             # what was emitted since the last acker ended is in no State
-            gone = [no_acker(topics)] if ask(log.members, topics.acker.group).value == 0 else []
+            members = ask(log.members, topics.acker.group).value
+            gone = [] if members is None or members else [no_acker(topics)]
             _print_notes([*notes, *unknown, *gone])
             if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if found.unknown else ""
@@ -223,6 +226,36 @@ def latency(
                 unknown = {f"by bolt: {row['unknown']['by_bolt']}": None for row in rows if row["unknown"]}
                 _print_notes([*found.notes(), *unknown])
     return 0
+
+
+def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
+    """Show acker partitions, replay workers and the sessions that own the groups."""
+    with ExitStack() as stack:
+        topics, log = stack.enter_context(opened(config, "machinery"))
+        from spout.inspect.overview import Overview
+        from spout.ui.machinery import (
+            ACKER_PARTITIONS,
+            REPLAY_WORKERS,
+            SESSIONS,
+            machinery_notes,
+            machinery_of,
+        )
+
+        overview = stack.enter_context(closing(Overview(log, topics)))
+        for number, _ in enumerate(_rounds(watch)):
+            snapshot = overview.snapshot(wall_ms())
+            if snapshot.away is not None and number == 0:
+                raise snapshot.away
+            rows = machinery_of(snapshot).rows()
+            _clear(watch, output)
+            if output is not OutputFormat.TABLE:
+                typer.echo(encoded(rows, output).rstrip("\n"))
+                continue
+            write(rows["acker_partitions"], ACKER_PARTITIONS, output)
+            write(rows["workers"] or [], REPLAY_WORKERS, output)
+            write(rows["groups"], SESSIONS, output)
+            _print_notes([printable(f"unknown, since {why}") for why in machinery_notes(rows)])
+    return 0 if snapshot.refused is None else snapshot.refused.exit_code
 
 
 def _rounds(watch: float | None) -> Iterator[None]:

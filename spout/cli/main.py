@@ -37,7 +37,7 @@ from spout.cli.check import UNKNOWN_CODE, check_once
 from spout.cli.common import DEFAULT_CONFIG, INTERRUPTED, Config, loaded, opened, system_user, wall_ms
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
-from spout.cli.inspect import failures, inspect, latency, roots, status
+from spout.cli.inspect import failures, inspect, latency, machinery, roots, status
 from spout.cli.operate import offsets_app, release
 from spout.cli.size import size
 from spout.cli.submit import MetricsPort, submit_topology
@@ -72,6 +72,7 @@ app.command()(roots)
 app.command()(status)
 app.command()(failures)
 app.command()(latency)
+app.command()(machinery)
 app.command()(doctor)
 app.command("check")(check_once)
 app.command()(size)

@@ -22,7 +22,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import NotAuthorized, Unreachable, WindhoverError
 from acker.kafka.follow import READ_MAX, Follower
-from acker.kafka.port import Log, TopicInfo, TopicPartition
+from acker.kafka.port import GroupMember, Log, TopicInfo, TopicPartition
 from acker.service.view import AckerView, ViewReader
 from replay.records.due import Pause
 from replay.records.headers import parse_location
@@ -39,7 +39,13 @@ from spout.inspect.readings import (
     partition_state,
 )
 from spout.inspect.tables import span
-from spout.inspect.waiting_roots import BlockedRecords, Place, WaitingOffsets, WaitingRoots
+from spout.inspect.waiting_roots import (
+    BlockedRecords,
+    Place,
+    ReplayPartition,
+    WaitingOffsets,
+    WaitingRoots,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R", bound="_Closes")
@@ -47,6 +53,9 @@ T = TypeVar("T")
 
 MISSING: Final = "topic {} is missing; run `windhover topics create`"
 NOT_WHOLE: Final = "{} has more records than are read at once; the next reading goes on (`--watch 2`)"
+
+
+_NOTHING: Final[Reading[Any]] = Reading(unknown="nothing was read yet")
 
 
 class AckEnds(NamedTuple):
@@ -68,6 +77,8 @@ class Snapshot:
         refused: the first right that is missing, which hides values; None: none is missing.
         of_no_input: sentences on replays that wait for inputs missing in this topics.yaml.
         views: of the acker partitions, in their order. Likewise `ends`, of the ack topics.
+        ackers: the members of their group. Likewise `replay_workers`.
+        to_replay: what waits in each verdict partition, in their order.
     """
 
     at_ms: int
@@ -78,6 +89,9 @@ class Snapshot:
     of_no_input: Sequence[str] = ()
     views: Sequence[Reading[AckerView]] = ()
     ends: Sequence[Reading[AckEnds]] = ()
+    ackers: Reading[Sequence[GroupMember]] = _NOTHING
+    replay_workers: Reading[Sequence[GroupMember]] = _NOTHING
+    to_replay: Reading[Sequence[ReplayPartition]] = _NOTHING
 
     def rows(self) -> list[dict[str, Any]]:
         return [each.row() for each in self.partitions]
@@ -170,7 +184,7 @@ class Overview:
         }
         partitions: list[PartitionState] = []
         for one in self._inputs:
-            lives = LiveProcesses(queries[one.group], ackers, workers)
+            lives = LiveProcesses(queries[one.group], ackers.then(len), workers.then(len))
             dead = self._dead_records(ask, infos, one)
             for partition, ends in self._ends(ask, infos, one):
                 lost = _lost_roots(one, partition, waiting, dead)
@@ -178,7 +192,17 @@ class Overview:
         of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
         ack_ends = [infos.require(names.init) or ask(self._ack_ends, number) for number in self._numbers]
         return Snapshot(
-            now_ms, partitions, infos.missing, ask.away, ask.refused, of_no_input, views, ack_ends
+            now_ms,
+            partitions,
+            infos.missing,
+            ask.away,
+            ask.refused,
+            of_no_input,
+            views,
+            ack_ends,
+            ackers,
+            workers,
+            to_replay=waiting.then(lambda each: each.partitions),
         )
 
     def close(self) -> None:
@@ -218,7 +242,9 @@ class Overview:
             lambda each: (
                 None
                 if (due := each.count()) is None
-                else _Waiting(due, each.offsets(), each.blocked(), each.aside(), each.pauses())
+                else _Waiting(
+                    due, each.offsets(), each.blocked(), each.aside(), each.pauses(), each.partitions()
+                )
             ),
         )
         if found is None:
@@ -290,6 +316,7 @@ class _Waiting(NamedTuple):
     blocked: Mapping[Place, BlockedRecords]
     aside: Mapping[Place, int]
     pauses: Mapping[int, Pause]
+    partitions: Sequence[ReplayPartition]
 
 
 _Dead = Mapping[int | None, DeadRecords]

@@ -9,7 +9,7 @@ Source: docs/design/protocol.md, sections 2 and 5; docs/design/conformance.md, S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Generic, TypeVar
 
@@ -56,6 +56,12 @@ def joined(use: Callable[..., U | None], *readings: Reading[Any]) -> Reading[U]:
             return Reading(unknown=each.unknown)
     as_of_ms = min((each.as_of_ms for each in readings if each.as_of_ms is not None), default=None)
     return Reading(use(*(each.value for each in readings)), as_of_ms=as_of_ms)
+
+
+def with_reasons(readings: Mapping[str, Reading[Any]]) -> dict[str, Any]:
+    """Return values by name, None where one is unknown, and under ``unknown`` why."""
+    values = {name: each.value for name, each in readings.items()}
+    return {**values, "unknown": {name: each.unknown for name, each in readings.items() if each.unknown}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +225,7 @@ class PartitionState:
 
     def row(self) -> dict[str, Any]:
         """Return it as a row of ``windhover status``: None where there is no value, `unknown` says why."""
-        row = {name: getattr(self, name) for name in ROW}
-        readings = dict(self.readings())
-        row |= {name: each.value for name, each in readings.items()}
-        return {**row, "unknown": {name: each.unknown for name, each in readings.items() if each.unknown}}
+        return {**{name: getattr(self, name) for name in ROW}, **with_reasons(dict(self.readings()))}
 
 
 _BESIDE_THE_ROW: Final = frozenset(

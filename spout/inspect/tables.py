@@ -107,12 +107,18 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column], title: str) -> 
         justify: Literal["right", "left"] = "right" if column.text in (count, span) else "left"
         table.add_column(column.title, justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(row[column.key], column)) for column in columns))
+        table.add_row(*(Text(_cell(column, row)) for column in columns))
     console = Console()
     if not console.is_terminal:  # a pipe has no width: nothing is folded there
         console = Console(width=console.measure(table, options=console.options.update(width=10_000)).maximum)
     console.print(table)
 
 
-def _cell(value: object, column: Column) -> str:
-    return column.none if value is None else printable(column.text(value))
+def _cell(column: Column, row: Row) -> str:
+    value = row[column.key]
+    return absent_text(column, row) if value is None else printable(column.text(value))
+
+
+def absent_text(column: Column, row: Row) -> str:
+    """Return the text for None: it is unknown where the row says why."""
+    return UNKNOWN if column.key in row.get("unknown", ()) else column.none

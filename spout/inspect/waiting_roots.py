@@ -9,7 +9,7 @@ Source: docs/design/protocol.md, section 5.4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -59,6 +59,20 @@ class WaitingOffsets(NamedTuple):
     is_blocked: np.ndarray
 
 
+class ReplayPartition(NamedTuple):
+    """What the owner of one verdict partition has to do.
+
+    Attributes:
+        due: lost roots that it has taken over, and that wait for a replay or to become a dead letter.
+        untaken: lost roots that it has not taken over.
+        lag: offsets of ``_ack_verdict`` behind its progress, markers of transactions among them.
+    """
+
+    due: int
+    untaken: int
+    lag: int
+
+
 class _Waits(NamedTuple):
     """One root that waits; `offset` is -1 where the origin of a copy is unknown."""
 
@@ -83,6 +97,8 @@ class WaitingRoots:
         self._due = Follower(log, [TopicPartition(names.due, number) for number in numbers], read_max)
         self._waiting: dict[tuple[int, bytes], _Waits] = {}
         self._lost: list[_Waits] = []
+        self._due_in: Counter[int] = Counter()
+        self._partitions: list[ReplayPartition] = []
         self._view = DueView()
         self._ordered = frozenset(found.id for found in topics.inputs.values() if found.ordered)
         self._dues: dict[tuple[int, bytes], tuple[Place, Due]] = {}
@@ -95,6 +111,7 @@ class WaitingRoots:
         if not self._due.is_whole:
             return None
         self._lost = []
+        self._partitions = []
         starts, ends = self._log.starts(self._verdicts), self._log.stable_ends(self._verdicts)
         committed = self._log.committed(self._group, self._verdicts)
         for where in self._verdicts:
@@ -102,9 +119,12 @@ class WaitingRoots:
             first, end = max(progress.next, starts[where]), ends[where]
             if end - first > self._read_max:
                 return None
+            taken_to = len(self._lost)
             for record in read_piece(self._log, where, first, end, committed=True, wait_ms=self._wait_ms):
                 skip = progress.skip if record.offset == progress.next else 0
                 self._lost += islice(_lost(record), skip, None)
+            due, untaken = self._due_in[where.partition], len(self._lost) - taken_to
+            self._partitions.append(ReplayPartition(due, untaken, max(0, end - first)))
         return Counter(each.place for each in chain(self._waiting.values(), self._lost))
 
     def offsets(self) -> Mapping[Place, WaitingOffsets]:
@@ -137,6 +157,10 @@ class WaitingRoots:
         """Return how many roots of each place were put aside, as of the last `count`."""
         return Counter(self._aside.values())
 
+    def partitions(self) -> Sequence[ReplayPartition]:
+        """Return what is to be done in each verdict partition, as of the last `count`."""
+        return tuple(self._partitions)
+
     def pauses(self) -> Mapping[int, Pause]:
         """Return the inputs that are paused in some partition, by id, as of the last `count`."""
         return self._view.pauses()
@@ -150,11 +174,13 @@ class WaitingRoots:
         if root is None or record.key is None:
             return
         name = record.partition, record.key
-        self._waiting.pop(name, None)
+        if self._waiting.pop(name, None) is not None:
+            self._due_in[record.partition] -= 1
         self._aside.pop(name, None)
         self._dues.pop(name, None)
         if record.value is None:
             return
+        self._due_in[record.partition] += 1
         place = _place(root.source)
         if due_codec().is_aside(record.value):
             self._aside[name] = place

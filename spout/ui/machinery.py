@@ -1,18 +1,30 @@
-"""Acker partitions, replay workers and sessions, as their topics show them; pure.
+"""Acker partitions, replay workers and sessions, for the page and for ``windhover machinery``; pure.
+
+All of it comes from topics, except who lives and which partitions it has: that the broker knows.
 
 Source: docs/operate/page.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from acker.kafka.port import GroupMember
 from acker.service.view import AckerView
 from spout.inspect.overview import AckEnds, Snapshot
-from spout.inspect.readings import Reading, joined
-from spout.inspect.waiting_roots import WaitingOffsets
+from spout.inspect.readings import Reading, joined, with_reasons
+from spout.inspect.tables import Column, Row, count, span
+from spout.inspect.waiting_roots import ReplayPartition, WaitingOffsets
+
+NOBODY: Final = "nobody"
+"""Stands for the owner of what has none."""
+
+NO_RESTORE: Final = (
+    "the State of acker partition {} does not name its last restore: an acker of an earlier version wrote it"
+)
+SHARED_ANEW: Final = "the {} share their partitions out just now; in some seconds it is known again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +32,58 @@ class AckerPartition:
     """One acker partition.
 
     Attributes:
+        owner: the acker to which it is assigned; `NOBODY`: to none.
         open: its open roots, in `ranges` ranges that were emitted together.
         age_ms: how old its State is.
         unsaved: records of ``_ack_init`` and ``_ack_ack`` behind its State: what the acker has still to
             do, and what a restart reads.
+        restore_ms: how long its last restore took, from its assignment on.
+        restored_ms: how long ago that was.
     """
 
     number: int
+    owner: Reading[str]
     open: Reading[int]
     ranges: Reading[int]
     age_ms: Reading[int]
     unsaved: Reading[int]
+    restore_ms: Reading[int]
+    restored_ms: Reading[int]
+
+    def row(self) -> dict[str, Any]:
+        values = {
+            "acker": self.owner,
+            "open": self.open,
+            "ranges": self.ranges,
+            "state_age_ms": self.age_ms,
+            "unsaved": self.unsaved,
+            "restore_ms": self.restore_ms,
+            "restored_ago_ms": self.restored_ms,
+        }
+        return {"partition": self.number, **with_reasons(values)}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayWorker:
+    """One replay worker, with what its partitions of the verdicts have to do; see `ReplayPartition`.
+
+    `name` is `NOBODY` for the partitions that no worker owns.
+    """
+
+    name: str
+    partitions: Reading[Sequence[int]]
+    due: Reading[int]
+    untaken: Reading[int]
+    lag: Reading[int]
+
+    def row(self) -> dict[str, Any]:
+        values = {
+            "partitions": self.partitions.then(list),
+            "due": self.due,
+            "not_taken_over": self.untaken,
+            "lag": self.lag,
+        }
+        return {"worker": self.name, **with_reasons(values)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,69 +95,159 @@ class GroupOwner:
     epoch: Reading[int]
     lives: Reading[bool]
 
+    def row(self) -> dict[str, Any]:
+        values = {"session": self.session, "epoch": self.epoch, "query_lives": self.lives}
+        return {"group": self.group, **with_reasons(values)}
+
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """All of it; `untaken` are lost roots that no replay worker has taken over."""
+    """All of it; `untaken` are lost roots that no replay worker has taken over.
+
+    Attributes:
+        ackers: how many live. Likewise `replay_workers`.
+        workers: the replay workers, by name.
+    """
 
     partitions: Sequence[AckerPartition]
     ackers: Reading[int]
     replay_workers: Reading[int]
     due: Reading[int]
     untaken: Reading[int]
+    workers: Reading[Sequence[ReplayWorker]]
     owners: Sequence[GroupOwner]
 
     def rows(self) -> dict[str, Any]:
-        """Return it for programs: None where a value is unknown."""
-        return {
-            "ackers": self.ackers.value,
-            "replay_workers": self.replay_workers.value,
-            "due": self.due.value,
-            "not_taken_over": self.untaken.value,
-            "acker_partitions": [
-                {
-                    "partition": each.number,
-                    "open": each.open.value,
-                    "ranges": each.ranges.value,
-                    "state_age_ms": each.age_ms.value,
-                    "unsaved": each.unsaved.value,
-                }
-                for each in self.partitions
-            ],
-            "groups": [
-                {
-                    "group": each.group,
-                    "session": each.session.value,
-                    "epoch": each.epoch.value,
-                    "query_lives": each.lives.value,
-                }
-                for each in self.owners
-            ],
+        """Return it for programs: None where a value is unknown, and `unknown` says why."""
+        values = {
+            "ackers": self.ackers,
+            "replay_workers": self.replay_workers,
+            "due": self.due,
+            "not_taken_over": self.untaken,
+            "workers": self.workers.then(lambda each: [worker.row() for worker in each]),
         }
+        return {
+            **with_reasons(values),
+            "acker_partitions": [each.row() for each in self.partitions],
+            "groups": [each.row() for each in self.owners],
+        }
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """Return partition numbers as text, neighbours as one range: ``0-3, 7``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs) or "none"
+
+
+ACKER_PARTITIONS: Final = (
+    Column("partition", "partition", count),
+    Column("acker", "acker"),
+    Column("open roots", "open", count),
+    Column("in ranges", "ranges", count),
+    Column("State is older by", "state_age_ms", span),
+    Column("records behind it", "unsaved", count),
+    Column("restore took", "restore_ms", span),
+    Column("ago", "restored_ago_ms", span),
+)
+REPLAY_WORKERS: Final = (
+    Column("replay worker", "worker"),
+    Column("partitions", "partitions", _numbers),
+    Column("lag ≤", "lag", count),
+    Column("not taken over", "not_taken_over", count),
+    Column("due", "due", count),
+)
+SESSIONS: Final = (
+    Column("group", "group"),
+    Column("owner", "session", none="none"),
+    Column("epoch", "epoch", count, "-"),
+    Column("query lives", "query_lives", lambda lives: "yes" if lives else "no"),
+)
+
+
+def machinery_notes(rows: Row) -> list[str]:
+    """Return why values of `Machinery.rows` are unknown, each reason once."""
+    every = [rows, *rows["acker_partitions"], *(rows["workers"] or ()), *rows["groups"]]
+    return list(dict.fromkeys(why for each in every for why in each["unknown"].values()))
 
 
 def machinery_of(snapshot: Snapshot) -> Machinery:
     """Return what one reading shows of it."""
     partitions = [
-        AckerPartition(
-            number,
-            view.then(lambda each: sum(len(found.at) for found in each.open_ranges())),
-            view.then(lambda each: sum(1 for _ in each.open_ranges())),
-            view.then(lambda each: max(0, snapshot.at_ms - each.at_ms)),
-            joined(_unsaved, view, ends),
-        )
+        _acker_partition(number, view, ends, snapshot)
         for number, (view, ends) in enumerate(zip(snapshot.views, snapshot.ends, strict=True))
     ]
     states = snapshot.partitions
-    first = states[0] if states else None
-    nothing: Reading[Any] = Reading(unknown="topics.yaml has no tracked input")
+    nothing: Reading[int] = Reading(unknown=snapshot.to_replay.unknown or "topics.yaml has no tracked input")
     return Machinery(
         partitions,
-        first.ackers if first else nothing,
-        first.replay_workers if first else nothing,
-        joined(lambda *due: sum(due), *(each.replays_due for each in states)),
-        joined(lambda *due: sum(_untaken(each) for each in due), *(each.due_at for each in states)),
+        snapshot.ackers.then(len),
+        snapshot.replay_workers.then(len),
+        joined(lambda *due: sum(due), *(each.replays_due for each in states)) if states else nothing,
+        joined(lambda *due: sum(_untaken(each) for each in due), *(each.due_at for each in states))
+        if states
+        else nothing,
+        _replay_workers(snapshot),
         [_owner(group, snapshot) for group in dict.fromkeys(each.group for each in states)],
+    )
+
+
+def _acker_partition(
+    number: int, view: Reading[AckerView], ends: Reading[AckEnds], snapshot: Snapshot
+) -> AckerPartition:
+    restored = view.then(lambda each: each.restored)
+    if view.value is not None and view.value.restored is None:
+        restored = Reading(unknown=NO_RESTORE.format(number))
+    return AckerPartition(
+        number,
+        _owner_of(number, snapshot.ackers),
+        view.then(lambda each: sum(len(found.at) for found in each.open_ranges())),
+        view.then(lambda each: sum(1 for _ in each.open_ranges())),
+        view.then(lambda each: max(0, snapshot.at_ms - each.at_ms)),
+        joined(_unsaved, view, ends),
+        restored.then(lambda each: each.took_ms),
+        restored.then(lambda each: max(0, snapshot.at_ms - each.at_ms)),
+    )
+
+
+def _owner_of(number: int, members: Reading[Sequence[GroupMember]]) -> Reading[str]:
+    """Return the name of the acker to which a partition is assigned."""
+    if members.value is None:
+        return Reading(unknown=members.unknown)
+    if any(each.partitions is None for each in members.value):
+        return Reading(unknown=SHARED_ANEW.format("ackers"))
+    return Reading(next((each.name for each in members.value if number in (each.partitions or ())), NOBODY))
+
+
+def _replay_workers(snapshot: Snapshot) -> Reading[Sequence[ReplayWorker]]:
+    """Return the workers by name, and behind them what no worker owns."""
+    members, to_do = snapshot.replay_workers, snapshot.to_replay
+    if members.value is None:
+        return Reading(unknown=members.unknown)
+    if any(each.partitions is None for each in members.value):
+        anew: Reading[Any] = Reading(unknown=SHARED_ANEW.format("replay workers"))
+        return Reading([ReplayWorker(each.name, anew, anew, anew, anew) for each in members.value])
+    workers = [_replay_worker(each.name, each.partitions or (), to_do) for each in members.value]
+    owned = frozenset[int]().union(*(each.partitions or () for each in members.value))
+    left = [number for number in range(len(snapshot.views)) if number not in owned]
+    return Reading([*workers, _replay_worker(NOBODY, left, to_do)] if left else workers)
+
+
+def _replay_worker(
+    name: str, numbers: Iterable[int], to_do: Reading[Sequence[ReplayPartition]]
+) -> ReplayWorker:
+    own = sorted(numbers)
+    of = to_do.then(lambda each: [each[number] for number in own])
+    return ReplayWorker(
+        name,
+        Reading(own),
+        of.then(lambda each: sum(one.due for one in each)),
+        of.then(lambda each: sum(one.untaken for one in each)),
+        of.then(lambda each: sum(one.lag for one in each)),
     )
 
 

@@ -38,7 +38,7 @@ from spout.inspect.letter_rows import moment
 from spout.inspect.overview import notes_on
 from spout.inspect.readings import Reading
 from spout.inspect.summary import DRAWN, summaries
-from spout.inspect.tables import UNKNOWN, Column, Row, count, cut_to, span
+from spout.inspect.tables import UNKNOWN, Column, Row, absent_text, count, cut_to, span
 from spout.runtime.endpoints import registry_of
 from spout.runtime.metrics import Scraped
 from spout.ui.drawing import (
@@ -52,7 +52,13 @@ from spout.ui.drawing import (
     strip_paths,
 )
 from spout.ui.log_pages import LogPages
-from spout.ui.machinery import machinery_of
+from spout.ui.machinery import (
+    ACKER_PARTITIONS,
+    REPLAY_WORKERS,
+    SESSIONS,
+    machinery_notes,
+    machinery_of,
+)
 from spout.ui.metrics import view_metrics
 from spout.ui.redrive_pages import RedrivePages
 from spout.ui.requests import Build, HostGuard, PageContent
@@ -231,7 +237,16 @@ class Pages:
 
     def _machinery(self, _request: Request, now: LatestState) -> PageContent:
         found = machinery_of(now.snapshot)
-        return PageContent("machinery.html", "Machinery", {"found": found}, found.rows())
+        rows = found.rows()
+        values = {
+            "found": found,
+            "rows": rows,
+            "partitions": ACKER_PARTITIONS,
+            "workers": REPLAY_WORKERS,
+            "sessions": SESSIONS,
+            "notes": [] if now.snapshot.away else machinery_notes(rows),
+        }
+        return PageContent("machinery.html", "Machinery", values, rows)
 
     def _topology(self, _request: Request, _now: LatestState) -> PageContent:
         graphs, problems = self._drivers.read(self._watch.now_ms())
@@ -362,7 +377,8 @@ def _cell(column: Column, row: Row) -> str | Markup:
     if value is not None:
         text = column.text(value)
         return escape(f"{text[:19]}Z" if text and column.key in ("first", "last", "died") else text)
-    return _unknown() if column.none == UNKNOWN else column.none
+    text = absent_text(column, row)
+    return _unknown() if text == UNKNOWN else text
 
 
 def _is_left(column: Column, rows: Sequence[Row]) -> bool:

@@ -168,13 +168,19 @@ def test_a_member_commits_nothing_for_what_another_one_has(cluster: Cluster) -> 
     assert cluster.log.committed(group, places) == {**dict.fromkeys(places, 5), theirs: 7}
 
 
-def test_the_members_of_a_group_are_counted(cluster: Cluster) -> None:
-    """So that `status` says where no process lives."""
-    topic, log = cluster.topic(), cluster.log
+def test_the_members_of_a_group_are_told_apart_and_have_their_partitions(cluster: Cluster) -> None:
+    """So that `status` says where no process lives, and the page which one owns what."""
+    topic, log = cluster.topic(2), cluster.log
     group = cluster.name("counted")
-    assert log.members(group) == 0
-    member = cluster.member("counted", [topic])
-    eventually(lambda: _shared(1, member))
-    assert log.members(group) == 1
-    member.close()
-    eventually(lambda: log.members(group) == 0)
+    assert list(log.members(group)) == []
+    first, second = cluster.member("counted", [topic]), cluster.member("counted", [topic])
+    eventually(lambda: _shared(2, first, second))
+    owned = {member.poll(100) for member in (first, second)}
+
+    def named() -> bool:  # while the group shares them out, nobody says which partitions are whose
+        return {each.partitions for each in log.members(group)} == owned
+
+    eventually(named)
+    first.close()
+    second.close()
+    eventually(lambda: not log.members(group))

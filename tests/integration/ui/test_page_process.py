@@ -1,20 +1,26 @@
-"""The page as a process: it ends when it is asked to, whatever Kafka does."""
+"""The page as a process, and its commands, beside real services on a real broker."""
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
 from acker.config.topics import load_topics
 from acker.provisioning.provision import create_topics
+from spout.cli import main as cli
 from spout.local.embedded import free_port
 from tests.support.brokers import Broker
 from tests.support.programs import running
+from tests.support.worlds.plays import Stagehand, text_for
 
 ENDS_S = 8.0
 """Two seconds for streams, two for what reads, and those of a busy machine; a reading takes up to 30 s."""
@@ -58,3 +64,53 @@ def test_the_page_ends_within_seconds_of_a_signal_although_its_readings_wait_for
             assert time.monotonic() - began < ENDS_S
         finally:
             broker.restart()
+
+
+def test_the_machinery_names_the_processes_and_the_restore_of_the_one_that_came_last(
+    broker: Broker, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "topics.yaml"
+    config.write_text(text_for({"bootstrap.servers": broker.bootstrap}, prefix), encoding="utf-8")
+    create_topics(topics := load_topics(config, {}))
+
+    def machinery() -> dict[str, Any]:
+        capsys.readouterr()
+        assert cli.run(["machinery", "--config", str(config), "-o", "json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    def acker_partition() -> dict[str, Any]:
+        [found] = machinery()["acker_partitions"]
+        return dict(found)
+
+    services = ["-m", "spout.cli"]
+    acker = [*services, "acker", "run", "--config", str(config)]
+    host = socket.gethostname()
+    with (
+        closing(Stagehand(topics)) as stagehand,
+        running([*services, "replay", "run", "--config", str(config)], tmp_path / "replay") as replays,
+    ):
+        with running(acker, tmp_path / "first") as first:
+            stagehand.open_roots()
+            first.until(lambda: acker_partition()["restore_ms"] is not None)
+            before = acker_partition()
+            assert before["acker"].startswith(f"windhover-acker-{host}-")
+
+            def is_taken_over() -> bool:
+                [worker] = machinery()["workers"]
+                is_named = worker["worker"].startswith(f"windhover-replay-{host}-")
+                return is_named and (worker["partitions"], worker["not_taken_over"]) == ([0], 0)
+
+            replays.until(is_taken_over)
+        ended_ms = time.monotonic_ns() // 1_000_000
+        with running(acker, tmp_path / "second") as second:
+
+            def is_restored_again() -> bool:
+                after = acker_partition()
+                young_ms = time.monotonic_ns() // 1_000_000 - ended_ms
+                return after["acker"] not in ("nobody", before["acker"], None) and (
+                    after["restored_ago_ms"] < young_ms
+                )
+
+            second.until(is_restored_again)
+            assert acker_partition()["restore_ms"] >= 0

@@ -6,12 +6,12 @@ The clients of ``tests.support.memory.clients`` act on it and keep positions, qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from acker.errors import Fenced, LogError, OutOfRange, TopicError
-from acker.kafka.port import Outgoing, TopicInfo, TopicPartition, record_bytes
+from acker.kafka.port import GroupMember, Outgoing, TopicInfo, TopicPartition, record_bytes
 from tests.support.memory.partition import MemoryPartition
 
 METADATA_BYTES_MAX = 4095
@@ -294,9 +294,10 @@ class MemoryBroker:
         state.rebalance()
         return self._members_made
 
-    def members(self, group: str) -> int:
-        """Return how many members a group has."""
-        return len(self._groups.get(group, MemoryGroup()).members)
+    def members(self, group: str) -> Sequence[GroupMember]:
+        """Return the members of a group, by name."""
+        state = self._groups.get(group, MemoryGroup())
+        return [GroupMember(f"member-{each}", state.owned.get(each)) for each in state.members]
 
     def leave(self, group: str, member: int) -> None:
         """Take a member out of a group and share its partitions among the others."""

@@ -14,7 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from acker.kafka.port import Membership, Picker, Producer, Reader, TopicInfo, TopicPartition, Transactions
+from acker.kafka.port import (
+    GroupMember,
+    Membership,
+    Picker,
+    Producer,
+    Reader,
+    TopicInfo,
+    TopicPartition,
+    Transactions,
+)
 from tests.support.memory.broker import MemoryBroker
 from tests.support.memory.clients import (
     Faults,
@@ -114,8 +123,8 @@ class MemoryLog:
         offsets = self._broker.committed(group)
         return {name: offsets[name].metadata for name in partitions if name in offsets}
 
-    def members(self, group: str) -> int:
-        """Return how many members a group has."""
+    def members(self, group: str) -> Sequence[GroupMember]:
+        """Return the members of a group, by name."""
         self._faults.before("members")
         found = self._broker.members(group)
         self._faults.after("members")

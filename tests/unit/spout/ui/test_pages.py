@@ -293,7 +293,9 @@ def test_the_machinery_has_each_acker_partition_and_the_owner_of_each_group(
     found = client.get("/machinery", headers={"accept": "application/json"}).json()
     assert [each["partition"] for each in found["acker_partitions"]] == [0, 1, 2]
     assert sum(each["open"] for each in found["acker_partitions"]) == 1
-    assert found["groups"] == [{"group": "g", "session": "s1", "epoch": 1, "query_lives": True}]
+    assert found["groups"] == [
+        {"group": "g", "session": "s1", "epoch": 1, "query_lives": True, "unknown": {}}
+    ]
     assert (found["ackers"], found["replay_workers"]) == (1, 0)
 
 

@@ -1,0 +1,180 @@
+"""Who does what in an installation, from a Kafka in memory: the page of the machinery, and its command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acker.config.topics import Topics
+from acker.kafka.port import GroupMember, Log, Outgoing, TopicPartition
+from replay.worker.service import ReplayService
+from spout.cli import inspect as cli_inspect
+from spout.cli import main as cli
+from spout.inspect.overview import Overview, Snapshot
+from spout.inspect.readings import Reading
+from spout.planning.journal import BEGINNING
+from spout.ui.machinery import NOBODY, machinery_notes, machinery_of
+from tests.support.worlds.planning import World, batch, world_with_one_open
+
+
+def read(world: World) -> Snapshot:
+    with closing(Overview(world.cluster.log(), world.topics)) as overview:
+        return overview.snapshot(world.now_ms)
+
+
+def machinery(world: World) -> dict[str, Any]:
+    return machinery_of(read(world)).rows()
+
+
+def world_with_lost_roots() -> World:
+    """Of ten records of partition 0 two fail; an acker runs, and no replay worker."""
+    world = World()
+    world.produce(10)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, fail=(2, 7))
+    world.run(1_000)
+    return world
+
+
+def test_without_a_worker_nobody_has_the_partitions_and_what_waits_there() -> None:
+    [nobody] = machinery(world_with_lost_roots())["workers"]
+    assert (nobody["worker"], nobody["partitions"]) == (NOBODY, [0, 1, 2])
+    assert (nobody["due"], nobody["not_taken_over"]) == (0, 2)
+    assert nobody["lag"] > 0
+
+
+def test_each_worker_has_its_partitions_and_what_is_due_in_them() -> None:
+    world = world_with_lost_roots()
+    world.start_replays()
+    with closing(ReplayService(world.cluster.log(), world.topics, jitter=lambda: 0.0)) as second:
+        for _ in range(5):
+            world.run(100)
+            second.step(world.now_ms)
+        found = machinery(world)
+    workers = found["workers"]
+    assert [each["partitions"] for each in workers] == [[0, 1], [2]]
+    assert len({each["worker"] for each in workers}) == 2
+    assert sum(each["due"] for each in workers) == found["due"] == 2
+    assert [each["due"] for each in workers if each["partitions"] == [2]] == [0]
+    assert {each["not_taken_over"] for each in workers} == {0}
+    assert found["unknown"] == {}
+
+
+def test_the_lag_of_a_worker_that_hangs_grows() -> None:
+    world = world_with_one_open()
+    world.run(1_500)
+    [before] = machinery(world)["workers"]
+    world.replays = None  # it is a member all the same
+    world.run(4_000)  # what is open times out meanwhile
+    [after] = machinery(world)["workers"]
+    assert after["worker"] == before["worker"]
+    assert after["lag"] > before["lag"]
+    assert (before["not_taken_over"], after["not_taken_over"]) == (0, 1)
+
+
+def test_while_a_group_shares_its_partitions_out_nobody_knows_whose_they_are() -> None:
+    world = world_with_lost_roots()
+    world.start_replays()
+    world.run(1_000)
+    anew = Reading([GroupMember("a", None), GroupMember("b", None)])
+    found = machinery_of(replace(read(world), replay_workers=anew, ackers=anew)).rows()
+    assert [each["worker"] for each in found["workers"]] == ["a", "b"]
+    for each in found["workers"]:
+        assert (each["partitions"], each["due"], each["lag"]) == (None, None, None)
+        assert "share their partitions out just now" in each["unknown"]["lag"]
+    assert {each["acker"] for each in found["acker_partitions"]} == {None}
+
+
+def test_each_acker_partition_has_its_acker_and_how_long_its_last_restore_took() -> None:
+    world = world_with_lost_roots()
+    first = machinery(world)["acker_partitions"]
+    assert {each["acker"] for each in first} == {"member-1"}
+    world.kill_acker()
+    world.run(5_000)
+    assert {each["acker"] for each in machinery(world)["acker_partitions"]} == {NOBODY}
+    world.start_acker()
+    world.run(2_000)
+    again = machinery(world)["acker_partitions"]
+    assert {each["acker"] for each in again} == {"member-2"}
+    # one partition a step of 100 ms, and each is timed in the step behind it
+    assert [each["restore_ms"] for each in again] == [100, 200, 300]
+    assert all(each["restored_ago_ms"] < 2_000 for each in again)
+
+
+def test_a_restore_is_in_state_within_a_second_although_nothing_happens() -> None:
+    world = world_with_lost_roots()
+    [planner] = world.planners
+    world.kill(planner)
+    world.run(1_000)
+    before = {each["partition"]: each["restored_ago_ms"] for each in machinery(world)["acker_partitions"]}
+    world.kill_acker()
+    world.start_acker()
+    world.run(1_700)  # three steps restore, and a second later State is written
+    after = {each["partition"]: each["restored_ago_ms"] for each in machinery(world)["acker_partitions"]}
+    assert all(after[number] < before[number] for number in before)
+
+
+def test_what_an_acker_of_an_earlier_version_wrote_has_no_restore_and_says_so() -> None:
+    world = world_with_lost_roots()
+    world.kill_acker()
+    topic = world.topics.ack_topics.state
+    places = [TopicPartition(topic, number) for number in range(3)]
+    reader = world.log.reader(committed=True)
+    reader.assign(dict.fromkeys(places, 0))
+    producer = world.log.producer()
+    for record in reader.poll(0, 10_000):
+        producer.send(Outgoing(topic, record.partition, record.value, record.key))
+    producer.flush(1_000)
+    found = machinery(world)
+    assert {each["restore_ms"] for each in found["acker_partitions"]} == {None}
+    assert {each["restored_ago_ms"] for each in found["acker_partitions"]} == {None}
+    assert any("partition 0 does not name its last restore" in note for note in machinery_notes(found))
+    assert {each["open"] is None for each in found["acker_partitions"]} == {False}, "it is State all the same"
+
+
+def test_nothing_is_a_number_before_anything_was_read() -> None:
+    found = machinery_of(Snapshot(0, ())).rows()
+    for name in ("ackers", "replay_workers", "due", "not_taken_over", "workers"):
+        assert found[name] is None
+        assert found["unknown"][name] == "nothing was read yet"
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Let the command see a cluster in memory, at its time."""
+    world = world_with_lost_roots()
+    world.start_replays()
+    world.run(1_000)
+
+    @contextmanager
+    def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
+        yield world.topics, world.cluster.log()
+
+    monkeypatch.setattr(cli_inspect, "opened", opened)
+    monkeypatch.setattr(cli_inspect, "wall_ms", lambda: world.now_ms)
+    return world
+
+
+def test_the_command_prints_what_the_page_has(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["machinery", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == machinery(world)
+    assert cli.run(["machinery"]) == 0
+    table = capsys.readouterr().out
+    for text in ("member-1", "member-2", "0-2", "restore took", "s1", "yes"):
+        assert text in table
+
+
+def test_the_command_says_why_something_is_unknown(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.cluster.delete_topic(world.topics.ack_topics.due)
+    assert cli.run(["machinery"]) == 0
+    printed = capsys.readouterr()
+    assert "unknown" in printed.out
+    assert "note: unknown, since topic _ack_due is missing; run `windhover topics create`" in printed.err

@@ -47,12 +47,13 @@ class Follower:
         self._ends = log.stable_ends if committed else log.ends
         self._at: dict[TopicPartition, int] = dict(log.starts(places) if first is None else first)
         self._reader.assign(self._at)
+        self._found_ends: Mapping[TopicPartition, int] = {}
         self.is_whole = False
 
     def read(self) -> Iterator[Record]:
         """Yield the records since the last call; afterwards `is_whole` shows whether these were all."""
         self.is_whole = False
-        ends = self._ends(self._at)
+        ends = self._found_ends = self._ends(self._at)
         poll_ms = min(POLL_MS, self._patience_ms)
         left, idle_ms = self._read_max, 0
         while any(self._reader.position(place) < end for place, end in ends.items()):
@@ -70,6 +71,13 @@ class Follower:
             idle_ms = 0 if records else idle_ms + poll_ms
             yield from records
         self.is_whole = True
+
+    @property
+    def share_read(self) -> float:
+        """Which part is read of what there was at the last call of `read`."""
+        total = sum(max(0, end - self._at[place]) for place, end in self._found_ends.items())
+        left = sum(max(0, end - self._reader.position(place)) for place, end in self._found_ends.items())
+        return (total - left) / total if total else 1.0
 
     def close(self) -> None:
         self._reader.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spout.cli.common import DEFAULT_CONFIG, Config, opened, parse_duration, wall_ms
+from spout.cli.common import DEFAULT_CONFIG, Config, not_default, opened, parse_duration, wall_ms
 
 if TYPE_CHECKING:
     from spout.doctor.monitor import MonitorReport
@@ -52,16 +53,29 @@ def check_once(
 ) -> int:
     """Check once for a monitor: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN, which is never OK."""
     from acker.errors import WindhoverError
+    from acker.kafka.follow import READ_MAX
     from spout.doctor.monitor import NEAR_CRITICAL, monitor_report
     from spout.inspect.overview import Overview
+    from spout.inspect.readings import Reading
+    from spout.inspect.tables import with_configs
     from spout.ui.attention import Thresholds
+    from spout.ui.watch import CauseWatch
 
     new_ms = parse_duration("--dead-within", dead_within, "15m or 1h")
     warning = Thresholds(oldest_warning, pending_warning, dead_warning, new_ms)
     critical = Thresholds(oldest_critical, pending_critical, dead_critical, new_ms, NEAR_CRITICAL)
     try:
-        with opened(config, "check") as (topics, log), closing(Overview(log, topics)) as overview:
-            report = monitor_report(overview.snapshot(wall_ms()), topics, warning, critical)
+        with ExitStack() as stack:
+            topics, log = stack.enter_context(opened(config, "check"))
+            overview = stack.enter_context(closing(Overview(log, topics)))
+            watched = stack.enter_context(closing(CauseWatch(log, topics, READ_MAX)))
+            snapshot = overview.snapshot(wall_ms())
+            away = snapshot.away
+            causes = watched.read(snapshot.at_ms) if away is None else Reading(unknown=str(away))
+            report = monitor_report(snapshot, topics, warning, critical, causes)
+            named = not_default(config)
+            found = [replace(each, text=with_configs(each.text, named)) for each in report.problems]
+            report = replace(report, problems=found)
     except WindhoverError as error:
         report = _unreadable(str(error))
     typer.echo(_printed(report, output))

@@ -36,6 +36,11 @@ ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there
 _log = logging.getLogger(__name__)
 
 
+def not_default(config: Path) -> Path | None:
+    """Return the topics.yaml that a command to copy has to name; None: the default one."""
+    return None if config == DEFAULT_CONFIG else config
+
+
 def loaded(config: Path, warn: Callable[[str], None] = _log.warning) -> Topics:
     """Load a topics.yaml with this process's environment; `warn` gets what means nothing any more."""
     from acker.config.topics import load_topics

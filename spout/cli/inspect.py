@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -16,6 +17,7 @@ from spout.cli.common import (
     FOUND,
     Config,
     ExitCode,
+    not_default,
     opened,
     parse_duration,
     parse_time,
@@ -30,6 +32,7 @@ from spout.inspect.tables import (
     encoded,
     printable,
     span,
+    with_configs,
     write,
 )
 
@@ -93,14 +96,15 @@ def inspect(
             for here in found:
                 evidence = trail.follow(here)
                 missing |= bool(evidence.missing)
-                stories.append(explained(evidence, trail.around(here, evidence, wall_ms()), wall_ms()))
+                around = trail.around(here, evidence, wall_ms())
+                stories.append(explained(evidence, around, wall_ms(), not_default(config)))
             _clear(watch, output)
             if output is not OutputFormat.TABLE:
                 typer.echo(encoded(stories, output).rstrip("\n"))
             else:
                 for story in stories:
-                    _print_story(story)
-            _print_notes([*notes, *([] if stories else [f"no record with key {key} was found"])])
+                    _print_story(story, config)
+            _print_notes([*notes, *([] if stories else [f"no record with key {key} was found"])], config)
     return TopicError.exit_code if missing else 0
 
 
@@ -135,7 +139,7 @@ def roots(
             # what was emitted since the last acker ended is in no State
             members = ask(log.members, topics.acker.group).value
             gone = [] if members is None or members else [no_acker(topics)]
-            _print_notes([*notes, *unknown, *gone])
+            _print_notes([*notes, *unknown, *gone], config)
             if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if found.unknown else ""
                 typer.echo(f"{total:,} open root{'' if total == 1 else 's'}{more}")
@@ -160,9 +164,9 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
             write(rows, STATUS, output)
             if output is OutputFormat.TABLE:
                 for line in notes_on(rows):
-                    typer.echo(printable(line))
+                    typer.echo(with_configs(printable(line), not_default(config)))
             notes = [*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input]
-            _print_notes([printable(line) for line in notes])
+            _print_notes([printable(line) for line in notes], config)
     if snapshot.refused is not None:
         return snapshot.refused.exit_code
     return TopicError.exit_code if snapshot.missing else 0
@@ -187,7 +191,7 @@ def failures(
                 found.read()
                 _clear(watch, output)
                 write(found.rows(wall_ms()), FAILURES, output)
-                _print_notes(found.all_notes())
+                _print_notes(found.all_notes(), config)
     return 0
 
 
@@ -224,7 +228,7 @@ def latency(
                         typer.echo(f"bolts of {row['input']}:")
                         write(row["by_bolt"], BOLTS, output)
                 unknown = {f"by bolt: {row['unknown']['by_bolt']}": None for row in rows if row["unknown"]}
-                _print_notes([*found.notes(), *unknown])
+                _print_notes([*found.notes(), *unknown], config)
     return 0
 
 
@@ -254,7 +258,7 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
             write(rows["acker_partitions"], ACKER_PARTITIONS, output)
             write(rows["workers"] or [], REPLAY_WORKERS, output)
             write(rows["groups"], SESSIONS, output)
-            _print_notes([printable(f"unknown, since {why}") for why in machinery_notes(rows)])
+            _print_notes([printable(f"unknown, since {why}") for why in machinery_notes(rows)], config)
     return 0 if snapshot.refused is None else snapshot.refused.exit_code
 
 
@@ -291,7 +295,7 @@ def _with_key(
     return found, notes
 
 
-def _print_story(story: dict[str, Any]) -> None:
+def _print_story(story: dict[str, Any], config: Path) -> None:
     from spout.inspect.story import ATTEMPTS
 
     for name, value in story.items():
@@ -303,10 +307,10 @@ def _print_story(story: dict[str, Any]) -> None:
             text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")
             typer.echo(f"{name.replace('_', ' '):>14}  {printable(text)}")
     unknown = [f"unknown is {name.replace('_', ' ')}: {why}" for name, why in story["unknown"].items()]
-    _print_notes([*story["not_read"], *unknown])
+    _print_notes([*story["not_read"], *unknown], config)
 
 
-def _print_notes(notes: list[str]) -> None:
+def _print_notes(notes: list[str], config: Path) -> None:
     """Print on stderr what was not read, so that stdout has only rows."""
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(f"note: {with_configs(note, not_default(config))}", err=True)

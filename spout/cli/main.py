@@ -34,7 +34,16 @@ import typer
 
 from acker.errors import WindhoverError
 from spout.cli.check import UNKNOWN_CODE, check_once
-from spout.cli.common import DEFAULT_CONFIG, INTERRUPTED, Config, loaded, opened, system_user, wall_ms
+from spout.cli.common import (
+    DEFAULT_CONFIG,
+    INTERRUPTED,
+    Config,
+    loaded,
+    not_default,
+    opened,
+    system_user,
+    wall_ms,
+)
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
 from spout.cli.inspect import failures, inspect, latency, machinery, roots, status
@@ -424,6 +433,7 @@ def ui(
         systemd.alive,
         actions,
         drivers or (),
+        not_default(config),
     )
 
 

@@ -3,6 +3,10 @@
 It judges the snapshot of ``windhover status`` by the attention list of the page, once with the thresholds of
 a warning and once with those of a critical state. Where something is unknown the state is UNKNOWN, unless
 something that could be read is wrong.
+
+The page waits for a second reading before it flags anything; here there is one. The log says when a new cause
+failed its first record: where that is as long ago as two readings are apart, a page would have flagged it.
+All else is judged as it is now.
 """
 
 from __future__ import annotations
@@ -13,10 +17,18 @@ from enum import IntEnum
 from typing import Any, Final
 
 from acker.config.topics import Topics
+from spout.inspect.failures import SeenCause
 from spout.inspect.overview import Snapshot, unknown_values
 from spout.inspect.readings import Reading
 from spout.inspect.summary import InputSummary, summaries
-from spout.ui.attention import Thresholds, new_letters, problems
+from spout.ui.attention import (
+    APART_MS,
+    Thresholds,
+    causes_unknown,
+    new_causes,
+    new_letters,
+    problems,
+)
 
 NEAR_CRITICAL: Final = 0.0
 """Retention is critical only where it has deleted what is needed."""
@@ -68,7 +80,11 @@ class MonitorReport:
 
 
 def monitor_report(
-    snapshot: Snapshot, topics: Topics, warning: Thresholds, critical: Thresholds
+    snapshot: Snapshot,
+    topics: Topics,
+    warning: Thresholds,
+    critical: Thresholds,
+    causes: Reading[Sequence[SeenCause]],
 ) -> MonitorReport:
     worst = {each.name: each for each in problems(snapshot, topics, critical)}
     found = [MonitorProblem(MonitorState.CRITICAL, each.name, each.text) for each in worst.values()]
@@ -77,7 +93,12 @@ def monitor_report(
         for each in problems(snapshot, topics, warning)
         if each.name not in worst
     ]
-    found += [MonitorProblem(MonitorState.UNKNOWN, "unknown", text) for text in _unknown(snapshot)]
+    seen = [each for each in causes.value or () if snapshot.at_ms - each.first_ms >= APART_MS]
+    found += [
+        MonitorProblem(MonitorState.WARNING, each.name, each.text)
+        for each in new_causes(seen, snapshot.at_ms)
+    ]
+    found += [MonitorProblem(MonitorState.UNKNOWN, "unknown", text) for text in _unknown(snapshot, causes)]
     order = (MonitorState.CRITICAL, MonitorState.WARNING, MonitorState.UNKNOWN, MonitorState.OK)
     found.sort(key=lambda each: order.index(each.state))
     inputs = summaries(snapshot, topics)
@@ -85,7 +106,7 @@ def monitor_report(
     return MonitorReport(found[0].state if found else MonitorState.OK, found, figures, len(inputs))
 
 
-def _unknown(snapshot: Snapshot) -> Iterator[str]:
+def _unknown(snapshot: Snapshot, causes: Reading[Sequence[SeenCause]]) -> Iterator[str]:
     if snapshot.away is not None:
         yield str(snapshot.away)
         return
@@ -95,6 +116,7 @@ def _unknown(snapshot: Snapshot) -> Iterator[str]:
     for row in rows:
         row["unknown"] = {name: why for name, why in row["unknown"].items() if name in JUDGED}
     yield from unknown_values(rows)
+    yield from filter(None, [causes_unknown(causes)])
 
 
 def _figures(

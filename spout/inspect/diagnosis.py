@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from acker.wire.causes import HELD
@@ -43,7 +44,7 @@ from spout.inspect.story import (
     is_of,
     story_of,
 )
-from spout.inspect.tables import UNKNOWN, span
+from spout.inspect.tables import UNKNOWN, span, with_config
 
 
 class Situation(StrEnum):
@@ -125,12 +126,18 @@ class Circumstances:
         return {name: each.unknown for name, each in found.items() if each.unknown}
 
 
-def explained(evidence: Evidence, around: Circumstances, now_ms: int) -> dict[str, Any]:
-    """Return a record's story with its diagnosis: what ``windhover inspect`` prints."""
+def explained(
+    evidence: Evidence, around: Circumstances, now_ms: int, config: Path | None = None
+) -> dict[str, Any]:
+    """Return a record's story with its diagnosis: what ``windhover inspect`` prints.
+
+    `config` is the topics.yaml that the command to type next has to name; None: the default one.
+    """
     story = story_of(evidence, now_ms, session_lives=around.session.value)
     found = diagnose(evidence, around, now_ms)
     first = {name: story.pop(name) for name in ("record", "input", "group", "now")}
-    diagnosis = {"situation": found.situation.value, "why": found.text, "next": found.next}
+    command = found.next and with_config(found.next, config)
+    diagnosis = {"situation": found.situation.value, "why": found.text, "next": command}
     return {**first, **diagnosis, **story, "unknown": around.unknown()}
 
 

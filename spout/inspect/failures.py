@@ -18,7 +18,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, source_of
-from acker.kafka.follow import Follower
+from acker.kafka.follow import READ_MAX, Follower
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS
@@ -30,6 +30,7 @@ from replay.records.headers import HISTORY, parse_lineage
 from replay.records.letters import Letter, parse_letter
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING, NOT_WHOLE
+from spout.inspect.readings import Reading
 from spout.inspect.tables import Column, count, cut_to
 
 GROUPS_MAX: Final = 1_000
@@ -242,8 +243,11 @@ class FailureLog:
 CAUSE_KEPT_MS: Final = 3_600_000
 """A cause that failed nothing for this long is new when it fails something again."""
 
-CAUSE_READ_MAX: Final = 50_000
-"""So many records of verdicts one call of `FirstFailures.read` reads at most."""
+CAUSE_NEW_MS: Final = 900_000
+"""A cause is new for this long."""
+
+READING: Final = "reading {} since {}, {:.0%} read"
+"""Why something is unknown that a page is still reading."""
 
 
 class SeenCause(NamedTuple):
@@ -256,20 +260,24 @@ class SeenCause(NamedTuple):
 
 
 class FirstFailures:
-    """Since when each cause fails records, as the verdicts of the last hour and since say."""
+    """Since when each cause fails records, as the verdicts say."""
 
-    def __init__(self, log: Log, topics: Topics, now_ms: int) -> None:
-        """Begin an hour ago; `now_ms` is wall time."""
+    def __init__(self, log: Log, topics: Topics, now_ms: int, read_max: int = READ_MAX) -> None:
+        """Begin so long ago that who begins now, and who began long ago, find the same causes new.
+
+        `now_ms` is wall time; one call of `read` reads at most `read_max` records.
+        """
+        self._since_ms = max(0, now_ms - CAUSE_KEPT_MS - CAUSE_NEW_MS)
         self._names = {one.id: one.name for one in topics.inputs.values()}
         names, numbers = topics.ack_topics.verdict, range(topics.acker.partitions)
         places = [TopicPartition(names, number) for number in numbers]
-        starts, since = log.starts(places), log.offsets_at(places, now_ms - CAUSE_KEPT_MS)
+        starts, since = log.starts(places), log.offsets_at(places, self._since_ms)
         first = {place: max(starts[place], since[place]) for place in places}
-        self._verdicts = Follower(log, places, CAUSE_READ_MAX, first=first)
+        self._verdicts = Follower(log, places, read_max, first=first)
         self._seen: dict[FailureGroup, SeenCause] = {}
 
-    def read(self, now_ms: int) -> Sequence[SeenCause]:
-        """Take in what is new; return all causes, and none before all was read."""
+    def read(self, now_ms: int) -> Reading[Sequence[SeenCause]]:
+        """Take in what is new; return all causes, which are unknown before all was read."""
         for record in self._verdicts.read():
             event = read_verdicts(record.value)
             for lost in event.lost if event is not None else ():
@@ -278,12 +286,17 @@ class FirstFailures:
                     continue
                 group = group_of(name, lost.reason, lost.operator, lost.error)
                 at_ms, count = record.timestamp_ms, len(positions(lost.positions))
-                was = self._seen.get(group, SeenCause(group, at_ms, at_ms, 0))
+                was = self._seen.get(group)
+                if was is None or at_ms - was.last_ms >= CAUSE_KEPT_MS:
+                    was = SeenCause(group, at_ms, at_ms, 0)
                 if group in self._seen or len(self._seen) < GROUPS_MAX:
                     self._seen[group] = SeenCause(group, was.first_ms, at_ms, was.failures + count)
         kept = {each.group: each for each in self._seen.values() if now_ms - each.last_ms < CAUSE_KEPT_MS}
         self._seen = kept
-        return tuple(kept.values()) if self._verdicts.is_whole else ()
+        if not self._verdicts.is_whole:
+            since, share = moment(self._since_ms), self._verdicts.share_read
+            return Reading(unknown=READING.format("verdicts", since, share))
+        return Reading(tuple(kept.values()))
 
     def close(self) -> None:
         self._verdicts.close()

@@ -8,8 +8,11 @@ table, ``null`` in JSON and YAML. Text from a topic cannot send commands to the 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import typer
@@ -54,6 +57,33 @@ def span(value_ms: int | str) -> str:
         if abs(value_ms) >= size_ms:
             return f"{value_ms / size_ms:.1f} {unit}"
     return f"{value_ms} ms"
+
+
+OF_A_FILE: Final = ("validate", "acls", "topics create", "topics check", "topics repair")
+"""Commands of ours whose topics.yaml is an argument; of others it is the option ``--config``."""
+
+OF_NO_FILE: Final = ("size", "demo")
+"""Commands of ours that need no topics.yaml."""
+
+_QUOTED: Final = re.compile(r"`(windhover [^`]+)`")
+
+
+def with_config(command: str, config: Path | None) -> str:
+    """Return a command of ours as it has to be typed where a topics.yaml has another name than the default.
+
+    `config` is what the reader gave to ``--config``; None: nothing, and the command is right as it is.
+    """
+    words = f"{command.removeprefix('windhover ')} "
+    is_complete = "--config " in words or "--help " in words
+    if config is None or is_complete or words.startswith(tuple(f"{name} " for name in OF_NO_FILE)):
+        return command
+    is_argument = words.startswith(tuple(f"{name} " for name in OF_A_FILE))
+    return f"{command} {'' if is_argument else '--config '}{shlex.quote(str(config))}"
+
+
+def with_configs(text: str, config: Path | None) -> str:
+    """Return a text with its commands, which are between backticks, as `with_config` has them."""
+    return _QUOTED.sub(lambda found: f"`{with_config(found[1], config)}`", text)
 
 
 def printable(text: str) -> str:

@@ -157,7 +157,7 @@ def start_page(
     """Start the page in a process that `stack` ends. Where it does not start, the rest goes on without it."""
     if port is None:
         return
-    options = ["--config", str(config.resolve()), "--port", str(port)]
+    options = ["--config", str(config), "--port", str(port)]  # as it was given: the page names it so
     for each in drivers:
         options += ["--driver", each]
     program = ("-m", "spout.cli", "ui", *options)

@@ -8,13 +8,13 @@ Source: docs/operate/page.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from acker.config.topics import Topics
 from acker.identity import offset_of
-from spout.inspect.failures import SeenCause
+from spout.inspect.failures import CAUSE_NEW_MS, SeenCause
 from spout.inspect.overview import Snapshot, missing_processes
 from spout.inspect.readings import PartitionState, Reading
 from spout.inspect.summary import InputSummary, summaries
@@ -99,10 +99,10 @@ def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Fl
         yield Flag(f"waits: {one.name}", f"{one.name}: {pause}", now_ms)
 
 
-def new_causes(causes: Iterable[SeenCause], now_ms: int, limits: Thresholds = Thresholds()) -> Iterator[Flag]:
-    """Yield the causes that failed a record within the last minutes for the first time."""
+def new_causes(causes: Iterable[SeenCause], now_ms: int) -> Iterator[Flag]:
+    """Yield the causes that failed a record within `CAUSE_NEW_MS` for the first time."""
     for (name, operator, cause), first_ms, _, failures in causes:
-        if now_ms - first_ms >= limits.new_ms:
+        if now_ms - first_ms >= CAUSE_NEW_MS:
             continue
         what = f"bolt {operator} fails records by {cause}" if operator else f"records are lost by {cause}"
         text = (
@@ -110,6 +110,11 @@ def new_causes(causes: Iterable[SeenCause], now_ms: int, limits: Thresholds = Th
             " hour before; see `windhover failures`"
         )
         yield Flag(f"cause: {name} {operator} {cause}", text, now_ms, "/failures")
+
+
+def causes_unknown(causes: Reading[Sequence[SeenCause]]) -> str:
+    """Describe why nobody can say whether a cause is new; empty: it can be said."""
+    return causes.unknown and f"whether a cause of failures is new is unknown, since {causes.unknown}"
 
 
 def new_letters(one: InputSummary, new_ms: int, now_ms: int) -> Reading[int]:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
@@ -56,8 +57,16 @@ class _Counted(NamedTuple):
 class LogPages:
     """Builds the pages that read the log."""
 
-    def __init__(self, topics: Topics, log: Log, now_ms: Callable[[], int], drivers: Drivers) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        log: Log,
+        now_ms: Callable[[], int],
+        drivers: Drivers,
+        config: Path | None = None,
+    ) -> None:
         """Prepare; nothing is read. Nobody else uses `log`; `now_ms` is wall time."""
+        self._config = config
         self._topics = topics
         self._drivers = drivers
         self._log = log
@@ -116,7 +125,8 @@ class LogPages:
         records, values["notes"] = self._records(query)
         for here in records:
             evidence, at_ms = self._trail.follow(here), self._now_ms()
-            story = explained(evidence, self._trail.around(here, evidence, at_ms), at_ms)
+            around = self._trail.around(here, evidence, at_ms)
+            story = explained(evidence, around, at_ms, self._config)
             found.append((story, timeline_of(evidence, at_ms)))
         return PageContent("record.html", title, json=[story for story, _ in found])
 

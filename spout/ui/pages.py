@@ -10,8 +10,11 @@ Source: docs/operate/page.md.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from html import unescape
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -38,9 +41,10 @@ from spout.inspect.letter_rows import moment
 from spout.inspect.overview import notes_on
 from spout.inspect.readings import Reading
 from spout.inspect.summary import DRAWN, summaries
-from spout.inspect.tables import UNKNOWN, Column, Row, absent_text, count, cut_to, span
+from spout.inspect.tables import UNKNOWN, Column, Row, absent_text, count, cut_to, span, with_config
 from spout.runtime.endpoints import registry_of
 from spout.runtime.metrics import Scraped
+from spout.ui.attention import causes_unknown
 from spout.ui.drawing import (
     NODE_HEIGHT,
     NODE_WIDTH,
@@ -87,6 +91,8 @@ NAMES: Final = {
 }
 """The pages by their addresses, as the header and links have them."""
 
+_COMMAND: Final = re.compile("<code>(windhover [^<]+)</code>")
+
 NAME_CHARACTERS: Final = 18
 """So much of a name fits into a node of a graph; all of it is in the tables."""
 
@@ -107,8 +113,11 @@ class Pages:
         log_pages: LogPages,
         redrive_pages: RedrivePages,
         drivers: Drivers,
+        config: Path | None = None,
     ) -> None:
+        """Prepare. `config` is the topics.yaml that commands to copy have to name; None: the default one."""
         self._topics = topics
+        self._config = config
         self._watch = watch
         self._log_pages = log_pages
         self._redrive_pages = redrive_pages
@@ -189,7 +198,8 @@ class Pages:
         drawn = min(STRIPS_MAX, len(now.snapshot.partitions))
         cells = min(CELLS_MAX, CELLS_OF_OVERVIEW // max(1, drawn))
         strips = {each.source: strip_of(each, cells) for each in now.snapshot.partitions[:drawn]}
-        notes = [*(() if now.snapshot.away else unknown_reasons(rows)), *now.snapshot.of_no_input]
+        unknown = [*unknown_reasons(rows), *filter(None, [causes_unknown(now.causes)])]
+        notes = [*(() if now.snapshot.away else unknown), *now.snapshot.of_no_input]
         held = [row for row in rows if row["why"] or row["waits_for"] or row["replays_wait"] or row["held"]]
         values = {
             "inputs": inputs,
@@ -307,8 +317,11 @@ class Pages:
                 await asyncio.sleep(CHECK_EVERY_S)
 
     def _render(self, template: str, request: Request, content: PageContent, now: LatestState) -> str:
-        return self._templates.get_template(template).render(
+        page = self._templates.get_template(template).render(
             content=content, path=request.url.path, now=now, body=content.template, **content.values
+        )
+        return _COMMAND.sub(
+            lambda found: f"<code>{escape(with_config(unescape(found[1]), self._config))}</code>", page
         )
 
 

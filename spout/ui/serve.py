@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Final
 
@@ -45,12 +46,14 @@ def serve_pages(
     alive: Callable[[], None] = lambda: None,
     actions: Actions | None = None,
     drivers: Sequence[str] = (),
+    config: Path | None = None,
     end: Callable[[int], None] = os._exit,
 ) -> int:
     """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers. Port 0: a free one.
 
     `alive` is called every second while requests are served. Without `actions` the page is read-only.
-    `drivers` are the addresses of drivers' metrics.
+    `drivers` are the addresses of drivers' metrics. `config` is the topics.yaml that commands to copy name;
+    None: the default one.
 
     Redrives that run here are ended first. What still reads then waits for a broker that does not answer, for
     half a minute or longer, and a thread cannot be stopped: after `STOP_S` `end` ends the process with it.
@@ -92,7 +95,7 @@ def serve_pages(
 
         hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
         graphs = Drivers([metrics_address(each) for each in drivers], read_metrics)
-        log_pages = LogPages(topics, requested, now_ms, graphs)
+        log_pages = LogPages(topics, requested, now_ms, graphs, config)
         jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
 
         def stop() -> None:
@@ -100,8 +103,8 @@ def serve_pages(
             cut_off.start()
 
         redrives = RedrivePages(topics, requested, now_ms, log_pages.answering, jobs, actions)
-        pages = Pages(topics, watch, log_pages, redrives, graphs)
-        config = uvicorn.Config(
+        pages = Pages(topics, watch, log_pages, redrives, graphs, config)
+        server = uvicorn.Config(
             pages.application(hosts),
             log_config=None,
             access_log=False,
@@ -111,7 +114,7 @@ def serve_pages(
             timeout_notify=int(NOTIFY_EVERY_S),
         )
         say(f"http://{bare}:{listener.getsockname()[1]}/")
-        asyncio.run(serve_watched(uvicorn.Server(config), watch, listener, stop))
+        asyncio.run(serve_watched(uvicorn.Server(server), watch, listener, stop))
     return exit_code()
 
 

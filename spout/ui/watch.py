@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,6 +13,7 @@ from acker.errors import WindhoverError
 from acker.kafka.port import Log
 from spout.inspect.failures import FirstFailures, SeenCause
 from spout.inspect.overview import Snapshot
+from spout.inspect.readings import Reading
 from spout.inspect.summary import History, Point
 from spout.ui.attention import Attention, Flag
 
@@ -22,8 +23,14 @@ EVERY_S: Final = 0.3
 IDLE_EVERY_S: Final = 5.0
 """The pause while no tab is open."""
 
+CAUSE_READ_MAX: Final = 10_000
+"""So many records of verdicts are read between two readings, so that the page goes on while it fills."""
+
 CHECK_EVERY_S: Final = 0.05
 """How soon a tab that was opened, or a new moment, is noticed."""
+
+
+NO_CAUSES: Final[Reading[Sequence[SeenCause]]] = Reading(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,7 @@ class LatestState:
     snapshot: Snapshot
     flags: Sequence[Flag] = ()
     series: Mapping[tuple[str, str], Sequence[Point]] = field(default_factory=dict)
+    causes: Reading[Sequence[SeenCause]] = NO_CAUSES
 
 
 class Watch:
@@ -49,7 +57,7 @@ class Watch:
         read: Callable[[int], Snapshot],
         topics: Topics,
         now_ms: Callable[[], int],
-        causes: Callable[[int], Iterable[SeenCause]] = lambda _: (),
+        causes: Callable[[int], Reading[Sequence[SeenCause]]] = lambda _: NO_CAUSES,
     ) -> None:
         """Prepare. `read` returns the state as of a wall time, and may block, and `causes` those of failures;
         `now_ms` is the wall clock.
@@ -76,9 +84,11 @@ class Watch:
     def read(self) -> None:
         """Read once."""
         snapshot = self._read(self.now_ms())
-        causes = () if snapshot.away else self._causes(snapshot.at_ms)
-        flags, series = self._attention.check(snapshot, causes), self._history.put(snapshot, self._topics)
-        self.latest = LatestState(self.latest.number + 1, snapshot, flags, series)
+        away = snapshot.away
+        causes = self._causes(snapshot.at_ms) if away is None else Reading(unknown=str(away))
+        flags = self._attention.check(snapshot, causes.value or ())
+        series = self._history.put(snapshot, self._topics)
+        self.latest = LatestState(self.latest.number + 1, snapshot, flags, series, causes)
 
     @contextmanager
     def tab(self) -> Iterator[None]:
@@ -91,21 +101,23 @@ class Watch:
 
 
 class CauseWatch:
-    """Follows the causes of failures. Where they cannot be read there are none: the page shows why."""
+    """Follows the causes of failures; a call of `read` reads at most `read_max` records."""
 
-    def __init__(self, log: Log, topics: Topics) -> None:
+    def __init__(self, log: Log, topics: Topics, read_max: int = CAUSE_READ_MAX) -> None:
         self._log = log
         self._topics = topics
+        self._read_max = read_max
         self._failures: FirstFailures | None = None
 
-    def read(self, now_ms: int) -> Sequence[SeenCause]:
+    def read(self, now_ms: int) -> Reading[Sequence[SeenCause]]:
+        """Return the causes as of a wall time; they are unknown until all verdicts were read."""
         try:
             if self._failures is None:
-                self._failures = FirstFailures(self._log, self._topics, now_ms)
+                self._failures = FirstFailures(self._log, self._topics, now_ms, self._read_max)
             return self._failures.read(now_ms)
-        except WindhoverError:
+        except WindhoverError as error:
             self.close()
-            return ()
+            return Reading(unknown=str(error))
 
     def close(self) -> None:
         if self._failures is not None:

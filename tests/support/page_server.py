@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -32,6 +33,7 @@ def pages_of(
     faults: Faults | None = None,
     actions: Actions | None = None,
     drivers: Drivers = NO_DRIVER,
+    config: Path | None = None,
 ) -> tuple[Pages, RedriveJobs]:
     """Build the pages of a world, and the jobs that they start."""
     log = world.cluster.log(faults)
@@ -40,9 +42,9 @@ def pages_of(
         return world.now_ms
 
     jobs = RedriveJobs(lambda: world.cluster.log(faults), world.topics, now_ms)
-    log_pages = LogPages(world.topics, log, now_ms, drivers)
+    log_pages = LogPages(world.topics, log, now_ms, drivers, config)
     redrives = RedrivePages(world.topics, log, now_ms, log_pages.answering, jobs, actions)
-    return Pages(world.topics, watch, log_pages, redrives, drivers), jobs
+    return Pages(world.topics, watch, log_pages, redrives, drivers, config), jobs
 
 
 def client_of(

@@ -19,9 +19,11 @@ from spout.doctor.monitor import (
     nagios_lines,
     prometheus_lines,
 )
+from spout.inspect.failures import CAUSE_NEW_MS, FailureGroup, SeenCause
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading
-from spout.ui.attention import Thresholds
+from spout.ui.attention import APART_MS, Thresholds
+from spout.ui.watch import NO_CAUSES
 from tests.support.worlds.planning import World, world_with_one_open
 
 WARNING = Thresholds(1.5, 0.8, 1, 900_000)
@@ -43,7 +45,7 @@ def snapshot_of(world: World, **changed: object) -> Snapshot:
 
 
 def report_of(world: World, **changed: object) -> MonitorReport:
-    return monitor_report(snapshot_of(world, **changed), world.topics, WARNING, CRITICAL)
+    return monitor_report(snapshot_of(world, **changed), world.topics, WARNING, CRITICAL, NO_CAUSES)
 
 
 def dead(world: World, count: int) -> Reading[DeadRecords]:
@@ -122,7 +124,38 @@ def test_a_broker_that_is_away_and_a_file_without_inputs_are_unknown(world: Worl
         replace(snapshot, away=Unreachable("no answer"), partitions=()),
         replace(snapshot, partitions=()),
     ):
-        assert monitor_report(changed, world.topics, WARNING, CRITICAL).state is MonitorState.UNKNOWN
+        report = monitor_report(changed, world.topics, WARNING, CRITICAL, NO_CAUSES)
+        assert report.state is MonitorState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "state"),
+    [
+        (APART_MS - 1, MonitorState.OK),
+        (APART_MS, MonitorState.WARNING),
+        (CAUSE_NEW_MS - 1, MonitorState.WARNING),
+        (CAUSE_NEW_MS, MonitorState.OK),
+    ],
+)
+def test_a_new_cause_is_a_warning_from_when_a_page_would_flag_it(
+    world: World, age_ms: int, state: MonitorState
+) -> None:
+    snapshot = snapshot_of(world)
+    cause = SeenCause(
+        FailureGroup("sentences", "split", "ValueError"), snapshot.at_ms - age_ms, snapshot.at_ms, 2
+    )
+    report = monitor_report(snapshot, world.topics, WARNING, CRITICAL, Reading([cause]))
+    assert report.state is state
+    if state is MonitorState.WARNING:
+        (problem,) = report.problems
+        assert problem.text.startswith("sentences: bolt split fails records by ValueError, 2 in the last ")
+
+
+def test_causes_that_could_not_be_read_are_unknown_and_never_ok(world: World) -> None:
+    report = monitor_report(snapshot_of(world), world.topics, WARNING, CRITICAL, GONE)
+    (problem,) = report.problems
+    assert (report.state, problem.state) == (MonitorState.UNKNOWN, MonitorState.UNKNOWN)
+    assert problem.text == "whether a cause of failures is new is unknown, since the broker | is away"
 
 
 def test_an_unknown_figure_is_no_number_in_any_format(world: World) -> None:

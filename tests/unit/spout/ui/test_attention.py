@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -10,12 +11,12 @@ import numpy as np
 import pytest
 
 from acker.errors import Unreachable
-from spout.inspect.failures import CAUSE_KEPT_MS, FailureGroup, SeenCause
+from spout.inspect.failures import CAUSE_KEPT_MS, CAUSE_NEW_MS, FailureGroup, SeenCause
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
 from spout.inspect.summary import SERIES_EVERY_MS, SERIES_MS, History
 from spout.planning.journal import BEGINNING, Journal
-from spout.ui.attention import APART_MS, Attention, Thresholds, new_causes, problems
+from spout.ui.attention import APART_MS, Attention, new_causes, problems
 from spout.ui.drawing import sparkline_path
 from spout.ui.watch import CauseWatch, Watch
 from tests.support.memory.cluster import NoFaults
@@ -141,7 +142,7 @@ def test_a_cause_is_new_for_fifteen_minutes_and_again_after_an_hour_without_it()
         assert text.startswith("sentences: bolt split fails records by ValueError, 2 in the last ")
         assert watch.latest.flags[-1].link == "/failures"
         seen_ms = world.now_ms
-        world.cluster.now_ms = seen_ms + Thresholds().new_ms
+        world.cluster.now_ms = seen_ms + CAUSE_NEW_MS
         assert causes_in(watch) == []
         world.publish(BEGINNING, end, skip=[0, 1, *range(3, 10)], fail=(2,))
         world.cluster.now_ms += APART_MS
@@ -157,18 +158,49 @@ def test_a_cause_is_new_for_fifteen_minutes_and_again_after_an_hour_without_it()
         assert ", 1 in the last " in text
 
 
-def test_causes_that_cannot_be_read_are_none_until_they_can_be() -> None:
+def test_causes_that_cannot_be_read_are_unknown_until_they_can_be() -> None:
     world, _, overview, _ = failing()
     overview.close()
     away = Away()
     causes = CauseWatch(world.cluster.log(away), world.topics)
-    assert causes.read(world.now_ms) == ()
+    assert causes.read(world.now_ms).unknown
     away.is_away = False
-    (found,) = causes.read(world.now_ms)
+    (found,) = causes.read(world.now_ms).value or ()
     assert (found.group.operator, found.group.cause, found.failures) == ("split", "ValueError", 2)
     away.is_away = True
-    assert causes.read(world.now_ms) == ()
+    assert causes.read(world.now_ms).value is None
     causes.close()
+
+
+def test_who_begins_now_finds_the_same_causes_new_as_who_began_long_ago() -> None:
+    """A cause that failed something before the last hour, and again less than an hour later, is not new."""
+    world, end, overview, watch = failing()
+    with closing(overview):
+        watch.read()
+        world.cluster.now_ms += CAUSE_KEPT_MS - 60_000
+        world.publish(BEGINNING, end, skip=[0, 1, *range(3, 10)], fail=(2,))
+        world.run(100)
+        world.cluster.now_ms += 120_000
+        assert [causes_in(watch), causes_in(watch)] == [[], []]
+        with closing(CauseWatch(world.cluster.log(), world.topics)) as anew:
+            found = anew.read(world.now_ms).value or ()
+        assert list(new_causes(found, world.now_ms)) == []
+        assert [each.failures for each in found] == [3]
+
+
+def test_causes_are_unknown_until_all_verdicts_are_read_and_the_page_goes_on() -> None:
+    world, _, overview, _ = failing()
+    with closing(overview), closing(CauseWatch(world.cluster.log(), world.topics, 1)) as causes:
+        watch = Watch(overview.snapshot, world.topics, lambda: world.now_ms, causes.read)
+        watch.read()
+        assert watch.latest.number == 1
+        assert re.fullmatch(r"reading verdicts since \S+, \d+% read", watch.latest.causes.unknown)
+        for _ in range(100):
+            watch.read()
+            if watch.latest.causes.value is not None:
+                break
+        (found,) = watch.latest.causes.value or ()
+        assert found.failures == 2
 
 
 def test_a_record_that_times_out_has_a_cause_and_no_bolt() -> None:

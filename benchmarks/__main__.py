@@ -171,5 +171,18 @@ def size(
     return interruptible(lambda: run(options, json=json))
 
 
+@app.command("page")
+def page(
+    rate: Annotated[int, typer.Option(min=40, help="Records a second.")] = 2_000,
+    seconds: Annotated[int, typer.Option(min=1, help="Seconds of verdicts that are in the log.")] = 3_600,
+    stuck: Annotated[bool, typer.Option("--stuck", help="A root is open since before all of them.")] = False,
+    json: windhover.Json = False,
+) -> int:
+    """Start the page on a large log: how soon it shows something, how soon everything, and its memory."""
+    from benchmarks.services.page import run
+
+    return interruptible(lambda: run(rate, seconds, stuck=stuck, json=json))
+
+
 if __name__ == "__main__":
     sys.exit(windhover.run(sys.argv[1:], app, "uv run python -m benchmarks"))

@@ -29,9 +29,10 @@ from replay.records.due import Loss, left_out_by, parse_history
 from replay.records.headers import HISTORY, parse_lineage
 from replay.records.letters import Letter, parse_letter
 from spout.inspect.letter_rows import moment
-from spout.inspect.overview import MISSING, NOT_WHOLE
+from spout.inspect.overview import MISSING
 from spout.inspect.readings import Reading
 from spout.inspect.tables import Column, count, cut_to
+from spout.inspect.waiting_roots import NOT_WHOLE
 
 GROUPS_MAX: Final = 1_000
 """Groups of failures that are counted apart; what comes after them is counted under `OTHERS`."""
@@ -91,8 +92,10 @@ class FailureLog:
         notes: sentences on what is unknown.
     """
 
-    def __init__(self, log: Log, topics: Topics, inputs: Sequence[Input], since_ms: int) -> None:
-        """Begin at a wall time.
+    def __init__(
+        self, log: Log, topics: Topics, inputs: Sequence[Input], since_ms: int, read_max: int = READ_MAX
+    ) -> None:
+        """Begin at a wall time; of one topic `read` reads at most `read_max` records.
 
         Raises:
             TopicError: the topic of the verdicts does not exist.
@@ -114,13 +117,13 @@ class FailureLog:
             first = {
                 place: starts[place] if is_whole else max(starts[place], since[place]) for place in places
             }
-            return Follower(log, places, first=first)
+            return Follower(log, places, read_max, first=first)
 
         places = [TopicPartition(names, number) for number in range(infos[names].partitions)]
         starts, since = log.starts(places), log.offsets_at(places, since_ms)
         self._is_cut = any(0 < starts[place] >= since[place] for place in places)
         first = {place: max(starts[place], since[place]) for place in places}
-        self._verdicts = Follower(log, places, first=first)
+        self._verdicts = Follower(log, places, read_max, first=first)
         # a copy has the time of its record, so no offset of a replay topic can be found by time
         self._copies = {one.id: follower(one.replay_topic, is_whole=True) for one in inputs}
         self._letters = {one.id: follower(one.dead_letter.topic) for one in inputs}
@@ -132,8 +135,15 @@ class FailureLog:
     @property
     def is_whole(self) -> bool:
         """Whether the last `read` took in all that there was."""
-        every = [self._verdicts, *self._copies.values(), *self._letters.values()]
-        return all(each is None or each.is_whole for each in every)
+        return all(each is None or each.is_whole for each in self._followers())
+
+    @property
+    def share_read(self) -> float:
+        """Which part of a topic the last `read` took in, of that which is read least."""
+        return min(1.0 if each is None else each.share_read for each in self._followers())
+
+    def _followers(self) -> list[Follower | None]:
+        return [self._verdicts, *self._copies.values(), *self._letters.values()]
 
     def read(self) -> None:
         """Take in what is new; copies are read after the verdicts, so that none lacks its copy."""
@@ -185,11 +195,11 @@ class FailureLog:
     def all_notes(self) -> list[str]:
         """Return what is unknown, as of the last `read`."""
         cut = f"verdicts before {moment(self._first_ms)} are no longer in the log"
-        more = NOT_WHOLE.format("one of the topics")
+        more = NOT_WHOLE.format("one of the topics", self.share_read)
         return [*self.notes, *([cut] if self._is_cut else []), *([] if self.is_whole else [more])]
 
     def close(self) -> None:
-        for each in (self._verdicts, *self._copies.values(), *self._letters.values()):
+        for each in self._followers():
             if each is not None:
                 each.close()
 
@@ -246,7 +256,7 @@ CAUSE_KEPT_MS: Final = 3_600_000
 CAUSE_NEW_MS: Final = 900_000
 """A cause is new for this long."""
 
-READING: Final = "reading {} since {}, {:.0%} read"
+READING: Final = "reading {}, {:.0%} read"
 """Why something is unknown that a page is still reading."""
 
 
@@ -295,7 +305,7 @@ class FirstFailures:
         self._seen = kept
         if not self._verdicts.is_whole:
             since, share = moment(self._since_ms), self._verdicts.share_read
-            return Reading(unknown=READING.format("verdicts", since, share))
+            return Reading(unknown=READING.format(f"verdicts since {since}", share))
         return Reading(tuple(kept.values()))
 
     def close(self) -> None:

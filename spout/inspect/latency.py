@@ -26,16 +26,17 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of, root_edge
-from acker.kafka.follow import Follower
+from acker.kafka.follow import READ_MAX, Follower
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.events import Acks, Init, Reason, Verdicts, positions
 from spout.inspect.failures import share_text
 from spout.inspect.letter_rows import moment
-from spout.inspect.overview import MISSING, NOT_WHOLE
+from spout.inspect.overview import MISSING
 from spout.inspect.tables import Column, count, span
 from spout.inspect.trail import contribution_of, events_of
+from spout.inspect.waiting_roots import NOT_WHOLE
 from spout.runtime.tails import Tails
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
@@ -166,8 +167,8 @@ def quantile(times: Mapping[int, int], share: float) -> int | None:
 class CompletionLog:
     """The times of the roots of inputs; each call of `read` takes in what is new in the log."""
 
-    def __init__(self, log: Log, topics: Topics, inputs: Sequence[Input]) -> None:
-        """Begin where the log of inits begins.
+    def __init__(self, log: Log, topics: Topics, inputs: Sequence[Input], read_max: int = READ_MAX) -> None:
+        """Begin where the log of inits begins; of one topic `read` reads at most `read_max` records.
 
         Raises:
             TopicError: an ack topic is missing.
@@ -177,10 +178,10 @@ class CompletionLog:
         for name in (names.init, names.verdict, names.ack):
             if name not in infos:
                 raise TopicError(MISSING.format(name))
-        self._log, self._topics = log, topics
+        self._log, self._topics, self._read_max = log, topics, read_max
         self._numbers = range(topics.acker.partitions)
         self._inputs = {one.id: one for one in inputs}
-        self._inits = Follower(log, self._places(names.init), committed=False)
+        self._inits = Follower(log, self._places(names.init), read_max, committed=False)
         self._verdicts: Follower | None = None
         self._first_ms: int | None = None
         self._sources: dict[int, list[TimedCohort]] = {}
@@ -198,6 +199,11 @@ class CompletionLog:
         """Whether the last `read` took in all that there was."""
         return self._inits.is_whole and (self._verdicts is None or self._verdicts.is_whole)
 
+    @property
+    def share_read(self) -> float:
+        """Which part of a topic the last `read` took in, of that which is read least."""
+        return min(1.0 if each is None else each.share_read for each in (self._inits, self._verdicts))
+
     def read(self) -> None:
         """Take in what is new; inits are read after the verdicts, so that none lacks its init."""
         self._read_inits()
@@ -206,7 +212,7 @@ class CompletionLog:
             since_ms = max(0, self._first_ms - CLOCKS_APART_MS)
             starts, first = self._log.starts(places), self._log.offsets_at(places, since_ms)
             first = {place: max(first[place], starts[place]) for place in places}
-            self._verdicts = Follower(self._log, places, first=first)
+            self._verdicts = Follower(self._log, places, self._read_max, first=first)
         for record in self._verdicts.read() if self._verdicts else ():
             if (event := read_verdicts(record.value)) is not None:
                 self._unplaced.append((record.timestamp_ms, event))
@@ -236,7 +242,8 @@ class CompletionLog:
             for number, found in self._before.items()
         ]
         notes += self._acks_unread
-        return [*notes, *([] if self.is_whole else [NOT_WHOLE.format("one of the ack topics")])]
+        more = NOT_WHOLE.format("one of the ack topics", self.share_read)
+        return [*notes, *([] if self.is_whole else [more])]
 
     def close(self) -> None:
         self._inits.close()

@@ -40,6 +40,7 @@ from spout.inspect.readings import (
 )
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import (
+    NOT_WHOLE,
     BlockedRecords,
     Place,
     ReplayPartition,
@@ -52,7 +53,6 @@ R = TypeVar("R", bound="_Closes")
 T = TypeVar("T")
 
 MISSING: Final = "topic {} is missing; run `windhover topics create`"
-NOT_WHOLE: Final = "{} has more records than are read at once; the next reading goes on (`--watch 2`)"
 
 
 _NOTHING: Final[Reading[Any]] = Reading(unknown="nothing was read yet")
@@ -248,16 +248,18 @@ class Overview:
             ),
         )
         if found is None:
-            raise _NotWhole(NOT_WHOLE.format(topic))
+            raise _NotWhole(self._waiting.read(infos.found[topic], WaitingRoots.not_whole))
         return found
 
     def _dead_records(self, ask: Questions, infos: _Infos, one: Input) -> Reading[_Dead]:
         topic = one.dead_letter.topic
 
         def read() -> _Dead:
-            found = self._dead[one.name].read(infos.found[topic], _DeadLetters.records)
+            letters = self._dead[one.name]
+            found = letters.read(infos.found[topic], _DeadLetters.records)
             if found is None:
-                raise _NotWhole(NOT_WHOLE.format(topic))
+                share = letters.read(infos.found[topic], _DeadLetters.share_read)
+                raise _NotWhole(NOT_WHOLE.format(topic, share))
             return found
 
         return infos.require(topic) or ask(read)
@@ -464,6 +466,9 @@ class _DeadLetters:
         self._follower = Follower(log, places, read_max)
         self._letters: dict[tuple[int, int], tuple[int, int, int]] = {}
         """Partition and offset of the origin, and the time of death, by the place of the letter."""
+
+    def share_read(self) -> float:
+        return self._follower.share_read
 
     def records(self) -> _Dead | None:
         """Return those of each partition; None when not all were read."""

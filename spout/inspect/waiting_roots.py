@@ -8,10 +8,9 @@ Source: docs/design/protocol.md, section 5.4.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import chain, islice
-from typing import NamedTuple
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -20,12 +19,18 @@ from acker.errors import CodecError
 from acker.identity import I64, OFFSET_MAX, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import read_piece
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts
 from acker.wire.events import positions
 from replay.records.due import Due, DueView, Pause, Progress, due_codec, parse_root_key, sound_or_none
 from replay.records.headers import parse_location
+
+NOT_WHOLE: Final = (
+    "{} has more records than are read at once, {:.0%} are read; the next reading goes on (`--watch 2`)"
+)
+
+SKIPPED_MIN: Final = 10_000
+"""So many verdicts, which a worker has taken over since the last call, are passed over and not read."""
 
 Place = tuple[int, int]
 """An input's id, and a partition of its topic."""
@@ -82,21 +87,33 @@ class _Waits(NamedTuple):
     is_blocked: bool
 
 
+class _LostRoot(NamedTuple):
+    """A root of the verdict at an offset, by its place among those that the verdict lost."""
+
+    offset: int
+    number: int
+    waits: _Waits
+
+
 class WaitingRoots:
-    """Follows `_ack_due`, and reads the verdicts that are not in it yet."""
+    """Follows `_ack_due`, and the verdicts that are not in it yet."""
 
     def __init__(self, log: Log, topics: Topics, read_max: int) -> None:
-        """Begin at the log starts; a call reads at most `read_max` records, and as many of one partition."""
+        """Begin at the log start, and where the workers are; a call reads at most `read_max` records of each
+        topic.
+        """
         numbers = range(topics.acker.partitions)
         names = topics.ack_topics
         self._log = log
         self._group = topics.acker.replay_group
-        self._wait_ms = topics.replay.limits.operation_timeout_ms
         self._read_max = read_max
         self._verdicts = [TopicPartition(names.verdict, number) for number in numbers]
+        self._due_topic = names.due
         self._due = Follower(log, [TopicPartition(names.due, number) for number in numbers], read_max)
         self._waiting: dict[tuple[int, bytes], _Waits] = {}
-        self._lost: list[_Waits] = []
+        self._lost: dict[int, deque[_LostRoot]] = {number: deque() for number in numbers}
+        self._untaken: Follower | None = None
+        self._untaken_at: dict[TopicPartition, int] = {}
         self._due_in: Counter[int] = Counter()
         self._partitions: list[ReplayPartition] = []
         self._view = DueView()
@@ -110,27 +127,56 @@ class WaitingRoots:
             self._put(record)
         if not self._due.is_whole:
             return None
-        self._lost = []
-        self._partitions = []
         starts, ends = self._log.starts(self._verdicts), self._log.stable_ends(self._verdicts)
         committed = self._log.committed(self._group, self._verdicts)
-        for where in self._verdicts:
-            progress = self._view.progress.get(where.partition) or Progress(committed.get(where, 0), 0)
-            first, end = max(progress.next, starts[where]), ends[where]
-            if end - first > self._read_max:
-                return None
-            taken_to = len(self._lost)
-            for record in read_piece(self._log, where, first, end, committed=True, wait_ms=self._wait_ms):
-                skip = progress.skip if record.offset == progress.next else 0
-                self._lost += islice(_lost(record), skip, None)
-            due, untaken = self._due_in[where.partition], len(self._lost) - taken_to
-            self._partitions.append(ReplayPartition(due, untaken, max(0, end - first)))
-        return Counter(each.place for each in chain(self._waiting.values(), self._lost))
+        progress = {
+            where: self._view.progress.get(where.partition) or Progress(committed.get(where, 0), 0)
+            for where in self._verdicts
+        }
+        untaken = self._follow({where: max(found.next, starts[where]) for where, found in progress.items()})
+        for record in untaken.read():
+            lost = self._lost[record.partition]
+            lost.extend(_LostRoot(record.offset, number, each) for number, each in enumerate(_lost(record)))
+            self._untaken_at[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        self._partitions = []
+        for where, taken in progress.items():
+            lost = self._lost[where.partition]
+            while lost and (lost[0].offset, lost[0].number) < (taken.next, taken.skip):
+                lost.popleft()
+            lag = max(0, ends[where] - max(taken.next, starts[where]))
+            self._partitions.append(ReplayPartition(self._due_in[where.partition], len(lost), lag))
+        if not untaken.is_whole:
+            return None
+        return Counter(each.place for each in self._all())
+
+    def _follow(self, first: Mapping[TopicPartition, int]) -> Follower:
+        """Return what reads the verdicts from `first` on, or from where it is already."""
+        at = self._untaken_at
+        is_late = any(offset - at.get(where, 0) >= SKIPPED_MIN for where, offset in first.items())
+        if self._untaken is None or is_late:
+            if self._untaken is not None:
+                self._untaken.close()
+            self._untaken_at = {where: max(offset, at.get(where, 0)) for where, offset in first.items()}
+            self._untaken = Follower(self._log, self._verdicts, self._read_max, first=self._untaken_at)
+        return self._untaken
+
+    def _all(self) -> Iterator[_Waits]:
+        """Yield every root that waits."""
+        yield from self._waiting.values()
+        for lost in self._lost.values():
+            yield from (each.waits for each in lost)
+
+    def not_whole(self) -> str:
+        """Return which topic was not read to its end by the last `count`, and how far it was."""
+        due, untaken = self._due, self._untaken
+        if due.is_whole and untaken is not None:
+            return NOT_WHOLE.format(self._verdicts[0].topic, untaken.share_read)
+        return NOT_WHOLE.format(self._due_topic, due.share_read)
 
     def offsets(self) -> Mapping[Place, WaitingOffsets]:
         """Return where the roots wait, as of the last `count`, without those whose origin is unknown."""
         found: dict[Place, list[_Waits]] = {}
-        for each in chain(self._waiting.values(), self._lost):
+        for each in self._all():
             if each.offset >= 0:
                 found.setdefault(each.place, []).append(each)
         return {
@@ -148,7 +194,8 @@ class WaitingRoots:
         for place, due in sorted(self._dues.values(), key=lambda each: _rank(each[1])):
             line = found.get(place) or BlockedRecords(0, due.origin, due.due_ms)
             found[place] = line._replace(blocked=line.blocked + due.last_was_blocked)
-        for place, count in Counter(each.place for each in self._lost if each.is_blocked).items():
+        lost = (each.waits for found_in in self._lost.values() for each in found_in)
+        for place, count in Counter(each.place for each in lost if each.is_blocked).items():
             line = found.get(place, BlockedRecords())
             found[place] = line._replace(blocked=line.blocked + count)
         return found
@@ -167,6 +214,8 @@ class WaitingRoots:
 
     def close(self) -> None:
         self._due.close()
+        if self._untaken is not None:
+            self._untaken.close()
 
     def _put(self, record: Record) -> None:
         self._view.put(record)

@@ -25,19 +25,29 @@ from acker.wire.events import Reason
 from replay.records.letters import Filter
 from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, parse_filter, records_of
 from spout.inspect.diagnosis import explained
-from spout.inspect.failures import FAILURES, FailureLog
+from spout.inspect.failures import FAILURES, READING, FailureLog
 from spout.inspect.latency import LATENCY, CompletionLog
-from spout.inspect.letter_rows import HISTORY, LIST, STATS, letter_details, letter_row, parse_key, stats_of
+from spout.inspect.letter_rows import (
+    HISTORY,
+    LIST,
+    STATS,
+    letter_details,
+    letter_row,
+    moment,
+    parse_key,
+    stats_of,
+)
 from spout.inspect.tables import Row
 from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
 from spout.ui.requests import Build, LetterQuery, PageContent, RecordQuery
 from spout.ui.timeline import Timeline, timeline_of
 from spout.ui.topology import BOLTS, Drivers, with_bolts
-from spout.ui.watch import LatestState
+from spout.ui.watch import PAGE_READ_MAX, LatestState
 
 EVERY_MS_MIN: Final = 2_000
 EVERY_MS_MAX: Final = 15_000
-"""What was read is shown for ten times as long as it took to read it, within these bounds."""
+"""What was read is shown for ten times as long as it took to read it, within these bounds; what is still
+being read is shown anew at once."""
 
 LETTERS_SHOWN: Final = 100
 FAILURES_SINCE: Final = "1h"
@@ -64,9 +74,15 @@ class LogPages:
         now_ms: Callable[[], int],
         drivers: Drivers,
         config: Path | None = None,
+        read_max: int = PAGE_READ_MAX,
     ) -> None:
-        """Prepare; nothing is read. Nobody else uses `log`; `now_ms` is wall time."""
+        """Prepare; nothing is read. Nobody else uses `log`; `now_ms` is wall time.
+
+        For failures and latency a request reads at most `read_max` records of a topic, and the next one goes
+        on.
+        """
         self._config = config
+        self._read_max = read_max
         self._topics = topics
         self._drivers = drivers
         self._log = log
@@ -96,7 +112,7 @@ class LogPages:
         def answer(request: Request, _now: LatestState) -> PageContent:
             with self._lock:
                 began_ms = self._now_ms()
-                values: dict[str, Any] = {"problem": "", "names": self._names}
+                values: dict[str, Any] = {"problem": "", "reading": "", "names": self._names}
                 try:
                     found = build(request, values)
                     found = replace(found, values={**values, **found.values})
@@ -113,7 +129,7 @@ class LogPages:
                         is_live=values.pop("is_live", True),
                     )
                 took_ms = self._now_ms() - began_ms
-            every_ms = min(EVERY_MS_MAX, max(EVERY_MS_MIN, 10 * took_ms))
+            every_ms = 0 if values["reading"] else min(EVERY_MS_MAX, max(EVERY_MS_MIN, 10 * took_ms))
             return replace(found, every_s=every_ms / 1_000)
 
         return answer
@@ -156,8 +172,12 @@ class LogPages:
             counted.found.close()
             del self._failures[since]
             raise
+        values["since_ms"] = counted.since_ms
+        if not counted.found.is_whole:
+            since, share = moment(counted.since_ms), counted.found.share_read
+            return _still_reading("failures.html", "Failures", values, "verdicts", since, share)
         rows = counted.found.rows(self._now_ms())
-        values |= {"rows": rows, "notes": counted.found.all_notes(), "since_ms": counted.since_ms}
+        values |= {"rows": rows, "notes": counted.found.all_notes()}
         values["link"] = lambda row, key: _letters_of(row, since) if key == "dead" and row["dead"] else ""
         return PageContent("failures.html", "Failures", json=rows)
 
@@ -169,7 +189,8 @@ class LogPages:
             kept = None
         if kept is None:
             kept = _Counted(
-                since_ms, FailureLog(self._log, self._topics, inputs_named(self._topics, ()), since_ms)
+                since_ms,
+                FailureLog(self._log, self._topics, inputs_named(self._topics, ()), since_ms, self._read_max),
             )
         self._failures[since] = kept
         for text in list(self._failures)[:-WINDOWS_MAX]:
@@ -238,13 +259,17 @@ class LogPages:
         except ValueError as error:
             raise UsageError(f"timeout {text}: {error}; give 10s or 5m") from error
         if self._completions is None:
-            self._completions = CompletionLog(self._log, self._topics, inputs_named(self._topics, ()))
+            named = inputs_named(self._topics, ())
+            self._completions = CompletionLog(self._log, self._topics, named, self._read_max)
         try:
             self._completions.read()
         except WindhoverError:
             self._completions.close()
             self._completions = None
             raise
+        if not self._completions.is_whole:
+            share = self._completions.share_read
+            return _still_reading("latency.html", "Latency", values, "the ack topics", None, share)
         now_ms = self._now_ms()
         rows = with_bolts(self._completions.rows(now_ms, timeout_ms), self._topics, self._drivers, now_ms)
         values |= {"rows": rows, "notes": self._completions.notes()}
@@ -255,6 +280,14 @@ class LogPages:
             return past_ms(text, self._now_ms())
         except ValueError as error:
             raise UsageError(f"{problem.format(text)}; give 2026-07-01T00:00:00Z, or 2h") from error
+
+
+def _still_reading(
+    template: str, title: str, values: dict[str, Any], what: str, since: str | None, share: float
+) -> PageContent:
+    """Say what is read, and how much of it: no figure is known before all was read."""
+    values["reading"] = READING.format(what if since is None else f"{what} since {since}", share)
+    return PageContent(template, title, json={"unknown": values["reading"]})
 
 
 def _letters_of(row: Row, since: str) -> str:

@@ -21,7 +21,7 @@ from spout.runtime.process import Signals
 from spout.runtime.scrape import metrics_address, read_metrics
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.topology import Drivers
-from spout.ui.watch import CauseWatch, Watch
+from spout.ui.watch import PAGE_READ_MAX, CauseWatch, Watch
 
 if TYPE_CHECKING:
     import uvicorn
@@ -85,7 +85,7 @@ def serve_pages(
         listener = stack.enter_context(closing(listening(host, port)))
         # one client for the thread that reads everything, and one for the requests
         watched, requested = (stack.enter_context(closing(open_log())) for _ in range(2))
-        overview = stack.enter_context(closing(Overview(watched, topics)))
+        overview = stack.enter_context(closing(Overview(watched, topics, read_max=PAGE_READ_MAX)))
         causes = stack.enter_context(closing(CauseWatch(watched, topics)))
         watch = Watch(overview.snapshot, topics, now_ms, causes.read)
         bare = host if ":" not in host else f"[{host}]"

@@ -23,8 +23,8 @@ EVERY_S: Final = 0.3
 IDLE_EVERY_S: Final = 5.0
 """The pause while no tab is open."""
 
-CAUSE_READ_MAX: Final = 10_000
-"""So many records of verdicts are read between two readings, so that the page goes on while it fills."""
+PAGE_READ_MAX: Final = 20_000
+"""So many records of one topic are read at once, so that the page goes on while it fills."""
 
 CHECK_EVERY_S: Final = 0.05
 """How soon a tab that was opened, or a new moment, is noticed."""
@@ -103,7 +103,7 @@ class Watch:
 class CauseWatch:
     """Follows the causes of failures; a call of `read` reads at most `read_max` records."""
 
-    def __init__(self, log: Log, topics: Topics, read_max: int = CAUSE_READ_MAX) -> None:
+    def __init__(self, log: Log, topics: Topics, read_max: int = PAGE_READ_MAX) -> None:
         self._log = log
         self._topics = topics
         self._read_max = read_max

@@ -19,7 +19,7 @@ from spout.ui.pages import Pages
 from spout.ui.redrive_pages import RedrivePages
 from spout.ui.serve import LOOPBACK, listening, serve_watched
 from spout.ui.topology import Drivers
-from spout.ui.watch import CauseWatch, Watch
+from spout.ui.watch import PAGE_READ_MAX, CauseWatch, Watch
 from tests.support.memory.cluster import Faults
 from tests.support.waiting import eventually
 from tests.support.worlds.planning import World
@@ -34,6 +34,7 @@ def pages_of(
     actions: Actions | None = None,
     drivers: Drivers = NO_DRIVER,
     config: Path | None = None,
+    read_max: int = PAGE_READ_MAX,
 ) -> tuple[Pages, RedriveJobs]:
     """Build the pages of a world, and the jobs that they start."""
     log = world.cluster.log(faults)
@@ -42,7 +43,7 @@ def pages_of(
         return world.now_ms
 
     jobs = RedriveJobs(lambda: world.cluster.log(faults), world.topics, now_ms)
-    log_pages = LogPages(world.topics, log, now_ms, drivers, config)
+    log_pages = LogPages(world.topics, log, now_ms, drivers, config, read_max)
     redrives = RedrivePages(world.topics, log, now_ms, log_pages.answering, jobs, actions)
     return Pages(world.topics, watch, log_pages, redrives, drivers, config), jobs
 

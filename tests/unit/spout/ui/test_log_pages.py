@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import shlex
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -20,8 +21,10 @@ from spout.inspect.letter_rows import letter_details, letter_row
 from spout.inspect.tables import span
 from spout.planning.journal import BEGINNING, Journal
 from spout.ui.log_pages import LETTERS_SHOWN
+from spout.ui.serve import LOOPBACK
+from spout.ui.watch import Watch
 from tests.support.memory.cluster import NoFaults
-from tests.support.page_server import client_of
+from tests.support.page_server import client_of, pages_of
 from tests.support.worlds.planning import World, batch, yaml_of
 
 YAML = yaml_of(retry="{attempts: 1}", dead_letter="{max_ratio: 1}")
@@ -131,6 +134,28 @@ def test_a_broker_that_is_away_makes_the_page_unknown_until_it_is_back(world: Wo
         assert '<span class="unknown">unknown</span>' in page.text
         faults.is_on = False
         assert client.get(path).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/failures", "/latency"])
+def test_no_figure_is_known_before_the_log_was_read_and_the_page_says_how_far_it_is(
+    world: World, path: str
+) -> None:
+    """A log of hours is read piece by piece, a piece for each request; a page asks again by itself."""
+    die(world, 2, 3, 4)
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    pages, jobs = pages_of(world, watch, read_max=2)
+    with closing(jobs):
+        client = TestClient(pages.application(LOOPBACK), base_url="http://localhost")
+        page = client.get(path)
+        assert (page.status_code, "problem" in page.text) == (200, False)
+        assert re.search(r'<span class="unknown">unknown</span>: reading .*, \d+% read\.', page.text)
+        seen = client.get(path, headers=JSON).json()
+        assert re.match(r"reading (verdicts since \S+|the ack topics), \d+% read", seen["unknown"])
+        for _ in range(200):
+            seen = client.get(path, headers=JSON).json()
+            if isinstance(seen, list):
+                break
+        assert seen == client_of(world)[0].get(path, headers=JSON).json()
 
 
 def test_letters_are_those_that_the_command_lists(world: World, client: TestClient) -> None:

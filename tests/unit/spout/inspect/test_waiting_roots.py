@@ -1,0 +1,76 @@
+"""Lost roots that wait: those that a worker has taken over, and those of verdicts that none has."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+
+import numpy as np
+
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.wire.codec import wire_codec
+from acker.wire.events import Lost, Reason, Verdicts, pack_positions
+from replay.records.due import PROGRESS_KEY, Progress, due_codec
+from spout.inspect.overview import Overview
+from spout.planning.journal import BEGINNING
+from tests.support.worlds.planning import World, batch, yaml_of
+
+
+def world_with_two_lost() -> World:
+    """Of ten records two failed, in one verdict; a replay is due in ten seconds, and no worker runs."""
+    world = World(yaml_of(timeout="10m", retry="{attempts: 2, initial: 10s, jitter: 0}"))
+    world.produce(10)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, fail=(2, 3), skip=(4, 5, 6))
+    world.run(1_000)
+    return world
+
+
+def read_lost(world: World, number: int) -> list[int]:
+    """Return the offsets of those verdicts of an acker partition that lost something."""
+    place = TopicPartition(world.topics.ack_topics.verdict, number)
+    reader = world.log.reader(committed=True)
+    reader.assign({place: 0})
+    events = [(each.offset, wire_codec().decode(each.value)) for each in reader.poll(0, 1_000)]
+    return [offset for offset, event in events if isinstance(event, Verdicts) and event.lost]
+
+
+def test_verdicts_that_no_worker_has_taken_over_are_read_once_and_piece_by_piece() -> None:
+    """While the workers are away these are many; each reading goes on where the one before ended."""
+    world = world_with_two_lost()
+    producer, codec = world.log.producer(), wire_codec()
+    for number in (4, 5, 6):
+        at = pack_positions(np.array([number]))
+        lost = Lost(Reason.FAILED, "g", "sentences", "", "b", "E", "", 0, 0, 0, 65_536, at)
+        producer.send(Outgoing(world.topics.ack_topics.verdict, 0, codec.encode(Verdicts((), (), (lost,)))))
+    producer.flush(1_000)
+    with closing(Overview(world.cluster.log(), world.topics, read_max=2)) as overview:
+        unknown = overview.snapshot(world.now_ms).partitions[0].replays_due.unknown
+        assert re.match(r"_ack_verdict has more records than are read at once, [1-9]\d?% are read", unknown)
+        for _ in range(10):
+            found = overview.snapshot(world.now_ms)
+            if found.partitions[0].replays_due.value is not None:
+                break
+        assert found.partitions[0].replays_due.value == 5
+        assert sum(each.untaken for each in found.to_replay.value or ()) == 5
+        world.start_replays()
+        world.run(500)
+        found = overview.snapshot(world.now_ms)
+        while found.to_replay.value is None:
+            found = overview.snapshot(world.now_ms)
+        assert sum(each.untaken for each in found.to_replay.value) == 0
+        assert sum(each.due for each in found.to_replay.value) == 5
+        assert found.partitions[0].replays_due.value == 5
+
+
+def test_a_verdict_that_is_taken_over_in_part_has_the_rest_of_its_roots_left() -> None:
+    world = world_with_two_lost()
+    names, log = world.topics.ack_topics, world.cluster.log()
+    with closing(Overview(log, world.topics)) as overview:
+        assert overview.snapshot(world.now_ms).partitions[0].replays_due.value == 2
+        [number] = [n for n in range(3) if read_lost(world, n)]
+        [offset] = read_lost(world, number)
+        producer = world.log.producer()
+        producer.send(Outgoing(names.due, number, due_codec().encode(Progress(offset, 1)), PROGRESS_KEY))
+        producer.flush(1_000)
+        assert overview.snapshot(world.now_ms).partitions[0].replays_due.value == 1

@@ -11,7 +11,7 @@ second (`AckerLimits.put_off_ms`); while nothing happens, it writes none.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from acker.config.limits import AckerLimits
@@ -27,6 +27,11 @@ from acker.service.snapshot import load_state
 from acker.service.state import LastRestore, Stored, loading, read_last_state, state_codec
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import Codec, wire_codec
+from acker.wire.events import SourceRun, Verdicts, positions
+
+RUNS_MAX: Final = 10_000
+"""So many runs of settled positions are kept of an acker partition; where there are more, they are read
+anew."""
 
 _TRIES: Final = 3
 """An acker may shorten its logs while we read them; then we start again, up to this many times in all."""
@@ -133,18 +138,52 @@ class AckerView:
         )
 
 
+class _Settled:
+    """The positions of one acker partition that have a verdict at `first` or later, as runs."""
+
+    def __init__(self, first: int) -> None:
+        self.first = self.next = first
+        self._runs: list[SourceRun] = []
+        self._last: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def put(self, event: Verdicts) -> None:
+        for source, start, end in event.acked + event.absent:
+            self._add(source, start, end)
+        for lost in event.lost:
+            for position in positions(lost.positions).tolist():
+                self._add(lost.source, position, position + 1)
+
+    def all(self) -> Verdicts:
+        return Verdicts(tuple(self._runs), (), ())
+
+    def _add(self, source: int, start: int, end: int) -> None:
+        """Add a run, to the last one of the source if it follows that."""
+        at = self._last.get(source)
+        if at is not None and self._runs[at].end == start:
+            self._runs[at] = self._runs[at]._replace(end=end)
+        else:
+            self._last[source] = len(self._runs)
+            self._runs.append(SourceRun(source, start, end))
+
+
 @dataclass(frozen=True, slots=True)
 class ViewReader:
-    """Reads views of acker partitions from a cluster."""
+    """Reads views of acker partitions from a cluster; what one view has read, the next one need not read."""
 
     log: Log
     topics: AckTopics
     partitions: int
     limits: AckerLimits
+    _settled: dict[int, _Settled] = field(default_factory=dict, repr=False, compare=False)
 
     def view(self, partition: int) -> AckerView | None:
-        """Return a view of an acker partition, of about `AckerLimits.refold_bytes` of verdicts; None without
-        a State.
+        """Return a view of an acker partition; None without a State.
+
+        The first one reads the verdicts since the oldest open root, at most about
+        `AckerLimits.refold_bytes`, and a later one those since the view before.
 
         Raises:
             Disagreement: its State was written with another N, or cannot be read.
@@ -183,7 +222,13 @@ class ViewReader:
         verdict = TopicPartition(self.topics.verdict, core.partition)
         end = self.log.stable_ends([verdict])[verdict]
         wait_ms = self.limits.operation_ms
-        for record in read_piece(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
+        kept = self._settled.pop(core.partition, None)
+        if kept is None or not kept.first <= start <= kept.next <= end or len(kept) > RUNS_MAX:
+            kept = _Settled(start)
+        for record in read_piece(self.log, verdict, kept.next, end, committed=True, wait_ms=wait_ms):
             event = read_verdicts(record.value)
             if event is not None:
-                core.ledger.settle_logged(event, Pin(record.offset, 0))
+                kept.put(event)
+        kept.next = end
+        self._settled[core.partition] = kept
+        core.ledger.settle_logged(kept.all(), Pin(start, 0))

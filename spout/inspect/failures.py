@@ -32,7 +32,7 @@ from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
 from spout.inspect.readings import Reading
 from spout.inspect.tables import Column, count, cut_to
-from spout.inspect.waiting_roots import NOT_WHOLE
+from spout.inspect.waiting_roots import not_whole
 
 GROUPS_MAX: Final = 1_000
 """Groups of failures that are counted apart; what comes after them is counted under `OTHERS`."""
@@ -195,7 +195,7 @@ class FailureLog:
     def all_notes(self) -> list[str]:
         """Return what is unknown, as of the last `read`."""
         cut = f"verdicts before {moment(self._first_ms)} are no longer in the log"
-        more = NOT_WHOLE.format("one of the topics", self.share_read)
+        more = not_whole("one of the topics", self.share_read)
         return [*self.notes, *([cut] if self._is_cut else []), *([] if self.is_whole else [more])]
 
     def close(self) -> None:
@@ -256,8 +256,10 @@ CAUSE_KEPT_MS: Final = 3_600_000
 CAUSE_NEW_MS: Final = 900_000
 """A cause is new for this long."""
 
-READING: Final = "reading {}, {:.0%} read"
-"""Why something is unknown that a page is still reading."""
+
+def reading_text(what: str, share: float) -> str:
+    """Describe why something is unknown that a page still reads; `share` of it is read."""
+    return f"reading {what}, {int(100 * share)} % read"
 
 
 class SeenCause(NamedTuple):
@@ -305,7 +307,7 @@ class FirstFailures:
         self._seen = kept
         if not self._verdicts.is_whole:
             since, share = moment(self._since_ms), self._verdicts.share_read
-            return Reading(unknown=READING.format(f"verdicts since {since}", share))
+            return Reading(unknown=reading_text(f"verdicts since {since}", share))
         return Reading(tuple(kept.values()))
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
 from spout.inspect.tables import Column, count, span
 from spout.inspect.trail import contribution_of, events_of
-from spout.inspect.waiting_roots import NOT_WHOLE
+from spout.inspect.waiting_roots import not_whole
 from spout.runtime.tails import Tails
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
@@ -242,7 +242,7 @@ class CompletionLog:
             for number, found in self._before.items()
         ]
         notes += self._acks_unread
-        more = NOT_WHOLE.format("one of the ack topics", self.share_read)
+        more = not_whole("one of the ack topics", self.share_read)
         return [*notes, *([] if self.is_whole else [more])]
 
     def close(self) -> None:

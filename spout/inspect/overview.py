@@ -40,12 +40,12 @@ from spout.inspect.readings import (
 )
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import (
-    NOT_WHOLE,
     BlockedRecords,
     Place,
     ReplayPartition,
     WaitingOffsets,
     WaitingRoots,
+    not_whole,
 )
 
 P = ParamSpec("P")
@@ -248,7 +248,7 @@ class Overview:
             ),
         )
         if found is None:
-            raise _NotWhole(self._waiting.read(infos.found[topic], WaitingRoots.not_whole))
+            raise _NotWhole(self._waiting.read(infos.found[topic], WaitingRoots.what_is_left))
         return found
 
     def _dead_records(self, ask: Questions, infos: _Infos, one: Input) -> Reading[_Dead]:
@@ -259,7 +259,7 @@ class Overview:
             found = letters.read(infos.found[topic], _DeadLetters.records)
             if found is None:
                 share = letters.read(infos.found[topic], _DeadLetters.share_read)
-                raise _NotWhole(NOT_WHOLE.format(topic, share))
+                raise _NotWhole(not_whole(topic, share))
             return found
 
         return infos.require(topic) or ask(read)

@@ -25,15 +25,19 @@ from acker.wire.events import positions
 from replay.records.due import Due, DueView, Pause, Progress, due_codec, parse_root_key, sound_or_none
 from replay.records.headers import parse_location
 
-NOT_WHOLE: Final = (
-    "{} has more records than are read at once, {:.0%} are read; the next reading goes on (`--watch 2`)"
-)
-
 SKIPPED_MIN: Final = 10_000
 """So many verdicts, which a worker has taken over since the last call, are passed over and not read."""
 
 Place = tuple[int, int]
 """An input's id, and a partition of its topic."""
+
+
+def not_whole(what: str, share: float) -> str:
+    """Describe that a call has read a part of something only."""
+    return (
+        f"{what} has more records than are read at once, {int(100 * share)} % are read; the next reading goes"
+        " on (`--watch 2`)"
+    )
 
 
 class BlockedRecords(NamedTuple):
@@ -166,12 +170,12 @@ class WaitingRoots:
         for lost in self._lost.values():
             yield from (each.waits for each in lost)
 
-    def not_whole(self) -> str:
+    def what_is_left(self) -> str:
         """Return which topic was not read to its end by the last `count`, and how far it was."""
         due, untaken = self._due, self._untaken
         if due.is_whole and untaken is not None:
-            return NOT_WHOLE.format(self._verdicts[0].topic, untaken.share_read)
-        return NOT_WHOLE.format(self._due_topic, due.share_read)
+            return not_whole(self._verdicts[0].topic, untaken.share_read)
+        return not_whole(self._due_topic, due.share_read)
 
     def offsets(self) -> Mapping[Place, WaitingOffsets]:
         """Return where the roots wait, as of the last `count`, without those whose origin is unknown."""

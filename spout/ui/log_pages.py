@@ -25,7 +25,7 @@ from acker.wire.events import Reason
 from replay.records.letters import Filter
 from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, parse_filter, records_of
 from spout.inspect.diagnosis import explained
-from spout.inspect.failures import FAILURES, READING, FailureLog
+from spout.inspect.failures import FAILURES, FailureLog, reading_text
 from spout.inspect.latency import LATENCY, CompletionLog
 from spout.inspect.letter_rows import (
     HISTORY,
@@ -286,7 +286,7 @@ def _still_reading(
     template: str, title: str, values: dict[str, Any], what: str, since: str | None, share: float
 ) -> PageContent:
     """Say what is read, and how much of it: no figure is known before all was read."""
-    values["reading"] = READING.format(what if since is None else f"{what} since {since}", share)
+    values["reading"] = reading_text(what if since is None else f"{what} since {since}", share)
     return PageContent(template, title, json={"unknown": values["reading"]})
 
 

@@ -46,7 +46,7 @@ def test_verdicts_that_no_worker_has_taken_over_are_read_once_and_piece_by_piece
     producer.flush(1_000)
     with closing(Overview(world.cluster.log(), world.topics, read_max=2)) as overview:
         unknown = overview.snapshot(world.now_ms).partitions[0].replays_due.unknown
-        assert re.match(r"_ack_verdict has more records than are read at once, [1-9]\d?% are read", unknown)
+        assert re.match(r"_ack_verdict has more records than are read at once, \d+ % are read", unknown)
         for _ in range(10):
             found = overview.snapshot(world.now_ms)
             if found.partitions[0].replays_due.value is not None:

@@ -194,7 +194,7 @@ def test_causes_are_unknown_until_all_verdicts_are_read_and_the_page_goes_on() -
         watch = Watch(overview.snapshot, world.topics, lambda: world.now_ms, causes.read)
         watch.read()
         assert watch.latest.number == 1
-        assert re.fullmatch(r"reading verdicts since \S+, \d+% read", watch.latest.causes.unknown)
+        assert re.fullmatch(r"reading verdicts since \S+, \d+ % read", watch.latest.causes.unknown)
         for _ in range(100):
             watch.read()
             if watch.latest.causes.value is not None:

@@ -148,9 +148,9 @@ def test_no_figure_is_known_before_the_log_was_read_and_the_page_says_how_far_it
         client = TestClient(pages.application(LOOPBACK), base_url="http://localhost")
         page = client.get(path)
         assert (page.status_code, "problem" in page.text) == (200, False)
-        assert re.search(r'<span class="unknown">unknown</span>: reading .*, \d+% read\.', page.text)
+        assert re.search(r'<span class="unknown">unknown</span>: reading .*, \d+ % read\.', page.text)
         seen = client.get(path, headers=JSON).json()
-        assert re.match(r"reading (verdicts since \S+|the ack topics), \d+% read", seen["unknown"])
+        assert re.match(r"reading (verdicts since \S+|the ack topics), \d+ % read", seen["unknown"])
         for _ in range(200):
             seen = client.get(path, headers=JSON).json()
             if isinstance(seen, list):

@@ -260,8 +260,8 @@ class Trail:
         return Circumstances(
             query=lives.then(lambda found: found[0]),
             session=lives.then(lambda found: found[1]),
-            ackers=ask(self._log.members, acker.group),
-            replay_workers=ask(self._log.members, acker.replay_group),
+            ackers=ask(self._log.members, acker.group).then(len),
+            replay_workers=ask(self._log.members, acker.replay_group).then(len),
             pending=ask(self._pending, one),
             pending_max=one.max_spout_pending,
         )

@@ -174,8 +174,8 @@ class LogPages:
             raise
         values["since_ms"] = counted.since_ms
         if not counted.found.is_whole:
-            since, share = moment(counted.since_ms), counted.found.share_read
-            return _still_reading("failures.html", "Failures", values, "verdicts", since, share)
+            began, share = moment(counted.since_ms), counted.found.share_read
+            return _still_reading("failures.html", "Failures", values, "verdicts", began, share)
         rows = counted.found.rows(self._now_ms())
         values |= {"rows": rows, "notes": counted.found.all_notes()}
         values["link"] = lambda row, key: _letters_of(row, since) if key == "dead" and row["dead"] else ""

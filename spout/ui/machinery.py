@@ -51,7 +51,7 @@ class AckerPartition:
     restored_ms: Reading[int]
 
     def row(self) -> dict[str, Any]:
-        values = {
+        values: dict[str, Reading[Any]] = {
             "acker": self.owner,
             "open": self.open,
             "ranges": self.ranges,
@@ -77,7 +77,7 @@ class ReplayWorker:
     lag: Reading[int]
 
     def row(self) -> dict[str, Any]:
-        values = {
+        values: dict[str, Reading[Any]] = {
             "partitions": self.partitions.then(list),
             "due": self.due,
             "not_taken_over": self.untaken,
@@ -96,7 +96,11 @@ class GroupOwner:
     lives: Reading[bool]
 
     def row(self) -> dict[str, Any]:
-        values = {"session": self.session, "epoch": self.epoch, "query_lives": self.lives}
+        values: dict[str, Reading[Any]] = {
+            "session": self.session,
+            "epoch": self.epoch,
+            "query_lives": self.lives,
+        }
         return {"group": self.group, **with_reasons(values)}
 
 
@@ -119,7 +123,7 @@ class Machinery:
 
     def rows(self) -> dict[str, Any]:
         """Return it for programs: None where a value is unknown, and `unknown` says why."""
-        values = {
+        values: dict[str, Reading[Any]] = {
             "ackers": self.ackers,
             "replay_workers": self.replay_workers,
             "due": self.due,

@@ -533,7 +533,7 @@ MUTANTS = (
     Mutant(
         "what-no-worker-has-taken-over-waits-as-well",
         "spout/inspect/waiting_roots.py",
-        "return Counter(each.place for each in chain(self._waiting.values(), self._lost))",
+        "return Counter(each.place for each in self._all())",
         "return Counter(each.place for each in self._waiting.values())",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter",
@@ -543,8 +543,8 @@ MUTANTS = (
     Mutant(
         "what-is-unknown-is-never-ok",
         "spout/doctor/monitor.py",
-        'found += [MonitorProblem(MonitorState.UNKNOWN, "unknown", text) for text in _unknown(snapshot)]',
-        "pass",
+        "for text in _unknown(snapshot, causes)]",
+        "for text in ()]",
         "tests/unit/spout/doctor/test_monitor.py::test_what_is_unknown_is_never_ok",
         "a monitor would stay green while nobody can read the state",
     ),

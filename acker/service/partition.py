@@ -36,7 +36,7 @@ ORIGIN_HEADER = "windhover.origin"
 QUARANTINE_BYTES = 900_000
 """A longer key and value would not fit into a quarantined record with its headers, so they are cut."""
 
-SAID_AFTER_MS = 5_000
+NAMED_AFTER_MS = 5_000
 """So long after a restore State is written to name it, if there was no other reason to write State."""
 
 
@@ -67,7 +67,7 @@ class PartitionAcker:
         self._limits = limits
         self._stored = stored
         self._restored: LastRestore | None = None
-        self._is_said = False
+        self._is_named = False
 
     @property
     def is_quiet(self) -> bool:
@@ -96,16 +96,16 @@ class PartitionAcker:
         """
         since_ms = self.unwritten_since_ms
         if since_ms is None:
-            return self._must_say(now_ms)
+            return self._must_name(now_ms)
         is_late = not 0 <= now_ms - since_ms < self._limits.put_off_ms
         return is_late or self._has_read_acks or self.core.has_output
 
-    def _must_say(self, now_ms: int) -> bool:
+    def _must_name(self, now_ms: int) -> bool:
         """Return whether State is written for the restore alone: nothing else happens, and there is one."""
         restored = self._restored
-        if restored is None or self._is_said or not self.core.init_next:
+        if restored is None or self._is_named or not self.core.init_next:
             return False
-        return abs(now_ms - restored.at_ms) >= SAID_AFTER_MS
+        return abs(now_ms - restored.at_ms) >= NAMED_AFTER_MS
 
     def write(self) -> StepOutput:
         """Write the output of the core, and return it when it has committed.
@@ -123,7 +123,7 @@ class PartitionAcker:
         self._commit(records)
         self.done = self._positions(self._topics)
         core.committed(output.verdicts)
-        self._is_said = self._restored is not None
+        self._is_named = self._restored is not None
         self.unwritten_since_ms = None
         self._has_read_acks = False
         core.ledger.counts.transactions += 1

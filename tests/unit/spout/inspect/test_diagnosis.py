@@ -320,7 +320,7 @@ class NoMembers:
         pass
 
 
-def test_what_is_around_a_record_may_be_unknown_and_the_rest_is_said(world: World) -> None:
+def test_what_is_around_a_record_may_be_unknown_and_the_rest_is_named(world: World) -> None:
     begin(world, skip=(3,))
     trail = Trail(world.cluster.log(NoMembers()), world.topics)
     (here,) = trail.origin("sentences/0@3")

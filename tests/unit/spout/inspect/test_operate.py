@@ -108,7 +108,7 @@ def test_a_reset_begins_a_new_generation_at_the_requested_place(to: Place, first
 
 
 @pytest.mark.parametrize(("to", "first"), [(99, 10), (1, 4)])
-def test_an_offset_that_the_log_does_not_hold_is_said_with_what_it_became(to: int, first: int) -> None:
+def test_an_offset_that_the_log_does_not_hold_is_named_with_what_it_became(to: int, first: int) -> None:
     world = World()
     running(world)
     world.log.delete_before({TopicPartition("sentences", 0): 4})
@@ -118,7 +118,7 @@ def test_an_offset_that_the_log_does_not_hold_is_said_with_what_it_became(to: in
 
 
 @pytest.mark.parametrize("to", ["earliest", "latest", 4, 7, 10])
-def test_an_offset_that_the_log_holds_is_said_as_it_is(to: Place) -> None:
+def test_an_offset_that_the_log_holds_is_named_as_it_is(to: Place) -> None:
     world = World()
     running(world)
     world.log.delete_before({TopicPartition("sentences", 0): 4})

@@ -98,7 +98,7 @@ def test_rows_are_the_same_in_json_and_yaml_and_a_table_is_for_people(
 
 
 @pytest.mark.usefixtures("world")
-def test_what_is_not_shown_is_said_beside_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_shown_is_named_beside_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
     exit_code, out, err = printed(capsys, "dlq", "list", "--limit", "1", "-o", "json", "--exit-code")
     assert (exit_code, [row["origin"] for row in json.loads(out)]) == (5, ["sentences/0@2"])
     assert "1 more are not shown" in err

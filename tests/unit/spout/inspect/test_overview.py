@@ -145,7 +145,7 @@ def test_a_partition_that_nothing_holds_back_has_no_blocking_offset() -> None:
     assert (row["blocking"], row["why"], row["committed"], row["lag"]) == (None, "", 10, 0)
 
 
-def test_what_is_settled_and_not_committed_is_said() -> None:
+def test_what_is_settled_and_not_committed_is_named() -> None:
     world = World()
     planner, end = ten(world)
     world.run(3_500)
@@ -406,7 +406,7 @@ def test_a_partition_whose_leader_is_away_hides_its_own_values_only() -> None:
     assert (lacking["pending"], lacking["committed"]) == (0, None)
 
 
-def test_what_is_unknown_is_said_once_for_each_reason() -> None:
+def test_what_is_unknown_is_named_once_for_each_reason() -> None:
     world = World()
     world.produce(4)
     [note] = unknown_values(rows(world))

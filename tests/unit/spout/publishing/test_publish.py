@@ -138,7 +138,7 @@ def test_ranges_of_one_block_share_a_record() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_every_position_of_a_plan_is_said_once(data: st.DataObject) -> None:
+def test_every_position_of_a_plan_is_named_once(data: st.DataObject) -> None:
     """And every record is canonical: ascending, disjoint, joined, inside its block."""
     edges = sorted(data.draw(st.sets(st.integers(BLOCK - 30, BLOCK + 30), min_size=2, max_size=8)))
     runs = [SourceRun(A, s, e) for s, e in zip(edges[::2], edges[1::2], strict=False)]

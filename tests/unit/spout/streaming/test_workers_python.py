@@ -35,7 +35,7 @@ def test_workers_of_this_machine_run_the_python_that_has_the_package(
         assert "PYSPARK_PYTHON" in said
 
 
-def test_nothing_is_said_where_the_path_has_this_environment(
+def test_nothing_is_named_where_the_path_has_this_environment(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As under `uv run` and in an environment that is active."""

@@ -41,13 +41,9 @@ from spout.runtime.child import Child
 from tests.torture.stage.proxy import Proxy
 
 READY_SECONDS_MAX: Final = 60.0
-WARM_SECONDS: Final = 10.0
-"""An owner asks for its partitions and topics for some seconds after it is ready."""
-
 QUERIES: Mapping[str, How] = MappingProxyType({"query": How.TRACKED, "connector": How.CONNECTOR})
 """What reads, by name in the figures."""
 
-LATE_RECORDS: Final = 5
 LATE_SECONDS: Final = 3.0
 """How long a query idles before each of the records that come after a round."""
 
@@ -58,21 +54,35 @@ Part = Literal["acker", "replay"]
 PARTS: Final[tuple[Part, ...]] = ("acker", "replay")
 
 
-def run(seconds: int, rounds: int, *, json: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class IdleOptions:
+    """Seconds of a round, rounds, and records that come one by one behind each round of a query.
+
+    `warm_seconds`: what counts begins so late. An owner asks for its partitions and topics for some seconds
+    after it is ready.
+    """
+
+    seconds: int = 60
+    rounds: int = 5
+    warm_seconds: int = 10
+    late_records: int = 5
+
+
+def run(options: IdleOptions, *, json: bool) -> int:
     """Let the services idle, then queries, and print medians of the rounds. Return 0."""
     console = Console(stderr=True)
     requests = Requests()
     with (
         Proxy(requests.connection) as proxy,
-        bench_world(console, rounds * len(QUERIES), proxy=proxy) as world,
+        bench_world(console, options.rounds * len(QUERIES), proxy=proxy) as world,
         ExitStack() as stack,
     ):
         children = {part: stack.enter_context(Child(part, world.config)) for part in PARTS}
         for child in children.values():
             child.wait_ready(READY_SECONDS_MAX)
-        time.sleep(WARM_SECONDS)
-        found = [_round(children, requests, seconds) for _ in range(rounds)]
-        queries = _queries(world, requests, seconds, rounds, console)
+        time.sleep(options.warm_seconds)
+        found = [_round(children, requests, options.seconds) for _ in range(options.rounds)]
+        queries = _queries(world, requests, options, console)
     _print_kinds(console, [kinds for _, kinds in found])
     for of in queries.values():
         _print_kinds(console, [one.kinds for one in of])
@@ -124,17 +134,17 @@ class Idled:
 
 
 def _queries(
-    world: World, requests: Requests, seconds: int, rounds: int, console: Console
+    world: World, requests: Requests, options: IdleOptions, console: Console
 ) -> dict[str, list[Idled]]:
     """Let a query of each kind idle, in turn."""
     settings = {**connector_settings(), "spark.ui.enabled": "false"}
     spark = local_session("windhover-bench", world.folder / "spark", further=settings)
     warm_up(spark)
     found: dict[str, list[Idled]] = {name: [] for name in QUERIES}
-    for number in range(rounds):
+    for number in range(options.rounds):
         for kind, (name, how) in enumerate(QUERIES.items()):
             source = input_name(number * len(QUERIES) + kind + 1)
-            one = _query(world, spark, requests, seconds, source, how)
+            one = _query(world, spark, requests, options, source, how)
             late = ", ".join(f"{ms:.0f}" for ms in one.late_ms)
             shares = f"JVM {100 * one.jvm:.1f} %, planning process {100 * one.planning:.2f} % of a core"
             console.print(f"{name}: {shares}, planned after {late} ms", highlight=False)
@@ -144,23 +154,23 @@ def _queries(
 
 
 def _query(
-    world: World, spark: SparkSession, requests: Requests, seconds: int, source: str, how: How
+    world: World, spark: SparkSession, requests: Requests, options: IdleOptions, source: str, how: How
 ) -> Idled:
     checkpoint = world.folder / f"checkpoint-{source}"
     contest = Contest(spark, world.topics, source, how, checkpoint, 1_000, starting="latest")
     query = PIPELINES["split"].start(contest)
     with closing(KafkaLog(world.topics.kafka)) as log, closing(log.producer()) as producer:
         wait_until(lambda: query.lastProgress is not None, BATCH_SECONDS_MAX, A_BATCH)
-        time.sleep(WARM_SECONDS)
+        time.sleep(options.warm_seconds)
         requests.take()
         jvm = _child_of(os.getpid(), b"org.apache.spark.deploy.SparkSubmit") or 0
         pids = jvm, _child_of(jvm, b"python_streaming_source_runner") or 0
         before, began = [cpu_seconds_of(pid) for pid in pids], time.monotonic()
-        time.sleep(seconds)
+        time.sleep(options.seconds)
         after, took = [cpu_seconds_of(pid) for pid in pids], time.monotonic() - began
         kinds = _kinds_of_query(requests.take(), took)
         late_ms = []
-        for _ in range(LATE_RECORDS):
+        for _ in range(options.late_records):
             time.sleep(LATE_SECONDS)
             count = len(_batches(query))
             produced_ms = _produce(producer)

@@ -99,8 +99,9 @@ class Plain:
         return len(messages)
 
     def finish(self) -> None:
-        """Commit for good."""
-        self._consumer.commit(asynchronous=False)
+        """Commit the positions: to commit what is stored fails where it is committed already."""
+        positions = self._consumer.position(self._consumer.assignment())
+        self._consumer.commit(offsets=positions, asynchronous=False)
         self._consumer.close()
 
 

@@ -11,7 +11,7 @@ linger 5 ms, those without a key go to one partition for a while).
   synchronously. Each is a process of its own, and reads first what the topic holds.
 
 All run in turn, round after round. The first round does not count, since the broker still compiles what it
-runs. Nor does in any round what is produced in the first `WARM_SECONDS`: the first batches of a query.
+runs. Nor does in any round what is produced in the first `warm_seconds`: the first batches of a query.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ THROUGH_SPARK: Final = ("split", "grouped")
 ALONE: Final = "alone"
 PIPELINES_MEASURED: Final = (*THROUGH_SPARK, ALONE)
 
-WARM_SECONDS = 5.0
 MARK = b"at "
 """What the values begin with that a clock follows in."""
 
@@ -96,12 +95,16 @@ ALONE_AIM: Final = "20"
 
 @dataclass(frozen=True, slots=True)
 class LatencyOptions:
-    """What to run: records a second, seconds of each contestant, rounds of all, and which."""
+    """What to run: records a second, seconds of each contestant, rounds of all, and which.
+
+    `warm_seconds`: what is produced in the first of these seconds does not count.
+    """
 
     rate: int = 2_000
     seconds: int = 20
     rounds: int = 3
     pipelines: Sequence[str] = PIPELINES_MEASURED
+    warm_seconds: float = 5.0
 
 
 @dataclass(slots=True)
@@ -152,7 +155,8 @@ def run(options: LatencyOptions, *, json: bool) -> int:
                     _say(console, lap, found.name, _parts(found))
                     laps += [found] if lap else []
                 for name in list(alone):
-                    arguments = inputs[name], str(options.rate), str(options.seconds)
+                    numbers = options.rate, options.seconds, options.warm_seconds
+                    arguments = inputs[name], *map(str, numbers)
                     try:
                         parts = run_contestant(MODULE, name, world.config, *arguments)
                     except CheckFailed as error:
@@ -209,7 +213,7 @@ def _query(
         finally:
             query.stop()
         clocks = _clocks(log, {place: (begin[place], ends[place]) for place in places})
-    counted_ms = min(times[0] for times in clocks.values() if len(times)) + WARM_SECONDS * 1_000
+    counted_ms = min(times[0] for times in clocks.values() if len(times)) + options.warm_seconds * 1_000
     done = {"micro-batch": ended}
     if how is How.TRACKED:
         done["verdict"] = [
@@ -484,7 +488,7 @@ def main() -> None:
     with _producer(Path(config), input_name, int(rate), float(seconds)) as producer:
         found = measure(contestant, int(int(rate) * float(seconds)))
         producer.wait(CONFIRM_MS_MAX / 1000)
-    counted = np.array(found[int(int(rate) * WARM_SECONDS) :])
+    counted = np.array(found[int(int(rate) * float(sys.argv[6])) :])
     parts = {f"p{part}": float(np.percentile(counted, part)) for part in (50, 90, 99)}
     sys.stdout.write(json_module.dumps(parts) + "\n")
 

@@ -107,7 +107,7 @@ class Tree:
     def run(self, tests: Sequence[str], limit_s: float) -> tuple[int, str]:
         """Run tests in the copy; return pytest's exit code and the last of what it printed."""
         output = self._folder / "output-of-pytest"
-        arguments = ["-q", "-x", "--tb=line", "-p", "no:cacheprovider", "-m", "slow or not slow"]
+        arguments = ["-q", "-x", "--tb=line", "-n0", "-p", "no:cacheprovider", "-m", "slow or not slow"]
         # what was imported before pytest began is a library
         arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning", *tests]
         if self._runner.stdin is None or self._runner.stdout is None:

@@ -31,7 +31,8 @@ def test_planning_has_every_figure_of_both_installations(capsys: pytest.CaptureF
 @pytest.mark.spark
 def test_idle_sees_what_an_idle_installation_sends() -> None:
     """In a process of its own: it stops its Spark, and the one of the tests is in this process."""
-    command = [sys.executable, "-m", "benchmarks", "idle", "--seconds", "2", "--rounds", "1", "--json"]
+    short = ("--seconds", "2", "--rounds", "1", "--warm", "0", "--late", "1")
+    command = [sys.executable, "-m", "benchmarks", "idle", *short, "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])["figures"]
@@ -42,7 +43,7 @@ def test_idle_sees_what_an_idle_installation_sends() -> None:
 
 
 def test_latency_has_the_percentiles_of_contestants_without_spark(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_latency(LatencyOptions(200, 6, 1, ("alone",)), json=True) == 0
+    assert run_latency(LatencyOptions(200, 2, 1, ("alone",), warm_seconds=0.5), json=True) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])["figures"]
     for name in CONTESTANTS:
         parts = [figures[f"{name}, produced to durably confirmed, p{part}"] for part in (50, 90, 99)]

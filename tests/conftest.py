@@ -3,8 +3,8 @@
 What a machine lacks is skipped with its reason, and fails where CI is set. Marks follow from fixtures:
 a test that asks for `broker` is `kafka`, for `spark` is `spark`, for `docker` is `docker`.
 
-With ``-n 3 --dist loadfile`` each process has brokers and a Spark session of its own, and the tests of a
-file, which share what is dear to start, stay together.
+Each process of xdist has brokers and a Spark session of its own. The tests of a file, which share what is
+dear to start, stay together.
 """
 
 from __future__ import annotations

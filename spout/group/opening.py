@@ -92,13 +92,13 @@ class Opening:
         self._has_reported = False
         self._presence: Presence | None = None
         spec = self._spec
-        if not journal.session and not spec.take_over:
-            self._presence = Presence(self._log, spec.topics.init, spec.partitions, spec.group, now_ms)
         if journal.session:
             marks = journal.sources.items()
             begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
             check_commits(self._log, spec.group, [self._sources[source] for source in begun])
         self._begin(now_ms)
+        if not journal.session and not spec.take_over:  # read while the ackers answer
+            self._presence = Presence(self._log, spec.topics.init, spec.partitions, spec.group, now_ms)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
         if self._answers.has(partition):

@@ -106,6 +106,7 @@ class Planner:
         self._targets: dict[int, int] = {}
         self._verdicts: VerdictReader | None = None
         self._opening: Opening | None = None
+        self._committer: Committer | None = None
         self._owned: Owned | None = None
         self._due: DueWatch | None = None
         self._arrivals = Arrivals(log)
@@ -165,6 +166,7 @@ class Planner:
         )
         self._context = replace(self._context, announcer=announcer)
         self._opening = Opening(self._context, announcer, journal, self._new_id, now_ms)
+        self._committer = self._reading_commits()  # it takes 100 ms, in which the ackers answer
 
     def stop_at_ends(self) -> None:
         """Read the inputs up to their present ends, while replays go on; call it before `open`."""
@@ -335,11 +337,14 @@ class Planner:
         order = OrderWatch(context, tenure, answered_at or {}) if is_ordered else None
         lane = f"planner-{self._new_id}/{tenure.name.id}"
         batches = Batches(context, tenure, lane, self._targets, order)
-        committer = Committer(context.log, self._spec.group, context.sources)
+        committer = self._committer or self._reading_commits()
         committer.claim(tenure.committable())
         self._signed_ms = now_ms  # by the Take
         self._owned = Owned(tenure, batches, committer, Growth(context, tenure.name, now_ms), order)
         return self._owned
+
+    def _reading_commits(self) -> Committer:
+        return Committer(self._context.log, self._spec.group, self._context.sources)
 
     def _read(self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
         spec, tenure = self._spec, owned.tenure

@@ -79,6 +79,9 @@ CELLS_OF_OVERVIEW: Final = 2_400
 DRIVERS_EVERY_S: Final = 2.0
 """Drivers are asked again after this time at the earliest."""
 
+RETRY_MS: Final = 1_000
+"""A tab whose stream was cut asks for another one after this time."""
+
 NAMES: Final = {
     "/": "Overview",
     "/record": "Record",
@@ -312,13 +315,18 @@ class Pages:
                     shown = now.number
                     content = await asyncio.to_thread(build, request, now)
                     text = self._render("live.html", request, content, now)
-                    yield ServerSentEvent(text, id=str(now.number), event="show")
+                    yield ServerSentEvent(text, id=str(now.number), event="show", retry=RETRY_MS)
                     await asyncio.sleep(content.every_s)
                 await asyncio.sleep(CHECK_EVERY_S)
 
     def _render(self, template: str, request: Request, content: PageContent, now: LatestState) -> str:
         page = self._templates.get_template(template).render(
-            content=content, path=request.url.path, now=now, body=content.template, **content.values
+            content=content,
+            path=request.url.path,
+            stream_address=f"?{request.url.query}",
+            now=now,
+            body=content.template,
+            **content.values,
         )
         return _COMMAND.sub(
             lambda found: f"<code>{escape(with_config(unescape(found[1]), self._config))}</code>", page

@@ -1,56 +1,63 @@
-// The stream of this page, which replaces what it shows; the cursor of a partition's band; and sliders.
+// What no library does: a hidden tab has no stream, whether the stream lives, the cursor of a band, and sliders.
 "use strict";
 const connection = document.getElementById("connection");
 const live = document.getElementById("main");
-const RETRY_MS = 1000, SILENT_MS = 20000;
-let stream = null, retry = 0, silent = 0;
+const SILENT_MS = 20000;
+let stream, silent;
 
-function say(text, isLive) {
-  connection.classList.toggle("live", Boolean(isLive));
+function say(text) {
+  connection.classList.toggle("live", text === "live");
   if (connection.textContent !== text) connection.textContent = text;
 }
 
-function close() {
-  clearTimeout(retry);
-  clearTimeout(silent);
-  if (stream) stream.close();
-  stream = null;
-}
-
-function reopen() {
-  close();
+function lost() {
   say("connection lost: trying again");
-  retry = setTimeout(open, RETRY_MS);
 }
 
-function open() {
-  close();
-  stream = new EventSource(location.href);
-  stream.addEventListener("show", (event) => {
-    // what a reader has opened or typed stays
-    Idiomorph.morph(live, event.data, { morphStyle: "innerHTML", callbacks: {
-      beforeNodeMorphed: (node) => node.tagName !== "FORM",
-      beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
-    } });
-    point();
-    sliders();
-    say("live", true);
-    clearTimeout(silent);
-    silent = setTimeout(reopen, SILENT_MS);
-  });
-  stream.onerror = reopen;
+function expectMore() {
+  clearTimeout(silent);
+  silent = setTimeout(() => {
+    lost();
+    follow();
+  }, SILENT_MS);
 }
 
+// What is disabled has no stream, and what is enabled again has a new one.
 function follow() {
-  if (live.hasAttribute("data-still")) return say("not live");
-  if (document.hidden) {
-    close();
-    say("paused while hidden");
-  } else open();
+  for (const isOff of [true, document.hidden]) {
+    live.toggleAttribute("hx-disable", isOff);
+    htmx.process(live);
+  }
+  clearTimeout(silent);
+  if (document.hidden) say("paused while hidden");
+  else expectMore();
 }
-document.addEventListener("visibilitychange", follow);
-addEventListener("pagehide", close);
-addEventListener("pageshow", follow);
+
+// One stream a tab: the extension tries again by itself, maybe while the tab is hidden or has another one.
+htmx.createEventSource = (address) => {
+  stream?.close();
+  stream = new EventSource(address);
+  if (document.hidden) stream.close();
+  return stream;
+};
+
+// What a reader has opened or typed stays.
+Object.assign(Idiomorph.defaults.callbacks, {
+  beforeNodeMorphed: (node) => node.tagName !== "FORM",
+  beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
+});
+live.addEventListener("htmx:sseError", lost);
+live.addEventListener("htmx:sseMessage", () => {
+  point();
+  sliders();
+  say("live");
+  expectMore();
+});
+if (live.hasAttribute("data-still")) say("not live");
+else {
+  live.toggleAttribute("hx-disable", document.hidden); // htmx has not begun yet
+  document.addEventListener("visibilitychange", follow);
+}
 
 // The cursor stands on an offset, not on a run: runs come and go.
 let at = null;

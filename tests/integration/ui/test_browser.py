@@ -206,6 +206,54 @@ def test_what_a_reader_has_opened_and_focused_stays_while_figures_change(opened:
         expect(page.locator("#cursor")).to_have_attribute("aria-valuetext", "0 to 117: settled")
 
 
+def test_what_has_not_changed_is_left_alone_and_one_stream_brings_the_rest(
+    opened: Callable[..., Page],
+) -> None:
+    """What htmx puts in place by morphing keeps its node, how far it was scrolled, and the focus."""
+    world = full()
+    with serving(world) as server:
+        page = opened(server, "/partition/sentences/0", viewport={"width": 400, "height": 300})
+        expect(page.locator("#connection")).to_have_text("live")
+        page.locator("#runs summary").click()
+        page.locator("#runs .scroll").focus()
+        before = page.evaluate(
+            """() => {
+              window.messages = 0;
+              document.body.addEventListener("htmx:sseMessage", () => window.messages++);
+              const table = document.querySelector("#runs .scroll");
+              window.nodes = [table, document.querySelector("h1"), document.querySelector("#cursor")];
+              table.scrollLeft = 30;
+              scrollTo(0, 200);
+              return [table.scrollLeft, scrollY];
+            }"""
+        )
+        assert min(before) > 0
+        with server.lock:
+            world.produce(1_000)
+        expect(page.locator(".ends").first).to_contain_text("1,230")
+        assert page.evaluate("window.messages") > 0
+        assert page.evaluate("window.nodes.every((node) => node.isConnected)")
+        assert page.evaluate("document.activeElement === window.nodes[0]")
+        assert page.evaluate("[window.nodes[0].scrollLeft, scrollY]") == before
+        assert server.watch.tabs == 1
+
+
+def test_the_content_policy_has_nothing_to_forbid(opened: Callable[..., Page]) -> None:
+    with serving(full(), drivers=driver_of("full")) as server:
+        page = opened(server)
+        page.add_init_script(
+            """window.forbidden = [];
+            addEventListener("securitypolicyviolation", (each) =>
+              window.forbidden.push(`${each.violatedDirective}: ${each.blockedURI} ${each.sourceFile}`));"""
+        )
+        for path in ("/", "/partition/sentences/0", "/latency", "/topology"):
+            page.goto(server.url + path)
+            expect(page.locator("#connection")).to_have_text("live")
+            assert page.evaluate("window.forbidden") == [], path
+        page.evaluate("document.body.setAttribute('style', 'color: red')")
+        page.wait_for_function("window.forbidden.some((each) => each.startsWith('style-src'))")
+
+
 def test_the_keyboard_alone_leads_from_the_overview_to_a_record(opened: Callable[..., Page]) -> None:
     with serving(full()) as server:
         page = opened(server)

@@ -32,7 +32,9 @@ from tests.support.page_server import pages_of
 from tests.support.worlds.planning import World, batch, yaml_of
 
 VENDORED = {
-    "idiomorph.min.js": "4cbd535caf7663a51eda9bce6595371c384fc430d54b8d414e29a61167f19f96",  # 0.8.0
+    "htmx.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",  # 2.0.11
+    "htmx-ext-sse.min.js": "98a46496de0c3605fbffdce9167ba427bdd9553184f83f149c261891a92c0136",  # 2.2.4
+    "idiomorph-ext.min.js": "5811b9a7eda14878b7dab4378bf60432e1bb6f11fcfb970cc26540642650181e",  # 0.8.0
 }
 
 

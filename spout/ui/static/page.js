@@ -106,15 +106,10 @@ document.addEventListener("pointermove", (event) => {
   move(runs().find((row) => cell < Number(row.dataset.cellEnd)));
 });
 
-// A slider says what its table has in the row that it points to. It starts at the row of its own timeout.
+// A slider says what its table has in the row that it points to.
 function slide(slider) {
   const rows = [...document.querySelectorAll(`#${CSS.escape(slider.dataset.of)} tr[data-ms]`)];
   if (!rows.length) return;
-  if (!slider.dataset.moved) {
-    const own = Number(slider.dataset.ms);
-    const at = rows.findIndex((row) => Number(row.dataset.ms) >= own);
-    slider.value = at < 0 ? rows.length - 1 : at;
-  }
   slider.max = rows.length - 1;
   const [timeout, share] = rows[slider.valueAsNumber].cells;
   const of = share.querySelector(".unknown") ? "it is unknown how many" : share.textContent;
@@ -129,8 +124,6 @@ function sliders() {
 }
 
 document.addEventListener("input", (event) => {
-  if (!event.target.dataset.of) return;
-  event.target.dataset.moved = "yes";
-  slide(event.target);
+  if (event.target.dataset.of) slide(event.target);
 });
 sliders();

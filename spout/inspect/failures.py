@@ -24,13 +24,14 @@ from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS
 from acker.wire.causes import EXPLICIT, HELD, error_class
 from acker.wire.checks import read_verdicts
-from acker.wire.events import Reason, positions
+from acker.wire.events import Reason, Verdicts, positions
 from replay.records.due import Loss, left_out_by, parse_history
 from replay.records.headers import HISTORY, parse_lineage
 from replay.records.letters import Letter, parse_letter
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
 from spout.inspect.readings import Reading
+from spout.inspect.summary import VerdictCounts
 from spout.inspect.tables import Column, count, cut_to
 from spout.inspect.waiting_roots import not_whole
 
@@ -272,7 +273,11 @@ class SeenCause(NamedTuple):
 
 
 class FirstFailures:
-    """Since when each cause fails records, as the verdicts say."""
+    """Since when each cause fails records, as the verdicts say.
+
+    Attributes:
+        counts: how many roots got which verdict.
+    """
 
     def __init__(self, log: Log, topics: Topics, now_ms: int, read_max: int = READ_MAX) -> None:
         """Begin so long ago that who begins now, and who began long ago, find the same causes new.
@@ -287,28 +292,37 @@ class FirstFailures:
         first = {place: max(starts[place], since[place]) for place in places}
         self._verdicts = Follower(log, places, read_max, first=first)
         self._seen: dict[FailureGroup, SeenCause] = {}
+        self.counts = VerdictCounts()
 
     def read(self, now_ms: int) -> Reading[Sequence[SeenCause]]:
         """Take in what is new; return all causes, which are unknown before all was read."""
         for record in self._verdicts.read():
-            event = read_verdicts(record.value)
-            for lost in event.lost if event is not None else ():
-                name = self._names.get(input_id_of(lost.source))
-                if name is None or lost.error == HELD or lost.reason is Reason.ABANDONED:
-                    continue
-                group = group_of(name, lost.reason, lost.operator, lost.error)
-                at_ms, count = record.timestamp_ms, len(positions(lost.positions))
-                was = self._seen.get(group)
-                if was is None or at_ms - was.last_ms >= CAUSE_KEPT_MS:
-                    was = SeenCause(group, at_ms, at_ms, 0)
-                if group in self._seen or len(self._seen) < GROUPS_MAX:
-                    self._seen[group] = SeenCause(group, was.first_ms, at_ms, was.failures + count)
+            if (event := read_verdicts(record.value)) is not None:
+                self._put(event, record.timestamp_ms)
         kept = {each.group: each for each in self._seen.values() if now_ms - each.last_ms < CAUSE_KEPT_MS}
         self._seen = kept
         if not self._verdicts.is_whole:
             since, share = moment(self._since_ms), self._verdicts.share_read
             return Reading(unknown=reading_text(f"verdicts since {since}", share))
+        self.counts.counted_to_ms = now_ms
         return Reading(tuple(kept.values()))
+
+    def _put(self, event: Verdicts, at_ms: int) -> None:
+        for source, start, end in event.acked:
+            if (name := self._names.get(input_id_of(source))) is not None:
+                self.counts.add(name, at_ms, end - start)
+        for lost in event.lost:
+            name = self._names.get(input_id_of(lost.source))
+            if name is None or lost.error == HELD or lost.reason is Reason.ABANDONED:
+                continue
+            group = group_of(name, lost.reason, lost.operator, lost.error)
+            count = len(positions(lost.positions))
+            self.counts.add(name, at_ms, count, lost.reason)
+            was = self._seen.get(group)
+            if was is None or at_ms - was.last_ms >= CAUSE_KEPT_MS:
+                was = SeenCause(group, at_ms, at_ms, 0)
+            if group in self._seen or len(self._seen) < GROUPS_MAX:
+                self._seen[group] = SeenCause(group, was.first_ms, at_ms, was.failures + count)
 
     def close(self) -> None:
         self._verdicts.close()

@@ -1,16 +1,18 @@
-"""One input in one sentence, summed up over its partitions; pure.
+"""One input in one sentence, summed up over its partitions, and its last fifteen minutes; pure.
 
 Source: docs/operate/page.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
+from acker.wire.events import Reason
 from spout.inspect.overview import Snapshot
 from spout.inspect.readings import PartitionState, Reading, joined
 from spout.inspect.tables import UNKNOWN, span
@@ -80,6 +82,59 @@ class History:
                     kept = [each for each in points if now_ms - each[0] <= SERIES_MS]
                     self._series[one.name, name] = [*kept, (now_ms, getattr(one, name).value)]
         return dict(self._series)
+
+
+RATES_EVERY_MS: Final = 10_000
+"""The verdicts of so long a time are one point of a series: longer than most micro-batches."""
+
+
+class RateSeries(NamedTuple):
+    """How many roots of an input got which verdict, one point for each `RATES_EVERY_MS`; None: unknown.
+
+    `first_ms` is the wall time at which the first point begins. Copies are roots too.
+    """
+
+    first_ms: int
+    acked: Sequence[int | None]
+    failed: Sequence[int | None]
+    timed_out: Sequence[int | None]
+
+
+class VerdictCounts:
+    """How many roots of some inputs got which verdict in the last fifteen minutes, and when.
+
+    Attributes:
+        counted_to_ms: wall time up to which all verdicts were counted.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, int], Counter[Reason | None]] = {}
+        self.counted_to_ms = 0
+
+    def add(self, name: str, at_ms: int, roots: int, why: Reason | None = None) -> None:
+        """Count roots of an input that were acked, or lost for a reason, at a wall time."""
+        self._counts.setdefault((name, at_ms // RATES_EVERY_MS), Counter())[why] += roots
+
+    def series(self, names: Iterable[str], now_ms: int) -> dict[str, RateSeries]:
+        """Return those of each input, up to the last point that is over; older ones are dropped."""
+        end = now_ms // RATES_EVERY_MS
+        points = range(end - SERIES_MS // RATES_EVERY_MS, end)
+        counted = range(points.start, self.counted_to_ms // RATES_EVERY_MS)
+        self._counts = {of: found for of, found in self._counts.items() if of[1] >= points.start}
+
+        def counts(name: str, why: Reason | None) -> list[int | None]:
+            nothing = Counter[Reason | None]()
+            return [self._counts.get((name, at), nothing)[why] if at in counted else None for at in points]
+
+        return {
+            name: RateSeries(
+                points.start * RATES_EVERY_MS,
+                counts(name, None),
+                counts(name, Reason.FAILED),
+                counts(name, Reason.TIMED_OUT),
+            )
+            for name in names
+        }
 
 
 def _summary(one: Input, states: Sequence[PartitionState], now_ms: int) -> InputSummary:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from spout.inspect.summary import SERIES_EVERY_MS, Point
+from acker.units import UNITS_MS
+from spout.inspect.summary import RATES_EVERY_MS, SERIES_EVERY_MS, Point, RateSeries
 from spout.inspect.tables import Row
 from spout.ui.strip import BandKind, Run
 
@@ -50,6 +51,32 @@ def sparkline_path(points: Sequence[Point], now_ms: int) -> str:
             path += f"{'L' if is_drawn else 'M'}{x} {y}h{SERIES_EVERY_MS // 1_000}"
         is_drawn = value is not None
     return path
+
+
+def rate_columns(series: RateSeries) -> list[list[Any]]:
+    """Return the columns of the time chart: seconds since 1970; roots acked, failed, timed out a second."""
+    every_s = RATES_EVERY_MS // 1_000
+    times = [series.first_ms // 1_000 + every_s * number for number in range(len(series.acked))]
+    rates = [
+        [None if each is None else each / every_s for each in column]
+        for column in (series.acked, series.failed, series.timed_out)
+    ]
+    return [times, *rates]
+
+
+def rate_minutes(series: RateSeries) -> list[tuple[int, list[int | None]]]:
+    """Return for each whole minute its wall time, and what was acked, failed and timed out; the newest first.
+
+    A minute of which a part is unknown is unknown.
+    """
+    size = UNITS_MS["m"] // RATES_EVERY_MS
+    skip = -series.first_ms % UNITS_MS["m"] // RATES_EVERY_MS
+    minutes = []
+    for at in range(skip, len(series.acked) - size + 1, size):
+        parts = [column[at : at + size] for column in (series.acked, series.failed, series.timed_out)]
+        sums = [None if None in part else sum(each or 0 for each in part) for part in parts]
+        minutes.append((series.first_ms + at * RATES_EVERY_MS, sums))
+    return minutes[::-1]
 
 
 def histogram_path(bins: Sequence[Row], name: str) -> str:

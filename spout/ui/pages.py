@@ -52,6 +52,8 @@ from spout.ui.drawing import (
     draw_graph,
     histogram_path,
     histogram_place,
+    rate_columns,
+    rate_minutes,
     sparkline_path,
     strip_paths,
 )
@@ -141,6 +143,8 @@ class Pages:
             code=_with_commands,
             page_name=_page_name,
             sparkline=sparkline_path,
+            rate_columns=rate_columns,
+            rate_minutes=rate_minutes,
             shape=lambda kind: band_rectangle(kind, 0, 24),
             share=lambda value: _unknown() if value is None else share_text(value),
             draw=lambda graph: draw_graph([(each.source, each.operator) for each in graph.edges]),
@@ -212,6 +216,7 @@ class Pages:
             "flags": now.flags,
             "series": now.series,
             "drawn": DRAWN,
+            "rates": now.rates,
         }
         return PageContent("overview.html", "Overview", values, rows)
 

@@ -14,7 +14,7 @@ from acker.kafka.port import Log
 from spout.inspect.failures import FirstFailures, SeenCause
 from spout.inspect.overview import Snapshot
 from spout.inspect.readings import Reading
-from spout.inspect.summary import History, Point
+from spout.inspect.summary import History, Point, RateSeries, VerdictCounts
 from spout.ui.attention import Attention, Flag
 
 EVERY_S: Final = 0.3
@@ -42,6 +42,7 @@ class LatestState:
     flags: Sequence[Flag] = ()
     series: Mapping[tuple[str, str], Sequence[Point]] = field(default_factory=dict)
     causes: Reading[Sequence[SeenCause]] = NO_CAUSES
+    rates: Mapping[str, RateSeries] = field(default_factory=dict)
 
 
 class Watch:
@@ -58,12 +59,14 @@ class Watch:
         topics: Topics,
         now_ms: Callable[[], int],
         causes: Callable[[int], Reading[Sequence[SeenCause]]] = lambda _: NO_CAUSES,
+        rates: Callable[[int], Mapping[str, RateSeries]] = lambda _: {},
     ) -> None:
         """Prepare. `read` returns the state as of a wall time, and may block, and `causes` those of failures;
-        `now_ms` is the wall clock.
+        `rates` returns the verdicts that `causes` has read; `now_ms` is the wall clock.
         """
         self._read = read
         self._causes = causes
+        self._rates = rates
         self._topics = topics
         self._attention = Attention(topics)
         self._history = History()
@@ -88,7 +91,8 @@ class Watch:
         causes = self._causes(snapshot.at_ms) if away is None else Reading(unknown=str(away))
         flags = self._attention.check(snapshot, causes.value or ())
         series = self._history.put(snapshot, self._topics)
-        self.latest = LatestState(self.latest.number + 1, snapshot, flags, series, causes)
+        rates = self._rates(snapshot.at_ms)
+        self.latest = LatestState(self.latest.number + 1, snapshot, flags, series, causes, rates)
 
     @contextmanager
     def tab(self) -> Iterator[None]:
@@ -101,23 +105,31 @@ class Watch:
 
 
 class CauseWatch:
-    """Follows the causes of failures; a call of `read` reads at most `read_max` records."""
+    """Follows the causes of failures, and counts verdicts; a call of `read` reads `read_max` records."""
 
     def __init__(self, log: Log, topics: Topics, read_max: int = PAGE_READ_MAX) -> None:
         self._log = log
         self._topics = topics
         self._read_max = read_max
         self._failures: FirstFailures | None = None
+        self._counts = VerdictCounts()
 
     def read(self, now_ms: int) -> Reading[Sequence[SeenCause]]:
         """Return the causes as of a wall time; they are unknown until all verdicts were read."""
         try:
             if self._failures is None:
                 self._failures = FirstFailures(self._log, self._topics, now_ms, self._read_max)
-            return self._failures.read(now_ms)
+            found = self._failures.read(now_ms)
         except WindhoverError as error:
             self.close()
             return Reading(unknown=str(error))
+        if self._failures.counts.counted_to_ms:  # until then those of before an error are shown
+            self._counts = self._failures.counts
+        return found
+
+    def rates(self, now_ms: int) -> Mapping[str, RateSeries]:
+        """Return the verdicts of each input up to a wall time, as far as `read` has read them."""
+        return self._counts.series(self._topics.inputs, now_ms)
 
     def close(self) -> None:
         if self._failures is not None:

@@ -76,7 +76,8 @@ class PageServer:
         self.url = f"http://127.0.0.1:{self.port}"
         overview = Overview(world.cluster.log(faults), world.topics)
         causes = CauseWatch(world.cluster.log(faults), world.topics)
-        self.watch = Watch(self._locked(overview.snapshot), world.topics, lambda: world.now_ms, causes.read)
+        snapshot = self._locked(overview.snapshot)
+        self.watch = Watch(snapshot, world.topics, lambda: world.now_ms, causes.read, causes.rates)
         pages, self.jobs = pages_of(world, self.watch, faults, actions, drivers)
         application = pages.application(LOOPBACK)
         self._server = uvicorn.Server(

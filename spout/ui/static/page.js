@@ -41,9 +41,9 @@ htmx.createEventSource = (address) => {
   return stream;
 };
 
-// What a reader has opened or typed stays.
+// What a reader has opened or typed stays, and what is drawn.
 Object.assign(Idiomorph.defaults.callbacks, {
-  beforeNodeMorphed: (node) => node.tagName !== "FORM",
+  beforeNodeMorphed: (node) => !node.matches?.("form, .plot"),
   beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
 });
 live.addEventListener("htmx:sseError", lost);

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -51,10 +53,14 @@ inputs: {sentences: {id: 1, group: g, partitions: 1, ackers: 0}}
 
 
 class BrokerAway(NoFaults):
-    """No call is answered."""
+    """No call is answered while it is away."""
+
+    def __init__(self, *, is_away: bool = True) -> None:
+        self.is_away = is_away
 
     def before(self, operation: str) -> None:
-        raise Unreachable(f"the broker does not answer to {operation}")
+        if self.is_away:
+            raise Unreachable(f"the broker does not answer to {operation}")
 
 
 def full() -> World:
@@ -98,6 +104,18 @@ def driver_of(state: str) -> Drivers:
 
     return Drivers(() if state == "unknown" else (DRIVER,), fetch)
 
+
+DRAWN = """
+() => {
+  const canvas = document.querySelector(".chart canvas"), over = document.querySelector(".chart .u-over");
+  const {data, width} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const found = new Set();
+  for (let at = 0; at < data.length; at += 4)
+    if ([0, 114, 178].every((part, number) => Math.abs(data[at + number] - part) < 3) && data[at + 3] > 250)
+      found.add((at / 4 % width / devicePixelRatio - over.offsetLeft) / over.offsetWidth);
+  return [...found];
+}"""
+"""In which parts of the chart's width, from 0 to 1, the line of what was acked is drawn."""
 
 STATES: dict[str, Callable[[], World]] = {
     "full": full, "empty": lambda: World(EMPTY), "unknown": unknown, "error": full
@@ -252,6 +270,43 @@ def test_the_content_policy_has_nothing_to_forbid(opened: Callable[..., Page]) -
             assert page.evaluate("window.forbidden") == [], path
         page.evaluate("document.body.setAttribute('style', 'color: red')")
         page.wait_for_function("window.forbidden.some((each) => each.startsWith('style-src'))")
+
+
+def test_the_chart_ends_where_nobody_knows_and_is_whole_again_afterwards(opened: Callable[..., Page]) -> None:
+    world, broker = full(), BrokerAway(is_away=False)
+    with serving(world, broker) as server:
+        page = opened(server)
+        expect(page.locator("#connection")).to_have_text("live")
+        chart, over = page.locator(".chart"), page.locator(".chart .u-over")
+        with server.lock:
+            world.run(30_000)
+        expect(chart).to_have_attribute("aria-label", re.compile(r"at most (?!0\.0)\d+\.\d acked"))
+        with server.lock:
+            broker.is_away = True
+            world.cluster.now_ms += 300_000
+        expect(page.locator("[role=alert]")).to_contain_text("The broker does not answer")
+        seconds, acked, *_ = columns = json.loads(chart.get_attribute("data-columns") or "")
+        busiest = max(range(len(acked)), key=lambda number: acked[number] or 0)
+        gap = acked.index(None)
+        assert acked[busiest] > 0
+        assert set(acked[gap:]) == {None}
+        assert len(acked) - gap in (30, 31)
+        box = over.bounding_box()
+        assert box is not None
+
+        def read_at(number: int) -> list[str]:
+            at = (seconds[number] - seconds[0]) / (seconds[-1] - seconds[0])
+            page.mouse.move(box["x"] + box["width"] * at, box["y"] + 20)
+            return page.locator(".chart .u-value").all_text_contents()[1:]
+
+        assert read_at(busiest) == [f"{column[busiest]:.1f}" for column in columns[1:]]
+        assert read_at(gap + 10) == ["unknown"] * 3
+        last_known = (gap - 1) / (len(acked) - 1)
+        assert max(page.evaluate(DRAWN)) == pytest.approx(last_known, abs=0.02), "no line, not even at 0"
+        with server.lock:
+            broker.is_away = False
+        expect(chart).not_to_have_attribute("data-columns", re.compile("null"))
+        assert max(page.evaluate(DRAWN)) > 0.99
 
 
 def test_the_keyboard_alone_leads_from_the_overview_to_a_record(opened: Callable[..., Page]) -> None:

@@ -14,10 +14,10 @@ from acker.errors import Unreachable
 from spout.inspect.failures import CAUSE_KEPT_MS, CAUSE_NEW_MS, FailureGroup, SeenCause
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
-from spout.inspect.summary import SERIES_EVERY_MS, SERIES_MS, History
+from spout.inspect.summary import RATES_EVERY_MS, SERIES_EVERY_MS, SERIES_MS, History, RateSeries
 from spout.planning.journal import BEGINNING, Journal
 from spout.ui.attention import APART_MS, Attention, new_causes, problems
-from spout.ui.drawing import sparkline_path
+from spout.ui.drawing import rate_columns, rate_minutes, sparkline_path
 from spout.ui.watch import CauseWatch, Watch
 from tests.support.memory.cluster import NoFaults
 from tests.support.worlds.planning import World, batch, world_with_one_open, yaml_of
@@ -201,6 +201,54 @@ def test_causes_are_unknown_until_all_verdicts_are_read_and_the_page_goes_on() -
                 break
         (found,) = watch.latest.causes.value or ()
         assert found.failures == 2
+
+
+def test_verdicts_are_counted_when_they_were_given_and_unknown_where_they_were_not_read() -> None:
+    world, end, overview, _ = failing()
+    overview.close()
+    away = Away()
+    away.is_away = False
+    causes = CauseWatch(world.cluster.log(away), world.topics)
+    given_ms = world.now_ms
+
+    def rates() -> dict[int, tuple[int | None, int | None, int | None]]:
+        """Read, and return what was acked, failed and timed out by the start of each point."""
+        causes.read(world.now_ms)
+        found = causes.rates(world.now_ms)["sentences"]
+        points = zip(found.acked, found.failed, found.timed_out, strict=True)
+        return {found.first_ms + n * RATES_EVERY_MS: point for n, point in enumerate(points)}
+
+    at_ms = given_ms - given_ms % RATES_EVERY_MS
+    assert at_ms not in rates(), "more may come"
+    world.cluster.now_ms = at_ms + RATES_EVERY_MS
+    before = rates()
+    assert before[at_ms] == (0, 2, 0)
+    assert len(before) == SERIES_MS // RATES_EVERY_MS
+    away.is_away = True
+    world.publish(BEGINNING, end, skip=(0, 1))
+    world.run(100)
+    world.cluster.now_ms += RATES_EVERY_MS
+    unread = rates()
+    assert (unread[at_ms], unread[at_ms + RATES_EVERY_MS]) == ((0, 2, 0), (None, None, None))
+    away.is_away = False
+    assert rates()[at_ms + RATES_EVERY_MS] == (8, 0, 0), "the log has what nobody read"
+    world.cluster.now_ms = at_ms + SERIES_MS + RATES_EVERY_MS
+    assert at_ms not in rates()
+    causes.close()
+
+
+def test_the_chart_has_rates_a_second_and_its_table_whole_minutes() -> None:
+    acked: list[int | None] = [*range(1, 15)]
+    acked[13] = None
+    series = RateSeries(50_000, acked, [0] * 14, [0] * 14)
+    seconds, *rates = rate_columns(series)
+    assert (seconds[0], seconds[-1], rates[0][:2], rates[0][-1]) == (50, 180, [0.1, 0.2], None)
+    assert rate_minutes(series) == [
+        (120_000, [8 + 9 + 10 + 11 + 12 + 13, 0, 0]),
+        (60_000, [2 + 3 + 4 + 5 + 6 + 7, 0, 0]),
+    ]
+    partly = RateSeries(60_000, [1, 2, None, 4, 5, 6], [0] * 6, [0] * 6)
+    assert rate_minutes(partly) == [(60_000, [None, 0, 0])]
 
 
 def test_a_record_that_times_out_has_a_cause_and_no_bolt() -> None:

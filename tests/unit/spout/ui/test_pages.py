@@ -21,6 +21,7 @@ from acker.service.view import OpenRange
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
+from spout.inspect.summary import RateSeries
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
 from spout.ui.pages import unknown_reasons
@@ -35,6 +36,8 @@ VENDORED = {
     "htmx.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",  # 2.0.11
     "htmx-ext-sse.min.js": "98a46496de0c3605fbffdce9167ba427bdd9553184f83f149c261891a92c0136",  # 2.2.4
     "idiomorph-ext.min.js": "5811b9a7eda14878b7dab4378bf60432e1bb6f11fcfb970cc26540642650181e",  # 0.8.0
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",  # 1.6.32
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",  # 1.6.32
 }
 
 
@@ -265,8 +268,24 @@ def test_a_request_for_this_machine_is_answered(client: TestClient, host: str) -
 def test_the_pages_name_no_other_host(world: World, watch: Watch, client: TestClient) -> None:
     begin(world)
     watch.read()
-    for path in ("/", "/partition/sentences/0", "/static/page.css", "/static/page.js"):
+    for path in ("/", "/partition/sentences/0", "/static/page.css", "/static/page.js", "/static/chart.js"):
         assert set(re.findall(r"(?:https?:)?//[a-z0-9.]+\.[a-z]+", client.get(path).text)) == set()
+
+
+def test_the_rates_are_a_table_without_any_script_and_unknown_where_nobody_knows(
+    world: World, overview: Overview
+) -> None:
+    begin(world, skip=(2,))
+    rates = RateSeries(world.now_ms - world.now_ms % 60_000, [7] * 6 + [None] * 6, [0] * 12, [0] * 12)
+    watch = Watch(overview.snapshot, world.topics, lambda: world.now_ms, rates=lambda _: {"sentences": rates})
+    watch.read()
+    client = TestClient(pages_of(world, watch)[0].application(LOOPBACK), base_url="http://localhost")
+    page = client.get("/").text
+    label = "over fifteen minutes: at most 0.7 acked, at most 0.0 failed, at most 0.0 timed out"
+    assert f'role="img" aria-label="Verdicts of sentences a second {label}"' in page
+    unknown, known = re.findall(r"Z</th>(<td>.*</td>)</tr>", page.partition('id="minutes-sentences"')[2])[:2]
+    assert unknown.startswith('<td><span class="unknown">unknown</span></td><td>0</td>')
+    assert known == "<td>42</td><td>0</td><td>0</td>"
 
 
 def test_no_template_has_an_inline_script_or_style() -> None:

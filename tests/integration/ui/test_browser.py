@@ -105,6 +105,12 @@ def driver_of(state: str) -> Drivers:
     return Drivers(() if state == "unknown" else (DRIVER,), fetch)
 
 
+VISIBILITY = """
+Object.defineProperty(document, "hidden", {get: () => %s, configurable: true});
+document.dispatchEvent(new Event("visibilitychange"));
+"""
+"""Lets a tab think that it was hidden or shown."""
+
 DRAWN = """
 () => {
   const canvas = document.querySelector(".chart canvas"), over = document.querySelector(".chart .u-over");
@@ -372,6 +378,33 @@ def test_a_hidden_tab_reads_nothing_and_goes_on_when_it_is_shown(opened: Callabl
         assert server.watch.tabs == 0
         page.evaluate(hide % "false" + change)
         expect(page.locator("#connection")).to_have_text("live")
+
+
+def test_a_tab_that_was_refused_tries_again_by_itself_but_not_while_it_is_hidden(
+    opened: Callable[..., Page],
+) -> None:
+    asked: list[str] = []
+    with serving(full()) as server:
+        page = opened(server, "/nothing")
+        page.clock.install()
+        page.on(
+            "request", lambda each: asked.append(each.url) if each.resource_type == "eventsource" else None
+        )
+        page.route("**/machinery?", lambda route: route.fulfill(status=503))
+        page.goto(server.url + "/machinery")
+        expect(page.locator("#connection")).to_have_text("connection lost: trying again")
+        with page.expect_response(server.url + "/machinery?"):
+            page.clock.run_for(1_000)
+        page.evaluate(VISIBILITY % "true")
+        expect(page.locator("#connection")).to_have_text("paused while hidden")
+        page.unroute("**/machinery?")
+        before = len(asked)
+        page.clock.run_for(10_000)
+        page.evaluate("fetch('/livez')")
+        assert len(asked) == before
+        page.evaluate(VISIBILITY % "false")
+        expect(page.locator("#connection")).to_have_text("live")
+        assert len(asked) == before + 1
 
 
 def test_after_a_restart_the_page_shows_the_truth_again_by_itself(opened: Callable[..., Page]) -> None:

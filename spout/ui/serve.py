@@ -87,7 +87,7 @@ def serve_pages(
         watched, requested = (stack.enter_context(closing(open_log())) for _ in range(2))
         overview = stack.enter_context(closing(Overview(watched, topics, read_max=PAGE_READ_MAX)))
         causes = stack.enter_context(closing(CauseWatch(watched, topics)))
-        watch = Watch(overview.snapshot, topics, now_ms, causes.read, causes.rates)
+        watch = Watch(overview.snapshot, topics, now_ms, causes.read, causes.rates, causes.is_filling)
         bare = host if ":" not in host else f"[{host}]"
 
         async def note_that_it_serves() -> None:

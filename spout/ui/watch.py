@@ -60,10 +60,13 @@ class Watch:
         now_ms: Callable[[], int],
         causes: Callable[[int], Reading[Sequence[SeenCause]]] = lambda _: NO_CAUSES,
         rates: Callable[[int], Mapping[str, RateSeries]] = lambda _: {},
+        is_filling: Callable[[], bool] = lambda: False,
     ) -> None:
         """Prepare. `read` returns the state as of a wall time, and may block, and `causes` those of failures;
-        `rates` returns the verdicts that `causes` has read; `now_ms` is the wall clock.
+        `rates` returns the verdicts that `causes` has read; `now_ms` is the wall clock. While `is_filling`
+        there is more to read at once.
         """
+        self._is_filling = is_filling
         self._read = read
         self._causes = causes
         self._rates = rates
@@ -80,9 +83,14 @@ class Watch:
         while not self.is_over():
             await asyncio.to_thread(self.read)
             waited_s = 0.0
-            while waited_s < (EVERY_S if self.tabs else IDLE_EVERY_S) and not self.is_over():
+            while waited_s < self.pause_s and not self.is_over():
                 await asyncio.sleep(CHECK_EVERY_S)
                 waited_s += CHECK_EVERY_S
+
+    @property
+    def pause_s(self) -> float:
+        """The pause until the next reading: short while somebody looks, or much is left to read."""
+        return EVERY_S if self.tabs or self._is_filling() else IDLE_EVERY_S
 
     def read(self) -> None:
         """Read once."""
@@ -113,6 +121,11 @@ class CauseWatch:
         self._read_max = read_max
         self._failures: FirstFailures | None = None
         self._counts = VerdictCounts()
+        self._is_whole = False
+
+    def is_filling(self) -> bool:
+        """Return whether the last call of `read` has left something to be read."""
+        return self._failures is not None and not self._is_whole
 
     def read(self, now_ms: int) -> Reading[Sequence[SeenCause]]:
         """Return the causes as of a wall time; they are unknown until all verdicts were read."""
@@ -120,6 +133,7 @@ class CauseWatch:
             if self._failures is None:
                 self._failures = FirstFailures(self._log, self._topics, now_ms, self._read_max)
             found = self._failures.read(now_ms)
+            self._is_whole = not found.unknown
         except WindhoverError as error:
             self.close()
             return Reading(unknown=str(error))

@@ -18,7 +18,7 @@ from spout.inspect.summary import RATES_EVERY_MS, SERIES_EVERY_MS, SERIES_MS, Hi
 from spout.planning.journal import BEGINNING, Journal
 from spout.ui.attention import APART_MS, Attention, new_causes, problems
 from spout.ui.drawing import rate_columns, rate_minutes, sparkline_path
-from spout.ui.watch import CauseWatch, Watch
+from spout.ui.watch import EVERY_S, IDLE_EVERY_S, CauseWatch, Watch
 from tests.support.memory.cluster import NoFaults
 from tests.support.worlds.planning import World, batch, world_with_one_open, yaml_of
 
@@ -191,16 +191,22 @@ def test_who_begins_now_finds_the_same_causes_new_as_who_began_long_ago() -> Non
 def test_causes_are_unknown_until_all_verdicts_are_read_and_the_page_goes_on() -> None:
     world, _, overview, _ = failing()
     with closing(overview), closing(CauseWatch(world.cluster.log(), world.topics, 1)) as causes:
-        watch = Watch(overview.snapshot, world.topics, lambda: world.now_ms, causes.read)
+        watch = Watch(
+            overview.snapshot,
+            world.topics,
+            lambda: world.now_ms,
+            causes.read,
+            is_filling=causes.is_filling,
+        )
         watch.read()
-        assert watch.latest.number == 1
+        assert (watch.latest.number, watch.pause_s) == (1, EVERY_S)
         assert re.fullmatch(r"reading verdicts since \S+, \d+ % read", watch.latest.causes.unknown)
         for _ in range(100):
             watch.read()
             if watch.latest.causes.value is not None:
                 break
         (found,) = watch.latest.causes.value or ()
-        assert found.failures == 2
+        assert (found.failures, watch.pause_s) == (2, IDLE_EVERY_S)
 
 
 def test_verdicts_are_counted_when_they_were_given_and_unknown_where_they_were_not_read() -> None:

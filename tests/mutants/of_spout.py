@@ -676,12 +676,21 @@ MUTANTS = (
         "tasks would report every record of a producer that samples one in a thousand",
     ),
     Mutant(
-        "a-cause-is-new-again-after-an-hour",
+        "a-cause-is-forgotten-after-an-hour",
         "spout/inspect/failures.py",
         " if now_ms - each.last_ms < CAUSE_KEPT_MS}",
         "}",
         "tests/unit/spout/ui/test_attention.py"
         "::test_a_cause_is_new_for_fifteen_minutes_and_again_after_an_hour_without_it",
+        "causes of last month would leave no room for those of today",
+    ),
+    Mutant(
+        "a-cause-is-new-again-after-an-hour",
+        "spout/inspect/failures.py",
+        "if was is None or at_ms - was.last_ms >= CAUSE_KEPT_MS:",
+        "if was is None:",
+        "tests/unit/spout/ui/test_attention.py"
+        "::test_a_cause_that_comes_back_after_an_hour_is_new_to_who_reads_both_failures_at_once",
         "a cause that came back after a month would be flagged by nobody",
     ),
 )

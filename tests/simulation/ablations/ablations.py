@@ -238,7 +238,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "a restart folds contributions again that State carries by value", cut.carried,
         (*_LATE, "NoEarlyCompletion"),
         _biased(
-            0.0, crash=0.05, remote=0.9,
+            0.0, crash=0.02, remote=0.9,
             sizes={
                 "bytes_kept": 16_384, "batch_records": 4, "tasks": 1, "timeout_ms": 20_000, "partitions": 1,
                 "records": 24, "groups": 1,

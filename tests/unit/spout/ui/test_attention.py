@@ -150,6 +150,7 @@ def test_a_cause_is_new_for_fifteen_minutes_and_again_after_an_hour_without_it()
         assert [causes_in(watch), causes_in(watch)] == [[], []], "it is known already"
         world.cluster.now_ms += CAUSE_KEPT_MS
         assert causes_in(watch) == []
+        assert watch.latest.causes.value == (), "it is forgotten, so it takes no room from others"
         world.publish(BEGINNING, end, skip=[*range(3), *range(4, 10)], fail=(3,))
         world.run(100)
         causes_in(watch)
@@ -186,6 +187,17 @@ def test_who_begins_now_finds_the_same_causes_new_as_who_began_long_ago() -> Non
             found = anew.read(world.now_ms).value or ()
         assert list(new_causes(found, world.now_ms)) == []
         assert [each.failures for each in found] == [3]
+
+
+def test_a_cause_that_comes_back_after_an_hour_is_new_to_who_reads_both_failures_at_once() -> None:
+    world, end, overview, _ = failing()
+    world.cluster.now_ms += CAUSE_KEPT_MS
+    world.publish(BEGINNING, end, skip=[0, 1, *range(3, 10)], fail=(2,))
+    world.run(100)
+    with closing(overview), closing(CauseWatch(world.cluster.log(), world.topics)) as anew:
+        found = anew.read(world.now_ms).value or ()
+    assert [each.failures for each in found] == [1]
+    assert len(list(new_causes(found, world.now_ms + APART_MS))) == 1
 
 
 def test_causes_are_unknown_until_all_verdicts_are_read_and_the_page_goes_on() -> None:

@@ -226,6 +226,9 @@ def _judge_group(bootstrap: str, group: str, members: Reading[Sequence[str]]) ->
 def skew_ms(polls: Sequence[tuple[int, int, int]]) -> int | None:
     """Return by how much another clock is ahead of ours at least, in ms; None: nothing was written.
 
+    Of several records the one that differs least counts: a record that a busy broker shows late seems to come
+    from a clock that is behind.
+
     Args:
         polls: of each poll when it was asked, when it was answered (both by our clock), and the time of the
             newest record then (by the other clock; -1: there was none).
@@ -235,7 +238,8 @@ def skew_ms(polls: Sequence[tuple[int, int, int]]) -> int | None:
         if newest_ms != before_ms:  # it was written between the first question and the second answer
             ahead = newest_ms - answered_ms
             behind = newest_ms - sent_ms
-            found = ahead if ahead > 0 else behind if behind < 0 else 0
+            here = ahead if ahead > 0 else behind if behind < 0 else 0
+            found = here if found is None else min(found, here, key=abs)
     if found is None and polls and polls[-1][2] - polls[-1][1] > SKEW_MS_MAX:
         return polls[-1][2] - polls[-1][1]  # nobody writes into the future
     return found

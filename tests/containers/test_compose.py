@@ -25,6 +25,7 @@ PROJECT = f"windhover-test-{zlib.crc32(bytes(ROOT)):08x}"
 RECORDS = 5_000
 BUILD_AND_RUN_S = 1_800
 SCRAPE_S = 60.0
+PAGE_S = 30.0
 SERVICES_BYTES_MAX = 200_000_000
 """Beside the base image; with PySpark and its Java it would be a gigabyte."""
 
@@ -74,8 +75,8 @@ def test_docker_compose_up_runs_the_main_job_and_loses_nothing(compose: Compose)
     assert outcome["acked"] + outcome["dead_lettered"] == RECORDS
 
     _check_that_services_are_two_and_healthy(compose)
-    overview = fetched(compose, "page", 8095, "/")
-    assert [row["pending"] for row in overview] == [0] * len(overview)
+    # what the page shows is some seconds old, more on a busy machine
+    eventually(lambda: {row["pending"] for row in fetched(compose, "page", 8095, "/")} == {0}, PAGE_S)
     # two ackers, two replay workers, and the page; none of them is down
     eventually(lambda: scraped(compose) == ["up"] * 5, SCRAPE_S)
     groups = fetched(compose, "prometheus", 9090, "/api/v1/rules")["data"]["groups"]

@@ -166,6 +166,7 @@ def test_what_the_broker_does_not_answer_could_not_be_told() -> None:
         ([(1000, 1005, -1), (1100, 1105, 1103)], 0),  # the first record of all
         ([(1000, 1005, 99_000), (1100, 1105, 99_000)], 97_895),  # from the future, though nothing came
         ([], None),
+        ([(0, 1, 9), (100, 101, 95), (4_000, 4_001, 95), (4_100, 4_101, 1_500)], 0),  # it was shown late
     ],
 )
 def test_a_clock_is_told_from_what_comes_between_two_polls(

@@ -32,6 +32,11 @@ KINDS: Mapping[int, str] = {
 """Kafka's API keys; others are shown as numbers."""
 
 
+def is_of(client: str, name: str) -> bool:
+    """Return whether a client has this name, alone or with a group, or a host and a process, behind it."""
+    return client == name or client.startswith(f"{name}-")
+
+
 class Requests:
     """Counts the requests in what clients send: by client.id and API key."""
 

@@ -32,7 +32,7 @@ from rich.console import Console
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, Producer
 from benchmarks.measure import Figure, cpu_seconds_of, cpu_seconds_of_tree, print_report, wait_until
-from benchmarks.requests import Requests, print_kinds
+from benchmarks.requests import Requests, is_of, print_kinds
 from benchmarks.streams.connector import connector_settings
 from benchmarks.streams.pipelines import PIPELINES, Contest, How
 from benchmarks.world import INPUT, World, bench_world, input_name
@@ -117,7 +117,7 @@ def _round(
 
 
 def _is_of(client: str, part: Part) -> bool:
-    return client == f"windhover-{part}"
+    return is_of(client, f"windhover-{part}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _kinds_of_query(counts: Mapping[tuple[str, int], int], took: float) -> _Kind
     """
     kinds = Counter[tuple[str, int]]()
     for (client, kind), count in counts.items():
-        if client not in {"windhover-acker", "windhover-replay", "windhover-read"}:
+        if not any(is_of(client, f"windhover-{other}") for other in (*PARTS, "read")):
             kinds[client.rstrip("-0123456789"), kind] += count
     return {key: count / took for key, count in kinds.items()}
 

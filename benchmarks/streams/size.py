@@ -30,7 +30,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from acker.provisioning.sizing import Load, size_of
 from benchmarks.measure import Figure, print_report, wait_until
-from benchmarks.requests import Requests, print_kinds
+from benchmarks.requests import Requests, is_of, print_kinds
 from benchmarks.world import World, bench_world, input_name
 from spout.local.spark_session import local_session
 from spout.runtime.child import Child
@@ -63,7 +63,7 @@ PARTS: Final[Mapping[str, str]] = {
     "windhover-spout": QUERY,
     "windhover-bolts": QUERY,
 }
-"""By the name of a client, without its group."""
+"""By what the name of a client begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def measured(options: SizeOptions, console: Console) -> list[Figure]:
     of_replays = grown.pop(world.topics.input(input_name(1)).replay_topic)
     asked = Counter[str]()
     for (client, _), count in counts.items():
-        asked[PARTS.get(client.removesuffix(f"-{world.topics.input(input_name(1)).group}"), client)] += count
+        asked[next((part for name, part in PARTS.items() if is_of(client, name)), client)] += count
     computed = {ACKERS: size.acker_requests_s, REPLAYS: size.replay_requests_s, QUERY: size.query_requests_s}
     return [
         Figure(BATCH, batch_s, "s", f"{options.batch_s}"),

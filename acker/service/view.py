@@ -17,7 +17,7 @@ from typing import Final
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import Disagreement, OutOfRange
-from acker.hot_paths import Hits
+from acker.hot_paths import Hits, distinct
 from acker.kafka.port import Log, TopicPartition
 from acker.kafka.reading import read_piece
 from acker.ledger.cohort import NEVER, Pin, RootCohort, Session
@@ -27,7 +27,7 @@ from acker.service.snapshot import load_state
 from acker.service.state import LastRestore, Stored, loading, read_last_state, state_codec
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import Codec, wire_codec
-from acker.wire.events import SourceRun, Verdicts, positions
+from acker.wire.events import SourceRun, Verdicts, positions, runs_of
 
 RUNS_MAX: Final = 10_000
 """So many runs of settled positions are kept of an acker partition; where there are more, they are read
@@ -153,8 +153,8 @@ class _Settled:
         for source, start, end in event.acked + event.absent:
             self._add(source, start, end)
         for lost in event.lost:
-            for position in positions(lost.positions).tolist():
-                self._add(lost.source, position, position + 1)
+            for start, end in runs_of(distinct(positions(lost.positions))):
+                self._add(lost.source, start, end)
 
     def all(self) -> Verdicts:
         return Verdicts(tuple(self._runs), (), ())

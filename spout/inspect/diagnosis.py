@@ -31,7 +31,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.due import Aside, Due, Loss
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
-from spout.inspect.readings import Reading
+from spout.inspect.readings import Reading, with_reasons
 from spout.inspect.story import (
     ABSENT,
     ACKED,
@@ -116,14 +116,15 @@ class Circumstances:
 
     def unknown(self) -> dict[str, str]:
         """Return why each value that is unknown is so, by name."""
-        found: dict[str, Reading[Any]] = {
+        values: dict[str, Reading[Any]] = {
             "query_lives": self.query,
             "session_lives": self.session,
             "ackers": self.ackers,
             "replay_workers": self.replay_workers,
             "pending": self.pending,
         }
-        return {name: each.unknown for name, each in found.items() if each.unknown}
+        unknown: dict[str, str] = with_reasons(values)["unknown"]
+        return unknown
 
 
 def explained(

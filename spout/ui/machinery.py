@@ -11,8 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from acker.kafka.port import GroupMember
 from acker.service.view import AckerView
+from acker.wire.events import runs_of
 from spout.inspect.overview import AckEnds, Snapshot
 from spout.inspect.readings import Reading, joined, with_reasons
 from spout.inspect.tables import Column, Row, count, span
@@ -139,13 +142,9 @@ class Machinery:
 
 def _numbers(numbers: Sequence[int]) -> str:
     """Return partition numbers as text, neighbours as one range: ``0-3, 7``."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1] = [runs[-1][0], number]
-        else:
-            runs.append([number])
-    return ", ".join("-".join(map(str, run)) for run in runs) or "none"
+    runs = runs_of(np.array(sorted(numbers), np.int64))
+    named = (f"{start}" if end == start + 1 else f"{start}-{end - 1}" for start, end in runs)
+    return ", ".join(named) or "none"
 
 
 ACKER_PARTITIONS: Final = (

@@ -22,7 +22,7 @@ from tests.simulation.shrink import shrink
 T = TypeVar("T")
 R = TypeVar("R")
 
-SLICE_SEEDS: Final = 100
+SLICE_SEEDS: Final = 20
 """Seeds that a process runs at a stretch."""
 
 

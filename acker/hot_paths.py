@@ -1,4 +1,4 @@
-"""What keeps hot paths fast: set operations on sorted arrays, and named tuples made by the thousand.
+"""What keeps hot paths fast: set operations on arrays, and named tuples made by the thousand.
 
 NumPy's own set functions hash integers since version 2.3: far slower than sorting blocks of this size.
 """
@@ -9,12 +9,15 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from acker.identity import I64
+from acker.identity import I64, U64
+
+_DENSE: Final = 16
+"""Numbers are summed up in place where these are at most so many times as many."""
 
 Hits = range | I64
 """Indices: a `range` where they are neighbours, else an ascending int64 array."""
@@ -41,6 +44,23 @@ def among(named: I64, members: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]
     found = places < len(members)
     found[found] = members[places[found]] == named[found]
     return found
+
+
+def xor_sums(named: I64, edges: U64) -> tuple[I64, U64]:
+    """Sum up edges by XOR, one for one by what they are named; return what has a sum other than 0, ascending,
+    and the sums.
+    """
+    if not len(named):
+        return named, edges
+    low, high = int(named.min()), int(named.max())
+    if high - low < _DENSE * len(named):  # no sort: what is summed up is mostly neighbours
+        members, places = np.arange(low, high + 1), named - low
+    else:
+        members, places = np.unique(named, return_inverse=True)
+    sums = np.zeros(len(members), np.uint64)
+    np.bitwise_xor.at(sums, places, edges)
+    left = np.flatnonzero(sums)
+    return members[left], sums[left]
 
 
 T = TypeVar("T", bound=tuple[Any, ...])

@@ -1,7 +1,8 @@
 """A task's report as bytes, small enough to travel in an accumulator: usually some hundred bytes.
 
-Plain builtins are pickled and deflated. Only the tasks of our own queries write blobs, and only the driver
-that started them reads them.
+Plain builtins are pickled and deflated. Edges of held and released tuples follow as they are: deflate cannot
+make them smaller, and would take longer to try than all else. Only the tasks of our own queries write blobs,
+and only the driver that started them reads them.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -29,7 +30,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 11
+VERSION = 12
 
 NO_FIRSTS = ((b"", b""), b"")
 NO_TRACES = ((b"", b""), b"")
@@ -41,6 +42,7 @@ _ADDED_SINCE: Mapping[int, tuple[Any, ...]] = {
     8: (NO_FIRSTS, NO_TRACES),
     9: (NO_TRACES,),
     10: (),
+    11: (),
 }
 """For versions before: what they lack. Executors may be of one while an installation is renewed."""
 
@@ -81,7 +83,7 @@ def encode(report: TaskReport) -> bytes:
         tuple(report.gave),
         [(str(what), name, tuple(of), tuple(m)) for (what, name, of), m in report.counts.items()],
         [tuple(error) for error in report.errors],
-        (_pack(held.indices), held.edges.tobytes(), _pack(held.until_ms), held.fails_late),
+        (_pack(_steps(held.indices)), _pack(_steps(held.until_ms)), held.fails_late),
         _pack(report.untracked),
         _released_fields(report.released),
         [_lined_fields(lined) for lined in report.lined],
@@ -91,20 +93,25 @@ def encode(report: TaskReport) -> bytes:
         (_place_fields(report.traces.places), _pack(report.traces.ids)),
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
-    return zlib.compress(pickle.dumps(content, protocol=5), level=1)
+    deflated = zlib.compress(pickle.dumps(content, protocol=5), level=1)
+    return b"".join((deflated, held.edges.tobytes(), report.released.edges.tobytes()))
 
 
 def decode(blob: bytes) -> TaskReport:
     """Decode a task's report; raise TrackingError if executor and driver run different versions."""
     try:
-        version, *content = _Builtins(io.BytesIO(zlib.decompress(blob))).load()
+        inflate = zlib.decompressobj()
+        inflated = inflate.decompress(blob)
+        if not inflate.eof:
+            raise EOFError("it was cut off")
+        version, *content = _Builtins(io.BytesIO(inflated)).load()
         if version in _ADDED_SINCE:
             content += _ADDED_SINCE[version]
         elif version != VERSION:
             raise TrackingError(
                 f"a task reported in version {version}, the driver reads {VERSION}: install one"
             )
-        return _report(content)
+        return _report(content, _edges(inflate.unused_data))
     except _GARBAGE as error:
         raise TrackingError(
             f"a task's report cannot be read ({type(error).__name__}: {error}); install one version of"
@@ -119,10 +126,11 @@ class _Builtins(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a report")
 
 
-def _report(content: list[Any]) -> TaskReport:
+def _report(content: list[Any], edges: U64) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
     took, gave, counts, errors, held, untracked, released, lined, raised, keyed, firsts, traces = content
+    held, released = _held_and_released(held, released, edges)
     return TaskReport(
         operator=operator,
         upstream=upstream,
@@ -139,14 +147,9 @@ def _report(content: list[Any]) -> TaskReport:
         gave=Fingerprint(*gave),
         counts={Counted(What(what), name, StreamId(*of)): Measure(*m) for what, name, of, m in counts},
         errors=tuple(Cause(*error) for error in errors),
-        held=Held(_unpack(held[0]), _edges(held[1]), _unpack(held[2]), held[3]),
+        held=held,
         untracked=_unpack(untracked),
-        released=Released(
-            _places(released[0]),
-            _edges(released[1]),
-            tuple((Cause(*cause), _places(places)) for cause, places in released[2]),
-            _places(released[3]),
-        ),
+        released=released,
         lined=tuple(_lined(*fields) for fields in lined),
         raised=tuple(Raised(*each) for each in raised),
         keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
@@ -157,8 +160,30 @@ def _report(content: list[Any]) -> TaskReport:
 
 def _released_fields(released: Released) -> tuple[Any, ...]:
     failures = [(tuple(cause), _place_fields(places)) for cause, places in released.failures]
-    places, touched = _place_fields(released.places), _place_fields(released.touched)
-    return places, released.edges.tobytes(), failures, touched
+    places = _pack(_steps(released.places.sources)), _pack(_steps(released.places.positions))
+    return places, failures, _place_fields(released.touched)
+
+
+def _held_and_released(held: tuple[Any, ...], released: tuple[Any, ...], edges: U64) -> tuple[Held, Released]:
+    """Read what `encode` wrote; up to version 11 each had its edges within."""
+    match held:
+        case (numbers, held_edges, until, fails_late):
+            at, released_edges, failures, touched = released
+            edges = np.concatenate([_edges(held_edges), _edges(released_edges)])
+            places, indices, until_ms = _places(at), _unpack(numbers), _unpack(until)
+        case (numbers, until, fails_late):
+            (sources, positions), failures, touched = released
+            places = RootPositions(_from_steps(sources), _from_steps(positions))
+            indices, until_ms = _from_steps(numbers), _from_steps(until)
+        case _:
+            raise ValueError(f"{len(held)} fields of what is held")
+    if len(edges) != len(indices) + len(places.positions):
+        raise ValueError(f"{len(edges)} edges, of {len(indices)} held and {len(places.positions)} released")
+    causes = tuple((Cause(*cause), _places(fields)) for cause, fields in failures)
+    return (
+        Held(indices, edges[: len(indices)], until_ms, fails_late),
+        Released(places, edges[len(indices) :], causes, _places(touched)),
+    )
 
 
 def _lined_fields(lined: Lined) -> tuple[str, str, bytes, bytes, bytes]:
@@ -180,6 +205,10 @@ def _lined(place: str, operator: str, *columns: bytes) -> Lined:
 
 def _steps(column: I64) -> I64:
     return np.diff(column, prepend=np.int64(0))
+
+
+def _from_steps(packed: bytes) -> I64:
+    return np.cumsum(_unpack(packed))
 
 
 def _place_fields(places: RootPositions) -> tuple[bytes, bytes]:

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from acker.errors import TrackingError
+from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges
 from spout.planning.plan import PlanIndex
 from spout.tuples.failures import Cause
@@ -58,7 +59,7 @@ class RootPositions(NamedTuple):
 
     def by_source(self) -> Iterator[tuple[int, I64]]:
         """Yield each source, ascending, with the indices of its rows."""
-        for source in np.unique(self.sources).tolist():
+        for source in distinct(self.sources).tolist():
             yield source, np.flatnonzero(self.sources == source)
 
 
@@ -202,7 +203,7 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
 def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:
     places = RootPositions.together(each.places for each in acks)
     edges = np.concatenate([_no_edges(), *(each.edges for each in acks)])
-    if len(np.unique(edges)) == len(edges):  # what aggregates write, and most joins
+    if len(distinct(edges.view(np.int64))) == len(edges):  # what aggregates write, and most joins
         return places, edges
     order = np.lexsort((edges, places.positions, places.sources))
     columns = [column[order] for column in (places.sources, places.positions, edges)]
@@ -250,12 +251,10 @@ class HeldAt(NamedTuple):
 
 def _summed(found: Mapping[int, tuple[I64, U64]]) -> dict[int, tuple[I64, U64]]:
     summed: dict[int, tuple[I64, U64]] = {}
-    for source, (positions, edges) in found.items():
-        at, place = np.unique(positions, return_inverse=True)
-        values = np.zeros(len(at), np.uint64)
-        np.bitwise_xor.at(values, place, edges)
-        if values.any():
-            summed[source] = at[values != 0], values[values != 0]
+    for source, contributed in found.items():
+        at, values = xor_sums(*contributed)
+        if len(at):
+            summed[source] = at, values
     return summed
 
 

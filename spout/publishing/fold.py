@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from acker.hot_paths import distinct
+from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
@@ -283,10 +283,4 @@ def residuals(
         for subscriptions, rows in terms.items():
             indices.append(rows[:, 0])
             edges.append(_edges_along(plan_root_edges(plan, rows[:, 0]), subscriptions, rows))
-    if not indices:
-        return _NONE, np.empty(0, np.uint64)
-    roots, place = np.unique(np.concatenate(indices), return_inverse=True)
-    sums = np.zeros(len(roots), np.uint64)
-    np.bitwise_xor.at(sums, place, np.concatenate(edges))
-    left = sums != 0
-    return roots[left], sums[left]
+    return xor_sums(np.concatenate([_NONE, *indices]), np.concatenate([np.empty(0, np.uint64), *edges]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acker.hot_paths import among, as_array, distinct
+from acker.hot_paths import among, as_array, distinct, xor_sums
 from acker.identity import I64, root_edges, root_edges_of_run
 from acker.ledger.roots import Roots
 
@@ -124,3 +124,15 @@ def test_indices_are_sorted_and_looked_up_without_hashing() -> None:
     assert among(array(1, 5, 9), array(5, 6)).tolist() == [False, True, False]
     assert among(array(1), array()).tolist() == [False]
     assert as_array(range(2, 4)).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("far", [0, 1 << 62], ids=["neighbours", "scattered"])
+def test_edges_are_summed_up_by_what_they_are_named(far: int) -> None:
+    """Neighbours are added in place, and scattered ones sorted; what cancels is left out of both."""
+    named = np.array([7, 5, 7, 6 + far, 5, 9, 6 + far])
+    members, sums = xor_sums(named, np.array([1, 2, 4, 8, 2, 16, 24], np.uint64))
+    found = dict(zip(members.tolist(), sums.tolist(), strict=True))
+    assert found == {7: 5, 9: 16, 6 + far: 16}
+    assert list(found) == sorted(found)
+    members, sums = xor_sums(np.empty(0, np.int64), np.empty(0, np.uint64))
+    assert (members.tolist(), sums.tolist()) == ([], [])

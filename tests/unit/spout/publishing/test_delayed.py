@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -11,6 +13,7 @@ from acker.identity import WIRE_BLOCK_BITS
 from acker.wire.events import Acks, SourceRun, positions
 from spout.planning.journal import Journal, SourceMark
 from spout.planning.plan import BatchPlan
+from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import LATE, HeldAt, Released, RootPositions, held_edges
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.publish import BatchLane, Publication, publication_of
@@ -273,3 +276,26 @@ def test_rows_that_sparks_operators_made_of_one_tuple_have_edges_of_their_own() 
 def test_the_records_of_a_batch_without_any_report_are_none() -> None:
     assert batch(NOTHING) == Publication((), ())
     assert isinstance(batch(SECOND).acks[0], Acks)
+
+
+def test_what_is_held_and_released_is_read_in_the_form_of_the_version_before_too() -> None:
+    """Up to version 11 the edges stood within; while an installation is renewed executors differ."""
+    tuples = held(FIRST, 11, 0, 3, until_ms=-1)
+    acked = replace(released(FIRST, tuples), failures=((BAD, released(FIRST, held(FIRST, 4)).places),))
+    report = TaskReport("ack", held=tuples, released=acked)
+    blob = encode(report)
+    _, *content = pickle.loads(zlib.decompress(blob))
+    numbers = [tuples.indices.tobytes(), tuples.edges.tobytes(), tuples.until_ms.tobytes(), False]
+    places = acked.places.sources.tobytes(), acked.places.positions.tobytes()
+    content[15] = tuple(numbers)
+    content[17] = (places, acked.edges.tobytes(), *content[17][1:])
+    for each in (blob, zlib.compress(pickle.dumps((11, *content)))):
+        assert repr(decode(each)) == repr(report)
+
+
+def test_a_report_without_an_edge_of_what_it_holds_is_refused() -> None:
+    """Cut off on its way, it would hold a tuple with another one's edge, which nobody ever acks."""
+    blob = encode(TaskReport("hold", held=held(FIRST, 0, 1, 2)))
+    for wrong in (blob[:-8], blob + bytes(8), blob[:-3]):
+        with pytest.raises(TrackingError, match="cannot be read"):
+            decode(wrong)

@@ -90,6 +90,7 @@ def refuse_watermark(rows: DataFrame, operator: str) -> None:
     for field in rows.schema.fields:
         if _WATERMARK in (field.metadata or {}):
             raise UsageError(
-                f"{operator!r} stands behind withWatermark({field.name!r}, ...), whose mark Spark drops from"
-                f' rows that pass through Python; call it behind: .withWatermark("{field.name}", ...)'
+                f"{operator!r} stands behind withWatermark({field.name!r}, ...), whose mark counts behind"
+                " bolts and spout.hold alone (Spark drops it from rows that pass through Python);"
+                f' call it behind: .withWatermark("{field.name}", ...)'
             )

@@ -61,7 +61,7 @@ def left_out(plan: JavaObject) -> list[str]:
     sources_of: dict[int, set[int]] = {}
     for node in _above_holds(plan):
         if _is_hold(node):
-            holds |= {each.id: node_name(node) for each in output_of(node) if each.name == ANCHOR}
+            holds[output_of(node)[-1].id] = node_name(node)
         else:
             for attribute, sources in _sources_of(node).items():
                 sources_of.setdefault(attribute, set()).update(sources)
@@ -166,6 +166,7 @@ def _above_holds(plan: JavaObject) -> Iterator[JavaObject]:
 
 
 def _is_hold(node: JavaObject) -> bool:
+    """Return whether a node holds rows: its last column has their anchors."""
     return bool(
         operator_of(node)
         and not stream_of(node)

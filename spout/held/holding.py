@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
@@ -50,7 +51,7 @@ from spout.streaming.frames import hidden_column, new_identity, node_of, through
 from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchor_columns import HELD_TYPE, UNTIL, gathered
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.anchors import ORDINAL_BITS, WIDE_TYPE, Anchors, Carry, wide_column
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counts, added
 from spout.tuples.failures import ERRORS_MAX, Cause
@@ -113,7 +114,11 @@ def hold(
         ledger = Application.of(whole.sparkSession).ledger.accumulator
         task = HoldTask(name, stream.id, ledger, subscriptions, late == "fail")
         timed = whole.withColumn(UNTIL, at_ms)
-        return _mapped(timed, task, _without_anchor(timed).append(pa.field(ANCHOR, HELD_TYPE)))
+        anchor = timed[ANCHOR]
+        numbers = [anchor[field.name] for field in WIDE_TYPE]
+        held = _column(task)(*numbers, timed[UNTIL]).alias(ANCHOR)
+        # the last column, as plans and the states of joins have it
+        return timed.select("*", held).drop(anchor, timed[UNTIL])
 
     return attach
 
@@ -187,6 +192,8 @@ def ack_anchors(
 class HoldTask:
     """Holds the rows of one task: gives each of them an edge, and reports them as outstanding.
 
+    Of a row it takes the anchor and the time alone: Spark keeps the rest of it meanwhile.
+
     Attributes:
         subscriptions: the keys along the paths that arrive.
         fails_late: whether a row that a watermark dropped fails its root.
@@ -198,24 +205,20 @@ class HoldTask:
     subscriptions: tuple[int, ...]
     fails_late: bool
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Hold rows; report after the last row was taken."""
+    def __call__(self, columns: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        """Hold rows, of which come the fields of the anchors and the times; report after the last row was
+        taken.
+        """
         held: list[Held] = []
         entry = HeldAt(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
-        for batch in batches:
-            column = batch.column(batch.schema.get_field_index(ANCHOR))
-            anchors = Anchors(Carry.WIDE, column)
-            places = RootPositions(_numbers(column.field("source")), _numbers(column.field("position")))
+        for packed, sources, positions, until in columns:
+            anchors = Anchors(Carry.WIDE, wide_column(packed, sources, positions))
+            places = RootPositions(_numbers(sources), _numbers(positions))
             edges = held_edges(places, self.subscriptions, anchors.ordinals(), entry)
-            entry = entry._replace(first=entry.first + batch.num_rows)
-            until = pc.fill_null(batch.column(batch.schema.get_field_index(UNTIL)), _DROPPED)
-            held.append(Held(anchors.roots(), edges, _numbers(until)))
-            named = pa.StructArray.from_arrays(
-                [column.field("source"), column.field("position"), pa.array(edges.view(np.int64))],
-                fields=list(HELD_TYPE),
-            )
-            rest = batch.drop_columns([ANCHOR, UNTIL])
-            yield pa.RecordBatch.from_arrays([*rest.columns, named], names=[*rest.schema.names, ANCHOR])
+            entry = entry._replace(first=entry.first + len(packed))
+            held.append(Held(anchors.roots(), edges, _numbers(pc.fill_null(until, _DROPPED))))
+            numbers = [sources, positions, pa.array(edges.view(np.int64))]
+            yield pa.StructArray.from_arrays(numbers, fields=list(HELD_TYPE))
         whole = Held.together(held, fails_late=self.fails_late)
         add(self.ledger, self.stream, TaskReport(self.name, held=whole))
 
@@ -285,7 +288,21 @@ def released_by(column: pa.Array, failed: Sequence[RowFailure] = (), reset: Sequ
     return Released(places.at(acked), edges[acked], failures, places.at(touched))
 
 
-def _mapped(rows: DataFrame, task: HoldTask | AckTask, schema: pa.Schema) -> DataFrame:
+def _column(task: HoldTask) -> Callable[..., Column]:
+    """Return the function of Spark columns, the fields of an anchor and a time, that holds the rows."""
+
+    # Spark derives the kind of the function from its type hints; plans show it under its name
+    def run(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        return task(columns)
+
+    run.__name__ = label(task.name, new_identity())
+    found = arrow_udf(run, spark_type_of(HELD_TYPE))  # type: ignore[call-overload]  # the stub requires the kind
+    # Not deterministic: otherwise Spark could hold rows twice, or only those that a later filter keeps.
+    held: Callable[..., Column] = found.asNondeterministic()
+    return held
+
+
+def _mapped(rows: DataFrame, task: AckTask, schema: pa.Schema) -> DataFrame:
     return through(rows, task, schema, label(task.name, new_identity()) if task.stream else "")
 
 
@@ -304,8 +321,8 @@ def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
 
 
 def _without_anchor(rows: DataFrame) -> pa.Schema:
-    """Return the Arrow schema of the rows, without the hidden columns."""
-    fields = [field for field in rows.schema.fields if field.name not in (ANCHOR, UNTIL)]
+    """Return the Arrow schema of the rows, without the hidden column."""
+    fields = [field for field in rows.schema.fields if field.name != ANCHOR]
     return arrow_schema_of(StructType(fields))
 
 

@@ -44,6 +44,8 @@ _ADAPTIVE: Final = "AdaptiveSparkPlan"
 _EXCHANGE: Final = "Exchange"
 _REUSED: Final = "ReusedExchange"
 _ALIAS: Final = "Alias"
+_FUNCTION: Final = "PythonUDF"
+_PROJECT: Final = "Project"
 _TASKS_MAX: Final = 1_000
 
 
@@ -205,8 +207,17 @@ def option_of(source: JavaObject, name: str) -> str:
     return found or ""
 
 
-def function_of(operator: JavaObject) -> str:
-    return str(operator.functionExpr().name())
+def function_of(node: JavaObject) -> str:
+    """Return the name of the Python function that a node runs on whole rows, or that computes its last
+    column; empty: none does.
+    """
+    if node.nodeName() == OPERATOR:
+        return str(node.functionExpr().name())
+    last = node.projectList().lastOption() if node.nodeName() == _PROJECT else None
+    if last is None or last.isEmpty() or not is_alias(last.get()):
+        return ""
+    computed = last.get().child()
+    return str(computed.name()) if computed.getClass().getSimpleName() == _FUNCTION else ""
 
 
 def planned_function_of(operator: JavaObject) -> str:

@@ -141,7 +141,7 @@ def operator_of(node: JavaObject) -> str:
     """Return the label of an operator of this package, or of the source's bolts; empty for any other node."""
     if node.nodeName() == SOURCE:
         return option_of(node, BOLTS_OPTION)
-    found = function_of(node) if node.nodeName() == OPERATOR else ""
+    found = function_of(node)
     return found if found.startswith(_LABEL) else ""
 
 

@@ -106,6 +106,10 @@ class Node:
         """Return the function of a logical operator."""
         return self._function
 
+    def projectList(self) -> Any:  # noqa: N802 - Spark's name
+        """Return what a projection computes: nothing."""
+        return SimpleNamespace(lastOption=lambda: SimpleNamespace(isEmpty=lambda: True))
+
     def extraOptions(self) -> dict[str, str]:  # noqa: N802 - Spark's name
         """Return the options of a source."""
         return self.options

@@ -20,6 +20,9 @@ from spout.local.java import java_home_for_spark
 SHUFFLE_PARTITIONS = 2
 """Partitions behind a shuffle; all runs on one machine, and each further partition costs a task per batch."""
 
+HASHED_GROUPS = 100_000
+"""Groups that a task aggregates in memory; of more, it sorts all rows, and by default that is of 128."""
+
 _NAME: Final = "spark-without-zip-"
 _LINKED: Final = ("bin", "jars", "sbin")
 """The entries of SPARK_HOME that Spark itself uses."""
@@ -69,6 +72,7 @@ def local_settings(cache: Path, further: Mapping[str, Any]) -> dict[str, Any]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": str(HASHED_GROUPS),
         "spark.local.dir": str(cache),
         "spark.sql.warehouse.dir": str(cache / "warehouse"),
         "spark.driver.memory": "2g",

@@ -20,7 +20,7 @@ UNTIL = "_windhover_until"
 """The column with the event time, ms, at which a watermark drops the row."""
 
 HELD_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64()), ("edge", pa.int64())])
-"""An anchor that stays valid after its batch: 24 bytes a row in Spark's state."""
+"""An anchor that stays valid after its batch: 24 bytes, and 16 of Spark's own, a row in Spark's state."""
 
 HELD = "struct<source:bigint,position:bigint,edge:bigint>"
 """The same type, of the anchor of a held row, as Spark DDL."""

@@ -19,6 +19,7 @@ def test_the_settings_of_a_topology_file_go_before_those_of_a_local_session(tmp_
     found = local_settings(tmp_path, {"spark.sql.shuffle.partitions": 7, "spark.my.own": True})
     assert (found["spark.sql.shuffle.partitions"], found["spark.my.own"]) == (7, True)
     assert found["spark.ui.enabled"] == "false"
+    assert found["spark.sql.objectHashAggregate.sortBased.fallbackThreshold"] == "100000"
 
 
 @pytest.mark.parametrize("python", [sys.executable, "python3", ""])

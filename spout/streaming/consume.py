@@ -142,6 +142,7 @@ class Together:
     def __init__(self) -> None:
         self._settings: Mapping[str, str] = {}
         self._consumer: Consumer | None = None
+        self._topics: set[str] = set()
         self._background = Background(time.monotonic)
 
     def read(self, settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, Early]:
@@ -153,6 +154,10 @@ class Together:
         found = {share: Early([], share.start) for share in places.values()}
         consumer = self._connected(settings)
         try:
+            # a connected client looks for the leaders of topics that are new to it once a second
+            for topic in {topic for topic, _ in places} - self._topics:
+                consumer.list_topics(topic, timeout=TOGETHER_WAIT_MS / 1000)
+                self._topics.add(topic)
             consumer.assign([TopicPartition(*place, share.start) for place, share in places.items()])
             while left and (first := consumer.poll(TOGETHER_WAIT_MS / 1000)) is not None:
                 messages = [first] if first.error() else [first, *consumer.consume(CHUNK_RECORDS, 0)]
@@ -187,6 +192,7 @@ class Together:
             client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
             self._consumer = client.make(Consumer, TOGETHER, AT_ONCE, self._background)
             self._settings = settings
+            self._topics = set()
         return self._consumer
 
 

@@ -192,6 +192,22 @@ def test_the_small_ranges_of_a_task_are_read_together_and_exactly(topic: Topic, 
     assert topic.keeps_none
 
 
+def test_a_connected_consumer_reads_topics_that_are_new_to_it_at_once(
+    topic: Topic, broker: Broker, prefix: str
+) -> None:
+    """Each of them waited for the client's next search for leaders, which is up to a second away."""
+    new = [Topic(broker.bootstrap, f"{prefix}new-{number}") for number in range(3)]
+    for each in (topic, *new):
+        each.write(b"a")
+    assert len(topic.task(Share(topic.name, 0, 0, 1))) == 1
+    begun = time.monotonic()
+    for each in new:
+        assert topic.task(Share(each.name, 0, 0, 1)) == [(each.name, 0, b"a")]
+    assert time.monotonic() - begun < 1
+    for each in new:
+        each.log.close()
+
+
 def test_of_ranges_of_one_partition_the_first_is_read_together_with_others(topic: Topic) -> None:
     topic.write(*(b"%d" % n for n in range(10)))
     rows = topic.task(Share(topic.name, 0, 1, 3), Share(topic.name, 0, 5, 7))

@@ -24,6 +24,7 @@ Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planning.order`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
 
@@ -123,14 +124,14 @@ class OrderWatch:
         for run in end.ranges:
             if first_source(run.source) in in_lines:
                 self._published.setdefault(run.source, []).append(run)
-        failed = set[int]()
+        lost = Counter[int]()
         for each in not_acked:
             if (source := first_source(each.source)) in in_lines:
                 self._not_acked.setdefault(source, {})[each.source, each.position] = each
-                failed.add(source)
+                lost[source] += 1
         for ordered in in_lines:
             records = sum(run.end - run.start for run in end.ranges if run.source == ordered)
-            self._room.published(ordered, records, has_failed=ordered in failed)
+            self._room.published(ordered, records, lost[ordered])
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.

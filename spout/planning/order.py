@@ -21,6 +21,7 @@ key.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -40,7 +41,10 @@ WHOLE: Final = 0
 """The only line of a partition that is blocked as a whole."""
 
 ROOM_FIRST: Final = 10_000
-"""New records of a partition that a batch may have at first, and behind one in which any failed."""
+"""New records of a partition that a batch may have at first."""
+
+LOST_FEW: Final = 500
+"""Records that a batch may lose of a partition: to copy them costs about as much as any batch does."""
 
 LINES_KEPT: Final = 100_000
 """Keys whose lines a task keeps; with more, it begins anew."""
@@ -171,8 +175,10 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
 class OrderedRoom:
     """How many new records of each partition a batch may have, below what `turn_of` allows.
 
-    One that fails holds back what came behind it in its batch, and all of that is copied and read again. So
-    behind a failure a batch is small, and behind each batch without one it may have twice as many.
+    One that fails holds back those of its line that came behind it in the batch, and all of these are copied
+    and read again. The larger the batch, the more fail, and the more stand behind each of them: what is lost
+    grows with its square. So the next batch has as many records as let it lose `LOST_FEW`, and at most twice
+    as many as this one may have.
     """
 
     def __init__(self) -> None:
@@ -181,12 +187,12 @@ class OrderedRoom:
     def of(self, source: int) -> int:
         return self._most.get(source, ROOM_FIRST)
 
-    def published(self, source: int, records: int, *, has_failed: bool) -> None:
-        """Learn that a batch with so many new records was published, and whether all were acked by that."""
-        if has_failed:
-            self._most.pop(source, None)
-        elif 2 * records > self.of(source):  # a smaller batch does not show that a large one is safe
-            self._most[source] = 2 * self.of(source)
+    def published(self, source: int, records: int, lost: int) -> None:
+        """Learn that a batch with so many new records was published, and how many roots that did not ack."""
+        most = self.of(source)
+        fits = math.inf if not lost else max(LOST_FEW, records * math.sqrt(LOST_FEW / lost))
+        if fits < most or 2 * records > most:  # a smaller batch does not show that a large one is safe
+            self._most[source] = int(min(fits, 2 * most))
 
 
 class Slip(NamedTuple):
@@ -380,14 +386,13 @@ def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[t
     found: list[tuple[Cause, I64]] = []
     for place, operator, rows in lined:
         rows = rows[~among(rows[:, 0], free)]
-        has_failed = among(rows[:, 0], failed)
-        heads: dict[int, int] = {}
-        for _, line, origin in rows[among(rows[:, 0], stops)].tolist():
-            heads[line] = min(origin, heads.get(line, origin))
+        stopped = rows[among(rows[:, 0], stops)]
+        stopped = stopped[np.lexsort((stopped[:, 2], stopped[:, 1]))]
+        lines, firsts = np.unique(stopped[:, 1], return_index=True)
+        rows = rows[among(rows[:, 1], lines) & ~among(rows[:, 0], failed)]
+        heads = stopped[firsts[np.searchsorted(lines, rows[:, 1])], 2]
         late: dict[int, list[int]] = {}
-        for index, line, origin in rows[~has_failed].tolist() if heads else ():
-            head = heads.get(line)
-            if head is not None and head < origin:
-                late.setdefault(head, []).append(index)
+        for head, index in np.stack([heads, rows[:, 0]], axis=1)[heads < rows[:, 2]].tolist():
+            late.setdefault(head, []).append(index)
         found += [(waits_for(operator, place, head), np.array(at, np.int64)) for head, at in late.items()]
     return found

@@ -193,10 +193,10 @@ MUTANTS = (
     Mutant(
         "a-batch-behind-a-failure-is-small",
         "spout/planning/order.py",
-        "            self._most.pop(source, None)\n",
-        "            pass\n",
+        "math.inf if not lost else max",
+        "math.inf if lost else max",
         "tests/unit/spout/planner/test_order_planning.py"
-        "::test_batches_grow_while_nothing_fails_and_are_small_behind_a_failure",
+        "::test_batches_grow_while_little_is_lost_and_are_small_behind_much_that_was",
         "each failure would hold back, copy and read again up to max_held records",
     ),
     Mutant(
@@ -220,8 +220,8 @@ MUTANTS = (
     Mutant(
         "what-ran-behind-a-late-failure-runs-again",
         "spout/planning/order.py",
-        "if head is not None and head < origin:",
-        "if head is not None and head > origin:",
+        "[heads < rows[:, 2]]",
+        "[heads > rows[:, 2]]",
         "tests/unit/spout/planning/test_order.py"
         "::test_behind_a_failure_that_no_task_saw_stands_the_rest_of_its_line",
         "where a batch bolt fails a record, later ones of its key would be acked before it",

@@ -19,6 +19,7 @@ from acker.wire.events import SourceRun
 from spout.planning.intake import Room, SourceCursor, choose_runs
 from spout.planning.journal import Journal, SourceMark, journal_of
 from spout.planning.order import (
+    LOST_FEW,
     ROOM_FIRST,
     Gate,
     Lined,
@@ -375,13 +376,22 @@ def test_one_copy_is_kept_however_large_it_is() -> None:
     assert [each.origin for some in copies.in_order(10) for each in some] == [2]
 
 
-def test_a_partition_has_more_room_behind_full_batches_that_were_acked_and_little_behind_a_failure() -> None:
+def test_a_partition_has_more_room_behind_full_batches_that_lost_little() -> None:
     room = OrderedRoom()
     assert room.of(7) == ROOM_FIRST
-    room.published(7, ROOM_FIRST, has_failed=False)
-    room.published(7, 2 * ROOM_FIRST, has_failed=False)
+    room.published(7, ROOM_FIRST, lost=0)
+    room.published(7, 2 * ROOM_FIRST, lost=LOST_FEW // 4)  # twice as many lose four times as many
     assert (room.of(7), room.of(9)) == (4 * ROOM_FIRST, ROOM_FIRST)
-    room.published(7, 2 * ROOM_FIRST, has_failed=False)  # half of it: a small batch shows nothing
+    room.published(7, 2 * ROOM_FIRST, lost=0)  # half of it: a small batch shows nothing
     assert room.of(7) == 4 * ROOM_FIRST
-    room.published(7, 1, has_failed=True)
-    assert room.of(7) == ROOM_FIRST
+
+
+@pytest.mark.parametrize(("records", "lost", "next_"), [
+    (ROOM_FIRST, 4 * LOST_FEW, ROOM_FIRST // 2),  # half as many lose a quarter
+    (LOST_FEW, LOST_FEW, LOST_FEW),  # all of it is lost: fewer would gain nothing
+    (1, LOST_FEW, LOST_FEW),  # copies that were lost again
+])  # fmt: skip
+def test_a_partition_has_less_room_behind_a_batch_that_lost_much(records: int, lost: int, next_: int) -> None:
+    room = OrderedRoom()
+    room.published(7, records, lost)
+    assert room.of(7) == next_

@@ -106,10 +106,8 @@ class EmbeddedCluster:
         """Start all brokers, and wait until each answers; errors as `EmbeddedBroker.start`."""
         with ExitStack() as undo:
             undo.callback(self.kill)
-            first, *others = self.brokers
-            first.launch()
-            for broker in others:
-                broker.launch(like=first)
+            for broker in self.brokers:
+                broker.launch()
             for broker in self.brokers:
                 broker.wait_until_it_answers()
             undo.pop_all()

@@ -17,10 +17,23 @@ from confluent_kafka.cimpl import NewTopic
 
 from acker.errors import Unreachable, UsageError
 from spout.local.embedded import EmbeddedBroker
+from spout.local.jars import CACHE, Repository, kafka_jars
 from tests.support.brokers import Broker
-from tests.support.waiting import Watch
+from tests.support.waiting import Watch, eventually
 
 TIMEOUT_S = 30.0
+
+JAVA = """\
+#!/bin/sh
+case "$*" in
+  -version) echo 'openjdk version "17.0.1"' >&2 ;;
+  *StorageTool*) mkdir data && echo features > data/bootstrap.checkpoint ;;
+  *ArchiveClassesAtExit=*) trap 'echo classes > classes.jsa; exit 143' TERM ;;
+esac
+echo "$*" >> "{calls}"
+case "$*" in *kafka.Kafka*) while :; do sleep 0.1; done ;; esac
+"""
+"""A Java that writes down its calls. Of what Kafka does it formats, and keeps classes at its end."""
 
 
 def create(bootstrap: str, topic: str) -> None:
@@ -108,6 +121,32 @@ def test_files_and_settings_of_a_broker_are_readable_for_nobody_else(tmp_path: P
         assert "num.partitions=7" in there[1].read_text().splitlines()
         assert [path.stat().st_mode & 0o077 for path in there] == [0, 0]
         assert topics(f"127.0.0.1:{broker.listener_port('OTHER')}") == topics(broker.bootstrap)
+
+
+def test_what_the_first_broker_takes_longest_for_is_kept_for_the_next_ones(tmp_path: Path) -> None:
+    """Kafka's tool formats one storage, and the others are copies; its classes are parsed once."""
+    jars = Repository.of(os.environ).fetch(kafka_jars())
+    home, cache, calls = tmp_path / "java", tmp_path / "cache", tmp_path / "calls"
+    for folder in (home / "bin", home / "lib" / "server", cache):
+        folder.mkdir(parents=True)
+    (cache / jars.name).symlink_to(jars)
+    (home / "lib" / "server" / "classes.jsa").touch()
+    (home / "bin" / "java").write_text(JAVA.format(calls=calls))
+    (home / "bin" / "java").chmod(0o755)
+    for number, name in enumerate(("first", "second"), 1):
+        broker = EmbeddedBroker(
+            tmp_path / name, environ={**os.environ, "JAVA_HOME": str(home), CACHE: str(cache)}
+        )
+        broker.launch()
+        eventually(lambda number=number: calls.read_text().count(" kafka.Kafka ") == number)
+        broker.stop()
+        assert (tmp_path / name / "data" / "bootstrap.checkpoint").read_text() == "features\n"
+    assert "node.id=1\n" in (tmp_path / "second" / "data" / "meta.properties").read_text()
+    assert calls.read_text().count("StorageTool format") == 1
+    (classes,) = cache.glob("*.jsa")
+    assert classes.read_text() == "classes\n"
+    assert f"-XX:SharedArchiveFile={classes} " in calls.read_text().splitlines()[-1]
+    assert not list(tmp_path.glob("*/classes.jsa"))
 
 
 def test_nothing_is_left_of_a_broker_without_a_directory() -> None:

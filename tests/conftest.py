@@ -34,30 +34,42 @@ settings.load_profile("windhover")
 _TESTS = Path(__file__).parent
 _MARK_OF_FIXTURE = {"broker": "kafka", "spark": "spark", "docker": "docker"}
 _ON_BOTH_BROKERS = (
-    "integration/kafka/", "integration/spark/test_ranges.py", "integration/spark/test_source_spark.py"
-)  # fmt: skip
-"""Our clients meet both kinds of broker in the first, and what Spark runs of them in the others."""
+    "integration/kafka/test_acker_process.py",
+    "integration/kafka/test_embedded.py",
+    "integration/kafka/test_kafka_spout_broker.py",
+    "integration/kafka/test_replay_process.py",
+    "integration/spark/test_source_spark.py",
+)
+"""Each kind of client meets both kinds of broker here; what is in the image is the same Kafka."""
 _NUMBERS = itertools.count(1)
 _TAKES_MINUTES = (
     "e2e/test_examples_run.py",
+    "integration/tools/test_benchmarks.py",
     "containers/test_compose.py",
     "integration/commands/test_readme.py",
+    "e2e/test_size.py",
     "integration/spark/test_source_spark.py",
+    "integration/commands/test_up.py",
     "e2e/test_submit.py",
     "integration/spark/test_any_sink.py",
     "integration/spark/test_bolts_spark.py",
     "integration/spark/test_stream_joins_spark.py",
     "integration/kafka/test_security.py",
+    "e2e/test_packed_environment.py",
     "integration/kafka/test_acker_process.py",
-    "integration/kafka/test_embedded.py",
+    "integration/kafka/test_limits_of_broker.py",
     "integration/spark/test_doctor_executors.py",
+    "e2e/test_former_checkpoint.py",
     "integration/commands/test_examples.py",
     "integration/spark/test_keyed_topology_spark.py",
     "integration/spark/test_topology_spark.py",
-    "integration/tools/test_benchmarks.py",
     "e2e/test_slow_first_batch.py",
+    "integration/kafka/test_embedded.py",
+    "integration/ui/test_browser.py",
+    "integration/ui/test_page_process.py",
     "e2e/test_lost_executor.py",
     "e2e/test_broker_lost.py",
+    "integration/ui/test_killed_processes.py",
     "e2e/test_embedded_cluster.py",
     "e2e/test_moved_coordinator.py",
     "e2e/test_postgres_sink.py",

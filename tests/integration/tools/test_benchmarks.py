@@ -18,6 +18,12 @@ from tests.support.programs import ROOT
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
+@pytest.fixture(autouse=True)
+def brokers_start_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no broker optimise its machine code, as in other tests: nothing is measured here, only tried."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
 def test_planning_has_every_figure_of_both_installations(capsys: pytest.CaptureFixture[str]) -> None:
     """It plans what it says it plans: each batch has all records, and is acked."""
     assert run_planning(PlanningOptions(partitions=8, ackers=6, batches=2, seconds=1), json=True) == 0

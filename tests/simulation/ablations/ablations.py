@@ -32,6 +32,7 @@ class Ablation:
         falls: checkers of which one must fall.
         profile: what makes that likely.
         pair: the other safeguard, where two cover for each other.
+        begin: where tests begin, shortly before the first seed that falls. The command begins with 0.
     """
 
     removes: str
@@ -39,6 +40,7 @@ class Ablation:
     falls: tuple[str, ...]
     profile: Profile = field(default_factory=Profile)
     pair: str = ""
+    begin: int = 0
 
 
 @contextmanager
@@ -81,6 +83,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
                 "records": 24, "attempts": 3, "skipping_sink": False,
             },
         ),
+        begin=50,
     ),
     "failed-left-out": Ablation(
         "acks name failed roots too, and a step applies acks before fails", cut.failed_left_out,
@@ -109,6 +112,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "crc-of-a-repeat": Ablation(
         "a repeated record with other content is ignored", cut.crc,
         ("NoEarlyCompletion", "FailBeatsZero", *_LATE), _biased(crash=0.03, fickle=0.8, remote=0.3),
+        begin=60,
     ),
     "marks-per-topic": Ablation(
         "acks and fails share their marks", cut.marks_per_topic,
@@ -130,6 +134,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "State does not hold marks", cut.state_marks,
         (*_LATE, "NoEarlyCompletion", "CrashCostsNoReplay", "FailBeatsZero"),
         _biased(crash=0.03, remote=0.8, duplicate=0.5, sizes={"timeout_ms": 6_000}),
+        begin=30,
     ),
     "lane-marks": Ablation(
         "a repeated record is applied again", cut.lane_marks,
@@ -138,18 +143,22 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "session-of-acks": Ablation(
         "contributions count for roots of any session", cut.session_of_acks,
         ("NoEarlyCompletion", "CrashCostsNoReplay"), _biased(takeover=0.05, pause=0.02),
+        begin=30,
     ),
     "acker-transaction": Ablation(
         "verdicts and State are committed one after the other", cut.acker_transaction,
         ("OneVerdict",), _biased(crash=0.03),
+        begin=20,
     ),
     "replay-first-transaction": Ablation(
         "the progress is committed before the roots that wait", cut.replay_first,
         ("NoLoss", "NothingBlocks"), _biased(crash=0.03, flaky=0.5),
+        begin=20,
     ),
     "replay-second-transaction": Ablation(
         "a copy is committed before its tombstone", cut.replay_second,
         ("CrashCostsNoReplay",), _biased(crash=0.03, flaky=0.5),
+        begin=50,
     ),
     "acker-transactional-id": Ablation(
         "each acker process has a transactional id of its own", cut.acker_id,
@@ -277,6 +286,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "order-behind": Ablation(
         "what ran behind a failure that no task saw is acked", order.behind,
         ("InOrder",), _ordered(flaky=0.5),
+        begin=20,
     ),
     "order-nothing-pending": Ablation(
         "an ordered partition is planned while roots of it are pending", order.pending,
@@ -285,10 +295,12 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "order-taken-over": Ablation(
         "it is planned before a replay worker has taken over what was lost", order.taken_over,
         ("InOrder",), _ordered(flaky=0.5, sleep=0.05),
+        begin=40,
     ),
     "order-not-acked": Ablation(
         "behind a published batch it goes on as if all of the batch were acked", order.not_acked,
         ("InOrder",), _ordered(flaky=0.5),
+        begin=40,
     ),
 }  # fmt: skip
 """By name. docs/design/protocol.md marks many of them with †; the others were found on the way."""

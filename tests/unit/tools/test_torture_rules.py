@@ -58,9 +58,10 @@ def is_recorded_whole(run: Run) -> bool:
 
 def broken_by(name: str) -> Iterator[Run]:
     """Run without a safeguard, and yield those runs in which a checker has missed it."""
-    for seed in range(MISSED):
-        run = run_options(draw(seed, ABLATIONS[name].profile, name), ABLATIONS[name])
-        if run.broken is not None and run.broken.rule in ABLATIONS[name].falls:
+    ablation = ABLATIONS[name]
+    for seed in range(ablation.begin, ablation.begin + MISSED):
+        run = run_options(draw(seed, ablation.profile, name), ablation)
+        if run.broken is not None and run.broken.rule in ablation.falls:
             yield run
 
 

@@ -144,8 +144,8 @@ def replay(
 
 @app.command("order")
 def order(
-    records: Annotated[int, typer.Option(min=1, help="Records in a round without failures.")] = 400_000,
-    failing: Annotated[int, typer.Option(min=1, help="Records in a round with failures.")] = 40_000,
+    records: Annotated[int, typer.Option(min=1, help="Records in a round without failures.")] = 1_600_000,
+    failing: Annotated[int, typer.Option(min=10, help="Records in a round with failures.")] = 800_000,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, all contestants in turn.")] = 3,
     json: windhover.Json = False,
 ) -> int:

@@ -2,8 +2,8 @@
 "use strict";
 const connection = document.getElementById("connection");
 const live = document.getElementById("main");
-const SILENT_MS = 20000;
-let stream, silent;
+const SILENT_MS = 20000, AGAIN_MS = 1000;
+let stream, next;
 
 function say(text) {
   connection.classList.toggle("live", text === "live");
@@ -14,12 +14,12 @@ function lost() {
   say("connection lost: trying again");
 }
 
-function expectMore() {
-  clearTimeout(silent);
-  silent = setTimeout(() => {
+function followIn(ms) {
+  clearTimeout(next);
+  next = setTimeout(() => {
     lost();
     follow();
-  }, SILENT_MS);
+  }, ms);
 }
 
 // What is disabled has no stream, and what is enabled again has a new one.
@@ -28,12 +28,12 @@ function follow() {
     live.toggleAttribute("hx-disable", isOff);
     htmx.process(live);
   }
-  clearTimeout(silent);
+  clearTimeout(next);
   if (document.hidden) say("paused while hidden");
-  else expectMore();
+  else followIn(SILENT_MS);
 }
 
-// One stream a tab: the extension tries again by itself, maybe while the tab is hidden or has another one.
+// One stream a tab.
 htmx.createEventSource = (address) => {
   stream?.close();
   stream = new EventSource(address);
@@ -46,16 +46,25 @@ Object.assign(Idiomorph.defaults.callbacks, {
   beforeNodeMorphed: (node) => !node.matches?.("form, .plot"),
   beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
 });
-live.addEventListener("htmx:sseError", lost);
+// The browser itself opens a stream again that broke, but none that was refused. The extension would, after twice
+// as long each time, up to a minute: so for the extension this one is not closed.
+live.addEventListener("htmx:sseError", (event) => {
+  const source = event.detail.source;
+  lost();
+  if (source.readyState !== EventSource.CLOSED) return;
+  Object.defineProperty(source, "readyState", { value: EventSource.CONNECTING });
+  followIn(AGAIN_MS);
+});
 live.addEventListener("htmx:sseMessage", () => {
   point();
   sliders();
   say("live");
-  expectMore();
+  followIn(SILENT_MS);
 });
 if (live.hasAttribute("data-still")) say("not live");
 else {
   live.toggleAttribute("hx-disable", document.hidden); // htmx has not begun yet
+  if (!document.hidden) followIn(SILENT_MS);
   document.addEventListener("visibilitychange", follow);
 }
 

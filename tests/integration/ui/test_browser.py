@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from acker.errors import Unreachable
 from spout.planning.journal import BEGINNING
@@ -380,21 +380,28 @@ def test_a_hidden_tab_reads_nothing_and_goes_on_when_it_is_shown(opened: Callabl
         expect(page.locator("#connection")).to_have_text("live")
 
 
-def test_a_tab_that_was_refused_tries_again_by_itself_but_not_while_it_is_hidden(
+def test_a_tab_that_is_refused_tries_again_every_second_but_not_while_it_is_hidden(
     opened: Callable[..., Page],
 ) -> None:
     asked: list[str] = []
     with serving(full()) as server:
         page = opened(server, "/nothing")
         page.clock.install()
+        page.add_init_script(
+            """let refused = 0;
+            addEventListener("htmx:sseError", () => document.body.setAttribute("data-refused", ++refused));"""
+        )
         page.on(
             "request", lambda each: asked.append(each.url) if each.resource_type == "eventsource" else None
         )
         page.route("**/machinery?", lambda route: route.fulfill(status=503))
         page.goto(server.url + "/machinery")
         expect(page.locator("#connection")).to_have_text("connection lost: trying again")
-        with page.expect_response(server.url + "/machinery?"):
+        for number in range(1, 9):  # the extension for streams would wait twice as long each time
+            expect(page.locator("body")).to_have_attribute("data-refused", str(number))
             page.clock.run_for(1_000)
+        expect(page.locator("body")).to_have_attribute("data-refused", "9")
+        assert len(asked) == 9
         page.evaluate(VISIBILITY % "true")
         expect(page.locator("#connection")).to_have_text("paused while hidden")
         page.unroute("**/machinery?")
@@ -405,6 +412,20 @@ def test_a_tab_that_was_refused_tries_again_by_itself_but_not_while_it_is_hidden
         page.evaluate(VISIBILITY % "false")
         expect(page.locator("#connection")).to_have_text("live")
         assert len(asked) == before + 1
+
+
+def test_a_stream_that_says_nothing_is_opened_again_also_before_its_first_message(
+    opened: Callable[..., Page],
+) -> None:
+    silent: list[Route] = []
+    with serving(full()) as server:
+        page = opened(server, "/nothing")
+        page.clock.install()
+        page.route("**/machinery?", lambda each: each.continue_() if silent else silent.append(each))
+        with page.expect_request(server.url + "/machinery?"):
+            page.goto(server.url + "/machinery")
+        page.clock.run_for(20_000)
+        expect(page.locator("#connection")).to_have_text("live")
 
 
 def test_after_a_restart_the_page_shows_the_truth_again_by_itself(opened: Callable[..., Page]) -> None:

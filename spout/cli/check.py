@@ -61,6 +61,7 @@ def check_once(
     from spout.ui.attention import Thresholds
     from spout.ui.watch import CauseWatch
 
+    named = not_default(config)
     new_ms = parse_duration("--dead-within", dead_within, "15m or 1h")
     warning = Thresholds(oldest_warning, pending_warning, dead_warning, new_ms)
     critical = Thresholds(oldest_critical, pending_critical, dead_critical, new_ms, NEAR_CRITICAL)
@@ -73,11 +74,10 @@ def check_once(
             away = snapshot.away
             causes = watched.read(snapshot.at_ms) if away is None else Reading(unknown=str(away))
             report = monitor_report(snapshot, topics, warning, critical, causes)
-            named = not_default(config)
             found = [replace(each, text=with_configs(each.text, named)) for each in report.problems]
             report = replace(report, problems=found)
     except WindhoverError as error:
-        report = _unreadable(str(error))
+        report = _unreadable(with_configs(str(error), named))
     typer.echo(_printed(report, output))
     return int(report.state)
 

@@ -28,7 +28,16 @@ INTERRUPTED: Final = 130
 FOUND: Final = 5
 """The exit code where the condition of ``--exit-code`` is true."""
 
-Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.")]
+
+def _name_file(context: typer.Context, config: Path) -> Path:
+    """Let what the command raises name the file in the commands that it says to type next."""
+    if isinstance(context.obj, list):  # else nobody prints its errors: a shell that completes, for one
+        context.obj.append(not_default(config))
+    return config
+
+
+Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.", callback=_name_file)]
+File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True, callback=_name_file)]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")]
 ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there is any.")]
 

@@ -20,13 +20,14 @@ from spout.cli.common import (
     Config,
     Execute,
     ExitCode,
+    not_default,
     opened,
     parse_duration,
     parse_time,
     system_user,
     wall_ms,
 )
-from spout.inspect.tables import As, OutputFormat, encoded, printable, write
+from spout.inspect.tables import As, OutputFormat, encoded, printable, with_configs, write
 
 if TYPE_CHECKING:
     from acker.config.settings import Input
@@ -299,7 +300,8 @@ def _handle(
     became = outcome_text(outcome.outcomes)
     typer.echo(f"{_many(outcome.done)} {action.lower()}")
     if outcome.done and action is LetterAction.REPLAYED:
-        typer.echo(f"redrive {name}: {became}; see `windhover dlq redrives`", err=True)
+        text = f"redrive {name}: {became}; see `windhover dlq redrives`"
+        typer.echo(with_configs(text, not_default(config)), err=True)
     for left, count in outcome.left.items():
         typer.echo(f"{count:,} left as they are: {left}")
     if outcome.left_out:

@@ -38,6 +38,7 @@ from spout.cli.common import (
     DEFAULT_CONFIG,
     INTERRUPTED,
     Config,
+    File,
     loaded,
     not_default,
     opened,
@@ -88,7 +89,6 @@ app.command()(size)
 app.command()(release)
 app.command("submit")(submit_topology)
 
-File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True)]
 Port = Annotated[
     int | None, typer.Option("--port", min=1, max=65_535, help="Of the broker; default: a free one.")
 ]
@@ -114,14 +114,17 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
     """Run a command, ours or a tool's of the checkout; return its exit code, see the table above."""
     debug = "--debug" in arguments
     is_check = command is app and arguments[:1] == ["check"]
+    files: list[Path | None] = []
     try:
-        result = command(args=list(arguments), prog_name=name, standalone_mode=False)
+        result = command(args=list(arguments), prog_name=name, standalone_mode=False, obj=files)
     except _USAGE_ERROR as error:
         return _print_error(_usage(error), UNKNOWN_CODE if is_check else 2)
     except WindhoverError as error:
+        from spout.inspect.tables import with_configs
+
         if debug:
             traceback.print_exc()
-        return _print_error(str(error), error.exit_code)
+        return _print_error(with_configs(str(error), files[-1] if files else None), error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the one broad except: the process ends here, with a trace

@@ -84,8 +84,9 @@ def refuse_workers(python: str, shipped: str) -> None:
         raise UsageError(
             f"{python}, the Python of Spark's workers (PYSPARK_PYTHON, spark.pyspark.python), is no program"
             f" that this machine can run from {Path.cwd()}: one worker, which plans the batches, runs beside"
-            " the driver. Spark unpacks --archives on executors alone: unpack the archive here too, under the"
-            " same relative path, or name an interpreter that has the same path on every machine"
+            " the driver. Spark brings --files and --archives to executors alone: put a PEX here too, or the"
+            " unpacked archive, under the same relative path and executable, or name an interpreter that has"
+            " the same path on every machine"
         )
 
 

@@ -1,4 +1,4 @@
-"""The recipe of docs/operate/spark-cluster.md for an archive, run on a Spark of two workers."""
+"""The recipe of docs/operate/spark-cluster.md for a PEX, run on a Spark of two workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ RECORDS = 4_000
 """Enough for four read tasks: fewer than a thousand records are not worth one."""
 
 JOB = """
+import os
+import subprocess
 from collections import Counter
+import pyspark
 from pyspark.sql import SparkSession
 import spout
 
@@ -46,6 +49,11 @@ class Where(spout.BasicBolt):
 def write(batch, batch_id):
     for file, count in Counter(row.file for row in batch.collect()).items():
         print("rows", count, file, flush=True)
+    # the processes that Spark's JVM has started beside this one
+    children = ["ps", "--no-headers", "-ww", "-o", "args", "--ppid", str(os.getppid())]
+    for line in subprocess.run(children, capture_output=True, text=True, check=True).stdout.splitlines():
+        if "python_streaming_source_runner" in line:
+            print("planning", line, flush=True)
 
 
 spark = SparkSession.builder.getOrCreate()
@@ -55,6 +63,7 @@ rows = lines.transform(spout.bolt(Where()))
 query = rows.writeStream.foreachBatch(spout.sink(write)).option("checkpointLocation", "checkpoint")
 query.trigger(availableNow=True).start().awaitTermination()
 print("driver", spout.__file__, flush=True)
+print("pyspark", pyspark.__file__, flush=True)
 """
 
 
@@ -75,20 +84,19 @@ def run_line(line: str, folder: Path, environ: dict[str, str], seconds: int) -> 
 
 
 @pytest.mark.timeout(PACK_S + RUN_S + 100)
-def test_an_archive_of_the_environment_runs_a_query_on_two_workers_that_have_nothing(
+def test_a_pex_runs_a_query_on_two_workers_that_have_nothing(
     broker: Broker, prefix: str, tmp_path: Path
 ) -> None:
-    """Driver, planning process and executors run the archive's Windhover; Spark's own PySpark is used."""
-    *make, submit = recipe("An archive")
+    """Driver, planning process and executors run the Windhover of the PEX, and Spark's own PySpark."""
+    make, submit = recipe("A PEX")
     environ = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("PYSPARK", "PYTHON", "VIRTUAL"))  # what the sessions of other tests set too
+        if not name.startswith(("PEX", "PYSPARK", "PYTHON", "VIRTUAL"))  # what other tests set too
     }
     environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
     wheel = built_wheel(tmp_path, environ)
-    for line in make:
-        run_line(line.replace(" windhover ", f" '{wheel}' "), tmp_path, environ, PACK_S)
+    run_line(make.replace(" windhover ", f" '{wheel}' "), tmp_path, environ, PACK_S)
 
     config = tmp_path / "topics.yaml"
     config.write_text(
@@ -117,22 +125,33 @@ def test_an_archive_of_the_environment_runs_a_query_on_two_workers_that_have_not
         "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{RUN_S}s",
     }
     own = " ".join(f"--conf {name}={value}" for name, value in settings.items())
-    with SparkCluster(tmp_path / "cluster", 2, os.environ, home=home) as cluster, serving(config, "acker"):
+    # where each of the three machines unpacks it
+    first, second, here = ({"PEX_ROOT": str(tmp_path / name)} for name in ("first", "second", "here"))
+    with (
+        SparkCluster(tmp_path / "cluster", 2, environ | first, second, home=home) as cluster,
+        serving(config, "acker"),
+    ):
         line = submit.replace("spark://master:7077", cluster.master)
         line = line.replace("spark-submit", f"{home}/bin/spark-submit {own}")
-        there = {**environ, "SPARK_HOME": str(home), "JAVA_HOME": cluster.java_home}
+        there = environ | here | {"SPARK_HOME": str(home), "JAVA_HOME": cluster.java_home}
         said = run_line(line, tmp_path, there, RUN_S)
     rows = re.findall(r"^rows (\d+) (\S+)$", said, re.MULTILINE)
     assert sum(int(count) for count, _ in rows) == RECORDS, said
-    work = tmp_path / "cluster" / "work"
-    executors = {Path(file).relative_to(work).parts[1] for _, file in rows}
-    assert len(executors) == 2, rows
-    assert all("/environment/lib/" in file for _, file in rows)
+    assert {root_of(file, tmp_path) for _, file in rows} == {"first", "second"}, rows
     (driver,) = re.findall(r"^driver (\S+)$", said, re.MULTILINE)
-    assert Path(driver).is_relative_to(tmp_path / "environment")
+    planning = set(re.findall(r"^planning (\S+) ", said, re.MULTILINE))
+    assert {root_of(each, tmp_path) for each in (driver, *planning)} == {"here"}
+    assert len(planning) == 1, said
+    (spark,) = re.findall(r"^pyspark (\S+)$", said, re.MULTILINE)
+    assert Path(spark).is_relative_to(home)
     places = [TopicPartition(topics.input("sentences").topic, part) for part in range(4)]
     assert log.committed(topics.input("sentences").group, places) == dict.fromkeys(places, RECORDS // 4)
     log.close()
+
+
+def root_of(file: str, folder: Path) -> str:
+    """Return the name of the `PEX_ROOT` in which a file lies."""
+    return Path(file).relative_to(folder).parts[0]
 
 
 def built_wheel(folder: Path, environ: dict[str, str]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -36,10 +37,22 @@ def test_a_wheel_is_refused_with_what_spark_puts_on_the_path() -> None:
         refuse_workers("python3", "a.zip,b.whl")
 
 
-def test_an_archive_that_nobody_unpacked_beside_the_driver_is_refused_with_the_cure() -> None:
-    """Client mode unpacks it on executors alone, and the planning process runs here."""
-    with pytest.raises(UsageError, match=r"environment/bin/python.* --archives on executors alone: unpack"):
-        refuse_workers("./environment/bin/python", "")
+@pytest.mark.parametrize("python", ["./environment.pex", "./environment/bin/python"])
+def test_an_environment_that_is_not_beside_the_driver_is_refused_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str
+) -> None:
+    """Client mode brings it to executors alone, and the planning process runs here."""
+    monkeypatch.chdir(tmp_path)
+    refused = rf"^{re.escape(python)}, .* from {tmp_path}: .* --files and --archives to executors alone: put"
+    with pytest.raises(UsageError, match=refused):
+        refuse_workers(python, "")
+    program = tmp_path / python
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.touch(mode=0o644)
+    with pytest.raises(UsageError, match=rf"{refused} .* and executable"):
+        refuse_workers(python, "")
+    program.chmod(0o755)
+    refuse_workers(python, "")
 
 
 @pytest.mark.parametrize(

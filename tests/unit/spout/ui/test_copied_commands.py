@@ -16,10 +16,13 @@ from starlette.testclient import TestClient
 from typer.core import TyperGroup
 
 from acker.config.topics import Topics
+from acker.errors import ConfigError, UsageError
 from acker.kafka.port import Log
 from spout.cli import check as cli_check
+from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
+from spout.cli.check import UNKNOWN_CODE
 from spout.inspect.overview import Overview
 from spout.inspect.tables import OF_A_FILE, OF_NO_FILE, with_config, with_configs
 from spout.ui.serve import LOOPBACK
@@ -84,7 +87,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
         yield world.topics, world.cluster.log()
 
-    for module in (cli_inspect, cli_check):
+    for module in (cli_inspect, cli_check, cli_dlq):
         monkeypatch.setattr(module, "opened", opened)
         monkeypatch.setattr(module, "wall_ms", lambda: world.now_ms)
     return world
@@ -102,6 +105,26 @@ def test_what_inspect_and_status_and_check_tell_to_type_next_names_the_file(
         assert cli.run(["check", "-o", "json", *config]) == 2
         (problem,) = json.loads(capsys.readouterr().out)["problems"]
         assert f"start one with `{command}`" in problem["text"]
+
+
+def test_what_an_error_tells_to_type_next_names_the_file(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for config, named in ((["--config", str(ODD)], f" --config {shlex.quote(str(ODD))}"), ([], "")):
+        assert cli.run(["dlq", "show", "sentences/0@2", *config]) == UsageError.exit_code
+        assert f"see `windhover dlq list --all{named}`" in capsys.readouterr().err
+
+
+def test_an_error_in_a_file_names_it_in_the_command_to_type_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / ODD.name
+    file.write_text("kafka: {allow.auto.create.topics: true}\n")
+    for words in (["validate", str(file)], ["status", "--config", str(file)]):
+        assert cli.run(words) == ConfigError.exit_code
+        assert f"use `windhover topics create {shlex.quote(str(file))}`" in capsys.readouterr().err
+    assert cli.run(["check", "--config", str(file)]) == UNKNOWN_CODE
+    assert f"use `windhover topics create {shlex.quote(str(file))}`" in capsys.readouterr().out
 
 
 def test_every_command_of_every_page_names_the_file(world: World) -> None:

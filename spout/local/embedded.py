@@ -17,6 +17,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TextIO
@@ -341,12 +342,12 @@ class EmbeddedBroker:
 
 
 def _keep(written: Path, kept: Path) -> None:
-    """Keep for the next brokers what a first one has written, if it has."""
-    if written.exists():
-        # under another name first, so that no process finds half of it
-        draft = kept.with_name(f"{kept.name}-{os.getpid()}")
-        shutil.copy(written, draft)
-        draft.replace(kept)
+    """Keep for the next brokers what a first one has written, if it has; without it they start as slowly.
+
+    Brokers of a cluster do so at once, each in a folder of its own first; and nobody finds half of it.
+    """
+    with suppress(OSError), tempfile.TemporaryDirectory(dir=kept.parent, prefix="keeping-") as folder:
+        Path(shutil.copy(written, folder)).replace(kept)
 
 
 def new_cluster_id() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -36,3 +37,7 @@ def test_nothing_is_lost_or_done_twice_by_any_kill(cut: Cut) -> None:
     # what has not come back from the blow before is spared
     assert report["kills"] > sum(blow.deed in KILLS for blow in blows) / 2, printed
     assert report["records"] > 0
+    fell = {name for name, count in report["blows"].items() if count}
+    spared = sorted({f"{blow.victim}: {blow.deed}" for blow in blows} - fell)
+    if spared:
+        warnings.warn(f"the machine was too slow for some blows: {', '.join(spared)}", stacklevel=1)

@@ -20,6 +20,7 @@ from rich.console import Console
 from acker.identity import ACKER_BLOCK_BITS, acker_partition, source_of
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
+from acker.service.view import ViewReader
 from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, Reason, SourceRun, Verdicts, pack_positions
 from benchmarks.measure import Figure, print_report, wait_until
@@ -57,8 +58,9 @@ def run(rate: int, seconds: int, *, stuck: bool, json: bool) -> int:
             if stuck:
                 _open_one_each(world, writer)
             writer.flush()
-            states = [TopicPartition(world.topics.ack_topics.state, p) for p in range(PARTITIONS)]
-            wait_until(lambda: all(log.stable_ends(states).values()), READY_SECONDS_MAX, "State")
+            acks = world.topics.acker
+            observer = ViewReader(log, acks.topics, acks.partitions, acks.limits)
+            wait_until(lambda: _has_state(observer, stuck=stuck), READY_SECONDS_MAX, "State")
         writer.close()
         records = _write(world, log, rate, seconds)
         verdicts = [TopicPartition(world.topics.ack_topics.verdict, p) for p in range(PARTITIONS)]
@@ -70,6 +72,12 @@ def run(rate: int, seconds: int, *, stuck: bool, json: bool) -> int:
         log.close()
     print_report(console, figures, json=json)
     return 0
+
+
+def _has_state(observer: ViewReader, *, stuck: bool) -> bool:
+    """Whether there is State of each acker partition; with `stuck` it has to hold the open root."""
+    views = [observer.view(number) for number in range(observer.partitions)]
+    return all(view is not None and (not stuck or any(view.open_ranges())) for view in views)
 
 
 def _open_one_each(world: World, writer: WireWriter) -> None:

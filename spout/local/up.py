@@ -154,20 +154,33 @@ def start_page(
     say: Callable[[str], None],
     drivers: Sequence[str],
 ) -> None:
-    """Start the page in a process that `stack` ends. Where it does not start, the rest goes on without it."""
+    """Start the page in a process that `stack` ends. Where it does not start, the rest goes on without it.
+
+    Where another process has taken the port since it was named, the page gets another one, and says so.
+    """
     if port is None:
         return
+    page = _page(stack, port, config, environ, drivers)
+    try:
+        page.wait_ready()
+    except Unreachable as error:
+        if is_free(port):
+            say(f"no page: {error}")
+            return
+        say(f"page: http://{HOST}:{(other := free_port())}/ for another process has taken port {port}")
+        start_page(stack, other, config, environ, say, drivers)
+        return
+    say(f"page is ready (process {page.pid}, log {page.log})")
+
+
+def _page(
+    stack: ExitStack, port: int, config: Path, environ: Mapping[str, str], drivers: Sequence[str]
+) -> Child:
     options = ["--config", str(config), "--port", str(port)]  # as it was given: the page names it so
     for each in drivers:
         options += ["--driver", each]
     program = ("-m", "spout.cli", "ui", *options)
-    page = stack.enter_context(Child("ui", config, environ=environ, program=program))
-    try:
-        page.wait_ready()
-    except Unreachable as error:
-        say(f"no page: {error}")
-        return
-    say(f"page is ready (process {page.pid}, log {page.log})")
+    return stack.enter_context(Child("ui", config, environ=environ, program=program))
 
 
 def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | Child:

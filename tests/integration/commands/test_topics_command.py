@@ -83,7 +83,7 @@ def installation(
 def test_create_makes_every_topic_once_and_check_agrees(installation: Installation) -> None:
     exit_code, missing = installation.command("check")
     assert (exit_code, len(missing)) == (4, 10)
-    assert all("run `windhover topics create`" in line for line in missing)
+    assert all("run `windhover topics create --config " in line for line in missing)
 
     exit_code, said = installation.command("create")
     assert exit_code == 0

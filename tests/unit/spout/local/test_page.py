@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -39,10 +41,29 @@ def test_without_a_library_one_line_says_what_to_install_and_the_rest_goes_on() 
     assert len(lines) == 1
 
 
+def test_a_port_that_was_taken_since_it_was_named_is_exchanged_for_another(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with listening("127.0.0.1", 0) as taken, ExitStack() as stack:
+        port = taken.getsockname()[1]
+        start_page(stack, port, config_of_nobody(tmp_path), {**os.environ}, lines.append, [])
+        found = re.fullmatch(r"page: (\S+) for another process has taken port (\d+)", lines[0])
+        assert found is not None
+        assert int(found[2]) == port
+        assert lines[1].startswith("page is ready (process ")
+        with urlopen(found[1], timeout=20) as answer:
+            assert answer.status == 200
+
+
+def config_of_nobody(folder: Path) -> Path:
+    """Write a topics.yaml whose broker does not answer."""
+    path = folder / "topics.yaml"
+    path.write_text("kafka: {bootstrap.servers: 127.0.0.1:1}\ninputs: {lines: {id: 1, group: g}}\n")
+    return path
+
+
 @pytest.mark.usefixtures("without_uvicorn")
 def test_the_command_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = tmp_path / "topics.yaml"
-    config.write_text("kafka: {bootstrap.servers: 127.0.0.1:1}\ninputs: {lines: {id: 1, group: g}}\n")
+    config = config_of_nobody(tmp_path)
     assert run(["ui", "--config", str(config)]) == 2
     assert "the page needs uvicorn; run `pip install 'windhover[ui]'`" in capsys.readouterr().err
 
@@ -56,8 +77,7 @@ def test_an_address_in_use_is_wrong_usage_with_a_cure() -> None:
 def test_the_command_prints_the_token_that_lets_a_form_through(
     tmp_path: Path, options: list[str], says: str
 ) -> None:
-    config = tmp_path / "topics.yaml"
-    config.write_text("kafka: {bootstrap.servers: 127.0.0.1:1}\ninputs: {lines: {id: 1, group: g}}\n")
+    config = config_of_nobody(tmp_path)
     command = [sys.executable, "-m", "spout.cli", "ui", "--config", str(config), "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None

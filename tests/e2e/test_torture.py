@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
 
 import pytest
 
@@ -34,10 +33,8 @@ def test_nothing_is_lost_or_done_twice_by_any_kill(cut: Cut) -> None:
     assert (done.returncode, report["held"], report["lost"]) == (0, True, 0), printed
     blows = cut.blows()
     assert f"{blows[0].victim}: {blows[0].deed}" in report["blows"], printed
-    # what has not come back from the blow before is spared
     assert report["kills"] > sum(blow.deed in KILLS for blow in blows) / 2, printed
     assert report["records"] > 0
     fell = {name for name, count in report["blows"].items() if count}
     spared = sorted({f"{blow.victim}: {blow.deed}" for blow in blows} - fell)
-    if spared:
-        warnings.warn(f"the machine was too slow for some blows: {', '.join(spared)}", stacklevel=1)
+    assert spared == [], f"the machine is too slow for blows that CI promises\n{printed}"

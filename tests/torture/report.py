@@ -24,7 +24,7 @@ class Report:
         kills: how often SIGKILL was sent.
         blows: how many blows fell, by victim and deed.
         left_out: deeds that cannot be done on this machine.
-        spared: blows that were left out: on a driver that had not come back from the one before, and moves of
+        spared: blows that were left out: on what had not come back from the one before in time, and moves of
             coordinators while a broker was away by itself.
         driver_endings: how often the driver ended by itself and was started again.
         recoveries: what each kind of blow cost, by victim and deed.

@@ -35,6 +35,8 @@ acked time out and be replayed."""
 COMMIT_MS_MAX: Final = 20_000
 LOOK_MS: Final = 1_000
 PUT_OFF_MS: Final = 2_000
+PUT_OFF_MS_MAX: Final = 60_000
+"""A blow is left out if its victim has not come back from the one before for so long behind its time."""
 
 
 def run(options: TortureOptions, environ: Mapping[str, str]) -> int:
@@ -97,7 +99,10 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
 
 
 def _let_fall(blows: list[Blow], for_ms: int, torturer: Torturer, witness: Witness, console: Console) -> None:
-    """Begin and end each blow when it is time to, for `for_ms`; read and supervise in between."""
+    """Begin and end each blow when it is time to, for `for_ms` or until the last of them is over.
+
+    Read and supervise in between.
+    """
 
     def say(now_ms: int, what: str) -> None:
         console.print(f"{now_ms / 1000:7.1f} s  {what}", highlight=False, soft_wrap=True)
@@ -111,11 +116,11 @@ def _let_fall(blows: list[Blow], for_ms: int, torturer: Torturer, witness: Witne
             _at_ms, ends, number = heapq.heappop(actions)
             blow = blows[number]
             if not ends and torturer.waits(blow):
-                if now_ms + PUT_OFF_MS < for_ms:
+                if now_ms < blow.at_ms + PUT_OFF_MS_MAX:
                     heapq.heappush(actions, (now_ms + PUT_OFF_MS, 0, number))
-                continue
-            if not ends and torturer.spares(blow):
-                say(now_ms, f"{blow.victim}: spared {blow.deed}, it has not come back from the blow before")
+                else:
+                    torturer.spared += 1
+                    say(now_ms, f"{blow.victim}: spared {blow.deed}, the blow before is not over")
                 continue
             say(now_ms, f"{blow.victim}: {blow.deed}{' is over' if ends else ''}")
             if ends:

@@ -83,18 +83,14 @@ class Torturer:
         """Whether the driver works, all copies are in sync, and no zombie is left."""
         return not self._recovering and not self._brokers_recovering and not self._zombies
 
-    def spares(self, blow: Blow) -> bool:
-        """Tell whether a blow is left out: on a slow machine a driver that is hit again never comes back."""
-        if blow.victim is not Victim.DRIVER or not self._recovering:
-            return False
-        self.spared += 1
-        return True
-
     def waits(self, blow: Blow) -> bool:
-        """Tell whether a blow is put off: one broker at a time is away, and executors need a driver."""
+        """Tell whether a blow is put off: one broker at a time is away, a driver comes back before it is hit
+        again, and executors need one.
+        """
         if blow.victim in (*BROKERS, Victim.COORDINATORS):
             return bool(self._brokers_recovering)
-        return blow.victim in (Victim.EXECUTOR, *SPARK_WORKERS) and bool(self._recovering)
+        needs_driver = (Victim.DRIVER, Victim.EXECUTOR, *SPARK_WORKERS)
+        return blow.victim in needs_driver and bool(self._recovering)
 
     def strike(self, blow: Blow) -> None:
         """Begin a blow."""

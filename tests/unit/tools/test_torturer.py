@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+
 from tests.torture.judging.causes import Strike
 from tests.torture.schedule import Blow, Deed, Victim
 from tests.torture.stage.parts import Driver, Part
@@ -174,12 +176,15 @@ def test_coordinators_that_could_not_be_moved_are_no_blow(tmp_path: Path) -> Non
     assert +scene.torturer.blows == {(Victim.COORDINATORS, Deed.ELECT): 1}
 
 
-def test_no_executor_is_hurt_while_a_restarted_driver_has_not_come_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", [Victim.EXECUTOR, Victim.DRIVER])
+def test_neither_driver_nor_executor_is_hurt_while_a_restarted_driver_has_not_come_back(
+    tmp_path: Path, victim: Victim
+) -> None:
     scene = Cluster(tmp_path)
     scene.child.works = False
     scene.hit(Victim.DRIVER, Deed.STOP)
     assert scene.child.lives
-    blow = Blow(0, Victim.EXECUTOR, Deed.KILL, 0)
+    blow = Blow(0, victim, Deed.KILL, 0)
     assert scene.torturer.waits(blow)
     scene.child.works = True
     scene.torturer.look()

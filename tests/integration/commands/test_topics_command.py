@@ -21,12 +21,12 @@ class Installation:
         self.prefix = prefix
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         self._bootstrap = broker.bootstrap
-        self._file = folder / "topics.yaml"
+        self.file = folder / "topics.yaml"
         self._capsys = capsys
         self.write(partitions=2)
 
     def write(self, partitions: int) -> None:
-        self._file.write_text(
+        self.file.write_text(
             f"kafka: {{bootstrap.servers: '{self._bootstrap}'}}\n"
             f"acker: {{partitions: {partitions}, topic_prefix: '{self.prefix}'}}\n"
             f"inputs: {{a: {{id: 1, group: g, topic: '{self.prefix}a', partitions: 3}}}}\n"
@@ -34,7 +34,7 @@ class Installation:
 
     def command(self, name: str) -> tuple[int, list[str]]:
         """Run a command; return its exit code and what it said."""
-        exit_code = cli.run(["topics", name, str(self._file)])
+        exit_code = cli.run(["topics", name, str(self.file)])
         captured = self._capsys.readouterr()
         return exit_code, [
             line.removeprefix("windhover: ") for line in (captured.out + captured.err).splitlines()
@@ -83,7 +83,7 @@ def installation(
 def test_create_makes_every_topic_once_and_check_agrees(installation: Installation) -> None:
     exit_code, missing = installation.command("check")
     assert (exit_code, len(missing)) == (4, 10)
-    assert all("run `windhover topics create --config " in line for line in missing)
+    assert all(f"run `windhover topics create {installation.file}`" in line for line in missing)
 
     exit_code, said = installation.command("create")
     assert exit_code == 0

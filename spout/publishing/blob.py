@@ -83,7 +83,7 @@ def encode(report: TaskReport) -> bytes:
         tuple(report.gave),
         [(str(what), name, tuple(of), tuple(m)) for (what, name, of), m in report.counts.items()],
         [tuple(error) for error in report.errors],
-        (_pack(_steps(held.indices)), _pack(_steps(held.until_ms)), held.fails_late),
+        (_steps(held.indices), _steps(held.until_ms), held.fails_late),
         _pack(report.untracked),
         _released_fields(report.released),
         [_lined_fields(lined) for lined in report.lined],
@@ -160,7 +160,7 @@ def _report(content: list[Any], edges: U64) -> TaskReport:
 
 def _released_fields(released: Released) -> tuple[Any, ...]:
     failures = [(tuple(cause), _place_fields(places)) for cause, places in released.failures]
-    places = _pack(_steps(released.places.sources)), _pack(_steps(released.places.positions))
+    places = _steps(released.places.sources), _steps(released.places.positions)
     return places, failures, _place_fields(released.touched)
 
 
@@ -192,19 +192,20 @@ def _lined_fields(lined: Lined) -> tuple[str, str, bytes, bytes, bytes]:
     So they shrink to nothing, and deflate takes a third of the time.
     """
     index, line, origin = lined.rows.T
-    return lined.place, lined.operator, _pack(_steps(index)), _pack(line), _pack(_steps(origin))
+    return lined.place, lined.operator, _steps(index), _pack(line), _steps(origin)
 
 
 def _lined(place: str, operator: str, *columns: bytes) -> Lined:
     """Read what `_lined_fields` wrote; up to version 10 there were rows."""
     if len(columns) == 1:
         return Lined(place, operator, _unpack(columns[0]).reshape(-1, 3))
-    index, line, origin = map(_unpack, columns)
-    return Lined(place, operator, np.stack([np.cumsum(index), line, np.cumsum(origin)], axis=1))
+    index, line, origin = columns
+    rows = np.stack([_from_steps(index), _unpack(line), _from_steps(origin)], axis=1)
+    return Lined(place, operator, rows)
 
 
-def _steps(column: I64) -> I64:
-    return np.diff(column, prepend=np.int64(0))
+def _steps(column: I64) -> bytes:
+    return _pack(np.diff(column, prepend=np.int64(0)))
 
 
 def _from_steps(packed: bytes) -> I64:

@@ -368,15 +368,13 @@ def test_a_hidden_tab_reads_nothing_and_goes_on_when_it_is_shown(opened: Callabl
         page = opened(server)
         expect(page.locator("#connection")).to_have_text("live")
         assert server.watch.tabs == 1
-        hide = "Object.defineProperty(document, 'hidden', {get: () => %s, configurable: true});"
-        change = "document.dispatchEvent(new Event('visibilitychange'))"
-        page.evaluate(hide % "true" + change)
+        page.evaluate(VISIBILITY % "true")
         expect(page.locator("#connection")).to_have_text("paused while hidden")
         deadline = time.monotonic() + 5
         while server.watch.tabs and time.monotonic() < deadline:
             page.wait_for_timeout(50)
         assert server.watch.tabs == 0
-        page.evaluate(hide % "false" + change)
+        page.evaluate(VISIBILITY % "false")
         expect(page.locator("#connection")).to_have_text("live")
 
 

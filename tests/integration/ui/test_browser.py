@@ -17,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from acker.errors import Unreachable
+from spout.inspect.summary import RATES_EVERY_MS
 from spout.planning.journal import BEGINNING
 from spout.runtime.scrape import MetricSample
 from spout.ui.jobs import Actions
@@ -286,6 +287,9 @@ def test_the_chart_ends_where_nobody_knows_and_is_whole_again_afterwards(opened:
         chart, over = page.locator(".chart"), page.locator(".chart .u-over")
         with server.lock:
             world.run(30_000)
+        # a reading that began meanwhile waited for the lock, and knows nothing of what came after its moment
+        last = (world.now_ms // RATES_EVERY_MS - 1) * RATES_EVERY_MS // 1_000
+        expect(chart).to_have_attribute("data-columns", re.compile(rf" {last}\]"))
         expect(chart).to_have_attribute("aria-label", re.compile(r"at most (?!0\.0)\d+\.\d acked"))
         with server.lock:
             broker.is_away = True

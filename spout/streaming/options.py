@@ -93,10 +93,8 @@ class SourceOptions:
     def read(self) -> tuple[Input, ...]:
         return tuple(self.topics.inputs[name] for name in self.inputs)
 
-    def skips_loss(self, source: int) -> bool:
-        """Return whether records that have left the log of a source are skipped."""
-        found = next(one for one in self.read if one.id == input_id_of(source))
-        return not found.fails_on_loss(self.fail_on_data_loss)
+    def input_of(self, source: int) -> Input:
+        return next(one for one in self.read if one.id == input_id_of(source))
 
     @property
     def group(self) -> str:

@@ -8,7 +8,9 @@ own read task").
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -19,7 +21,6 @@ from acker.identity import (
     I64,
     copies_source,
     first_source,
-    input_id_of,
     is_replay,
     offset_of,
     partition_of,
@@ -54,24 +55,20 @@ def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iter
     The report is added after the last row was taken: an evaluation that stops early reports nothing. `again`:
     the batch runs again, because its query ended in it.
     """
-    if options.narrow is None:
-        yield from _read(task, options, _Bare(options))
-        return
-    with running_stage(options.narrow, options.safety, again=again) as worker:
-        yield from _read(task, options, worker)
-
-
-def _read(task: ReadTask, options: SourceOptions, worker: TaskRun | _Bare) -> Iterator[pa.RecordBatch]:
-    reading = _Reading(task, options, worker)
-    with no_garbage_collection():
-        for share in task.ranges:
-            if first_source(share.source) not in task.order:
-                yield from reading.share(share)
-        for source, line_up in sorted(task.order.items()):
-            yield from reading.in_order(source, line_up)
-        yield from reading.worker.finish()
-    if options.ledger is not None:
-        add(options.ledger, options.stream, reading.report() if reading.tracked else None)
+    running: AbstractContextManager[TaskRun | _Bare] = nullcontext(_Bare(options))
+    if options.narrow is not None:
+        running = running_stage(options.narrow, options.safety, again=again)
+    with running as worker:
+        reading = _Reading(task, options, worker)
+        with no_garbage_collection():
+            for share in task.ranges:
+                if first_source(share.source) not in task.order:
+                    yield from reading.share(share)
+            for source, line_up in sorted(task.order.items()):
+                yield from reading.in_order(source, line_up)
+            yield from worker.finish()
+        if options.ledger is not None:
+            add(options.ledger, options.stream, reading.report() if reading.tracked else None)
 
 
 class _Reading:
@@ -82,6 +79,7 @@ class _Reading:
         self.worker = worker
         self._task = task
         self._options = options
+        self._index = task.plan.index()
         self._absent: list[SourceRun] = []
         self._emitted = 0
         self._untracked = [np.empty(0, np.int64)]
@@ -89,11 +87,11 @@ class _Reading:
         self._lined: list[Lined] = []
         self._tracebacks = Tracebacks()
         self._firsts: list[FirstEmissions] = []
-        self._traces: list[tuple[int, int, tuple[int, int, int]]] = []
+        self._traces: list[tuple[int, int, int, int, int]] = []
         self._log = TaskReader(options.topics.kafka, [self._exact(run) for run in task.ranges])
 
     def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
-        first = self._first(share)
+        first = self._index_of(share.source, share.start)
         for messages, positions in self._read(share):
             indices = positions - share.start + first
             free, refused = self._apply_tracked_when(messages, share.source, positions)
@@ -105,9 +103,9 @@ class _Reading:
     def in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
         """Read a partition of an ordered input: its copies, sorted by their origins, then what is new."""
         task = self._task
-        name = self._input_of(source)
-        place = self._options.topics.inputs[name].topic, partition_of(source)
-        gate = Gate(f"{place[0]}/{place[1]}", name, line_up)
+        ordered = self._options.input_of(source)
+        place = ordered.topic, partition_of(source)
+        gate = Gate(f"{ordered.topic}/{partition_of(source)}", ordered.name, line_up)
         copies = Copies()
         of_copies = copies_source(source)
         for share in (run for run in task.ranges if run.source == of_copies):
@@ -119,10 +117,7 @@ class _Reading:
             messages, origins = [copy.message for copy in some], [copy.origin for copy in some]
             positions = np.array([copy.position for copy in some], np.int64)
             yield from self._feed_in_order(gate, messages, of_copies, positions, origins)
-        index = task.plan.index()
-        self._held += copies.refuse_left_over(
-            gate, lambda position: int(index.of(of_copies, np.array([position]))[0])
-        )
+        self._held += copies.refuse_left_over(gate, partial(self._index_of, of_copies))
         for share in (run for run in task.ranges if run.source == source):
             for messages, positions in self._read(share):
                 offsets = positions - share.start + offset_of(share.start)
@@ -132,6 +127,7 @@ class _Reading:
 
     def report(self) -> TaskReport:
         done = self.worker.report()
+        traces = np.array(self._traces, np.int64).reshape(-1, 5)
         return replace(
             done,
             plan=self._task.plan,
@@ -144,11 +140,11 @@ class _Reading:
             raised=first_of_each((*done.raised, *self._tracebacks)),
             counts=added([_of_source(self._options, self._emitted), done.counts]),
             firsts=FirstEmissions.together(self._firsts),
-            traces=self._root_traces(),
+            traces=RootTraces(RootPositions(traces[:, 0], traces[:, 1]), traces[:, 2:]),
         )
 
-    def _first(self, share: SourceRun) -> int:
-        return int(self._task.plan.index_of(share.source, np.array([share.start]))[0])
+    def _index_of(self, source: int, position: int) -> int:
+        return int(self._index.of(source, np.array([position]))[0])
 
     def _read(self, share: SourceRun) -> Iterator[tuple[list[Message], I64]]:
         """Read a range; return its records with their positions, and note those that the log lacks."""
@@ -166,7 +162,8 @@ class _Reading:
         first = offset_of(share.start)
         place = self._task.topics[share.source], partition_of(share.source)
         offsets = first, first + share.end - share.start
-        return Share(*place, *offsets, self._options.skips_loss(share.source), is_replay(share.source))
+        skips_loss = not self._options.input_of(share.source).fails_on_loss(self._options.fail_on_data_loss)
+        return Share(*place, *offsets, skips_loss, is_replay(share.source))
 
     def _feed_kept(
         self,
@@ -188,18 +185,10 @@ class _Reading:
             if self.tracked and is_replay(source):
                 self._firsts.append(FirstEmissions.of(source, *rows.first_emissions()))
             if self.tracked and self._options.traced:
-                self._note_traces(messages, source, positions)
+                for message, position in zip(messages, positions.tolist(), strict=True):
+                    if len(self._traces) < TRACED_MAX and (ids := trace_ids(headers_of(message))) is not None:
+                        self._traces.append((source, position, *ids))
             yield self.worker.feed(rows, self._anchors(rows.source, positions, indices))
-
-    def _note_traces(self, messages: Sequence[Message], source: int, positions: I64) -> None:
-        for message, position in zip(messages, positions.tolist(), strict=True):
-            if len(self._traces) < TRACED_MAX and (ids := trace_ids(headers_of(message))) is not None:
-                self._traces.append((source, position, ids))
-
-    def _root_traces(self) -> RootTraces:
-        sources, positions, ids = zip(*self._traces, strict=True) if self._traces else ((), (), ())
-        places = RootPositions(np.array(sources, np.int64), np.array(positions, np.int64))
-        return RootTraces(places, np.array(ids, np.int64).reshape(-1, 3))
 
     def _feed_in_order(
         self,
@@ -210,7 +199,7 @@ class _Reading:
         origins: I64 | Sequence[int | None],
     ) -> Iterator[pa.RecordBatch]:
         """Pass records to the bolts, and fail the blocked ones; best effort is never blocked."""
-        indices = self._task.plan.index_of(source, positions)
+        indices = self._index.of(source, positions)
         free, refused = self._apply_tracked_when(messages, source, positions)
         if not free and not refused:
             held = gate.admit_all(indices, list(map(record_key, messages)), origins)
@@ -246,13 +235,10 @@ class _Reading:
                 if not predicate(Tuple(rows, row)):
                     free.add(row)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
-                cause = cause_of(self._input_of(source), error, self._tracebacks)
+                name = self._options.input_of(source).name  # the operator of what arises before any bolt
+                cause = cause_of(name, error, self._tracebacks)
                 refused[row] = cause._replace(message=cut_text(f"tracked_when: {cause.message}"))
         return free, refused
-
-    def _input_of(self, source: int) -> str:
-        """Return the name of a source's input: the operator in causes that arise before any bolt."""
-        return next(one.name for one in self._options.read if one.id == input_id_of(source))
 
     def _anchors(self, source: int, positions: I64, indices: I64) -> Anchors | None:
         if not self.tracked:

@@ -57,8 +57,8 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
             rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving)
-    mailbox = Mailbox(application.sink_folder, stream.id, stream.group)
-    return TopologyFrame(rows, passes, stream, mailbox, Path(source.options.status_path or ""))
+    status_path = Path(source.options.status_path or "")
+    return TopologyFrame(rows, passes, stream, application.mailbox(stream), status_path)
 
 
 def _parts(compiled: Compiled, *, tracked: bool) -> Parts:

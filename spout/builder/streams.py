@@ -19,7 +19,7 @@ from spout.planner.mailbox import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
 from spout.runtime.metrics import Scraped
 from spout.streaming.application import Application, Stream
-from spout.streaming.query_plan import streams_read
+from spout.streaming.frames import streams_behind
 from spout.tuples.counts import Counts, What, added, count_of
 from spout.tuples.failures import Cause
 
@@ -90,8 +90,7 @@ def stream_status(rows: DataFrame) -> StreamStatus:
     Raises:
         UsageError: the rows come from no tracked `read_stream`, or from several.
     """
-    streams = Application.of(rows.sparkSession).streams
-    found = [streams[each] for each in streams_read(rows) if each in streams]
+    found = streams_behind(rows)
     if len(found) != 1:
         raise UsageError(
             f"these rows come from {len(found)} tracked streams; ask for the status of what one read_stream"

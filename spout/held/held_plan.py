@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from acker.errors import UsageError
-from spout.spark.private import UNION, WATERMARK, JavaObject, is_alias, logical_plan, nodes, plan_children
-from spout.streaming.query_plan import operator_of, refuse_plan, running, stream_of
+from spout.spark.private import (
+    UNION,
+    WATERMARK,
+    JavaObject,
+    is_alias,
+    logical_plan,
+    nodes,
+    plan_children,
+    sequence,
+)
+from spout.streaming.query_plan import operator_of, refuse_plan, stream_of
 from spout.tuples.anchor_columns import UNTIL
 from spout.tuples.columns import ANCHOR
 
@@ -24,22 +33,16 @@ class Attribute(NamedTuple):
     name: str
 
 
-def refuse_query(rows: DataFrame) -> None:
-    """Check, before a query starts, that nothing of it would be acked without work, or never.
+def refuse_query(plan: JavaObject) -> None:
+    """Check by its logical plan that nothing of a query would be acked without work, or never.
 
     Raises `UsageError`: as `refuse_plan`; or it holds rows that nothing acks, or that arrive twice.
     """
-    _refuse(logical_plan(rows))
-
-
-def refuse_query_of(session: SparkSession, query: str) -> None:
-    """Check the same for a running query, by its id, from within its `foreachBatch`.
-
-    Raises:
-        UsageError: as `refuse_query`.
-        TrackingError: Spark has no such running query.
-    """
-    _refuse(running(session, query).analyzedPlan())
+    refuse_plan(plan)
+    _refuse_unacked(plan)
+    _refuse_held_twice(plan)
+    _refuse_unwatched(plan)
+    _refuse_read_apart(plan)
 
 
 def refuse_left_out(rows: DataFrame, operator: str) -> None:
@@ -75,15 +78,7 @@ def node_name(node: JavaObject) -> str:
 
 
 def output_of(node: JavaObject) -> list[Attribute]:
-    return [Attribute(int(each.exprId().id()), str(each.name())) for each in _sequence(node.output())]
-
-
-def _refuse(plan: JavaObject) -> None:
-    refuse_plan(plan)
-    _refuse_unacked(plan)
-    _refuse_held_twice(plan)
-    _refuse_unwatched(plan)
-    _refuse_read_apart(plan)
+    return [Attribute(int(each.exprId().id()), str(each.name())) for each in sequence(node.output())]
 
 
 def _refuse_unacked(plan: JavaObject) -> None:
@@ -133,7 +128,7 @@ def _has_until(hold: JavaObject) -> bool:
     constant = [
         each.child().foldable()
         for child in plan_children(hold)
-        for each in _sequence(child.expressions())
+        for each in sequence(child.expressions())
         if is_alias(each) and each.name() == UNTIL
     ]
     return not all(constant)
@@ -183,9 +178,9 @@ def _sources_of(node: JavaObject) -> dict[int, set[int]]:
         columns = zip(*map(output_of, plan_children(node)), strict=True)
         return {column[0].id: {each.id for each in column[1:]} for column in columns}
     computed: dict[int, set[int]] = {}
-    for each in _sequence(node.expressions()):
+    for each in sequence(node.expressions()):
         if is_alias(each):
-            references = _sequence(each.references().toSeq())
+            references = sequence(each.references().toSeq())
             computed[int(each.exprId().id())] = {int(one.exprId().id()) for one in references}
     arriving = [each for child in plan_children(node) for each in output_of(child)]
     listed = {each.id for each in arriving} | computed.keys()
@@ -203,10 +198,6 @@ def _reached(begin: Iterable[int], sources_of: Mapping[int, Iterable[int]]) -> s
             found.add(each)
             todo += sources_of.get(each, ())
     return found
-
-
-def _sequence(found: JavaObject) -> list[JavaObject]:
-    return [found.apply(place) for place in range(found.size())]
 
 
 def _listed(names: Iterable[str]) -> str:

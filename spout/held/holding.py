@@ -45,9 +45,9 @@ from spout.held.held_plan import refuse_left_out
 from spout.publishing.delayed import NEVER_MS, Held, HeldAt, Released, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
 from spout.publishing.ledger import add, task_name
-from spout.spark.private import arrow_schema_of, spark_type_of
+from spout.spark.private import arrow_schema_of, logical_plan, spark_type_of
 from spout.streaming.application import Application
-from spout.streaming.frames import hidden_column, new_identity, node_of, through
+from spout.streaming.frames import hidden_column, node_of, streams_behind, through
 from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchor_columns import HELD_TYPE, UNTIL, gathered
@@ -95,7 +95,9 @@ def hold(
     if late not in ("ack", "fail"):
         raise UsageError(f"hold(late={late!r}): ack or fail")
     moment = sql.expr(until) if isinstance(until, str) else until
-    at_ms = sql.lit(NEVER_MS) if moment is None else _ceiled_ms(moment)
+    at_ms = sql.lit(NEVER_MS)
+    if moment is not None:  # rounded up: a watermark reaches this value exactly when it reaches the time
+        at_ms = sql.unix_millis(moment.cast("timestamp") + sql.expr("INTERVAL 999 MICROSECONDS"))
 
     def attach(rows: DataFrame) -> DataFrame:
         node = node_of(rows)
@@ -109,14 +111,22 @@ def hold(
                 f"{name!r}: these rows cannot be held: read them with read_stream(..., delayed_acks=True),"
                 " and hold them behind that, BasicBolts or fail_when, before any grouping"
             )
-        refuse_limit(whole)
+        refuse_limit(logical_plan(whole))
         stream.loose.add(name)
         ledger = Application.of(whole.sparkSession).ledger.accumulator
         task = HoldTask(name, stream.id, ledger, subscriptions, late == "fail")
         timed = whole.withColumn(UNTIL, at_ms)
         anchor = timed[ANCHOR]
+
+        # Spark derives the kind of a function from its type hints; plans show it under its name
+        def run(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+            return task(columns)
+
+        run.__name__ = label(name)
+        found = arrow_udf(run, spark_type_of(HELD_TYPE))  # type: ignore[call-overload]  # the stub requires the kind
+        # Not deterministic: otherwise Spark could hold rows twice, or only those that a later filter keeps.
         numbers = [anchor[field.name] for field in WIDE_TYPE]
-        held = _column(task)(*numbers, timed[UNTIL]).alias(ANCHOR)
+        held = found.asNondeterministic()(*numbers, timed[UNTIL]).alias(ANCHOR)
         # the last column, as plans and the states of joins have it
         return timed.select("*", held).drop(anchor, timed[UNTIL])
 
@@ -174,17 +184,20 @@ def ack_anchors(
     def attach(rows: DataFrame) -> DataFrame:
         refuse_left_out(rows, called)
         rows = gathered(rows, called)
-        if bolt is not None:
+        if bolt is None:
+            step = None
+            fields = [field for field in rows.schema.fields if field.name != ANCHOR]
+            schema = arrow_schema_of(StructType(fields))
+        else:
             _refuse_namesakes(rows, called)
-        application = Application.of(rows.sparkSession)
-        read = [application.streams[found] for found in streams_read(rows) if found in application.streams]
+            schema = output_schema(called, bolt)
+            step = Step(called, bolt, schema, watching)
+        read = streams_behind(rows)
         for stream in read:
             stream.loose.add(called)
-        ledger = application.ledger.accumulator if read else None
-        schema = _without_anchor(rows) if bolt is None else output_schema(called, bolt)
-        step = None if bolt is None else Step(called, bolt, schema, watching)
+        ledger = Application.of(rows.sparkSession).ledger.accumulator if read else None
         task = AckTask(called, read[0].id if read else "", ledger, step)
-        return through(rows, task, schema, label(called, new_identity()) if read else "")
+        return through(rows, task, schema, label(called) if read else "")
 
     return attach
 
@@ -279,33 +292,19 @@ class AckTask:
 
 def released_by(column: pa.Array, failed: Sequence[RowFailure] = (), reset: Sequence[int] = ()) -> Released:
     """Release the anchors of rows, by row numbers: some failed, of some only the timeouts are reset."""
-    anchors = column.flatten()
+    places, edges = anchors_of(column)
     rows = _numbers(pc.list_parent_indices(column))
-    places = RootPositions(_numbers(anchors.field("source")), _numbers(anchors.field("position")))
-    edges = _numbers(anchors.field("edge")).view(np.uint64)
     touched = np.isin(rows, reset)
     acked = ~(touched | np.isin(rows, [row for row, _ in failed]))
     failures = tuple((cause, places.at(rows == row)) for row, cause in failed)
-    return Released(places.at(acked), edges[acked], failures, places.at(touched))
+    return Released(places.at(acked), edges[acked].view(np.uint64), failures, places.at(touched))
 
 
-def _column(task: HoldTask) -> Callable[..., Column]:
-    """Return the function of Spark columns, the fields of an anchor and a time, that holds the rows."""
-
-    # Spark derives the kind of the function from its type hints; plans show it under its name
-    def run(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        return task(columns)
-
-    run.__name__ = label(task.name, new_identity())
-    found = arrow_udf(run, spark_type_of(HELD_TYPE))  # type: ignore[call-overload]  # the stub requires the kind
-    # Not deterministic: otherwise Spark could hold rows twice, or only those that a later filter keeps.
-    held: Callable[..., Column] = found.asNondeterministic()
-    return held
-
-
-def _ceiled_ms(moment: Column) -> Column:
-    """Return a time in ms, rounded up: a watermark reaches this value exactly when it reaches the time."""
-    return sql.unix_millis(moment.cast("timestamp") + sql.expr("INTERVAL 999 MICROSECONDS"))
+def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:
+    """Return the places and the edges, as int64, of all anchors of some rows."""
+    anchors = column.flatten()
+    source, position, edge = (_numbers(anchors.field(name)) for name in HELD_TYPE.names)
+    return RootPositions(source, position), edge
 
 
 def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
@@ -315,12 +314,6 @@ def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
             f"{operator!r} would receive two columns called {twice[0]!r}: select the one that it needs, or"
             " rename one before the join"
         )
-
-
-def _without_anchor(rows: DataFrame) -> pa.Schema:
-    """Return the Arrow schema of the rows, without the hidden column."""
-    fields = [field for field in rows.schema.fields if field.name != ANCHOR]
-    return arrow_schema_of(StructType(fields))
 
 
 def _numbers(column: pa.Array) -> I64:

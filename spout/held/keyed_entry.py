@@ -32,7 +32,7 @@ from spout.held.keyed_rows import KEY, ONE_KEY, held_by_key
 from spout.publishing.delayed import NEVER_MS, Held, RootPositions
 from spout.publishing.fold import TaskReport, failures_of
 from spout.publishing.ledger import add
-from spout.streaming.frames import new_identity, through
+from spout.streaming.frames import through
 from spout.streaming.query_plan import label
 from spout.topology.stage_pass import StagePass, entry_of
 from spout.topology.stages import Layout
@@ -219,7 +219,7 @@ def keyed_frame(
     rows: DataFrame, last: StagePass, task: EntryTask, bolt: KeyedBolt, stage: StagePass
 ) -> DataFrame:
     """Put a keyed bolt, and the bolts of its stage, behind the rows of the stage before."""
-    named = "" if task.ledger is None else label(entry_of(task.bolt), new_identity())
+    named = "" if task.ledger is None else label(entry_of(task.bolt))
     held = through(rows, task, task.schema(last.schema), named)
     streams = {each.column: each.id for each in task.streams.values()}
     return behind_keyed(held_by_key(held, task.bolt, bolt, streams), task.bolt, stage)

@@ -30,18 +30,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from spout.execution.stage_run import TaskRun
 from spout.held.held_plan import refuse_left_out
-from spout.held.holding import released_by
+from spout.held.holding import anchors_of, released_by
 from spout.isolation.task_runs import Safety, no_garbage_collection, running_stage
-from spout.publishing.delayed import KeyedRoots, Released, RootPositions
+from spout.publishing.delayed import KeyedRoots, Released
 from spout.publishing.ledger import add
 from spout.streaming.application import Application
-from spout.streaming.frames import new_identity, through
-from spout.streaming.query_plan import label, streams_read
+from spout.streaming.frames import streams_behind, through
+from spout.streaming.query_plan import label
 from spout.topology.stage_pass import StagePass, StreamPass
 from spout.topology.stages import SinkOutput
-from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
@@ -55,14 +53,6 @@ REPORT = "_windhover_report"
 
 ACKED = ""
 RESET = "reset"
-
-
-def failed_text(cause: Cause) -> str:
-    return json.dumps(cause)
-
-
-def raised_text(raised: Iterable[Raised]) -> str:
-    return json.dumps(list(raised))
 
 
 def counts_text(counts: Counts) -> str:
@@ -91,24 +81,20 @@ def read_reports(column: pa.Array) -> KeyedReports:
         if text == RESET:
             found.reset.append(row)
         elif text:
-            _read(found, row, json.loads(text))
+            report = json.loads(text)
+            if isinstance(report, dict):
+                found.counts.append(dict(map(_count, report["counts"])))
+            elif isinstance(report[0], list):
+                found.raised.extend(Raised(*each) for each in report)
+            else:
+                found.failed.append((row, Cause(*report)))
     return found
 
 
-def _read(found: KeyedReports, row: int, report: Any) -> None:
-    if isinstance(report, dict):
-        found.counts.append(
-            {
-                Counted(What(what), bolt, StreamId(*stream)): Measure(
-                    tuples, total_ns, tuple((at, count) for pairs in times for at, count in pairs)
-                )
-                for (what, bolt, stream), (tuples, total_ns, *times) in report["counts"]
-            }
-        )
-    elif isinstance(report[0], list):
-        found.raised.extend(Raised(*each) for each in report)
-    else:
-        found.failed.append((row, Cause(*report)))
+def _count(pair: Any) -> tuple[Counted, Measure]:
+    (what, bolt, stream), (tuples, total_ns, *times) = pair
+    pairs = tuple((at, count) for pairs in times for at, count in pairs)
+    return Counted(What(what), bolt, StreamId(*stream)), Measure(tuples, total_ns, pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,44 +114,34 @@ class ExitTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Hand emitted rows on; report after the last row was taken."""
         with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
-            yield from self._through(run, batches)
-
-    def _through(self, run: TaskRun, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        released = [Released()]
-        counts: list[Counts] = []
-        raised: list[Raised] = []
-        roots: list[KeyedRoots] = []
-        for batch in batches:
-            is_emitted = batch.column(REPORT).is_null()
-            settled = batch.filter(pc.invert(is_emitted))
-            reports = read_reports(settled.column(REPORT))
-            released.append(released_by(settled.column(ANCHOR), reports.failed, reports.reset))
-            counts += reports.counts
-            raised += reports.raised
-            emitted = batch.filter(is_emitted)
-            anchors = emitted.column(ANCHOR)
-            roots.append(keyed_roots_of(anchors))
-            rows = ArrowRows(emitted.drop_columns([REPORT, ANCHOR]))
-            yield run.feed(rows, Anchors(Carry.HOPS, paths_of(anchors)) if self.stage.tracked else None)
-        yield from run.finish()
-        if self.ledger is None:
-            return
-        done = run.report()
-        report = replace(
-            done,
-            released=Released.together(released),
-            counts=added([done.counts, *counts]),
-            raised=first_of_each(chain(done.raised, raised)),
-            keyed_roots=KeyedRoots.together(roots),
-        )
-        add(self.ledger, self.stream, report)
-
-
-def keyed_roots_of(anchors: pa.ListArray) -> KeyedRoots:
-    """Return the roots of emitted rows, by the edges of their anchors."""
-    found = anchors.flatten()
-    source, position, edge = (np.asarray(found.field(name), np.int64) for name in HELD_TYPE.names)
-    return KeyedRoots(edge, RootPositions(source, position))
+            released = [Released()]
+            counts: list[Counts] = []
+            raised: list[Raised] = []
+            roots: list[KeyedRoots] = []
+            for batch in batches:
+                is_emitted = batch.column(REPORT).is_null()
+                settled = batch.filter(pc.invert(is_emitted))
+                reports = read_reports(settled.column(REPORT))
+                released.append(released_by(settled.column(ANCHOR), reports.failed, reports.reset))
+                counts += reports.counts
+                raised += reports.raised
+                emitted = batch.filter(is_emitted)
+                anchors = emitted.column(ANCHOR)
+                places, edges = anchors_of(anchors)
+                roots.append(KeyedRoots(edges, places))
+                rows = ArrowRows(emitted.drop_columns([REPORT, ANCHOR]))
+                yield run.feed(rows, Anchors(Carry.HOPS, paths_of(anchors)) if self.stage.tracked else None)
+            yield from run.finish()
+            if self.ledger is not None:
+                done = run.report()
+                report = replace(
+                    done,
+                    released=Released.together(released),
+                    counts=added([done.counts, *counts]),
+                    raised=first_of_each(chain(done.raised, raised)),
+                    keyed_roots=KeyedRoots.together(roots),
+                )
+                add(self.ledger, self.stream, report)
 
 
 def paths_of(anchors: pa.ListArray) -> pa.Array:
@@ -188,11 +164,11 @@ def lone_stage(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
 def behind_keyed(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
     """Put the stage of a keyed bolt behind the rows in which it reports."""
     refuse_left_out(rows, bolt)
-    application = Application.of(rows.sparkSession)
-    read = [application.streams[found] for found in streams_read(rows) if found in application.streams]
+    read = streams_behind(rows)
     for stream in read:
         stream.loose.add(bolt)
-    task = ExitTask(stage)
-    if read:
-        task = ExitTask(stage, read[0].id, application.ledger.accumulator, read[0].safety)
-    return through(rows, task, stage.leaving, label(stage.name, new_identity()) if read else "")
+    if not read:
+        return through(rows, ExitTask(stage), stage.leaving)
+    ledger = Application.of(rows.sparkSession).ledger.accumulator
+    task = ExitTask(stage, read[0].id, ledger, read[0].safety)
+    return through(rows, task, stage.leaving, label(stage.name))

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import pickle
 import time
@@ -30,16 +31,7 @@ from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.outputs import parse_output
 from spout.execution.bolt_work import ClockNs
-from spout.held.keyed_exit import (
-    ACKED,
-    REPORT,
-    RESET,
-    behind_keyed,
-    counts_text,
-    failed_text,
-    lone_stage,
-    raised_text,
-)
+from spout.held.keyed_exit import ACKED, REPORT, RESET, behind_keyed, counts_text, lone_stage
 from spout.publishing.ledger import TaskName, task_name
 from spout.spark.private import arrow_schema_of, arrow_type_of, pandas_converter_of
 from spout.streaming.query_plan import streams_read
@@ -354,12 +346,12 @@ def reported_rows(width: int, collector: KeyedCollector, counts: Counts) -> Iter
     for text, tuples in (
         (ACKED, collector.acked),
         (RESET, collector.touched),
-        *((failed_text(cause), tuples) for cause, tuples in failed.items()),
+        *((json.dumps(cause), tuples) for cause, tuples in failed.items()),
     ):
         if tuples:
             yield nothing, text, [each.anchor for each in tuples if each.anchor is not None]
     if raised := collector.tracebacks.take():
-        yield nothing, raised_text(raised), []
+        yield nothing, json.dumps(list(raised)), []
     if counts:
         yield nothing, counts_text(counts), []
 

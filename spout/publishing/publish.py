@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,8 +76,7 @@ class Publication:
     traces: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLane:
+class BatchLane(NamedTuple):
     """Who publishes: `name` is ``<query id>/<session>``, `seq` the micro-batch id."""
 
     name: str
@@ -174,7 +174,7 @@ def _fails(block: _Block, plan: BatchPlan, lane: BatchLane) -> Fails:
 
 
 def _head(block: _Block, plan: BatchPlan, lane: BatchLane) -> tuple[str, int, str, str, int, int, int]:
-    return lane.name, lane.seq, plan.group, plan.session, plan.epoch, block.source, block.number
+    return *lane, plan.group, plan.session, plan.epoch, block.source, block.number
 
 
 def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -> list[tuple[Cause, I64]]:

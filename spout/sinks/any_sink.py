@@ -15,9 +15,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acker.errors import UsageError
 from spout.held.held_plan import refuse_query
 from spout.sinks.query_listener import QueryListener
-from spout.spark.private import rows_of, trigger_of
+from spout.spark.private import logical_plan, rows_of, trigger_of
 from spout.streaming.application import Application
-from spout.streaming.query_plan import streams_read
+from spout.streaming.frames import streams_behind
 from spout.tuples.columns import ANCHOR
 
 _NOT_MICRO_BATCHES = frozenset({"ContinuousTrigger", "RealTimeTrigger"})
@@ -56,9 +56,8 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     """
     rows = rows_of(writer)
     session = rows.sparkSession
-    application = Application.of(session)
     begin = writer.start if table is None else partial(writer.toTable, table)
-    streams = [application.streams[found] for found in streams_read(rows) if found in application.streams]
+    streams = streams_behind(rows)
     if not streams:
         return begin()
     if len(streams) > 1:
@@ -68,8 +67,8 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
             " several inputs of a group by one read_stream, or the others with tracked=False"
         )
     stream = streams[0]
-    application.refuse_second(stream.group)
-    refuse_query(rows)
+    Application.of(session).refuse_second(stream.group)
+    refuse_query(logical_plan(rows))
     if ANCHOR in rows.columns:
         raise UsageError(
             f"the hidden column {ANCHOR!r} would be written too; take it out before:"

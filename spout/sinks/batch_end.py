@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 from acker.errors import TrackingError
-from spout.planner.mailbox import Mailbox
 from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.ledger import Reports
@@ -35,7 +34,7 @@ class BatchEnd:
         streams = [tracked[name] for name in reports.streams if name in tracked]
         for stream in streams:
             stream.queries.add(self.lane.name)
-            self._mailbox(stream).put_cores(self.application.cores)
+            self.application.mailbox(stream).put_cores(self.application.cores)
         if not reports.evaluations or reports.nothing_to_publish:
             return None
         if len(streams) != 1:
@@ -79,7 +78,4 @@ class BatchEnd:
                 record.cause.message,
                 self.lane.seq,
             )
-        self._mailbox(stream).put_published(outcome.plan, not_acked(outcome))
-
-    def _mailbox(self, stream: Stream) -> Mailbox:
-        return Mailbox(self.application.sink_folder, stream.id, stream.group)
+        self.application.mailbox(stream).put_published(outcome.plan, not_acked(outcome))

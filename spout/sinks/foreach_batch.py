@@ -19,16 +19,16 @@ from pyspark.sql import DataFrame
 
 from acker.errors import TrackingError, UsageError
 from spout.bolts.bolts import check_runs
-from spout.held.held_plan import refuse_query_of
+from spout.held.held_plan import refuse_query
 from spout.publishing import publish
-from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY, Reports
+from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY
 from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
 from spout.sinks.drain import Drain
 from spout.spark.private import jobs_of
 from spout.streaming.application import Application
 from spout.streaming.batch_log import logged
-from spout.streaming.query_plan import may_shuffle, shuffles, stays
+from spout.streaming.query_plan import crosses_stages, is_wide, running, stays
 from spout.tuples.columns import ANCHOR
 
 WriteBatch = Callable[[DataFrame, int], object]
@@ -89,75 +89,79 @@ class Sink:
                 or nothing acks the rows of `spout.hold`.
             Unreachable: Kafka does not answer; the query stops, and runs the batch again when restarted.
         """
-        query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
-        application = Application.of(rows.sparkSession)
-        _check_plan(application, rows, query, batch_id)
-        stream = application.stream_of(query)
+        context = rows.sparkSession.sparkContext
+        lane = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
+        end = BatchEnd(Application.of(rows.sparkSession), lane)
+        _check_plan(end, rows)
+        stream = end.application.stream_of(lane.name)
         if stream is not None and not stream.tracked:
             self._write(_visible(rows), batch_id)
-            application.ledger.forget(query, batch_id)
-            return
-        drain = self._drain(application, rows, query, batch_id)
-        skips = self._run(rows, batch_id, application, query, drain)
-        if drain is not None:
-            drain.forget()
-        reports = application.reports(query, batch_id)
-        if skips and (self._deterministic or reports.plan is None):
-            reports = _evaluate(application, rows, query, batch_id)
-        self._publish(application, reports, BatchLane(query, batch_id), skips=skips)
-        application.ledger.forget(query, batch_id)
+        else:
+            drain = self._drain(end, rows)
+            skips = self._run(end, rows, drain)
+            if drain is not None:
+                drain.forget()
+            self._publish(end, rows, skips=skips)
+        end.application.ledger.forget(*lane)
 
-    def _run(
-        self, rows: DataFrame, batch_id: int, application: Application, query: str, drain: Drain | None
-    ) -> bool:
+    def _run(self, end: BatchEnd, rows: DataFrame, drain: Drain | None) -> bool:
+        """Call the function; return whether it skipped the batch."""
+        application, lane = end.application, end.lane
         # With a shuffle, Spark evaluates the stages before it by itself, before it calls this sink.
-        arrived = application.ledger.count(query, batch_id)
+        arrived = application.ledger.count(*lane)
         jobs = _jobs(rows.sparkSession.sparkContext)
         visible = _visible(rows)
         batches: set[int] = set()
         token = _SKIPPED.set(batches)
         try:
-            self._write(visible if drain is None else drain.through(visible), batch_id)
+            self._write(visible if drain is None else drain.through(visible), lane.seq)
         except BaseException:
-            application.ledger.forget(query, batch_id)
+            application.ledger.forget(*lane)
             raise
         finally:
             _SKIPPED.reset(token)
-        if batch_id in batches:
+        if lane.seq in batches:
             return True
-        if drain is None and application.ledger.count(query, batch_id) > arrived:
+        if drain is None and application.ledger.count(*lane) > arrived:
             return False
-        if application.reports(query, batch_id).nothing_to_publish:
+        if application.reports(*lane).nothing_to_publish:
             return False
         has_run = _jobs(rows.sparkSession.sparkContext) != jobs
-        if drain is not None and _has_drained(drain, visible, batch_id, has_run=has_run):
+        if drain is not None and _has_drained(drain, visible, lane.seq, has_run=has_run):
             return False
-        found = logged(application, BatchLane(query, batch_id))
+        found = logged(application, lane)
         if found is None or found.emitted_nothing:
             return False
         if has_run:
             raise TrackingError(
-                f"batch {batch_id} was evaluated in part only (take, limit, first, show): {_CURE}"
+                f"batch {lane.seq} was evaluated in part only (take, limit, first, show): {_CURE}"
             )
         return True
 
-    def _drain(self, application: Application, rows: DataFrame, query: str, batch_id: int) -> Drain | None:
-        session = rows.sparkSession
+    def _drain(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
+        session, query = rows.sparkSession, end.lane.name
         run = session.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
         if query and run not in self._may_shuffle:
-            self._may_shuffle[run] = may_shuffle(session, query)
-        if not self._may_shuffle.get(run) or not shuffles(session, query):
+            self._may_shuffle[run] = is_wide(running(session, query).analyzedPlan())
+        if not self._may_shuffle.get(run):
+            return None
+        if not crosses_stages(running(session, query).lastExecution().executedPlan()):
             return None
         if not stays(rows):
-            application.ledger.forget(query, batch_id)
+            end.application.ledger.forget(*end.lane)
             raise TrackingError(
-                f"batch {batch_id} was shuffled by its query and again before spout.sink got it, where nobody"
-                " can tell what was read: shuffle it within the function that spout.sink was given"
+                f"batch {end.lane.seq} was shuffled by its query and again before spout.sink got it, where"
+                " nobody can tell what was read: shuffle it within the function that spout.sink was given"
             )
-        return Drain(application.ledger, query, batch_id)
+        return Drain(end.application.ledger, *end.lane)
 
-    def _publish(self, application: Application, reports: Reports, lane: BatchLane, *, skips: bool) -> None:
-        end = BatchEnd(application, lane)
+    def _publish(self, end: BatchEnd, rows: DataFrame, *, skips: bool) -> None:
+        reports = end.application.reports(*end.lane)
+        if skips and (self._deterministic or reports.plan is None):
+            # What has arrived is kept: stages before a shuffle do not run again.
+            if rows.rdd.getNumPartitions():
+                rows.write.format("noop").mode("overwrite").save()
+            reports = end.application.reports(*end.lane)
         stream = end.stream(reports)
         if stream is None:
             return
@@ -191,15 +195,16 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     return Sink(write, deterministic=deterministic)
 
 
-def _check_plan(application: Application, rows: DataFrame, query: str, batch_id: int) -> None:
+def _check_plan(end: BatchEnd, rows: DataFrame) -> None:
+    """Check the plan of a run of a query with its first batch."""
     run = rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
-    if query and run not in application.sunk:
+    if end.lane.name and run not in end.application.sunk:
         try:
-            refuse_query_of(rows.sparkSession, query)
+            refuse_query(running(rows.sparkSession, end.lane.name).analyzedPlan())
         except BaseException:
-            application.ledger.forget(query, batch_id)  # the tasks before a shuffle have reported already
+            end.application.ledger.forget(*end.lane)  # the tasks before a shuffle have reported already
             raise
-    application.sunk.add(run)
+    end.application.sunk.add(run)
 
 
 def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
@@ -213,16 +218,6 @@ def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool)
             f" the {unread.of} partitions behind its last shuffle were not read to their end: {_CURE}"
         )
     return True
-
-
-def _evaluate(application: Application, rows: DataFrame, query: str, batch_id: int) -> Reports:
-    """Evaluate a batch that the sink skipped, to get its tasks' reports; its rows are dropped.
-
-    Reports that have arrived are kept: stages before a shuffle do not run again.
-    """
-    if rows.rdd.getNumPartitions():
-        rows.write.format("noop").mode("overwrite").save()
-    return application.reports(query, batch_id)
 
 
 def _visible(rows: DataFrame) -> DataFrame:

@@ -28,7 +28,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from acker.errors import TrackingError
-from spout.planner.mailbox import Mailbox
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.publishing import publish
 from spout.publishing.publish import BatchLane
@@ -78,7 +77,7 @@ class QueryListener(StreamingQueryListener):
 
     def start(self, stream: Stream, begin: Callable[[], StreamingQuery]) -> StreamingQuery:
         """Start a query and follow it; its first progress event waits for the lock until it is registered."""
-        mailbox = self._mailbox(stream)
+        mailbox = self._application.mailbox(stream)
         with self._starting:
             mailbox.put_listener()
             try:
@@ -117,13 +116,13 @@ class QueryListener(StreamingQueryListener):
             if last is not None and last.runId == str(event.runId):
                 del self._application.started[str(event.id)]
             if ended is not None and ended.stream.id not in {f.stream.id for f in self._followed.values()}:
-                self._mailbox(ended.stream).drop_listener()
+                self._application.mailbox(ended.stream).drop_listener()
 
     def _ended(self, followed: Followed, progress: dict[str, Any]) -> None:
         if progress["runId"] in self._application.sunk:
             return  # a spout.sink within the query has published it
         lane = BatchLane(progress["id"], progress["batchId"])
-        reports = self._application.reports(lane.name, lane.seq)
+        reports = self._application.reports(*lane)
         journal = batch_journal(progress)
         end = BatchEnd(self._application, lane)
         stream = end.stream(reports)
@@ -132,7 +131,7 @@ class QueryListener(StreamingQueryListener):
         elif journal is not None:
             self._unread(followed, end, journal)
         if journal is not None:
-            self._application.ledger.forget(lane.name, lane.seq)
+            self._application.ledger.forget(*lane)
             followed.has_ended_a_batch = True
 
     def _unread(self, followed: Followed, end: BatchEnd, journal: Journal) -> None:
@@ -150,10 +149,7 @@ class QueryListener(StreamingQueryListener):
             f" ({type(error).__name__}: {error}); its records come again"
         )
         _LOGGER.error("%s", message)
-        self._mailbox(stream).put_listener(message)
-
-    def _mailbox(self, stream: Stream) -> Mailbox:
-        return Mailbox(self._application.sink_folder, stream.id, stream.group)
+        self._application.mailbox(stream).put_listener(message)
 
 
 def batch_journal(progress: dict[str, Any]) -> Journal | None:

@@ -110,8 +110,7 @@ def most_tasks(context: SparkContext, stage: int) -> int:
         store = context._jsc.sc().statusStore()
     # Scala's default arguments, which py4j does not fill in.
     left_out = [getattr(store, f"stageData$default${place}")() for place in range(2, 6)]
-    attempts = store.stageData(stage, *left_out)
-    return max(int(attempts.apply(place).numTasks()) for place in range(attempts.size()))
+    return max(int(each.numTasks()) for each in sequence(store.stageData(stage, *left_out)))
 
 
 class SparkExecutor(NamedTuple):
@@ -134,26 +133,23 @@ def executors_of(context: SparkContext) -> list[SparkExecutor]:
     """Return the living executors; with a local master the driver is the only one."""
     with _there("SparkContext._jsc"):
         listed = context._jsc.sc().statusStore().executorList(True)
-    found = [listed.apply(place) for place in range(listed.size())]
-    all_of_them = [
-        SparkExecutor(each.id(), each.hostPort().rpartition(":")[0], int(each.totalCores())) for each in found
+    every = [
+        SparkExecutor(each.id(), each.hostPort().rpartition(":")[0], int(each.totalCores()))
+        for each in sequence(listed)
     ]
-    away = [each for each in all_of_them if each.id != "driver"]
-    return away or ([] if not (context.master or "").startswith("local") else all_of_them)
+    is_local = (context.master or "").startswith("local")
+    return [each for each in every if each.id != "driver"] or (every if is_local else [])
 
 
 def task_ends_of(context: SparkContext, stage: int) -> list[TaskEnd]:
     """Return the tasks of a stage that have ended, as far as Spark has noted it yet."""
     with _there("SparkContext._jsc"):
         tasks = context._jsc.sc().statusStore().taskList(stage, 0, _TASKS_MAX)
-    ends = []
-    for place in range(tasks.size()):
-        task = tasks.apply(place)
-        if task.status() != "RUNNING":
-            error = task.errorMessage()
-            text = str(error.get()) if error.isDefined() else ""
-            ends.append(TaskEnd(task.executorId(), task.host(), text))
-    return ends
+    errors = [(task, task.errorMessage()) for task in sequence(tasks) if task.status() != "RUNNING"]
+    return [
+        TaskEnd(task.executorId(), task.host(), str(error.get()) if error.isDefined() else "")
+        for task, error in errors
+    ]
 
 
 def jobs_of(context: SparkContext, group: str | None) -> JavaObject:
@@ -165,9 +161,13 @@ def jobs_of(context: SparkContext, group: str | None) -> JavaObject:
         return context.statusTracker()._jtracker.getJobIdsForGroup(group)
 
 
+def sequence(found: JavaObject) -> list[JavaObject]:
+    """Return the elements of one of Scala's sequences."""
+    return [found.apply(place) for place in range(found.size())]
+
+
 def plan_children(node: JavaObject) -> list[JavaObject]:
-    children = node.children()
-    return [children.apply(place) for place in range(children.size())]
+    return sequence(node.children())
 
 
 def planned_children(node: JavaObject) -> list[JavaObject]:
@@ -226,8 +226,7 @@ def planned_function_of(operator: JavaObject) -> str:
 
 
 def columns_read(operator: JavaObject) -> set[str]:
-    columns = operator.children().apply(0).output()
-    return {str(columns.apply(place).name()) for place in range(columns.size())}
+    return {str(each.name()) for each in sequence(operator.children().apply(0).output())}
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:

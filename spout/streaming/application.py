@@ -12,9 +12,8 @@ import fcntl
 import os
 import shutil
 import tempfile
-import threading
 import uuid
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +30,7 @@ from acker.config.topics import Input, Topics
 from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from spout.isolation.task_runs import Safety
+from spout.planner.mailbox import Mailbox
 from spout.publishing.batch_warnings import LeftOpen
 from spout.publishing.ledger import ReportLedger, Reports, TracebackLog
 from spout.publishing.publish import Publisher
@@ -90,38 +90,26 @@ def refuse_workers(python: str, shipped: str) -> None:
         )
 
 
+@dataclass(slots=True)
 class WorkDone:
-    """Counts and errors of a stream's bolts, over all published batches; one thread adds, others read."""
+    """Counts and errors of a stream's bolts, over all published batches.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counts = {}
-        self._errors: deque[Cause] = deque(maxlen=ERRORS_KEPT)
-        self._isolated: Counter[str] = Counter()
+    One thread adds, others read; each value is replaced whole, so that a reader needs no lock.
+
+    Attributes:
+        errors: the last ones that bolts reported, the newest last.
+        isolated: how many records killed or hung a process, by error.
+    """
+
+    counts: Counts = field(default_factory=dict)
+    errors: tuple[Cause, ...] = ()
+    isolated: Mapping[str, int] = field(default_factory=dict)
 
     def add(self, counts: Counts, errors: tuple[Cause, ...], isolated: Mapping[str, int]) -> None:
-        """Add a published batch; `isolated`: number of records that killed or hung a process, by error."""
-        if counts or errors or isolated:
-            with self._lock:
-                self._counts = added([self._counts, counts])
-                self._errors.extend(errors)
-                self._isolated.update(isolated)
-
-    @property
-    def isolated(self) -> Mapping[str, int]:
-        with self._lock:
-            return dict(self._isolated)
-
-    @property
-    def counts(self) -> Counts:
-        """All counts, by what is counted, component and stream."""
-        return self._counts
-
-    @property
-    def errors(self) -> tuple[Cause, ...]:
-        """The last errors that bolts reported, the newest last."""
-        with self._lock:
-            return tuple(self._errors)
+        """Add a published batch."""
+        self.counts = added([self.counts, counts])
+        self.errors = (*self.errors, *errors)[-ERRORS_KEPT:]
+        self.isolated = Counter(self.isolated) + Counter(isolated)
 
 
 @dataclass(slots=True)
@@ -218,6 +206,10 @@ class Application:
         """The folder, as old as the application, where sinks mark the batches that they have published."""
         return Path(self._folder.name)
 
+    def mailbox(self, stream: Stream) -> Mailbox:
+        """Return what driver, planning process and tasks of a stream write to each other by."""
+        return Mailbox(self.sink_folder, stream.id, stream.group)
+
     @staticmethod
     def of(session: SparkSession) -> Application:
         """Return the application of a session's SparkContext; the first call creates it."""
@@ -291,9 +283,7 @@ class Application:
         info = self._context.statusTracker().getStageInfo(stage)
         if info is None:
             return None
-        if not info.currentAttemptId:
-            return int(info.numTasks)
-        return most_tasks(self._context, stage)
+        return most_tasks(self._context, stage) if info.currentAttemptId else int(info.numTasks)
 
     def stream_of(self, query: str) -> Stream | None:
         """Return the stream that a query reads; None before the query's first batch has ended."""

@@ -17,7 +17,7 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.planning.plan import BatchPlan
 from spout.publishing.publish import BatchLane
 from spout.publishing.settle import Moment
-from spout.spark.private import java_query
+from spout.spark.private import java_query, sequence
 from spout.streaming.application import Application, Stream
 
 _APPEND = "Append"
@@ -110,8 +110,7 @@ def _entry(log: Any, batch: int) -> tuple[Journal | None, int, int]:
     if entry is None or entry.isEmpty():
         return None, 0, 0
     offsets, metadata = entry.get().offsets(), entry.get().metadataOpt()
-    options = [offsets.apply(place) for place in range(offsets.size())]
-    found = [batch_offset(one.get().json()) for one in options if one.isDefined()]
+    found = [batch_offset(one.get().json()) for one in sequence(offsets) if one.isDefined()]
     tracked = next((each for each in found if each is not None and each.session), None)
     if not metadata.isDefined():
         return tracked, 0, 0

@@ -8,10 +8,8 @@ Source: docs/design/protocol.md, section 5.2.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -20,11 +18,11 @@ from pyspark.sql import functions as sql
 
 from acker.errors import UsageError
 from spout.bolts.groupings import Grouping
-from spout.spark.private import spark_schema_of
+from spout.spark.private import logical_plan, spark_schema_of
 from spout.streaming.application import Application, Stream
 from spout.streaming.map_task import MapTask
 from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION, SourceOptions
-from spout.streaming.query_plan import label, refuse_limit, streams_read
+from spout.streaming.query_plan import label, new_identity, refuse_limit, streams_read
 from spout.streaming.source import WindhoverSource
 from spout.topology.bundles import Bundling
 from spout.topology.chain import Chain, Step
@@ -41,11 +39,6 @@ class UntrackedSource(WindhoverSource):
 
 
 _METADATA = "windhover"
-
-
-def new_identity() -> str:
-    """Return an id that distinguishes operators of the same name behind Spark's own operators."""
-    return uuid.uuid4().hex[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +64,15 @@ class Node:
 
     def frame(self, *, anchored: bool = False) -> DataFrame:
         node = self.carrying() if anchored else self
-        rows = node.read() if node.options is not None else node.mapped()
+        rows = node.read()
         if anchored and node.stream is not None and ANCHOR in rows.columns:
-            rows = rows.withMetadata(ANCHOR, {_METADATA: node.metadata()})
+            about = {
+                "stream": node.stream.id,
+                "carry": str(node.stream.carry if node.chain is None else node.chain.carry),
+                # As text, since Spark stores numbers in metadata as doubles in some places.
+                "subscriptions": ",".join(map(str, () if node.chain is None else node.chain.leaving)),
+            }
+            rows = rows.withMetadata(ANCHOR, {_METADATA: about})
         _NODES[rows] = self
         return rows
 
@@ -111,12 +110,10 @@ class Node:
         before = self.carrying(step.name)
         chain = before.chain
         if chain is None:
-            rows = grouping.apply(self.frame(anchored=self.stream is not None))
-            return replace(loose(rows, step), names=(step.name,))
+            return loose(grouping.apply(self.frame(anchored=True)), step)
         grouping.check(chain.steps[-1].schema.names)
         tasks = grouping.tasks(self.session)
-        before = before.with_chain(replace(chain, bundling=Bundling(tasks, grouping.fields)))
-        rows = before.read() if before.options is not None else before.mapped()
+        rows = before.with_chain(replace(chain, bundling=Bundling(tasks, grouping.fields))).read()
         behind = Chain(
             (step,),
             upstream="" if self.stream is None else chain.name,
@@ -128,8 +125,9 @@ class Node:
         return Node(self.session, self.stream, base=base, chain=behind, names=(*self.names, step.name))
 
     def read(self) -> DataFrame:
+        """Let the chain work, within the source or behind other rows."""
         if self.options is None:
-            raise UsageError("these rows do not come from read_stream")
+            return self._mapped()
         source = WindhoverSource if self.stream is not None else UntrackedSource
         source = source.of(self.options, Application.of(self.session).number_of(self.session))
         self.session.dataSource.register(source)
@@ -142,7 +140,7 @@ class Node:
             reader = reader.option(BOLTS_OPTION, label(self.chain.name, "source"))
         return reader.option(STREAM_OPTION, self.stream.id).load()
 
-    def mapped(self) -> DataFrame:
+    def _mapped(self) -> DataFrame:
         if self.base is None or self.chain is None:
             raise UsageError("these rows do not come from a bolt")
         task = MapTask(self.chain.stage)
@@ -151,17 +149,6 @@ class Node:
             task = MapTask(self.chain.stage, self.stream.id, ledger, self.stream.safety)
         named = "" if self.stream is None else label(self.chain.name, self.id)
         return through(self.base, task, self.chain.stage.leaving, named)
-
-    def metadata(self) -> dict[str, Any]:
-        roots = Carry.PACKED if self.stream is None else self.stream.carry
-        carry = roots if self.chain is None else self.chain.carry
-        subscriptions = () if self.chain is None else self.chain.leaving
-        return {
-            "stream": "" if self.stream is None else self.stream.id,
-            "carry": str(carry),
-            # As text, since Spark stores numbers in metadata as doubles in some places.
-            "subscriptions": ",".join(map(str, subscriptions)),
-        }
 
 
 _NODES: WeakKeyDictionary[DataFrame, Node] = WeakKeyDictionary()
@@ -196,6 +183,12 @@ def node_of(rows: DataFrame) -> Node | None:
     return _NODES.get(rows)
 
 
+def streams_behind(rows: DataFrame) -> list[Stream]:
+    """Return the tracked streams of this application that a DataFrame reads."""
+    streams = Application.of(rows.sparkSession).streams
+    return [streams[each] for each in streams_read(rows) if each in streams]
+
+
 def loose(rows: DataFrame, step: Step) -> Node:
     """Put a bolt on any DataFrame: behind Spark's own operators, or on rows of another source.
 
@@ -203,10 +196,16 @@ def loose(rows: DataFrame, step: Step) -> Node:
     """
     session = rows.sparkSession
     if ANCHOR not in rows.columns:
-        _refuse_lost(rows, step)
+        if rows.isStreaming and streams_read(rows):
+            raise UsageError(
+                f"bolt {step.name!r} stands behind operators that dropped the hidden column {ANCHOR!r}, so"
+                " what it fails could not be replayed: select it too"
+                f' (.select("value", "{ANCHOR}")), make the bolt before it with bolt(..., anchored=True), or'
+                " put this bolt directly behind that one"
+            )
         return Node(session, None, base=rows, chain=Chain((step,)), names=(step.name,))
     stream, carry, subscriptions = hidden_column(rows, step.name)
-    refuse_limit(rows)
+    refuse_limit(logical_plan(rows))
     stream.loose.add(step.name)
     chain = Chain((step,), arrives=carry, subscriptions=subscriptions)
     return Node(session, stream, base=rows, chain=chain, names=(step.name,))
@@ -217,7 +216,11 @@ def hidden_column(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int,
 
     Raises `UsageError`, for the `name` of an operator: the metadata is missing, or the rows are held.
     """
-    _refuse_held(rows, name)
+    if {HELD, ANCHORS}.intersection(kinds_of(rows)):
+        raise UsageError(
+            f"{name!r} stands behind spout.hold, where tuples wait for a later batch: give a bolt to what"
+            " acks them, .transform(spout.ack_anchors(bolt)), or put it before the hold"
+        )
     about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {}) if ANCHOR in rows.columns else {}
     stream = Application.of(rows.sparkSession).streams.get(about.get("stream", ""))
     if stream is None:
@@ -225,25 +228,5 @@ def hidden_column(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int,
             f"bolt {name!r}: the column {ANCHOR!r} lost what describes it; keep it as it is, neither"
             " computed nor renamed"
         )
-    return (
-        stream,
-        Carry(about["carry"]),
-        tuple(int(key) for key in about["subscriptions"].split(",") if key),
-    )
-
-
-def _refuse_held(rows: DataFrame, name: str) -> None:
-    if {HELD, ANCHORS}.intersection(kinds_of(rows)):
-        raise UsageError(
-            f"{name!r} stands behind spout.hold, where tuples wait for a later batch: give a bolt to what"
-            " acks them, .transform(spout.ack_anchors(bolt)), or put it before the hold"
-        )
-
-
-def _refuse_lost(rows: DataFrame, step: Step) -> None:
-    if rows.isStreaming and streams_read(rows):
-        raise UsageError(
-            f"bolt {step.name!r} stands behind operators that dropped the hidden column {ANCHOR!r}, so what"
-            f' it fails could not be replayed: select it too (.select("value", "{ANCHOR}")), make the bolt'
-            " before it with bolt(..., anchored=True), or put this bolt directly behind that one"
-        )
+    subscriptions = tuple(int(key) for key in about["subscriptions"].split(",") if key)
+    return stream, Carry(about["carry"]), subscriptions

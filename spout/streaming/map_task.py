@@ -17,7 +17,6 @@ import pyarrow as pa
 from acker.errors import TrackingError
 from acker.hot_paths import distinct
 from acker.identity import I64
-from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import Safety, no_garbage_collection, running_stage
 from spout.publishing.ledger import add
 from spout.topology.stage_pass import Frame, StagePass
@@ -38,20 +37,17 @@ class MapTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the bolts over the rows of one task; report after the last row was taken."""
         with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
-            yield from self._through(run, batches)
-
-    def _through(self, run: TaskRun, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        frame = self.stage.frame
-        received = Received(self.stage.name) if frame is not None and frame.roots_arrive else None
-        for batch in chain.from_iterable(map(self.stage.rows_of, batches)):
-            rows, anchors = (ArrowRows(batch), None) if frame is None else self._split(frame, batch)
-            if received is not None and anchors is not None:
-                received.mark(anchors.roots())
-            yield run.feed(rows, anchors)
-        yield from run.finish()
-        if self.ledger is not None:
-            marks = None if received is None else received.marks()
-            add(self.ledger, self.stream, replace(run.report(), received=marks))
+            frame = self.stage.frame
+            received = Received(self.stage.name) if frame is not None and frame.roots_arrive else None
+            for batch in chain.from_iterable(map(self.stage.rows_of, batches)):
+                rows, anchors = (ArrowRows(batch), None) if frame is None else self._split(frame, batch)
+                if received is not None and anchors is not None:
+                    received.mark(anchors.roots())
+                yield run.feed(rows, anchors)
+            yield from run.finish()
+            if self.ledger is not None:
+                marks = None if received is None else received.marks()
+                add(self.ledger, self.stream, replace(run.report(), received=marks))
 
     def _split(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
         place = batch.schema.get_field_index(ANCHOR)

@@ -8,6 +8,7 @@ Source: docs/design/protocol.md, sections 5.1 and 5.2.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
@@ -45,25 +46,21 @@ def streams_read(rows: DataFrame) -> frozenset[str]:
     return frozenset(filter(None, map(stream_of, nodes(logical_plan(rows)))))
 
 
-def refuse_limit(rows: DataFrame) -> None:
+def refuse_limit(plan: JavaObject) -> None:
     """Raise `UsageError` if `limit` or `offset` is applied to a tracked stream."""
-    _refuse_limit(logical_plan(rows))
+    for node in nodes(plan):
+        if node.nodeName() in CUT_SHORT and any(map(stream_of, nodes(node))):
+            raise UsageError(
+                f"{node.nodeName()} stands behind a tracked stream: records that it cuts off would be acked"
+                " without having been written. Filter by a condition, take the limit within the function"
+                " given to spout.sink from rows that were evaluated whole, or read with tracked=False"
+            )
 
 
 def refuse_plan(plan: JavaObject) -> None:
     """Raise `UsageError` as `refuse_limit` does, or if two of a query's operators have the same name."""
-    _refuse_limit(plan)
+    refuse_limit(plan)
     refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
-
-
-def may_shuffle(session: SparkSession, query: str) -> bool:
-    """Return whether Spark may shuffle some batch of a running query behind its last bolt."""
-    return is_wide(running(session, query).analyzedPlan())
-
-
-def shuffles(session: SparkSession, query: str) -> bool:
-    """Return whether Spark shuffles the current batch of a running query behind its last bolt."""
-    return crosses_stages(running(session, query).lastExecution().executedPlan())
 
 
 def stays(rows: DataFrame) -> bool:
@@ -71,13 +68,18 @@ def stays(rows: DataFrame) -> bool:
     return not any(map(is_exchange, nodes(physical_plan(rows), planned_children)))
 
 
-def label(operator: str, identity: str) -> str:
-    """Return the function name that plans show for an operator; `identity` tells it from its namesakes."""
-    return f"{_LABEL}{operator} #{identity}"
+def new_identity() -> str:
+    """Return an id that distinguishes operators of the same name behind Spark's own operators."""
+    return uuid.uuid4().hex[:12]
+
+
+def label(operator: str, identity: str = "") -> str:
+    """Return the function name that plans show for an operator; `identity`: a new one, if it is not given."""
+    return f"{_LABEL}{operator} #{identity or new_identity()}"
 
 
 def is_wide(plan: JavaObject) -> bool:
-    """Return whether a logical plan has, behind a tracked stream, an operator for which Spark may shuffle."""
+    """Return whether Spark may shuffle some batch of a query, of a logical plan, behind its last bolt."""
     todo = [plan]
     while todo:
         node = todo.pop()
@@ -90,7 +92,7 @@ def is_wide(plan: JavaObject) -> bool:
 
 
 def crosses_stages(plan: JavaObject) -> bool:
-    """Return whether rows leave the stage of the last bolt, or of the source if no bolt runs."""
+    """Return whether rows leave the stage of the last bolt, or of the source without one."""
     todo = [(plan, False)]
     while todo:
         node, has_crossed = todo.pop()
@@ -105,23 +107,13 @@ def crosses_stages(plan: JavaObject) -> bool:
 
 def running(session: SparkSession, query: str) -> JavaObject:
     """Return the execution of a running query, by its id; `TrackingError`: Spark has none."""
-    running = execution_of(session, query)
-    if running is None:
+    found = execution_of(session, query)
+    if found is None:
         raise TrackingError(
             f"Spark does not know query {query}, so nobody can tell whether its plan would ack records"
             " without work"
         )
-    return running
-
-
-def _refuse_limit(plan: JavaObject) -> None:
-    for node in nodes(plan):
-        if node.nodeName() in CUT_SHORT and any(map(stream_of, nodes(node))):
-            raise UsageError(
-                f"{node.nodeName()} stands behind a tracked stream: records that it cuts off would be acked"
-                " without having been written. Filter by a condition, take the limit within the function"
-                " given to spout.sink from rows that were evaluated whole, or read with tracked=False"
-            )
+    return found
 
 
 def refuse_namesakes(labels: Iterable[str]) -> None:

@@ -38,7 +38,6 @@ from spout.bolts.groupings import Grouping
 from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema
 from spout.isolation.task_runs import Safety, limit_ms, tried_once
-from spout.planner.mailbox import Mailbox
 from spout.runtime.tracing import configured_spans
 from spout.spark.private import spark_type_of
 from spout.streaming.application import Application, refuse_workers
@@ -121,7 +120,7 @@ def read_stream(
     refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
     carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
     stream = application.new_stream(spark, topics, chosen["group"], tracked=chosen["tracked"], carry=carry)
-    mailbox = Mailbox(application.sink_folder, stream.id)
+    mailbox = application.mailbox(stream)
     stream.inputs = tuple(topics.input(name) for name in names)
     stream.safety = Safety(limit_ms(stream.inputs), str(mailbox.again))
     if stream.tracked and tried_once(spark.sparkContext.master or ""):
@@ -134,7 +133,7 @@ def read_stream(
     anchor = spark_type_of(carry.type).simpleString()
     schema = {**columns, ANCHOR: anchor} if stream.tracked else columns
     path = options.get("status_path")
-    stream.status_path = Path(path or Mailbox(application.sink_folder, stream.id).status_path)
+    stream.status_path = Path(path or mailbox.status_path)
     source = SourceOptions(
         topics=topics,
         inputs=names,

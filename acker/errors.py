@@ -83,8 +83,6 @@ class Disagreement(ConfigError):
 class CheckFailed(WindhoverError):
     """A check that a command makes at its end did not hold."""
 
-    exit_code = 1
-
 
 class CodecError(WindhoverError):
     """A record of the wire cannot be read."""

@@ -47,9 +47,7 @@ def among(named: I64, members: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]
 
 
 def xor_sums(named: I64, edges: U64) -> tuple[I64, U64]:
-    """Sum up edges by XOR, one for one by what they are named; return what has a sum other than 0, ascending,
-    and the sums.
-    """
+    """Sum up edges by XOR for each name; return the names whose sum is not 0, ascending, and the sums."""
     if not len(named):
         return named, edges
     low, high = int(named.min()), int(named.max())
@@ -76,7 +74,6 @@ def tuple_maker(kind: type[T]) -> Callable[[tuple[object, ...]], T]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the garbage collector."""
     paused = gc.isenabled()
     gc.disable()
     try:

@@ -143,10 +143,7 @@ def child_edge(parent: int, subscription: int, ordinal: int) -> Edge:
 
 
 def mix64_in_place(values: U64) -> None:
-    """Mix every value of a contiguous uint64 array as `mix64` does, in place.
-
-    Unsigned NumPy arithmetic wraps modulo 2^64 by definition.
-    """
+    """Mix every value of a contiguous uint64 array as `mix64` does, in place; NumPy wraps modulo 2^64."""
     scratch = np.empty(min(_CHUNK, len(values)), np.uint64)
     for start in range(0, len(values), _CHUNK):
         z = values[start : start + _CHUNK]
@@ -162,27 +159,25 @@ def mix64_in_place(values: U64) -> None:
         z ^= s
 
 
-def _never_zero(values: U64) -> None:
+def _mixed_to_edges(values: U64) -> U64:
+    mix64_in_place(values)
     if not values.all():
         values[values == 0] = 1
+    return values
 
 
 def root_edges(source: int, positions: I64) -> U64:
     """Return the root edge of each position: uint64, same length and order."""
     edges = positions.astype(np.uint64)
     edges += np.uint64(mix64(source))
-    mix64_in_place(edges)
-    _never_zero(edges)
-    return edges
+    return _mixed_to_edges(edges)
 
 
 def root_edges_of_run(source: int, start: int, end: int) -> U64:
     """Return the root edges of the positions [start, end), uint64, in order."""
     edges = np.arange(start, end, dtype=np.uint64)
     edges += np.uint64(mix64(source))
-    mix64_in_place(edges)
-    _never_zero(edges)
-    return edges
+    return _mixed_to_edges(edges)
 
 
 def child_edges(parents: U64, subscription: int, ordinals: npt.NDArray[np.integer]) -> U64:
@@ -191,6 +186,4 @@ def child_edges(parents: U64, subscription: int, ordinals: npt.NDArray[np.intege
     edges |= np.uint64(subscription << 32)
     mix64_in_place(edges)
     edges += parents
-    mix64_in_place(edges)
-    _never_zero(edges)
-    return edges
+    return _mixed_to_edges(edges)

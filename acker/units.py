@@ -18,13 +18,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def duration_ms(text: str) -> int:
-    """Read a duration.
-
-    Args:
-        text: a number and its unit, ms, s, m, h or d, such as ``30s`` or ``1.5m``.
-
-    Returns:
-        Milliseconds, 0 or more.
+    """Read a duration such as ``30s`` or ``1.5m``: milliseconds, 0 or more.
 
     Raises `ValueError`: the unit is missing or unknown, or the duration is no whole number of milliseconds.
     """
@@ -46,13 +40,7 @@ def duration_text(value_ms: int) -> str:
 
 
 def time_ms(text: str) -> int:
-    """Read a time.
-
-    Args:
-        text: ISO 8601 with its offset from UTC, such as ``2026-07-01T00:00:00Z``.
-
-    Returns:
-        Milliseconds since 1970, UTC; 0 or more.
+    """Read a time such as ``2026-07-01T00:00:00Z``: milliseconds since 1970, UTC, 0 or more.
 
     Raises `ValueError`: it is no time, has no offset, or lies before 1970.
     """
@@ -70,15 +58,11 @@ def time_ms(text: str) -> int:
 
 def time_text(value_ms: int) -> str:
     """Write milliseconds since 1970 as ISO 8601, UTC; `time_ms` reads it."""
-    moment = _EPOCH + timedelta(milliseconds=value_ms)
-    return moment.isoformat().replace("+00:00", "Z")
+    return (_EPOCH + timedelta(milliseconds=value_ms)).isoformat().replace("+00:00", "Z")
 
 
 def past_ms(text: str, now_ms: int) -> int:
-    """Read a time, or a duration before now, such as ``2h``; never before 1970.
-
-    Raises `ValueError`: it is neither.
-    """
+    """Read a time, or a duration before now, such as ``2h``; 1970 at the least. `ValueError`: neither."""
     try:
         return max(0, now_ms - duration_ms(text))
     except ValueError:

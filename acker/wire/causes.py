@@ -37,12 +37,10 @@ _PLACE: Final = re.compile(r"(?:\A| )\([^()\n]{1,60}:[0-9]{1,9}\)\Z")
 
 def clipped(text: str, bytes_max: int) -> str:
     """Cut a text so that its UTF-8 form has at most `bytes_max` bytes, never within a character."""
-    data = text.encode("utf-8", "replace")
-    return data[:bytes_max].decode("utf-8", "ignore")
+    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
 def error_text(kind: type[BaseException]) -> str:
-    """Write an exception's class as the wire has it."""
     name = kind.__name__[:NAME_CHARACTERS_MAX]
     if _is_built_in(kind):
         return name

@@ -53,15 +53,13 @@ _BLOCK_MAX: Final = 1 << (63 - WIRE_BLOCK_BITS)
 
 
 def wrong_names(*names: str) -> str:
-    """Tell whether a name is longer than `NAME_CHARS`."""
     longest = max(len(name) for name in names)
     return f"a name of {longest} characters" if longest > NAME_CHARS else ""
 
 
 def wrong_numbers(*numbers: int) -> str:
-    """Tell whether an epoch or a time lies beyond `NUMBER_MAX`."""
     for number in numbers:
-        if not -NUMBER_MAX <= number <= NUMBER_MAX:
+        if abs(number) > NUMBER_MAX:
             return f"{number} is no epoch and no time"
     return ""
 
@@ -179,13 +177,15 @@ def read_verdicts(value: bytes | None) -> Verdicts | None:
 
 
 def wrong_verdicts(verdicts: Verdicts) -> str:
-    found = _wrong_source_runs(verdicts.acked) or _wrong_source_runs(verdicts.absent)
+    found = _wrong_source_runs(verdicts.acked + verdicts.absent)
     for lost in verdicts.lost:
         found = found or wrong_source(lost.source)
-        if len(lost.positions) % 8:
-            return found or f"{len(lost.positions)} bytes of positions are no whole number of them"
+        if found:
+            return found
+        if len(lost.positions) % _PACKED:
+            return f"{len(lost.positions)} bytes of positions are no whole number of them"
         if lost.positions and int(positions(lost.positions).min()) < 0:
-            return found or f"a position of source {lost.source} is below 0"
+            return f"a position of source {lost.source} is below 0"
     return found
 
 
@@ -213,8 +213,6 @@ KINDS_MAX: Final = 100
 
 
 class LogOnce:
-    """Remembers which kinds were logged."""
-
     def __init__(self) -> None:
         self._kinds: set[tuple[str, str]] = set()
 

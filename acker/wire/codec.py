@@ -32,16 +32,7 @@ RECORD_BYTES_MAX: Final = 900_000
 """A message of the wire stays below this, under the broker's default of 1,048,588 bytes."""
 
 # What fastavro raises on bytes that are not the schema's; each was seen on garbage under fuzzing.
-_GARBAGE = (
-    EOFError,
-    ValueError,
-    TypeError,
-    IndexError,
-    KeyError,
-    OverflowError,
-    MemoryError,
-    StopIteration,
-)
+_GARBAGE = (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, StopIteration)
 
 E = TypeVar("E")
 _Convert = Callable[[Any], Any]
@@ -58,12 +49,10 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _wire_name(field: str) -> str:
-    return field.rstrip("_")
-
-
-def _fields(kind: type) -> dict[str, Any]:
-    return {name: hint for name, hint in get_type_hints(kind).items() if not name.startswith("_")}
+def _fields(kind: type) -> list[tuple[str, str, Any]]:
+    """Return of each field its name on the wire, its own name, and its type."""
+    hints = get_type_hints(kind).items()
+    return [(name.rstrip("_"), name, hint) for name, hint in hints if not name.startswith("_")]
 
 
 def _is_record(kind: Any) -> bool:
@@ -80,7 +69,7 @@ def _writer_of(kind: Any) -> _Convert:
         return lambda value: value.value
     if not _is_record(kind):
         return _same
-    parts = [(_wire_name(name), name, _writer_of(hint)) for name, hint in _fields(kind).items()]
+    parts = [(wire, name, _writer_of(hint)) for wire, name, hint in _fields(kind)]
     if issubclass(kind, tuple) and all(convert is _same for _, _, convert in parts):
         names = [wire for wire, _, _ in parts]
         return lambda value: dict(zip(names, value, strict=True))  # runs, by the ten thousand
@@ -97,8 +86,7 @@ def _reader_of(kind: Any, read: Container[str] | None = None) -> _Convert:
         return lambda value: members.get(value) or kind(value)
     if not _is_record(kind):
         return _same
-    named = [(_wire_name(name), hint) for name, hint in _fields(kind).items()]
-    parts = [(wire, _reader_of(hint)) for wire, hint in named if read is None or wire in read]
+    parts = [(wire, _reader_of(hint)) for wire, _, hint in _fields(kind) if read is None or wire in read]
     if len(parts) == 1:
         [(wire, convert)] = parts
         return lambda data: kind(convert(data[wire]))
@@ -123,19 +111,17 @@ def _parsed(schema: Mapping[str, Any]) -> tuple[bytes, Any]:
 
 
 class Codec(Generic[E]):
-    """Encodes and decodes the values of a closed set of record types."""
+    """Encodes and decodes the values of a closed set of record types.
+
+    Field names are the schema's, with an underscore appended where the name is a Python keyword; a schema of
+    an older version is read, never written, and has a type's first fields.
+    """
 
     def __init__(
         self,
         types: Mapping[type[E], Mapping[str, Any]],
         older: Mapping[type[E], Iterable[Mapping[str, Any]]] = MappingProxyType({}),
     ) -> None:
-        """Prepare a set of types, each with its Avro schema, and the schemas of older versions, read and
-        never written.
-
-        Field names are the schema's, with an underscore appended where the name is a Python keyword; an older
-        schema has a type's first fields.
-        """
         self._encoders: dict[type, tuple[bytes, Any, _Convert]] = {}
         self._decoders: dict[bytes, tuple[str, Any, _Convert]] = {}
         self._headers: dict[type, list[bytes]] = {}
@@ -212,19 +198,19 @@ RUNS_MAX: Final = 32
 
 
 class _Unusual(Exception):
-    """The record is for the generic decoder."""
+    """Something that only the generic decoder reads."""
 
 
 class _Cursor:
-    __slots__ = ("_at", "_data", "_view")
+    __slots__ = ("_data", "_view", "at")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._view = memoryview(data)
-        self._at = HEADER_BYTES
+        self.at = HEADER_BYTES
 
     def long(self) -> int:
-        data, at = self._data, self._at
+        data, at = self._data, self.at
         byte = data[at]
         number, shift = byte & 0x7F, 7
         while byte & 0x80:
@@ -232,24 +218,24 @@ class _Cursor:
             byte = data[at]
             number |= (byte & 0x7F) << shift
             shift += 7
-        self._at = at + 1
+        self.at = at + 1
         if number >> 64:
             raise _Unusual
         return (number >> 1) ^ -(number & 1)
 
     def packed(self) -> bytes:
-        return cast("bytes", self._view[self._skip() : self._at])
+        return cast("bytes", self._view[self._skip() : self.at])
 
     def _skip(self) -> int:
         length = self.long()
-        first, end = self._at, self._at + length
+        first, end = self.at, self.at + length
         if length < 0 or end > len(self._data):
             raise _Unusual
-        self._at = end
+        self.at = end
         return first
 
     def text(self) -> str:
-        return self._data[self._skip() : self._at].decode()
+        return self._data[self._skip() : self.at].decode()
 
     def runs(self) -> tuple[events.PositionRun, ...]:
         count = self.long()
@@ -262,10 +248,6 @@ class _Cursor:
             raise _Unusual
         return runs
 
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise _Unusual
-
 
 def read_acks(data: bytes, header: bytes) -> events.Acks | None:
     """Read contributions without a copy of what is packed in them: they come by the gigabyte.
@@ -273,8 +255,8 @@ def read_acks(data: bytes, header: bytes) -> events.Acks | None:
     A generic decoder copies both arrays, half a megabyte for a full block, which costs as much as folding
     them. Here they are views of `data`, and keep it alive. `header` is the ten bytes that `Acks` begins with.
 
-    Returns None for whatever is unusual: another kind, an array in several blocks, many runs, anything that
-    does not fit. The generic decoder reads it, and raises its errors.
+    Returns None for whatever is unusual (another kind, an array in several blocks, many runs): the generic
+    decoder reads it, and raises its errors.
 
     Source: Avro 1.12 specification, "Binary encoding"; the fields are those of ``acker/wire/acks.avsc``.
     """
@@ -287,7 +269,6 @@ def read_acks(data: bytes, header: bytes) -> events.Acks | None:
             cursor.long(), cursor.runs(), cursor.packed(), cursor.packed(), cursor.runs(), cursor.packed(),
             cursor.long(),
         )  # fmt: skip
-        cursor.end()
     except (IndexError, UnicodeDecodeError, _Unusual):
         return None
-    return record
+    return record if cursor.at == len(data) else None

@@ -82,12 +82,12 @@ class AckerLimits(_Limits):
 
     @property
     def hung_ms(self) -> int:
-        """How long one thing of a step may take before it counts as hung, in milliseconds."""
+        """How long one thing of a step may take before it counts as hung."""
         return max(self.step_ms, 4 * self.operation_ms)
 
     @property
     def live_ms(self) -> int:
-        """How long the loop may not go on before ``/livez`` fails: an answer may be waited for."""
+        """How long the loop may stand still before ``/livez`` fails: it may wait for an answer."""
         return max(LIVE_MS_MIN, self.operation_ms)
 
 
@@ -142,12 +142,12 @@ class ReplayLimits(_Limits):
 
     @property
     def hung_ms(self) -> int:
-        """How long one thing of a step may take before it counts as hung, in milliseconds."""
+        """As an acker's."""
         return max(self.step_ms, 4 * self.operation_timeout_ms)
 
     @property
     def live_ms(self) -> int:
-        """How long the loop may not go on before ``/livez`` fails: an answer may be waited for."""
+        """As an acker's."""
         return max(LIVE_MS_MIN, self.operation_timeout_ms)
 
 

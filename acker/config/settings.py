@@ -10,7 +10,7 @@ Source: docs/design/protocol.md, section 7.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Final, Literal
 
 from pydantic import ValidationInfo
@@ -41,7 +41,6 @@ from acker.config.retry_settings import Retry
 from acker.id_ranges import INPUT_ID_MAX, PARTITION_MAX
 from acker.units import UNITS_MS, duration_text
 
-_ACK_TOPICS: Final = ("init", "ack", "fail", "verdict", "state", "due", "quarantine")
 _DAY: Final = UNITS_MS["d"]
 VERDICT_RETENTION_MS: Final = 7 * _DAY
 UNREACHABLE_MS: Final = 5 * UNITS_MS["m"]
@@ -67,10 +66,10 @@ class AckTopics:
     @classmethod
     def with_prefix(cls, prefix: str) -> AckTopics:
         """Name them all: the prefix, then ``_ack_init`` and so on."""
-        return cls(*(f"{prefix}_ack_{name}" for name in _ACK_TOPICS))
+        return cls(*(f"{prefix}_ack_{field.name}" for field in fields(cls)))
 
     def names(self) -> tuple[str, ...]:
-        return (self.init, self.ack, self.fail, self.verdict, self.state, self.due, self.quarantine)
+        return astuple(self)
 
 
 class AckerSettings(Section):
@@ -201,12 +200,11 @@ class Input(Section):
 
     @property
     def ordered(self) -> bool:
-        """Whether records of it wait for those before them."""
         return self.ordering != "none"
 
     @property
     def blocked_max(self) -> int:
-        """How many records of a partition may be blocked or wait; `max_held` within `max_spout_pending`."""
+        """How many records of a partition may be blocked or wait."""
         return min(self.max_held, self.max_spout_pending)
 
     @property

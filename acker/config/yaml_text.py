@@ -44,7 +44,7 @@ class Document:
 
 
 def read_yaml(text: str, environ: Mapping[str, str]) -> Document:
-    """Read one YAML document; its `problems` say what was refused, and a refused value is None in `data`."""
+    """Read one YAML document; a value that was refused is None in `data`."""
     document = Document()
     try:
         if len(text) > FILE_BYTES_MAX or len(text.encode("utf-8", "replace")) > FILE_BYTES_MAX:

@@ -44,14 +44,7 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.kafka.port import Operation
-from acker.kafka.refusals import (
-    UNAUTHENTICATED,
-    UNAUTHORIZED,
-    Refused,
-    Use,
-    unauthenticated,
-    unauthorized,
-)
+from acker.kafka.refusals import UNAUTHENTICATED, UNAUTHORIZED, Refused, Use, unauthenticated, unauthorized
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -274,6 +267,10 @@ class KafkaClient:
     def setting(self, name: str) -> str | None:
         return self._settings.get(name)
 
+    def answered(self, background: Background) -> None:
+        background.answered()
+        self.outage.answered()
+
     def make(
         self,
         kind: Callable[[dict[str, Any]], T],
@@ -311,8 +308,7 @@ class KafkaClient:
                     raise self.error(cause, doing, deadline.timeout_ms, background, found_use) from error
                 self.outage.waits(doing, deadline.past_ms, self._text(cause))
             else:
-                background.answered()
-                self.outage.answered()
+                self.answered(background)
                 return found
             self._sleep(min(RETRY_PAUSE_S, deadline.left_s))
 
@@ -345,8 +341,7 @@ class KafkaClient:
                 raise self.unreachable(doing, limit_ms, text, background) from error
             self.outage.waits(doing, silent_ms, text)
         else:
-            background.answered()
-            self.outage.answered()
+            self.answered(background)
 
     def error(
         self,

@@ -68,11 +68,7 @@ LAST_PATIENCE_MS: Final = 5_000
 T = TypeVar("T")
 
 _STALE_LEADER: Final = frozenset(
-    {
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
+    {KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH}
 )
 """What a broker answers to who asks the leader of another time."""
 
@@ -170,7 +166,6 @@ class KafkaLog:
         )
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offsets that a group has committed; it waits for an open transaction of the group."""
         found = self._committed(group, partitions)
         return {TopicPartition(p.topic, p.partition): p.offset for p in found}
 
@@ -182,7 +177,6 @@ class KafkaLog:
             for p, offset in offsets.items()
         ]
         request = ConsumerGroupTopicPartitions(group, requested)
-
         use = Use(Operation.READ, group=group)
 
         def ask(timeout_s: float) -> None:
@@ -244,11 +238,7 @@ class KafkaLog:
         self._admin = self._asker = None
 
     def _offsets(
-        self,
-        what: str,
-        partitions: Iterable[TopicPartition],
-        spec: OffsetSpec,
-        isolation: IsolationLevel,
+        self, what: str, partitions: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[TopicPartition, int]:
         requested = {client_partition(p): spec for p in partitions}
         if not requested:
@@ -352,7 +342,6 @@ class KafkaLog:
         return self._asker[1]
 
     def _forbidden(self, operation: Operation, names: Collection[str]) -> list[str]:
-
         def ask(timeout_s: float) -> list[str]:
             futures = self._connected().describe_topics(
                 TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s

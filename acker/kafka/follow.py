@@ -1,7 +1,4 @@
-"""Follows partitions from their log start, or from given offsets: each call reads what is new, up to a limit.
-
-Source: docs/design/protocol.md, section 3 rule 10.
-"""
+"""Follows partitions from their log start, or from given offsets (docs/design/protocol.md, rule 10)."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ READ_MAX: Final = 1_000_000
 
 
 class Follower:
-    """Reads the records of some partitions, in order, each once."""
+    """Reads the records of some partitions, in order, each once: each call what is new, up to `read_max`."""
 
     def __init__(
         self,
@@ -33,13 +30,7 @@ class Follower:
         committed: bool = True,
         patience_ms: int = PATIENCE_MS,
     ) -> None:
-        """Begin at the log starts, or at `first`.
-
-        Args:
-            read_max: how many records one call of `read` reads at most.
-            committed: whether to read only committed records, and nothing behind an open transaction.
-            patience_ms: a call of `read` ends early when no record arrives for this long.
-        """
+        """Begin at the log starts, or at `first`; `committed`: read nothing behind an open transaction."""
         self._log = log
         self._read_max = read_max
         self._patience_ms = patience_ms
@@ -62,8 +53,7 @@ class Follower:
             try:
                 records = self._reader.poll(poll_ms, min(left, 1_000))
             except OutOfRange:
-                # Records that were deleted in the meantime are lost for every reader: go on where the log
-                # begins now.
+                # What was deleted meanwhile is lost for every reader: go on where the log begins now.
                 starts = self._log.starts(self._at)
                 self._reader.assign({p: max(starts[p], self._reader.position(p)) for p in self._at})
                 records = ()

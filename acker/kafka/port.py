@@ -93,8 +93,8 @@ class GroupMember(NamedTuple):
     partitions: frozenset[int] | None
 
 
-class Reader(Protocol):
-    """Reads assigned partitions at one isolation level, fixed when it was made."""
+class Assigned(Protocol):
+    """Has partitions to read, each at a position."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Replace the assignment; each partition is read from the offset given.
@@ -102,17 +102,21 @@ class Reader(Protocol):
         A partition that stays assigned at its present position keeps what was fetched for it.
         """
 
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was returned or passed, control records too."""
+
+    def close(self) -> None:
+        """Leave; further calls are errors."""
+
+
+class Reader(Assigned, Protocol):
+    """Reads assigned partitions at one isolation level, fixed when it was made."""
+
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
         """Return records as soon as there are any, or none when `timeout_ms` is over.
 
         Raises `OutOfRange`: a position is not in the log; never a silent jump.
         """
-
-    def position(self, partition: TopicPartition) -> int:
-        """Return the offset up to which everything was returned by `poll`, control records passed."""
-
-    def close(self) -> None:
-        """Leave; further calls are errors."""
 
 
 class Picked(NamedTuple):
@@ -123,14 +127,11 @@ class Picked(NamedTuple):
     passed_bytes: int
 
 
-class Picker(Protocol):
+class Picker(Assigned, Protocol):
     """Reads single committed records of assigned partitions, near each other or far between.
 
-    A position is a reader's; `Unreachable` and `OutOfRange` are raised as there.
+    It raises what a reader does.
     """
-
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Replace the assignment, as a reader's."""
 
     def pick(
         self, timeout_ms: int, offsets: Mapping[TopicPartition, Container[int]], max_records: int = 1000
@@ -143,12 +144,6 @@ class Picker(Protocol):
             offsets: of each partition the offsets of the records to return; where it is missing, none.
             max_records: those that are returned and the others together.
         """
-
-    def position(self, partition: TopicPartition) -> int:
-        """Return the offset up to which everything was passed or returned."""
-
-    def close(self) -> None:
-        """Leave; further calls are errors."""
 
 
 class Producer(Protocol):

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import confluent_kafka
 import numpy as np
@@ -69,7 +69,6 @@ class KafkaReader:
     def __init__(
         self, client: KafkaClient, *, committed: bool, defaults: Mapping[str, Any] = DEFAULTS
     ) -> None:
-        """Make a consumer without partitions; topics.yaml may change `defaults`."""
         self._client = client
         self._background = Background(client.clock)
         isolation = "read_committed" if committed else "read_uncommitted"
@@ -128,7 +127,6 @@ class KafkaReader:
                 return None
 
     def position(self, partition: TopicPartition) -> int:
-        """Return the offset up to which everything was returned, control records passed."""
         try:
             return self._positions[partition]
         except KeyError:
@@ -146,8 +144,7 @@ class KafkaReader:
         return records, self._note(events)
 
     def _queued(self, first: Message, max_records: int) -> tuple[list[Message], list[Message]]:
-        self._background.answered()
-        self._client.outage.answered()
+        self._client.answered(self._background)
         messages = [first]
         if max_records > 1 and first.error() is None:
             messages += self._consumer.consume(max_records - 1, 0)
@@ -169,9 +166,7 @@ class KafkaReader:
     def _note(self, events: list[Message]) -> bool:
         moved = False
         for event in events:
-            error = event.error()
-            if error is None:
-                continue
+            error = cast("KafkaError", event.error())
             partition = TopicPartition(event.topic() or "", event.partition() or 0)
             if error.code() == KafkaError._PARTITION_EOF:
                 offset = event.offset()

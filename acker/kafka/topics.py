@@ -26,8 +26,6 @@ def describe_topics(
     `timeout_s` is for each of two answers: with `settings` theirs are asked for too.
     """
     requested = list(names)
-    if not requested:
-        return {}
     futures = admin.describe_topics(TopicCollection(requested), request_timeout=timeout_s)
     described = _existing(futures, timeout_s, Operation.DESCRIBE)
     configured = _settings(admin, described, timeout_s) if settings and described else {}
@@ -36,13 +34,13 @@ def describe_topics(
     return {
         name: TopicInfo(
             name=name,
-            id=str(described[name].topic_id),
-            partitions=len(described[name].partitions),
-            replication=min((len(part.replicas) for part in described[name].partitions), default=0),
+            id=str(found.topic_id),
+            partitions=len(found.partitions),
+            replication=min((len(part.replicas) for part in found.partitions), default=0),
             settings=configured.get(name, {}),
         )
         for name in requested
-        if name in described
+        if (found := described.get(name)) is not None
     }
 
 

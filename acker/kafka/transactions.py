@@ -75,7 +75,7 @@ class KafkaTransactions(KafkaWriter):
     def init(self, timeout_ms: int) -> None:
         deadline = self._client.deadline(timeout_ms)
         self._connect(timeout_ms)
-        self._call("taking over", deadline, lambda: self._producer.init_transactions(_seconds(deadline)))
+        self._call("taking over", deadline, lambda: self._producer.init_transactions(deadline.piece_s))
 
     def begin(self) -> None:
         """Open a transaction; what it writes is kept if the one before was undone."""
@@ -137,7 +137,7 @@ class KafkaTransactions(KafkaWriter):
 
     def _commit(self, deadline: Deadline) -> None:
         if self._refused is None:
-            self._call("committing", deadline, lambda: self._producer.commit_transaction(_seconds(deadline)))
+            self._call("committing", deadline, lambda: self._producer.commit_transaction(deadline.piece_s))
         else:
             try:
                 self._undo(deadline)
@@ -180,7 +180,7 @@ class KafkaTransactions(KafkaWriter):
     def _undo(self, deadline: Deadline) -> None:
         self._was_undone = True
         try:
-            self._call("aborting", deadline, lambda: self._producer.abort_transaction(_seconds(deadline)))
+            self._call("aborting", deadline, lambda: self._producer.abort_transaction(deadline.piece_s))
         except LogError as error:
             if _code_of(error) != KafkaError.INVALID_TXN_STATE:
                 raise
@@ -242,8 +242,3 @@ class KafkaTransactions(KafkaWriter):
 def _code_of(error: WindhoverError) -> int | None:
     cause = error.__cause__
     return cause.args[0].code() if isinstance(cause, KafkaException) else None
-
-
-def _seconds(deadline: Deadline) -> float:
-    # a call that was not done in time is taken up again by the next one
-    return deadline.piece_s

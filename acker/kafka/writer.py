@@ -1,7 +1,5 @@
 """Writing to Kafka: a plain producer, and a transactional one. Both idempotent, with acks=all.
 
-Both have one request under way at each broker, so that nothing is taken for written which was refused.
-
 A record that is refused is remembered, and raised where the caller waits: `flush` for the plain producer,
 `commit` for a transaction, which then is aborted.
 """
@@ -55,7 +53,6 @@ FIRST_POLL_S: Final = 0.005
 
 
 Delivered = Callable[[KafkaError | None, Message], None]
-"""Is called with the report of one record."""
 
 
 class KafkaWriter:

@@ -40,9 +40,8 @@ class KafkaAdmin:
         self._wait_s = deadline_ms / 1000
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        requested = list(names)
         return self._ask(
-            "describing topics", lambda: describe_topics(self._admin, requested, self._wait_s, settings=True)
+            "describing topics", lambda: describe_topics(self._admin, names, self._wait_s, settings=True)
         )
 
     def holding_records(self, infos: Iterable[TopicInfo]) -> list[str]:
@@ -51,8 +50,6 @@ class KafkaAdmin:
         partitions = {
             TopicPartition(info.name, number): latest for info in infos for number in range(info.partitions)
         }
-        if not partitions:
-            return []
         futures = self._admin.list_offsets(partitions, request_timeout=self._wait_s)
         ends = {}
         for part, future in futures.items():

@@ -1,4 +1,4 @@
-"""`windhover topics create` and `windhover topics check`: topics.yaml held against a broker.
+"""`windhover topics create` and `windhover topics check`: compares topics.yaml with a broker.
 
 Source: docs/design/protocol.md, sections 2, 4 and 5.4.
 """

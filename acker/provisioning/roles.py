@@ -58,8 +58,6 @@ class Of(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a role does with resources of one kind, and what for."""
-
     role: Role
     of: Of
     operations: tuple[Operation, ...]
@@ -128,9 +126,6 @@ NEEDS: Final = (
     Need(Role.KEEPER, Of.VERDICT, (_READ,), "`dlq replay`, `redrives`: what became of the copies"),
     Need(Role.KEEPER, Of.LETTER_IDS, (_WRITE,), "one transactional id for each dead-letter topic"),
 )
-"""Everything that a role must be allowed, each line with its reason."""
-
-
 _OF_TRACKED: Final = frozenset({Role.REPLAY, Role.OBSERVER, Role.KEEPER})
 """Roles that have nothing to do with an input that is not tracked."""
 

@@ -200,9 +200,8 @@ def size_of(load: Load) -> Size:
     contributions_s = load.records_s * (load.tuples + 1 if load.holds else 1)
     ackers = _processes(contributions_s, PAIRS_S if load.holds else RUNS_S)
     replays = _processes(lost_s, NEAR_COPIES_S if load.lost >= NEAR else FAR_COPIES_S)
-    partitions = load.partitions or min(
-        PARTITIONS_MAX, max(PARTITIONS_MIN, _power_of_two(GROWTH * max(ackers, replays)))
-    )
+    power_of_two = 1 << (GROWTH * max(ackers, replays) - 1).bit_length()
+    partitions = load.partitions or min(PARTITIONS_MAX, max(PARTITIONS_MIN, power_of_two))
     pending = math.ceil(load.records_s * _open_s(load))
     pending_max = math.ceil(load.records_s * load.timeout_s)
     ranges = load.sources * math.ceil(load.timeout_s / load.batch_s)
@@ -221,11 +220,6 @@ def size_of(load: Load) -> Size:
         _replay_requests_s(writes, replays),
         _query_requests_s(writes),
     )
-
-
-def touched_partitions(load: Load, partitions: int) -> float:
-    """Return how many acker partitions a batch touches, on average."""
-    return _hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
 
 
 def _open_s(load: Load) -> float:
@@ -272,7 +266,7 @@ class _Writes:
 
 def _writes(load: Load, partitions: int) -> _Writes:
     batches = 1.0 / load.batch_s
-    touched = touched_partitions(load, partitions)
+    touched = _hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
     inits = touched * batches
     open_s = min(load.batch_s, _open_s(load))
     rounds = min(load.batch_s / TICK_S, open_s / TICK_S + 0.5) * batches
@@ -359,7 +353,3 @@ def _query_requests_s(writes: _Writes) -> float:
 
 def _processes(needed_s: float, each_s: float) -> int:
     return max(PROCESSES_MIN, math.ceil(needed_s / (SHARE * each_s)))
-
-
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()

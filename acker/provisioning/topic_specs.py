@@ -114,22 +114,16 @@ MUST_BE: Final[Mapping[tuple[TopicRole, str], str]] = MappingProxyType(
 )
 """Settings that a topic must have exactly as it is made, each with the reason."""
 
-_MAY_NOT_BE_UNCLEAN: Final = (TopicRole.LOG, TopicRole.TABLE, TopicRole.REPLAY, TopicRole.DEAD_LETTER)
-
 
 def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
     """Return how each topic must be. A source topic that the broker has decides about its replay topic."""
-    replication = topics.acker.replication_factor
-    basic = _basic(replication)
+    count, replication = topics.acker.partitions, topics.acker.replication_factor
+    basic = _basic(replication) | {"max.message.bytes": str(MESSAGE_BYTES)}
     tables = (topics.ack_topics.state, topics.ack_topics.due)
     specs = {}
     for name in topics.ack_topics.names():
         role, settings = (TopicRole.TABLE, _TABLE) if name in tables else (TopicRole.LOG, _LOG)
-        size = {"max.message.bytes": str(MESSAGE_BYTES)}
-        count = topics.acker.partitions
-        specs[name] = TopicSpec(
-            name, role, "acker.partitions", count, replication, {**basic, **settings, **size}
-        )
+        specs[name] = TopicSpec(name, role, "acker.partitions", count, replication, {**basic, **settings})
     named = [each for each in topics.inputs.values() if each.partitions is not None]
     # Several inputs may read one topic, and it is enough that one of them says how large it is made.
     sizes = {each.topic: each.partitions for each in reversed(named)}
@@ -208,8 +202,7 @@ def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
             found.append(_error(spec, f"has {name}={settings[name]}: {why}; set {setting}", setting))
     if settings.get("unclean.leader.election.enable") == "true":
         text = "has unclean.leader.election.enable=true: acknowledged records can vanish; set it to false"
-        hard = spec.role in _MAY_NOT_BE_UNCLEAN
-        level = Level.ERROR if hard else Level.WARNING
+        level = Level.WARNING if spec.role is TopicRole.SOURCE else Level.ERROR
         found.append(Finding(spec.name, level, text, "unclean.leader.election.enable=false"))
     found += _sizes(spec, settings)
     found += _times(spec, settings)
@@ -277,9 +270,9 @@ def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
         for name in ("retention.ms", "retention.bytes"):
             if settings.get(name, FOR_EVER) != FOR_EVER:
                 why = "a copy keeps its record's time, so it may be deleted before it is read"
-                hard = spec.role is TopicRole.REPLAY
                 text = f"has {name}={settings[name]}: {why}; set it to -1"
-                yield Finding(spec.name, Level.ERROR if hard else Level.WARNING, text, f"{name}=-1")
+                level = Level.ERROR if spec.role is TopicRole.REPLAY else Level.WARNING
+                yield Finding(spec.name, level, text, f"{name}=-1")
         if settings.get("message.timestamp.type") == "LogAppendTime":
             text = "has message.timestamp.type=LogAppendTime: copies lose their record's time"
             yield _warning(spec, text, "message.timestamp.type=CreateTime")

@@ -1,18 +1,17 @@
 """Answers to a `Take`: the sources and open roots of the session, or why it is refused.
 
-An answer is cut into parts, each small enough for one record.
-
 Source: docs/design/protocol.md, section 4, "Take and Taken" and "Fine print".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from acker.ledger.cohort import Session
-from acker.ledger.sessions import Sessions, SourceGeneration
-from acker.ledger.verdicts import RECORD_BUDGET_BYTES, RUN_BYTES
+from acker.ledger.sessions import Sessions
+from acker.ledger.verdicts import RUN_BYTES, in_records
 from acker.wire.events import SourceRun, Taken, TakenSource
 
 SOURCE_BYTES: Final = 40
@@ -33,22 +32,11 @@ def accepted(
     `before_ms` is what the former owner's clock showed; None for a restart, whose answer has its own clock.
     """
     clock_ms = sessions.clock(session).read_ms if before_ms is None else before_ms
-    sources = _sources(sessions.sources_of(session.group), watermark)
-    cuts = _cut(sources, open_runs)
+    runs = ((1, run, RUN_BYTES) for run in open_runs)
+    cuts = in_records(2, chain(_sources(sessions, watermark, session.group), runs)) or [((), ())]
+    group, epoch, own = session
     return [
-        Taken(
-            session.group,
-            session.id,
-            session.epoch,
-            session.id,
-            "",
-            part,
-            len(cuts),
-            clock_ms,
-            tuple(some_sources),
-            tuple(some_runs),
-        )
-        for part, (some_sources, some_runs) in enumerate(cuts)
+        Taken(group, own, epoch, own, "", part, len(cuts), clock_ms, *rows) for part, rows in enumerate(cuts)
     ]
 
 
@@ -59,34 +47,13 @@ def refusal(sessions: Sessions, watermark: Watermark, group: str, asked_by: str,
     """
     entry = sessions.groups.get(group)
     owner = entry.owner if entry else Session(group, 0, "")
-    sources, _ = _cut(_sources(sessions.sources_of(group), watermark), ())[0]
+    cuts = in_records(1, _sources(sessions, watermark, group)) or [((),)]
     clock_ms = sessions.clock(owner).read_ms
-    return Taken(group, owner.id, owner.epoch, asked_by, why, 0, 1, clock_ms, tuple(sources), ())
+    return Taken(group, owner.id, owner.epoch, asked_by, why, 0, 1, clock_ms, cuts[0][0], ())
 
 
-def _sources(generations: Sequence[tuple[int, SourceGeneration]], watermark: Watermark) -> list[TakenSource]:
-    return [
-        TakenSource(number, source.topic_id, source.generation, source.from_, watermark(number))
-        for number, source in generations
-    ]
-
-
-def _cut(
-    sources: Sequence[TakenSource], runs: Sequence[SourceRun]
-) -> list[tuple[list[TakenSource], list[SourceRun]]]:
-    cuts: list[tuple[list[TakenSource], list[SourceRun]]] = [([], [])]
-    used = 0
-    for source in sources:
-        needed = SOURCE_BYTES + len(source.topic_id.encode())
-        if used + needed > RECORD_BUDGET_BYTES:
-            cuts.append(([], []))
-            used = 0
-        cuts[-1][0].append(source)
-        used += needed
-    for run in runs:
-        if used + RUN_BYTES > RECORD_BUDGET_BYTES:
-            cuts.append(([], []))
-            used = 0
-        cuts[-1][1].append(run)
-        used += RUN_BYTES
-    return cuts
+def _sources(sessions: Sessions, watermark: Watermark, group: str) -> Iterator[tuple[int, TakenSource, int]]:
+    """Yield the sources of a group as rows of `in_records`."""
+    for number, source in sessions.sources_of(group):
+        row = TakenSource(number, source.topic_id, source.generation, source.from_, watermark(number))
+        yield 0, row, SOURCE_BYTES + len(source.topic_id.encode())

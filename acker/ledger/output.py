@@ -144,7 +144,6 @@ class OutputBuilder:
         self._output.verdicts += [self._codec.encode(event) for event in events]
 
     def settle(self, settled: VerdictSet) -> None:
-        """Write verdicts."""
         if settled:
             self.write(settled.records())
             self._output.settled.append(settled)

@@ -71,14 +71,6 @@ class PendingQueue:
     def __reversed__(self) -> Iterator[Pending]:
         return reversed(self._items)
 
-    @property
-    def first(self) -> Pending | None:
-        return next(iter(self), None)
-
-    @property
-    def last(self) -> Pending | None:
-        return next(reversed(self), None)
-
     def append(self, item: Pending) -> None:
         self._items[item] = None
         if not item.take:
@@ -119,7 +111,7 @@ class SessionRank(Enum):
 
 @dataclass(slots=True)
 class Clock:
-    """The clock of a session, in ms: the latest time that counts, and the latest that was read."""
+    """The clock of a session: the latest time that counts, and the latest that was read."""
 
     counted_ms: int
     read_ms: int
@@ -193,10 +185,8 @@ class Sessions:
         """Keep the description of a source if it is the first of its generation; else ignore it."""
         entry = self.sources.get(source.source)
         if entry is None or source.generation > entry.generation:
-            self.set_source(
-                source.source,
-                SourceGeneration(group, source.topic, source.topic_id, source.generation, source.from_),
-            )
+            entry = SourceGeneration(group, source.topic, source.topic_id, source.generation, source.from_)
+            self.set_source(source.source, entry)
 
     def set_source(self, source: int, entry: SourceGeneration) -> None:
         """Set the description of a source, from a `Take` or from State."""
@@ -259,7 +249,7 @@ class Sessions:
 
     def waits_for_ends(self) -> bool:
         """Return whether something in the line has no barrier yet."""
-        last = self.line.last
+        last = next(reversed(self.line), None)
         return last is not None and last.barrier is None
 
     def set_barrier(self, barrier: Barrier) -> None:
@@ -271,7 +261,7 @@ class Sessions:
 
     def counting(self, reached: Barrier) -> Iterator[Pending]:
         """Remove from the line and yield, in order, what counts now that all below `reached` is applied."""
-        while (first := self.line.first) is not None:
+        while (first := next(iter(self.line), None)) is not None:
             barrier = first.barrier
             if barrier is None or barrier.ack > reached.ack or barrier.fail > reached.fail:
                 return

@@ -39,7 +39,6 @@ BLOCKED: Final = "BLOCKED"
 ACKED: Final = "ACKED"
 ABSENT: Final = "ABSENT"
 REASONS: Final = (ACKED, ABSENT, BLOCKED, *(reason.value for reason in Reason))
-"""All reasons."""
 
 BOUNDS_MS: Final = (
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000
@@ -171,11 +170,7 @@ class VerdictTally:
         other = VerdictTally()
         other.inputs = {
             number: InputTally(
-                Counter(each.verdicts),
-                Counter(each.failures),
-                list(each.took),
-                each.took_ms,
-                list(each.last),
+                Counter(each.verdicts), Counter(each.failures), list(each.took), each.took_ms, list(each.last)
             )
             for number, each in self.inputs.items()
         }

@@ -8,8 +8,9 @@ Source: docs/design/protocol.md, rules 2 and 9, section 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -111,8 +112,8 @@ class VerdictSet:
             self.acked.add(source, start, hits)
             if is_replay(source):
                 self.copies.append((emission, source, as_array(hits) + start))
-                return
-            self.completed.append((emission, source, start, hits))
+            else:
+                self.completed.append((emission, source, start, hits))
 
     def lost_counts(self) -> Iterator[tuple[LossCause, int, int]]:
         """Yield the causes of losses, each with a source and how many roots of it were lost."""
@@ -127,14 +128,12 @@ class VerdictSet:
 
     def records(self) -> list[Verdicts]:
         """Return all verdicts as records in canonical order, each below the size limit of the wire."""
-        packer = _Packer()
-        for acked in self.acked.runs():
-            packer.acked(acked)
-        for absent in self.absent.runs():
-            packer.absent(absent)
-        for lost in self._entries():
-            packer.lost(lost)
-        return packer.finish()
+        rows: Iterator[tuple[int, Any, int]] = chain(
+            ((0, run, RUN_BYTES) for run in self.acked.runs()),
+            ((1, run, RUN_BYTES) for run in self.absent.runs()),
+            ((2, lost, _lost_bytes(lost)) for lost in self._entries()),
+        )
+        return [Verdicts(*lists) for lists in in_records(3, rows)]
 
     def _entries(self) -> Iterator[Lost]:
         joined = [
@@ -152,24 +151,20 @@ class VerdictSet:
         )
         for cause, emission, source, positions in joined:
             for first in range(0, len(positions), LOST_ROOTS):
-                yield _lost(cause, emission, source, positions[first : first + LOST_ROOTS])
-
-
-def _lost(cause: LossCause, emission: InitEmission, source: int, positions: I64) -> Lost:
-    return Lost(
-        cause.reason,
-        emission.session.group,
-        emission.topic,
-        emission.topic_id,
-        clipped(cause.operator, TEXT_BYTES),
-        clipped(cause.error, TEXT_BYTES),
-        clipped(cause.message, TEXT_BYTES),
-        emission.at_ms,
-        emission.wall_ms,
-        cause.decided_at_ms,
-        source,
-        pack_positions(positions),
-    )
+                yield Lost(
+                    cause.reason,
+                    emission.session.group,
+                    emission.topic,
+                    emission.topic_id,
+                    clipped(cause.operator, TEXT_BYTES),
+                    clipped(cause.error, TEXT_BYTES),
+                    clipped(cause.message, TEXT_BYTES),
+                    emission.at_ms,
+                    emission.wall_ms,
+                    cause.decided_at_ms,
+                    source,
+                    pack_positions(positions[first : first + LOST_ROOTS]),
+                )
 
 
 def _lost_bytes(lost: Lost) -> int:
@@ -177,33 +172,18 @@ def _lost_bytes(lost: Lost) -> int:
     return len(lost.positions) + 3 * sum(len(text) for text in texts) + 100
 
 
-class _Packer:
-    def __init__(self) -> None:
-        self._done: list[Verdicts] = []
-        self._acked: list[SourceRun] = []
-        self._absent: list[SourceRun] = []
-        self._lost: list[Lost] = []
-        self._bytes = 0
+def in_records(lists: int, rows: Iterable[tuple[int, Any, int]]) -> list[tuple[tuple[Any, ...], ...]]:
+    """Distribute rows over records of at most `RECORD_BUDGET_BYTES`, in order.
 
-    def acked(self, run: SourceRun) -> None:
-        self._room(RUN_BYTES)
-        self._acked.append(run)
-
-    def absent(self, run: SourceRun) -> None:
-        self._room(RUN_BYTES)
-        self._absent.append(run)
-
-    def lost(self, lost: Lost) -> None:
-        self._room(_lost_bytes(lost))
-        self._lost.append(lost)
-
-    def finish(self) -> list[Verdicts]:
-        if self._acked or self._absent or self._lost:
-            self._done.append(Verdicts(tuple(self._acked), tuple(self._absent), tuple(self._lost)))
-        self._acked, self._absent, self._lost, self._bytes = [], [], [], 0
-        return self._done
-
-    def _room(self, needed: int) -> None:
-        if self._bytes and self._bytes + needed > RECORD_BUDGET_BYTES:
-            self.finish()
-        self._bytes += needed
+    A row is the number of the record's list that it belongs to, the value, and its size in bytes. Returns of
+    each record its `lists` lists, as tuples.
+    """
+    records: list[list[list[Any]]] = []
+    used = RECORD_BUDGET_BYTES
+    for number, value, needed in rows:
+        if used + needed > RECORD_BUDGET_BYTES:
+            records.append([[] for _ in range(lists)])
+            used = 0
+        records[-1][number].append(value)
+        used += needed
+    return [tuple(map(tuple, record)) for record in records]

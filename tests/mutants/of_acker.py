@@ -347,8 +347,8 @@ MUTANTS = (
     Mutant(
         "a-verdict-record-fits-into-a-message",
         "acker/ledger/verdicts.py",
-        "if self._bytes and self._bytes + needed > RECORD_BUDGET_BYTES:",
-        "if self._bytes and self._bytes > RECORD_BUDGET_BYTES:",
+        "if used + needed > RECORD_BUDGET_BYTES:",
+        "if used >= RECORD_BUDGET_BYTES:",
         "tests/unit/acker/ledger/test_acker_verdicts.py"
         "::test_a_long_list_of_lost_roots_is_cut_into_records_below_the_limit",
         "an acker that fails a million records at once could not write its verdicts",

@@ -96,7 +96,9 @@ class PartitionCore:
             return
         session = Session(take.group, take.epoch, take.session)
         if take.epoch <= QUESTION_EPOCH:
-            self._answer_question(take)
+            self._write_refusal(take.group, take.session, f"epoch {take.epoch} only asks")
+            detail = f"session {take.session} asks who holds group {take.group}"
+            self.outbox.report(AckerEventKind.QUERIED, detail)
         elif self.sessions.rank(session) is SessionRank.LOWER:
             self._refuse(take.group, take.session, self._owner_text(take.group))
         else:
@@ -167,14 +169,7 @@ class PartitionCore:
             return
         session = Session(fails.group, fails.epoch, fails.session)
         seen = self._see_fails(session, fails, record)
-        if seen is Seen.NO_ROOM:
-            self._quarantine(record, f"more than {self.limits.lanes} lanes")
-        elif seen is Seen.DIFFERENT:
-            named = [positions(cause.positions) for cause in fails.causes]
-            self._differs(session, fails, np.concatenate([np.zeros(0, np.int64), *named]))
-        elif seen is Seen.REPEATED:
-            self.ledger.counts.repeated_records += 1
-        else:
+        if self._is_fresh(seen, record, session, fails):
             decided_ms = self.sessions.clock(session).counted_ms
             for cause in fails.causes:
                 why = LossCause(Reason.FAILED, cause.operator, cause.error, cause.message, decided_ms)
@@ -230,13 +225,17 @@ class PartitionCore:
             self._quarantine(record, wrong)
             return None
         seen = self.see_acks(record, session, acks)
+        return contribution if self._is_fresh(seen, record, session, acks) else None
+
+    def _is_fresh(self, seen: Seen, record: Record, session: Session, event: Acks | Fails) -> bool:
+        """Tell whether a record is to be applied, by what the marks show; if not, do what follows of it."""
         if seen is Seen.NO_ROOM:
             self._quarantine(record, f"more than {self.limits.lanes} lanes")
         elif seen is Seen.REPEATED:
             self.ledger.counts.repeated_records += 1
         elif seen is Seen.DIFFERENT:
-            self._differs(session, acks, _named(acks))
-        return contribution if seen is Seen.NEW else None
+            self._differs(session, event)
+        return seen is Seen.NEW
 
     def see_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
         """Compare a record of contributions with the marks, and mark it if it is new."""
@@ -256,7 +255,7 @@ class PartitionCore:
             return False
         return session not in self.sessions.groups[session.group].clocks
 
-    def _differs(self, session: Session, record: Acks | Fails, named: I64) -> None:
+    def _differs(self, session: Session, record: Acks | Fails) -> None:
         """Fail what a repeat with other content names: a bolt did something else on a re-run."""
         self.ledger.counts.nondeterministic_records += 1
         message = f"lane {record.lane}, batch {record.seq}: written again with other content"
@@ -264,7 +263,7 @@ class PartitionCore:
         self.outbox.report(AckerEventKind.NONDETERMINISTIC, f"{message}, {where}")
         decided_ms = self.sessions.clock(session).counted_ms
         why = LossCause(Reason.FAILED, "", NONDETERMINISTIC, message, decided_ms)
-        self.ledger.fail(session, record.source, distinct(named), why)
+        self.ledger.fail(session, record.source, distinct(_named(record)), why)
 
     # -- 4. ticks and takes
 
@@ -296,7 +295,7 @@ class PartitionCore:
                 self.ack_marks.forget(other)
                 self.fail_marks.forget(other)
                 self.sessions.forget(other)
-        self._flush_verdicts()
+        self.outbox.settle(self.ledger.take_settled())
         open_runs = self.ledger.open_runs(session)
         answer = answers.accepted(self.sessions, self.ledger.watermark, session, item.before_ms, open_runs)
         self.outbox.write(answer)
@@ -311,28 +310,19 @@ class PartitionCore:
 
     def take_output(self) -> StepOutput:
         """Return what the step writes and reports: canonical, each record within the wire's size limit."""
-        self._flush_verdicts()
+        self.outbox.settle(self.ledger.take_settled())
         return self.outbox.take()
 
     def committed(self, verdicts: Sequence[bytes]) -> None:
         """Count the records that a transaction appended to the verdict log, and its marker."""
-        before = self.ledger.verdict_next
         if verdicts:
-            size = sum(weight(record) for record in verdicts)
-            self.ledger.verdict_next = Pin(before.offset + len(verdicts) + 1, before.bytes + size)
+            offset, size = self.ledger.verdict_next
+            self.ledger.verdict_next = Pin(offset + len(verdicts) + 1, size + sum(map(weight, verdicts)))
 
     def pass_over(self, record: Record, why: str) -> None:
         """Count and report a record that a restart cannot use and does not need."""
         self.ledger.counts.undecodable_records += 1
         self.outbox.pass_over(record, why)
-
-    def _flush_verdicts(self) -> None:
-        self.outbox.settle(self.ledger.take_settled())
-
-    def _answer_question(self, take: Take) -> None:
-        self._write_refusal(take.group, take.session, f"epoch {take.epoch} only asks")
-        detail = f"session {take.session} asks who holds group {take.group}"
-        self.outbox.report(AckerEventKind.QUERIED, detail)
 
     def _refuse(self, group: str, asked_by: str, why: str) -> None:
         self.ledger.counts.refused_takes += 1
@@ -363,6 +353,10 @@ def weight(value: bytes | None) -> int:
     return max(len(value or b""), RECORD_BYTES)
 
 
-def _named(acks: Acks) -> I64:
-    spread = [np.arange(run.start, run.end, dtype=np.int64) for run in acks.runs + acks.absent]
-    return np.concatenate([positions(acks.positions), positions(acks.touched), *spread])
+def _named(record: Acks | Fails) -> I64:
+    if isinstance(record, Fails):
+        named = [positions(cause.positions) for cause in record.causes]
+    else:
+        named = [np.arange(run.start, run.end, dtype=np.int64) for run in record.runs + record.absent]
+        named += [positions(record.positions), positions(record.touched)]
+    return np.concatenate([np.zeros(0, np.int64), *named])

@@ -60,10 +60,10 @@ class PartitionAcker:
         self.core = core
         self.unwritten_since_ms: int | None = None
         self._has_read_acks = False
-        self.needed: dict[TopicPartition, int] = {}
-        self.done: dict[TopicPartition, int] = self._positions(topics)
         self._transactions = transactions
         self._topics = topics
+        self.needed: dict[TopicPartition, int] = {}
+        self.done = self._positions()
         self._limits = limits
         self._stored = stored
         self._restored: LastRestore | None = None
@@ -101,7 +101,7 @@ class PartitionAcker:
         return is_late or self._has_read_acks or self.core.has_output
 
     def _must_name(self, now_ms: int) -> bool:
-        """Return whether State is written for the restore alone: nothing else happens, and there is one."""
+        """Return whether State is written for the restore alone."""
         restored = self._restored
         if restored is None or self._is_named or not self.core.init_next:
             return False
@@ -119,9 +119,9 @@ class PartitionAcker:
         output = core.take_output()
         carry(core)
         state = state_of(core)
-        records = self._records(output, [*parts_of(self._stored, state)], self._bins())
+        records = self._records(output, parts_of(self._stored, state), self._bins())
         self._commit(records)
-        self.done = self._positions(self._topics)
+        self.done = self._positions()
         core.committed(output.verdicts)
         self._is_named = self._restored is not None
         self.unwritten_since_ms = None
@@ -137,8 +137,8 @@ class PartitionAcker:
     def close(self) -> None:
         self._transactions.close()
 
-    def _positions(self, topics: AckTopics) -> dict[TopicPartition, int]:
-        core = self.core
+    def _positions(self) -> dict[TopicPartition, int]:
+        core, topics = self.core, self._topics
         return {
             TopicPartition(topics.init, core.partition): core.init_next,
             TopicPartition(topics.ack, core.partition): core.ack_next,

@@ -48,7 +48,6 @@ class Retention:
     _deleted: dict[TopicPartition, int] = field(default_factory=dict)
 
     def step(self, ackers: Iterable[PartitionAcker], now_ms: int) -> None:
-        """Delete records, if it is due, from the partitions that this process owns."""
         if self._next_ms is None:
             self._next_ms = now_ms + self.interval_ms
         if now_ms < self._next_ms:
@@ -74,10 +73,8 @@ class Retention:
 
 
 PAUSE_LIMITS: Final = 2
-"""A member may pause for this many times the limit `hung_ms` before it loses its place in the group.
-
-By then a process that hangs has ended, and a process with much to restore keeps its place.
-"""
+"""A member may pause for this many times the limit `hung_ms` before it loses its place in the group: by then
+a process that hangs has ended, and one with much to restore keeps its place."""
 
 
 class AckerService:
@@ -209,7 +206,6 @@ class AckerService:
         return worked
 
     def _work(self, now_ms: int) -> bool:
-        """Fetch, apply and commit for the partitions that this process owns; return whether it did any."""
         self._at("fetching contributions")
         self._reader.fetch(now_ms, is_quiet=all(acker.is_quiet for acker in self._owned.values()))
         applied = [self._apply(number, acker.core, now_ms) for number, acker in self._owned.items()]
@@ -218,7 +214,6 @@ class AckerService:
         return any(applied) or any(counted)
 
     def _apply(self, number: int, core: PartitionCore, now_ms: int) -> bool:
-        """Apply what was fetched for a partition; return whether there was anything."""
         self._at(f"partition {number}")
         fetched = self._reader.take(number)
         core.read_inits(fetched.inits)

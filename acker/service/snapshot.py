@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from acker.hot_paths import as_array
 from acker.identity import I64
 from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
-from acker.ledger.marks import LaneMark, Marks, SessionLane
+from acker.ledger.marks import LaneMark, SessionLane
 from acker.ledger.output import AckerEventKind
 from acker.ledger.roots import Roots
 from acker.ledger.sessions import Clock, Group, Pending, SourceGeneration
@@ -41,7 +41,13 @@ def carry(core: PartitionCore) -> None:
     while (cohort := ledger.verdict_pin()) and _age(cohort.verdict_pin, ledger.verdict_next.bytes) > limit:
         carried.append(_carry(core, cohort))
     if carried:
-        core.outbox.report(AckerEventKind.CARRIED, _carried_text(carried, limit))
+        oldest, count = carried[0], sum(cohort.roots.open for cohort in carried)
+        text = (
+            f"{count} open roots are carried in State, since what they need of a log is more than {limit}"
+            f" bytes back: {len(carried)} ranges, the first of source {oldest.roots.source} from"
+            f" {oldest.start}"
+        )
+        core.outbox.report(AckerEventKind.CARRIED, text)
 
 
 def _age(pin: Pin | None, now: int) -> int:
@@ -55,35 +61,89 @@ def _carry(core: PartitionCore, cohort: RootCohort) -> RootCohort:
     return cohort
 
 
-def _carried_text(carried: Sequence[RootCohort], limit: int) -> str:
-    oldest = carried[0]
-    count = sum(cohort.roots.open for cohort in carried)
-    return (
-        f"{count} open roots are carried in State, since what they need of a log is more than {limit} bytes"
-        f" back: {len(carried)} ranges, the first of source {oldest.roots.source} from {oldest.start}"
-    )
-
-
 def state_of(core: PartitionCore) -> State:
-    """Take a snapshot, and move the safe position of the contributions forward as far as possible."""
+    """Take a snapshot, and move the safe position of the contributions forward as far as possible.
+
+    State has each session and emission once; the others name it by its number.
+    """
     pinned, judged = core.ledger.ack_pin(), core.ledger.verdict_pin()
     safe = pinned.ack_pin.offset if pinned and pinned.ack_pin else core.ack_next
     core.ack_marks.advance(safe)
-    index = _Index(core)
+    groups = core.sessions.groups
+    sessions: dict[Session, int] = {}
+    emissions: dict[InitEmission, int] = {}
+
+    def number(session: Session) -> int:
+        return sessions.setdefault(session, len(sessions))
+
+    for group in groups.values():
+        for session in (group.owner, *group.clocks):
+            number(session)
+    ranges = [
+        StoredRange(
+            emissions.setdefault(cohort.emission, len(emissions)),
+            cohort.roots.source,
+            NO_BIN if cohort.bin is None else cohort.bin,
+            cohort.roots.size,
+            cohort.start,
+            cohort.ack_from,
+        )
+        for cohort in core.ledger.cohorts()
+    ]
+    acks, fails = (
+        tuple(_lane(number(lane.session), lane.name, mark) for lane, mark in marks.items())
+        for marks in (core.ack_marks.safe, core.fail_marks)
+    )
+    stored_emissions = tuple(
+        StoredEmission(number(e.session), e.topic, e.topic_id, e.at_ms, e.wall_ms, e.timeout_ms)
+        for e in emissions
+    )
+    pending = tuple(_pending(core.sessions.line, number))
     return State(
-        core.partition, core.partitions, core.init_next, core.ack_next, core.fail_next, safe,
+        core.partition,
+        core.partitions,
+        core.init_next,
+        core.ack_next,
+        core.fail_next,
+        safe,
         judged.verdict_pin.offset if judged and judged.verdict_pin else -1,
-        tuple(
-            StoredSource(
-                number, entry.group, entry.topic, entry.topic_id, entry.generation, entry.from_,
-                core.ledger.watermark(number),
-            )
-            for number, entry in sorted(core.sessions.sources.items())
-        ),
-        index.sessions(), index.pending(),
-        index.lanes(core.ack_marks.safe), index.lanes(core.fail_marks),
-        index.emissions(), index.ranges(),
-    )  # fmt: skip
+        tuple(_source(core, source) for source in sorted(core.sessions.sources)),
+        tuple(_stored(session, groups.get(session.group)) for session in sessions),
+        pending,
+        acks,
+        fails,
+        stored_emissions,
+        pack_ranges(ranges),
+    )
+
+
+def _pending(line: Iterable[Pending], number: Callable[[Session], int]) -> Iterator[StoredPending]:
+    for item in line:
+        before_ms = RESTART if item.before_ms is None else item.before_ms
+        yield StoredPending(number(item.session), item.take, item.now_ms, before_ms)
+
+
+def _source(core: PartitionCore, source: int) -> StoredSource:
+    entry, end = core.sessions.sources[source], core.ledger.watermark(source)
+    return StoredSource(source, entry.group, entry.topic, entry.topic_id, entry.generation, entry.from_, end)
+
+
+def _stored(session: Session, group: Group | None) -> StoredSession:
+    clock = group.clocks.get(session) if group else None
+    holds = group is not None and group.owner == session
+    hands = (clock.counted_ms, clock.read_ms) if clock else (0, 0)
+    return StoredSession(session.group, session.epoch, session.id, holds, clock is not None, *hands)
+
+
+def _lane(session: int, name: str, mark: LaneMark) -> StoredLane:
+    return StoredLane(
+        session,
+        name,
+        mark.seq,
+        np.array([source for source, _ in mark.applied], "<i4").tobytes(),
+        np.array([block for _, block in mark.applied], "<i8").tobytes(),
+        np.array(list(mark.applied.values()), "<u4").tobytes(),
+    )
 
 
 def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
@@ -156,82 +216,3 @@ def _mark(lane: StoredLane) -> LaneMark:
     blocks = np.frombuffer(lane.blocks, "<i8").tolist()
     crcs = np.frombuffer(lane.crcs, "<u4").tolist()
     return LaneMark(lane.seq, dict(zip(zip(sources, blocks, strict=True), crcs, strict=True)))
-
-
-class _Index:
-    """Numbers the sessions and emissions of a State, so that it contains each of them once."""
-
-    def __init__(self, core: PartitionCore) -> None:
-        self._core = core
-        self._sessions: dict[Session, int] = {}
-        self._emissions: dict[InitEmission, int] = {}
-        for group in core.sessions.groups.values():
-            for session in (group.owner, *group.clocks):
-                self._number(session)
-        self._ranges = [
-            StoredRange(
-                self._emissions.setdefault(cohort.emission, len(self._emissions)),
-                cohort.roots.source,
-                NO_BIN if cohort.bin is None else cohort.bin,
-                cohort.roots.size,
-                cohort.start,
-                cohort.ack_from,
-            )
-            for cohort in core.ledger.cohorts()
-        ]
-        lanes = [lane for marks in (core.ack_marks.safe, core.fail_marks) for lane, _ in marks.items()]
-        for session in [lane.session for lane in lanes] + [e.session for e in self._emissions]:
-            self._number(session)
-
-    def sessions(self) -> tuple[StoredSession, ...]:
-        return tuple(self._session(session) for session in self._sessions)
-
-    def pending(self) -> tuple[StoredPending, ...]:
-        return tuple(
-            StoredPending(
-                self._number(item.session),
-                item.take,
-                item.now_ms,
-                RESTART if item.before_ms is None else item.before_ms,
-            )
-            for item in self._core.sessions.line
-        )
-
-    def lanes(self, marks: Marks) -> tuple[StoredLane, ...]:
-        return tuple(
-            StoredLane(
-                self._number(lane.session),
-                lane.name,
-                mark.seq,
-                np.array([source for source, _ in mark.applied], "<i4").tobytes(),
-                np.array([block for _, block in mark.applied], "<i8").tobytes(),
-                np.array(list(mark.applied.values()), "<u4").tobytes(),
-            )
-            for lane, mark in marks.items()
-        )
-
-    def emissions(self) -> tuple[StoredEmission, ...]:
-        return tuple(
-            StoredEmission(
-                self._number(e.session),
-                e.topic,
-                e.topic_id,
-                e.at_ms,
-                e.wall_ms,
-                e.timeout_ms,
-            )
-            for e in self._emissions
-        )
-
-    def ranges(self) -> bytes:
-        return pack_ranges(self._ranges)
-
-    def _number(self, session: Session) -> int:
-        return self._sessions.setdefault(session, len(self._sessions))
-
-    def _session(self, session: Session) -> StoredSession:
-        group = self._core.sessions.groups.get(session.group)
-        clock = group.clocks.get(session) if group else None
-        holds = group is not None and group.owner == session
-        hands = (clock.counted_ms, clock.read_ms) if clock else (0, 0)
-        return StoredSession(session.group, session.epoch, session.id, holds, clock is not None, *hands)

@@ -39,17 +39,6 @@ _PART_DIGITS: Final = 9
 NO_BIN: Final = -1
 RESTART: Final = -1
 
-_RANGE = np.dtype(
-    [
-        ("emission", "<i4"),
-        ("source", "<i4"),
-        ("bin", "<i4"),
-        ("size", "<i4"),
-        ("start", "<i8"),
-        ("ack_from", "<i8"),
-    ]
-)
-
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
@@ -163,6 +152,9 @@ class StoredRange(NamedTuple):
     ack_from: int
 
 
+_RANGE = np.dtype(list(zip(StoredRange._fields, ("<i4", "<i4", "<i4", "<i4", "<i8", "<i8"), strict=True)))
+
+
 Stored = StatePart | State | Carried
 S = TypeVar("S", State, Carried)
 
@@ -181,7 +173,7 @@ def state_codec() -> Codec[Stored]:
 def pack_ranges(ranges: Iterable[StoredRange]) -> bytes:
     """Pack ranges as columns, which compress well, since neighbouring values of a column are similar."""
     rows = np.array([tuple(stored) for stored in ranges], _RANGE)
-    return b"".join(np.ascontiguousarray(rows[name]).tobytes() for name in _names())
+    return b"".join(rows[name].tobytes() for name in StoredRange._fields)
 
 
 def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
@@ -191,7 +183,7 @@ def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
         raise CodecError(f"live ranges of State: {len(packed)} bytes are not a multiple of {_RANGE.itemsize}")
     columns: list[list[int]] = []
     first = 0
-    for name in _names():
+    for name in StoredRange._fields:
         column: npt.NDArray[np.signedinteger] = np.frombuffer(packed, _RANGE[name], count, first)
         columns.append(column.tolist())
         first += column.nbytes
@@ -249,16 +241,12 @@ def _open(codec: Codec[Stored], body: bytes, kind: type[S], bytes_max: int) -> S
     return value
 
 
-def _names() -> tuple[str, ...]:
-    return _RANGE.names or ()
-
-
 _TAIL: Final = 64
 """Number of last records of the state log that are read first; each further try reads 8 times as many."""
 
 
 class LastRestore(NamedTuple):
-    """When an acker partition was restored, wall time, and how long that took, from its assignment on."""
+    """When an acker partition was restored, wall time, and how long that took since its assignment."""
 
     at_ms: int
     took_ms: int
@@ -282,9 +270,7 @@ def read_restored(headers: Headers) -> LastRestore | None:
 
 
 class LastState(NamedTuple):
-    """A state, the bins that it refers to, the wall time at which it was written, ms, and the last restore
-    of its writer.
-    """
+    """A state, its bins, the wall time at which it was written, and the last restore of its writer."""
 
     state: State
     bins: dict[int, Carried]

@@ -56,22 +56,18 @@ class StepReader:
 
         A partition that was assigned before goes on where it is; its offsets here are ignored.
         """
-        next_offsets: dict[TopicPartition, int] = {}
-        for number, (init, fail, ack) in starts.items():
-            for where, start in (
-                (self._init(number), init),
-                (self._fail(number), fail),
-                (self._ack(number), ack),
-            ):
-                next_offsets[where] = self._next[where] if number in self.records else start
-        self._next = next_offsets
+        self._next = {
+            where: self._next[where] if number in self.records else start
+            for number, offsets in starts.items()
+            for where, start in zip(self._places(number), offsets, strict=True)
+        }
         self.records = {number: self.records.get(number, StepRecords()) for number in starts}
         self._reassign()
         self._broken = False
 
     def drop(self, number: int) -> None:
         self.records.pop(number, None)
-        for where in (self._init(number), self._fail(number), self._ack(number)):
+        for where in self._places(number):
             self._next.pop(where, None)
         # `assign` takes it from the readers, or the next fetch does when no `assign` comes before.
         self._broken = True
@@ -122,14 +118,15 @@ class StepReader:
     def positions(self, number: int) -> tuple[int, int, int]:
         """Return the offsets of inits, fails and contributions up to which `take` has handed them out."""
         held = self.records[number]
-        fail = held.fails[0].offset if held.fails else self._control.position(self._fail(number))
-        return self._control.position(self._init(number)), fail, self._acks.position(self._ack(number))
+        init, fail, ack = self._places(number)
+        fail_at = held.fails[0].offset if held.fails else self._control.position(fail)
+        return self._control.position(init), fail_at, self._acks.position(ack)
 
     def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
         """Return where ``_ack_ack`` and ``_ack_fail`` of some partitions end now."""
-        places = {number: (self._ack(number), self._fail(number)) for number in numbers}
-        ends = self._log.ends([place for both in places.values() for place in both])
-        return {number: (ends[ack], ends[fail]) for number, (ack, fail) in places.items()}
+        places = {number: self._places(number) for number in numbers}
+        ends = self._log.ends([place for _, fail, ack in places.values() for place in (ack, fail)])
+        return {number: (ends[ack], ends[fail]) for number, (_, fail, ack) in places.items()}
 
     def close(self) -> None:
         self._acks.close()
@@ -163,8 +160,8 @@ class StepReader:
         return min(_FETCH, limits.step_records - count, 1 + (limits.step_bytes - size) // RECORD_BYTES_MAX)
 
     def _read_control(self, numbers: list[int]) -> None:
-        fails = self._log.ends([self._fail(number) for number in numbers])
-        inits = self._log.ends([self._init(number) for number in numbers])
+        fails = self._log.ends([TopicPartition(self._topics.fail, number) for number in numbers])
+        inits = self._log.ends([TopicPartition(self._topics.init, number) for number in numbers])
         ends = {**fails, **inits}
         idle = 0
         while any(self._control.position(where) < end for where, end in ends.items()):
@@ -192,11 +189,7 @@ class StepReader:
             else:
                 found.inits.append(record)
 
-    def _init(self, number: int) -> TopicPartition:
-        return TopicPartition(self._topics.init, number)
-
-    def _fail(self, number: int) -> TopicPartition:
-        return TopicPartition(self._topics.fail, number)
-
-    def _ack(self, number: int) -> TopicPartition:
-        return TopicPartition(self._topics.ack, number)
+    def _places(self, number: int) -> list[TopicPartition]:
+        """Return the partition's places in ``_ack_init``, ``_ack_fail``, ``_ack_ack``."""
+        topics = self._topics
+        return [TopicPartition(name, number) for name in (topics.init, topics.fail, topics.ack)]

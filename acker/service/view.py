@@ -11,6 +11,7 @@ second (`AckerLimits.put_off_ms`); while nothing happens, it writes none.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,9 +25,9 @@ from acker.ledger.cohort import NEVER, Pin, RootCohort, Session
 from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.snapshot import load_state
-from acker.service.state import LastRestore, Stored, loading, read_last_state, state_codec
+from acker.service.state import LastRestore, loading, read_last_state, state_codec
 from acker.wire.checks import read_verdicts
-from acker.wire.codec import Codec, wire_codec
+from acker.wire.codec import wire_codec
 from acker.wire.events import SourceRun, Verdicts, positions, runs_of
 
 RUNS_MAX: Final = 10_000
@@ -68,9 +69,13 @@ class OpenRange:
 
 
 class AckerView:
-    """One acker partition as of `at_ms`; `is_behind`: there are later inits, ticks or takes.
+    """One acker partition as of `at_ms`.
 
-    `restored` is None where an acker of an earlier version wrote its State.
+    Attributes:
+        restored: None where an acker of an earlier version wrote its State.
+        is_behind: there are later inits, ticks or takes.
+        next_init: offset of ``_ack_init`` up to which the view contains the inits.
+        next_ack: offset of ``_ack_ack`` up to which its State contains the contributions.
     """
 
     def __init__(
@@ -80,22 +85,14 @@ class AckerView:
         self.at_ms = at_ms
         self.restored = restored
         self.is_behind = is_behind
+        self.next_init = core.init_next
+        self.next_ack = core.ack_next
         self._core = core
 
     def owner(self, group: str) -> Session | None:
         """Return the session that owns a group; None: none ever took it."""
         found = self._core.sessions.groups.get(group)
         return None if found is None else found.owner
-
-    @property
-    def next_init(self) -> int:
-        """Offset of ``_ack_init`` up to which the view contains the inits."""
-        return self._core.init_next
-
-    @property
-    def next_ack(self) -> int:
-        """Offset of ``_ack_ack`` up to which the view's State contains the contributions."""
-        return self._core.ack_next
 
     def sources(self) -> dict[int, SourceGeneration]:
         """Return every source that a session ever announced, by number, in its present generation."""
@@ -190,19 +187,15 @@ class ViewReader:
             OutOfRange: the logs were shortened during each of several tries.
         """
         for _ in range(_TRIES - 1):
-            try:
+            with suppress(OutOfRange):
                 return self._view(partition)
-            except OutOfRange:
-                continue
         return self._view(partition)
 
     def _view(self, partition: int) -> AckerView | None:
-        stored: Codec[Stored] = state_codec()
-        wait_ms = self.limits.operation_ms
         where = TopicPartition(self.topics.state, partition)
         core = PartitionCore(partition, self.partitions, self.limits, wire_codec())
         with loading(where):
-            last = read_last_state(self.log, where, stored, wait_ms=wait_ms)
+            last = read_last_state(self.log, where, state_codec(), wait_ms=self.limits.operation_ms)
             if last is None:
                 return None
             if last.state.partitions != self.partitions:

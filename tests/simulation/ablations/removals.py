@@ -115,7 +115,8 @@ def inits_first() -> Replaced:
 
     def _read_control(self: StepReader, numbers: list[int]) -> None:
         for number in numbers:
-            self.records[number].fail_end = self._control.position(self._fail(number))
+            where = TopicPartition(self._topics.fail, number)
+            self.records[number].fail_end = self._control.position(where)
 
     return [(StepReader, "_read_control", _read_control)]
 
@@ -136,7 +137,7 @@ def ticks_last() -> Replaced:
 
 def pending_in_state() -> Replaced:
     """Forget ticks and takes that wait when State is written."""
-    return [(acker.service.snapshot._Index, "pending", lambda self: ())]
+    return [(acker.service.snapshot, "_pending", lambda line, number: ())]
 
 
 def high_watermark() -> Replaced:

@@ -198,7 +198,8 @@ def test_a_schedule_is_a_sorted_list(steps: list[tuple[str, int]], limit: int) -
             assert taken == due
             model = [entry for entry in model if entry not in due]
             if step == "put back":
-                schedule.put_back(taken[1:])
+                for entry in taken[1:]:
+                    schedule.add(*entry)
                 model += due[1:]
         assert schedule.next_due_ms == min((due_ms for due_ms, _ in model), default=None)
         assert len(schedule) == len(model)

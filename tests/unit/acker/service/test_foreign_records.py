@@ -168,7 +168,7 @@ def test_a_query_that_ends_when_nothing_waits_does_not_wait_for_garbage() -> Non
     world.publish(planning.BEGINNING, end)
     world.run(500)
     producer = world.log.producer()
-    for key in (root_key(DUE.root), root_key(replace(DUE, source=source_of(1, 0)).root), PROGRESS_KEY):
+    for key in (root_key(DUE), root_key(replace(DUE, source=source_of(1, 0))), PROGRESS_KEY):
         producer.send(Outgoing(world.topics.ack_topics.due, 0, GARBAGE, key))
     producer.flush(0)
     assert planner.is_drained()
@@ -185,7 +185,7 @@ def test_a_replay_worker_stops_at_what_a_newer_windhover_wrote() -> None:
     with pytest.raises(UnknownVersion, match=r"_ack_verdict/0@0: .*run a replay worker of that version"):
         world.settle(world.worker())
     world = replay_world.World()
-    world.send_due(root_key(DUE.root), NEWER)
+    world.send_due(root_key(DUE), NEWER)
     with pytest.raises(UnknownVersion, match="_ack_due/0@0"):
         world.settle(world.worker())
 
@@ -202,7 +202,7 @@ def test_what_cannot_wait_is_passed_over_by_a_replay_worker() -> None:
         (b"elsewhere", Progress(5, 0)),
         (PROGRESS_KEY, Progress(-1, 0)),
         (PROGRESS_KEY, root),
-        (root_key(root.root), replace(root, dead="nonsense")),
+        (root_key(root), replace(root, dead="nonsense")),
         (b"x" * 12, root),
     ):
         world.send_due(key, encode(value), 1)  # the root's own

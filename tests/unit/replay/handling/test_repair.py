@@ -39,7 +39,7 @@ def test_what_stops_its_readers_is_shown_with_place_size_first_bytes_and_kind(
     """What all pass over by themselves is not."""
     world.garbage(NEWER)
     world.garbage(GARBAGE)
-    world.send_due(root_key(DUE.root), NEWER)
+    world.send_due(root_key(DUE), NEWER)
     world.send_due(b"elsewhere", GARBAGE)
     producer = world.cluster.log().producer()
     producer.send(Outgoing("_ack_state", 1, GARBAGE, part_key(1, 0)))

@@ -47,7 +47,8 @@ def test_of_those_that_were_just_added_none_is_taken_early() -> None:
 
 def test_what_is_put_back_goes_on_waiting_in_its_place() -> None:
     schedule = schedule_of((10, 1), (20, 2), (30, 3))
-    schedule.put_back(schedule.take(20, 10)[1:])
+    for entry in schedule.take(20, 10)[1:]:
+        schedule.add(*entry)
     assert schedule.take(30, 10) == [(20, 2), (30, 3)]
 
 
@@ -88,7 +89,7 @@ def test_of_a_log_the_last_record_of_each_key_counts_and_a_tombstone_ends_it() -
     rows.remove(root(2), 13)
     rows.remove(root(3), 14)
     rows.put(root(4), 15, -5)
-    assert sorted(rows.entries().tolist()) == [[0, 15], [700, 12]]
+    assert sorted(rows.by_input()[1].tolist()) == [[0, 15], [700, 12]]
 
 
 def test_a_log_of_many_tombstones_takes_the_memory_of_what_waits() -> None:
@@ -97,5 +98,5 @@ def test_a_log_of_many_tombstones_takes_the_memory_of_what_waits() -> None:
         rows.put(root(number), 2 * number, number)
         if number % 100:
             rows.remove(root(number), 2 * number + 1)
-    assert sorted(rows.entries().tolist()) == [[number, 2 * number] for number in range(0, 10_000, 100)]
+    assert sorted(rows.by_input()[1].tolist()) == [[number, 2 * number] for number in range(0, 10_000, 100)]
     assert len(rows._rows) // 4 <= 2 * 100 + 64

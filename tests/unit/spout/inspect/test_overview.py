@@ -442,7 +442,7 @@ def test_what_waits_longer_than_it_is_due_says_why_and_what_to_do() -> None:
     aside = Aside(65_536, 3, 0, "", "g", "sentences", "", "sentences/0@3", 1, 0, 0, ())
     producer = world.log.producer()
     place = world.topics.ack_topics.due
-    producer.send(Outgoing(place, 0, due_codec().encode(aside), root_key(aside.root)))
+    producer.send(Outgoing(place, 0, due_codec().encode(aside), root_key(aside)))
     producer.flush(1_000)
     put_aside, other = rows(world)
     assert (put_aside["replays_due"], put_aside["replays_wait"].split(",")[0]) == (1, "1 put aside")
@@ -453,7 +453,7 @@ def test_what_waits_longer_than_it_is_due_says_why_and_what_to_do() -> None:
     [told] = [line for line in notes_on(rows(world)) if "3 in a row" in line]
     assert told.endswith("3 in a row; run `windhover replay resume sentences`")
     producer.send(Outgoing(place, 1, None, pause_key(1)))
-    producer.send(Outgoing(place, 0, None, root_key(aside.root)))
+    producer.send(Outgoing(place, 0, None, root_key(aside)))
     producer.flush(1_000)
     assert (first(world)["replays_due"], first(world)["replays_wait"]) == (0, "")
 
@@ -462,9 +462,7 @@ def test_replays_of_an_input_that_the_file_lacks_are_reported() -> None:
     world = World()
     stranger = Aside(9 << 16, 3, 0, "", "other", "words", "", "words/0@3", 1, 0, 0, ())
     producer = world.log.producer()
-    producer.send(
-        Outgoing(world.topics.ack_topics.due, 0, due_codec().encode(stranger), root_key(stranger.root))
-    )
+    producer.send(Outgoing(world.topics.ack_topics.due, 0, due_codec().encode(stranger), root_key(stranger)))
     producer.flush(1_000)
     overview = Overview(world.cluster.log(), world.topics)
     [note] = overview.snapshot(world.now_ms).of_no_input

@@ -1,7 +1,6 @@
 """Looks through the dead-letter topic of one input for the letters that are meant.
 
-Each partition is read to its stable end, since the mark of a letter stands behind it. A letter's headers
-are kept, never its payload, and of at most `KEPT_MAX` letters.
+Each partition is read to its stable end, since a letter's mark comes after it. Payloads are not kept.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class LetterBox:
     """The letters of one topic that are meant, in the order of the log.
 
     Attributes:
-        left_out: letters beyond the limit; some of them may have been handled.
+        left_out: letters beyond `kept_max`; some of them may have been handled.
         others: records that are not Windhover's.
     """
 
@@ -43,26 +42,21 @@ class LetterBox:
         return list(self._letters.values())
 
     def put(self, record: Record) -> None:
-        """Take in a record; those of a partition in the order of its log."""
+        """Take in the records of a partition in the order of its log."""
         found = parse_letter(record)
         if found is None:
             self.others += parse_audit(record) is None
         elif isinstance(found, Mark):
-            self._put_mark(found)
+            letter = self._letters.get(found.letter)
+            if letter is not None and self._filter.handled:
+                self._letters[found.letter] = replace(letter, mark=found)
+            else:
+                self._letters.pop(found.letter, None)
         elif self._filter.matches(found):
             if len(self._letters) < self._kept_max:
                 self._letters[found.place] = found
             else:
                 self.left_out += 1
-
-    def _put_mark(self, mark: Mark) -> None:
-        letter = self._letters.get(mark.letter)
-        if letter is None:
-            return
-        if self._filter.handled:
-            self._letters[letter.place] = replace(letter, mark=mark)
-        else:
-            del self._letters[letter.place]
 
 
 def find_letters(
@@ -97,7 +91,7 @@ def _starts(log: Log, topic: str, name: str, chosen: Filter) -> Mapping[TopicPar
 
 
 def _first_of(topic: str, partitions: int, chosen: Filter) -> dict[TopicPartition, int]:
-    """Return the partitions that hold the letters that are named, and from where on."""
+    """Return the partitions of the named letters, and from which offset on to read them."""
     first: dict[TopicPartition, int] = {}
     for text in chosen.places:
         of, partition, offset = parse_location(text) or ("", 0, 0)

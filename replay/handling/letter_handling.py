@@ -2,8 +2,8 @@
 
 A command that does so may die half-way and be repeated, and two people may give it at the same time. So every
 copy is written in one transaction with the mark of its letter, under one transactional id for each
-dead-letter topic. Who begins ends the transaction of whoever was at it before, fences them, and only then
-reads which letters have their mark. What is committed is known; what is not was never done.
+dead-letter topic. It begins by ending and fencing the transaction of an earlier handler; only then it reads
+which letters have a mark.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ class Left(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be done with which letters, by whom, and why; the reason may be empty.
-
-    `redrive` is the id of the redrive that carries it out; empty: none does.
-    """
+    """What to do with which letters, by whom, and why (may be empty); `redrive` is an id, or empty."""
 
     action: LetterAction
     which: Filter
@@ -53,10 +50,10 @@ class Order:
 
 
 class LetterHandling:
-    """An order as it is carried out for one input; `open` it, then `step` it until it `is_done`.
+    """Carries an order out for one input; `open` it, then `step` it until it `is_done`.
 
     Attributes:
-        left: how many were left as they are, by why.
+        left: how many letters were left as they are, by why.
         left_out: letters that were not even tried, since there were too many at once.
     """
 
@@ -90,7 +87,6 @@ class LetterHandling:
 
     def open(self) -> int:
         """Fence other handlers, and return how many letters are meant; `TopicError`: a topic is missing."""
-        wait_ms = self._limits.operation_timeout_ms
         topic = self._input.replay_topic
         self._info = self._log.topics([topic], settings=True).get(topic)
         if self._info is None:
@@ -100,16 +96,21 @@ class LetterHandling:
             )
         self.fence()
         box = find_letters(
-            self._log, self._input, self._order.which, wait_ms=wait_ms, kept_max=self._kept_max
+            self._log,
+            self._input,
+            self._order.which,
+            wait_ms=self._limits.operation_timeout_ms,
+            kept_max=self._kept_max,
         )
         self._letters = deque(box.letters)
         self.left_out = box.left_out
         return len(self._letters)
 
     def fence(self) -> None:
-        """End the transaction of whoever handles letters of this topic, and fence them."""
+        """End and fence the transaction of another handler of this topic."""
         self._transactions.init(self._limits.operation_timeout_ms)
 
+    @uncollected()
     def step(self, room: int, now_ms: int) -> int:
         """Handle letters in one transaction; return how many, at most `CHUNK_MAX`, without those left out.
 
@@ -118,10 +119,6 @@ class LetterHandling:
             Fenced: somebody else handles letters of this topic now.
             Unreachable: it is not known whether the transaction was committed; repeat the order.
         """
-        with uncollected():
-            return self._step(room, now_ms)
-
-    def _step(self, room: int, now_ms: int) -> int:
         chunk = list(islice(self._letters, min(room, CHUNK_MAX)))
         copies = self._copies(chunk)
         written: list[Outgoing] = []
@@ -130,12 +127,13 @@ class LetterHandling:
                 written += [*([copy] if copy else []), self._mark(letter, now_ms)]
         if written:
             self.write(written)
-        left = [copy for copy in copies if isinstance(copy, Left)]
         for _ in copies:
             self._letters.popleft()
+        left = [copy for copy in copies if isinstance(copy, Left)]
         self.left.update(left)
-        self.done += len(copies) - len(left)
-        return len(copies) - len(left)
+        handled = len(copies) - len(left)
+        self.done += handled
+        return handled
 
     def close(self) -> None:
         self._fetcher.close()
@@ -147,16 +145,18 @@ class LetterHandling:
             self._transactions.close()
 
     def _copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
-        """Letters whose payload did not fit into one fetch, and those behind them, are left out."""
+        """Letters whose payload did not fit into one fetch, and those after them, are left out."""
         if self._order.action is LetterAction.DROPPED:
             return [None] * len(chunk)
-        answers = self._fetcher.fetch(_place(letter, self._input) for letter in chunk if not letter.missing)
+        topic = self._input.dead_letter.topic
+        placed = [(RecordPlace(topic, letter.partition, letter.offset), letter) for letter in chunk]
+        answers = self._fetcher.fetch(place for place, letter in placed if not letter.missing)
         copies: list[Outgoing | Left | None] = []
-        for letter in chunk:
+        for place, letter in placed:
             if letter.missing:
                 copies.append(Left.NO_PAYLOAD)
                 continue
-            record = answers.get(_place(letter, self._input))
+            record = answers.get(place)
             if record is None:
                 break
             copies.append(Left.GONE if isinstance(record, Absence) else self._copy(letter, record))
@@ -181,7 +181,7 @@ class LetterHandling:
 
 
 class RateLimit:
-    """How many letters may be handled at a time, so that there are no more than so many in a second."""
+    """How many letters may be handled now, so that there are at most `rate` in a second; None: no limit."""
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
         self._rate = rate
@@ -203,7 +203,3 @@ class RateLimit:
         if self._rate is None or self.room(now_ms):
             return 0
         return max(1, self._began_ms + int(self._spent * 1000 / self._rate) - now_ms + 1)
-
-
-def _place(letter: Letter, found: Input) -> RecordPlace:
-    return RecordPlace(found.dead_letter.topic, letter.partition, letter.offset)

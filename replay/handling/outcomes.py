@@ -1,7 +1,7 @@
-"""Follows what became of the letters that redrives of one input let live again.
+"""Follows what became of the letters that redrives of one input wrote to its replay topic.
 
 A redrive's copy is a new root. Its verdict, the copies that a replay worker makes of it, and the dead letter
-that it becomes in the end name it, so the log shows the outcome of each letter at any time, in any process.
+that it becomes name it, so the log shows the outcome of each letter at any time, to any process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
 from acker.wire.checks import read_verdicts
 from replay.records.due import parse_history
-from replay.records.headers import HISTORY, parse_location
+from replay.records.headers import HISTORY, header_text, parse_location
 from replay.records.letters import LETTER, Letter, LetterAction, Mark, parse_letter
 from replay.records.redrives import (
     AUDIT_PARTITION,
@@ -32,10 +32,10 @@ from replay.records.redrives import (
 
 
 class LetterOutcome(StrEnum):
-    """What became of a letter that was let live again."""
+    """What became of a letter that is replayed."""
 
     OPEN = "OPEN"
-    """It is not settled: it waits for its query, is in a batch, or waits for a replay."""
+    """It is not settled."""
     ACKED = "ACKED"
     DIED = "DIED"
     """It is a dead letter again."""
@@ -46,7 +46,7 @@ class LetterOutcome(StrEnum):
 
 
 class RedriveRecord(NamedTuple):
-    """A redrive as its audit records have it; `ended` is None while it runs, or where it was killed.
+    """A redrive by its audit records; `ended` is None while it runs, or if it was killed.
 
     `is_over`: a later one of the same input began, and so ended it.
     """
@@ -64,9 +64,8 @@ class RedriveRecord(NamedTuple):
 
 
 def find_redrives(log: Log, found: Input, *, wait_ms: int, since_ms: int = 0) -> list[RedriveRecord]:
-    """Read the redrives of an input that began at a wall time or later, the oldest first.
-
-    Raises `TopicError`: its dead-letter topic does not exist.
+    """Read the redrives of an input that began at a wall time or later, the oldest first; errors as for
+    `existing_places`.
     """
     place = existing_places(log, found.dead_letter.topic)[AUDIT_PARTITION]
     first = max(log.starts([place])[place], log.offsets_at([place], since_ms)[place])
@@ -84,30 +83,26 @@ def find_redrives(log: Log, found: Input, *, wait_ms: int, since_ms: int = 0) ->
 
 
 class RedriveOutcomes:
-    """The outcomes of an input's redrives; each call of `read` takes in what is new in the log."""
+    """The outcomes of an input's redrives; each call of `read` adds what is new in the log."""
 
     def __init__(self, log: Log, topics: Topics, found: Input, redrives: Iterable[RedriveBegun]) -> None:
-        """Begin where the first of some redrives began.
-
-        Raises `TopicError`: one of the topics does not exist.
-        """
+        """Begin where the first of some redrives began; errors as for `existing_places`."""
         begun = list(redrives)
-        starts = {topic: _starts_of(log, topic) for topic in followed_topics(topics, found)}
+        ends = (
+            [each.verdicts_from for each in begun],
+            [each.letters_from for each in begun],
+            [each.copies_from for each in begun],
+        )
         followers: list[Follower] = []
         self._is_cut = False
-        for (topic, first), ends in zip(
-            starts.items(),
-            (
-                [each.verdicts_from for each in begun],
-                [each.letters_from for each in begun],
-                [each.copies_from for each in begun],
-            ),
-            strict=True,
-        ):
-            needed = [min((each[n] for each in ends if n < len(each)), default=0) for n in range(len(first))]
-            self._is_cut |= any(start > offset for start, offset in zip(first, needed, strict=True))
-            where = {TopicPartition(topic, n): max(start, needed[n]) for n, start in enumerate(first)}
-            followers.append(Follower(log, list(where), first=where))
+        for topic, before in zip(followed_topics(topics, found), ends, strict=True):
+            places = existing_places(log, topic)
+            starts, where = log.starts(places), dict[TopicPartition, int]()
+            for n, place in enumerate(places):
+                needed = min((each[n] for each in before if n < len(each)), default=0)
+                self._is_cut |= starts[place] > needed
+                where[place] = max(starts[place], needed)
+            followers.append(Follower(log, places, first=where))
         self._input = found
         self._verdicts, self._letters, self._copies = followers
         self._settled: list[tuple[int, int, int, LetterOutcome]] = []
@@ -122,10 +117,7 @@ class RedriveOutcomes:
         return self._verdicts.is_whole and self._letters.is_whole and self._copies.is_whole
 
     def read(self) -> None:
-        """Take in what is new.
-
-        Copies are read last: so the copy of each verdict and of each letter is among them.
-        """
+        """Read what is new: copies last, so that they include those of all verdicts and letters."""
         for record in self._verdicts.read():
             self._settled.extend(self._verdicts_on_copies(record))
         for record in self._letters.read():
@@ -146,19 +138,17 @@ class RedriveOutcomes:
         self._settled, self._dead = [], []
 
     def letters(self, redrive: str) -> Mapping[str, LetterOutcome]:
-        """Return the outcome of each letter that a redrive let live again, by the letter's place."""
+        """Return the outcome of each letter that a redrive replays, by the letter's place."""
         lacks = LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
         found = {
             letter: self._outcomes.get((name, letter), lacks)
             for (name, letter), action in self._handled.items()
             if name == redrive and action is LetterAction.REPLAYED
         }
-        if not self._is_cut:
-            return found
-        return {
-            letter: LetterOutcome.UNKNOWN if outcome is LetterOutcome.OPEN else outcome
-            for letter, outcome in found.items()
-        }
+        if self._is_cut:
+            opened = [letter for letter, outcome in found.items() if outcome is LetterOutcome.OPEN]
+            found.update(dict.fromkeys(opened, LetterOutcome.UNKNOWN))
+        return found
 
     def count(self, redrive: str) -> Counter[LetterOutcome]:
         return Counter(self.letters(redrive).values())
@@ -189,11 +179,11 @@ class RedriveOutcomes:
                 self._dead.append((partition, offset))
 
     def _put_copy(self, record: Record) -> None:
-        """Note a redrive's own copy, or one that a replay worker made of such a copy."""
+        """Note a redrive's own copy, or a replay worker's copy of it."""
         headers = dict(record.headers)
         roots = self._roots.setdefault(record.partition, {})
         if redrive := redrive_of(record.headers):
-            letter = redrive, (headers.get(LETTER) or b"").decode("utf-8", "replace")
+            letter = redrive, header_text(headers.get(LETTER))
             self._outcomes.setdefault(letter, LetterOutcome.OPEN)
             roots[record.offset] = letter
         elif history := parse_history(headers.get(HISTORY)):
@@ -214,7 +204,3 @@ def existing_places(log: Log, topic: str) -> list[TopicPartition]:
     if info is None:
         raise TopicError(f"topic {topic} does not exist; run `windhover topics create`")
     return [TopicPartition(topic, number) for number in range(info.partitions)]
-
-
-def _starts_of(log: Log, topic: str) -> list[int]:
-    return [offset for _, offset in sorted(log.starts(existing_places(log, topic)).items())]

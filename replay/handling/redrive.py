@@ -5,10 +5,9 @@ Drive it with `step` until it `is_done`; whoever drives it may `cancel` it betwe
 1. For each input: fence other handlers, find the letters, write that the redrive began.
 2. Handle letters in transactions, as the rate limit allows, and no more than `at_once` that are not settled.
 3. Stop when `died_max` of them died again, or when none of those that are open is settled for `stalled_ms`.
-4. Where `wait_ms` is set, wait so long until the last ones are settled; write how the redrive ended.
+4. Wait at most `wait_ms` until the last ones are settled; write how the redrive ended.
 
-A redrive that is killed has no end in the log. What it did is there, each letter once, and its successor
-handles the others.
+A redrive that is killed has no end in the log. Its successor handles the letters that it did not.
 """
 
 from __future__ import annotations
@@ -35,21 +34,16 @@ from replay.records.letters import Filter, LetterAction
 from replay.records.redrives import RedriveBegun, RedriveEnd, RedriveEnded, audit_record
 
 AT_ONCE: Final = 1_000
-"""So many letters may be let live again and not be settled; further ones wait."""
-
 DIED_MAX: Final = 10
-"""A redrive stops when so many of its letters have died again."""
-
 STALLED_MS: Final = 600_000
-"""A redrive that waits for open letters stops when none of them was settled for so long."""
 
 STEP_MS_MAX: Final = 500
-"""A redrive that waits is stepped again after this long; so often it reads what became of its letters."""
+"""A redrive that waits is stepped again after this time; so often it reads what became of its letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedriveLimits:
-    """How far a redrive goes by itself; `wait_ms`: how long it waits for the last letters at its end."""
+    """When a redrive waits or stops by itself; see above."""
 
     at_once: int = AT_ONCE
     died_max: int = DIED_MAX
@@ -59,14 +53,11 @@ class RedriveLimits:
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """How far a redrive is.
+    """How far a redrive is; the numbers are those of `LetterHandling`.
 
     Attributes:
         letters: how many it found, in the inputs that it has begun.
-        done: how many it handled.
-        left: how many it left as they are, by reason.
-        left_out: letters that it did not even try, since there were too many.
-        outcomes: what became of those that it let live again.
+        outcomes: what became of those that it replays.
         end: how it ended; None: it has not.
     """
 
@@ -82,13 +73,17 @@ class RedriveProgress:
 
 
 def outcome_text(outcomes: Counter[LetterOutcome]) -> str:
-    """Format outcomes: ``12 acked, 3 died again``, and what else there is."""
-    words = {LetterOutcome.ACKED: "acked", LetterOutcome.DIED: "died again"}
-    more = {LetterOutcome.OPEN: "open", LetterOutcome.GONE: "gone", LetterOutcome.UNKNOWN: "unknown"}
-    shown = [f"{outcomes[each]:,} {word}" for each, word in words.items()]
-    return ", ".join(
-        [*shown, *(f"{outcomes[each]:,} {word}" for each, word in more.items() if outcomes[each])]
-    )
+    """Format outcomes: ``12 acked, 3 died again``, and others if there are some."""
+    words = {
+        LetterOutcome.ACKED: "acked",
+        LetterOutcome.DIED: "died again",
+        LetterOutcome.OPEN: "open",
+        LetterOutcome.GONE: "gone",
+        LetterOutcome.UNKNOWN: "unknown",
+    }
+    always = (LetterOutcome.ACKED, LetterOutcome.DIED)
+    shown = [each for each in words if outcomes[each] or each in always]
+    return ", ".join(f"{outcomes[each]:,} {words[each]}" for each in shown)
 
 
 class Redrive:
@@ -103,10 +98,7 @@ class Redrive:
         pace: RateLimit,
         limits: RedriveLimits = RedriveLimits(),
     ) -> None:
-        """Prepare the order for the letters that the filters of `meant` match; they replace its own.
-
-        `order.redrive` must be a new id.
-        """
+        """Prepare an order with a new id; the filters of `meant` replace its own."""
         self._log, self._topics, self._order, self._pace, self._limits = log, topics, order, pace, limits
         self._left_to_do = list(meant)
         self._now: _OneInput | None = None
@@ -119,7 +111,7 @@ class Redrive:
 
     @property
     def progress(self) -> RedriveProgress:
-        """How far it is, as of the last `step`."""
+        """What the last `step` knew."""
         now = self._now.progress if self._now else RedriveProgress()
         past = self._past
         end = (self._end or RedriveEnd.DONE) if self.is_done else None
@@ -133,7 +125,7 @@ class Redrive:
         )
 
     def cancel(self) -> None:
-        """Let the next step end it; what it has written stays."""
+        """Let the next step end it."""
         self._end = self._end or RedriveEnd.CANCELLED
 
     def step(self, now_ms: int) -> int:
@@ -160,14 +152,12 @@ class Redrive:
         return wait_ms
 
     def close(self) -> None:
-        """Release what it has open; a redrive that is not done has no end in the log then."""
+        """Close it; if it is not done, it has no end in the log."""
         if self._now is not None:
             self._now.close()
 
 
 class _OneInput:
-    """A redrive of one input."""
-
     def __init__(
         self,
         log: Log,
@@ -207,10 +197,9 @@ class _OneInput:
         self._follow(now_ms)
         open_ = self._counted()[LetterOutcome.OPEN]
         end = stop or self._must_stop(open_, now_ms)
-        if end is None and self._handling.is_done:
-            waited = now_ms - self._handled_ms >= self._limits.wait_ms
-            if waited or not open_:
-                end = RedriveEnd.DONE
+        waited = not open_ or now_ms - self._handled_ms >= self._limits.wait_ms
+        if end is None and self._handling.is_done and waited:
+            end = RedriveEnd.DONE
         if end is not None:
             self._finish(end, now_ms)
             return 0
@@ -252,7 +241,7 @@ class _OneInput:
             self._outcomes = RedriveOutcomes(self._log, self._topics, self._input, [self._begun])
 
     def _follow(self, now_ms: int) -> None:
-        """Read what became of the letters, but not more often than they are looked for."""
+        """Read what became of the letters, every `STEP_MS_MAX`."""
         if self._outcomes is None or now_ms - self._read_ms < STEP_MS_MAX:
             return
         self._read_ms = now_ms
@@ -263,7 +252,7 @@ class _OneInput:
             self._settled, self._settled_ms = settled, now_ms
 
     def _counted(self) -> Counter[LetterOutcome]:
-        """Count outcomes; what was handled since the last reading is open."""
+        """Count outcomes; letters that were handled since the last reading are open."""
         if self._outcomes is None:
             return Counter()
         counted = self._outcomes.count(self._order.redrive)

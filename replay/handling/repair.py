@@ -21,11 +21,10 @@ FLUSH_MS_MAX = 30_000
 """How long the broker may take to make the marks durable."""
 
 FIRST_BYTES = 16
-"""How many bytes of a record are shown."""
 
 
 class Unreadable(NamedTuple):
-    """A record that stops its readers: place, size in bytes, first bytes in hex, and what it may be.
+    """A record that stops its readers: its size in bytes, its `FIRST_BYTES` in hex, and what it may be.
 
     `is_marked`: all readers skip it already.
     """

@@ -1,9 +1,9 @@
 """Lets an input go on that its breaker has paused: ``windhover replay resume``.
 
-An input is paused in a verdict partition by a record of `_ack_due` (`replay.records.due.Pause`), and nobody
-but the owner of the partition's transactional id writes there. So this takes each paused partition over as a
-new worker does: this ends and fences the transaction of its owner. It writes the tombstone and
-leaves. The owner starts again after its pause, and finds the input no longer paused.
+An input is paused in a verdict partition by a record of `_ack_due` (`replay.records.due.Pause`), and only the
+owner of the partition's transactional id writes there. So this takes each paused partition over as a new
+worker does: it ends and fences the transaction of its owner. It writes the tombstone and leaves. The owner
+starts again after its pause, and finds the input no longer paused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
 
 
 def resume(log: Log, topics: Topics, input_id: int) -> Mapping[int, Pause]:
-    """Let an input go on wherever it is paused; return the pauses that were ended, as `pauses` does.
+    """Let an input go on wherever it is paused; return the ended pauses by partition.
 
     Raises `Aborted` (repeat the command), `NotAuthorized` or `TopicError` (`_ack_due` is missing).
     """

@@ -78,7 +78,6 @@ class Breaker:
         self.why = ""
 
     def _window(self, now_ms: int) -> tuple[int, int]:
-        """Return the acked roots and the dead letters of the window."""
         self._bucket(now_ms)
         return sum(bucket[1] for bucket in self._buckets), sum(bucket[2] for bucket in self._buckets)
 

@@ -53,7 +53,6 @@ class Backoff:
 def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
     """Return how long a root waits after its last failure, in ms; jitter only makes it longer.
 
-    The exponent is limited before it is used, so the delay stays at its maximum however often a root failed.
     `failures` is at least 1; `jitter` is a random number in [0, 1).
     """
     if failures < 1:
@@ -73,6 +72,7 @@ def _exponential(backoff: Backoff, exponent: int) -> float:
     if backoff.multiplier <= 1.0:
         return backoff.initial_ms
     enough = math.log(backoff.max_ms / backoff.initial_ms) / math.log(backoff.multiplier)
+    # without this limit the power overflows
     if exponent >= enough:
         return backoff.max_ms
     return min(backoff.initial_ms * backoff.multiplier**exponent, backoff.max_ms)
@@ -84,7 +84,6 @@ class Action(StrEnum):
     RETRY = "retry"
     """The policy decides whether to replay it."""
     DEAD_LETTER = "dead_letter"
-    """It becomes a dead letter at once."""
     DROP = "drop"
     """It is given up at once; a dead letter without payload remains as a note."""
 
@@ -116,12 +115,10 @@ def action_of(rules: Sequence[Rule], operator: str, error: str) -> Action:
 
 
 class DeadReason(StrEnum):
-    """Why a record became a dead letter."""
-
     ATTEMPTS = "ATTEMPTS"
     """It was lost as often as `attempts` allows."""
     ABANDONED = "ABANDONED"
-    """It was replayed `max_abandoned` times after it was abandoned, and abandoned once more."""
+    """It was abandoned more than `max_abandoned` times."""
     CAUSE = "CAUSE"
     """A rule of `causes` makes a dead letter of it at once."""
     TIME_LIMIT = "TIME_LIMIT"
@@ -140,15 +137,15 @@ class DeadReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When an input's roots are given up, and how long each waits before a replay.
+    """When an input's roots are given up, and how long each waits before a replay; see the rules above.
 
     Attributes:
-        attempts: how often a record is emitted, the first emission included; at least 1.
-        max_abandoned: how often a root is replayed after a takeover of its session; at least 0.
-        time_limit_ms: time from the first emission after which a lost root is given up; 0: no limit.
-        count_timed_out: whether an emission that timed out counts as an attempt. If not, set
-            `time_limit_ms`, or a record that always times out is replayed forever.
-        hold_ms: interval in which blocked roots are replayed; at least 1.
+        attempts: at least 1.
+        max_abandoned: at least 0.
+        time_limit_ms: 0: no limit.
+        count_timed_out: without it, set `time_limit_ms`, or a record that always times out is replayed
+            forever.
+        hold_ms: at least 1.
     """
 
     attempts: int
@@ -184,7 +181,6 @@ class LostEmission:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether this emission was blocked, so that no bolt has received it."""
         return self.reason is Reason.FAILED and self.error == HELD
 
 
@@ -217,13 +213,11 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
     given_up = _given_up(policy, lost)
     if given_up is not None:
         return GiveUp(given_up)
-    if lost.reason is not Reason.ABANDONED:
-        return Replay(
-            now_ms + delay_ms(policy.backoff, max(1, lost.attempt - lost.abandoned - lost.blocked), jitter)
-        )
-    if lost.abandoned <= 1:
-        return Replay(now_ms)
-    return Replay(now_ms + delay_ms(policy.backoff, lost.abandoned - 1, jitter))
+    if lost.reason is Reason.ABANDONED:
+        failures = lost.abandoned - 1
+    else:
+        failures = max(1, lost.attempt - lost.abandoned - lost.blocked)
+    return Replay(now_ms + (delay_ms(policy.backoff, failures, jitter) if failures > 0 else 0))
 
 
 def _given_up(policy: Policy, lost: LostEmission) -> DeadReason | None:

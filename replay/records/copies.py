@@ -13,7 +13,7 @@ _outgoing = tuple_maker(Outgoing)
 
 
 def story_headers(due: Due, attempt: int) -> Headers:
-    """Return the story of a lost root as headers: its past, and why its last emission was lost."""
+    """Return a lost root's past as headers: its emissions, and why the last one was lost."""
     last = due.history[-1][:-1] if due.history else None
     shared = _shared_headers(attempt, (due.abandoned, due.timed_out, due.held), due.first_emitted_ms, last)
     return ((ORIGIN, due.origin.encode()),) + shared + ((HISTORY, history_json(due.history)),)  # noqa: RUF005 - unpacking takes longer
@@ -23,7 +23,10 @@ def story_headers(due: Due, attempt: int) -> Headers:
 def _shared_headers(
     attempt: int, free: tuple[int, int, int], first_emitted_ms: int, last: tuple[object, ...] | None
 ) -> Headers:
-    """Return all but the origin, which roots lost together share; `free` attempts were no fault of theirs."""
+    """Return the headers that roots lost together share, all but origin and history.
+
+    `free` is how many emissions were abandoned, timed out and blocked.
+    """
     loss = None if last is None else Loss._make([*last, ""])
     abandoned, timed_out, held = free
     lineage = Lineage(
@@ -41,10 +44,7 @@ def _shared_headers(
 
 
 def build_copy(due: Due, record: Record, replay_topic: str) -> Outgoing:
-    """Copy a lost record: same partition number, key, value, headers and timestamp, the next attempt.
-
-    Headers of an earlier copy that begin with ``windhover.`` give way to the present ones.
-    """
+    """Copy a lost record with all that it has, but with the ``windhover.`` headers of the next attempt."""
     story = story_headers(due, due.attempt + 1)
     return _outgoing(
         (

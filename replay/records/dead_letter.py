@@ -1,7 +1,7 @@
 """The dead letter: a record that is given up, with its payload, its headers and its whole history.
 
-Beside the record's own headers it carries those of KIP-1191, as the brokers write them for share groups, so
-that tools for such queues can read it, and Windhover's:
+Besides the record's own headers it has those of KIP-1191, which brokers write for share groups, so that
+tools for such queues can read it; and Windhover's:
 
 ===============================  ==============================================================
 __dlq.errors.topic               topic of the first emission; likewise ``.partition``, ``.offset``
@@ -9,7 +9,7 @@ __dlq.errors.group               the group that gave up
 __dlq.errors.delivery.count      how often it was emitted
 __dlq.errors.message             why it is here, in a sentence
 windhover.dead                   `DeadReason`
-windhover.missing                only where the payload is missing: why
+windhover.missing                only if the payload is missing: why
 windhover.timestamp              the record's own timestamp, ms; the letter's is when it was written
 windhover.origin and the others  as in `replay.records.headers`; the attempt is the last one made
 ===============================  ==============================================================
@@ -27,12 +27,7 @@ from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
 from replay.records.copies import story_headers
 from replay.records.due import Due
-from replay.records.headers import (
-    CAUSE_BYTES_MAX,
-    PREFIX,
-    parse_location,
-    without_ours,
-)
+from replay.records.headers import CAUSE_BYTES_MAX, PREFIX, parse_location, without_ours
 
 KIP_PREFIX: Final = "__dlq.errors."
 DEAD: Final = "windhover.dead"
@@ -71,10 +66,9 @@ def build_dead_letter(
     """Build the dead letter of a record; its timestamp is `now_ms`, since retention counts from it.
 
     Args:
-        record: as fetched; None when it could not be. Of one that is dropped only the key is kept.
+        record: as fetched; None if it could not be. If a rule drops it, only its key is kept.
         partitions: of `topic`, the dead-letter topic.
-        bytes_max: the largest record it takes; of a larger one the letter has neither payload nor headers,
-            and says so.
+        bytes_max: its largest record; a larger letter loses the record's payload and headers, and says so.
     """
     missing = "" if record is not None else _PAYLOAD_LOST.get(reason, "the record could not be read")
     if reason is DeadReason.DROPPED and record is not None:

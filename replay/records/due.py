@@ -1,10 +1,9 @@
 """What `_ack_due` holds: each lost root that waits, and how far the verdicts are taken over.
 
 The topic is compacted. A root's key is its source and position; a tombstone removes it in the transaction
-that writes its copy or dead letter. One more key, ``progress``, says where in the verdict partition to go
-on: it is written together with the roots, so it is exact where a committed group offset may have expired,
-and it can point into the middle of a large verdict record. A key ``pause/<input id>`` stands there while
-the input is paused (`replay.handling.resume` removes it).
+that writes its copy or dead letter. The key ``progress`` says where in the verdict partition to go on, which
+may be the middle of a large verdict record. A key ``pause/<input id>`` is there while the input is paused
+(`replay.handling.resume` removes it).
 """
 
 from __future__ import annotations
@@ -31,27 +30,25 @@ PAUSE_KEY: Final = b"pause/"
 """Before the id of an input, in decimal digits."""
 
 HISTORY_MAX: Final = 100
-"""So many entries a history has at most. Where that is too few it keeps the first loss and the latest ones,
-and an entry between them says how many were left out."""
+"""Entries of a history. If there are more, `extended` keeps the first loss and the latest ones."""
 
 HISTORY_BYTES_MAX: Final = 48_000
 """Text in a history; a hundred causes of usual length have half of it. Many roots are in memory at once."""
 
 LEFT_OUT: Final = "LEFT_OUT"
-"""Error of the entry of a history that stands for those that were left out."""
+"""Error of the entry of a history that represents those that were left out."""
 
 MESSAGE_BYTES_MAX: Final = 512
-"""A cause's message in a history is cut to this many bytes."""
 
 NAME_BYTES_MAX: Final = 256
-"""An operator's name and an error's class are cut to this many bytes."""
+"""For an operator's name and an error's class."""
 
 BATCH_SKIPPED: Final = ("sink", "BATCH_SKIPPED")
 """Operator and error of all roots of a batch that the sink skipped."""
 
 _LOSS_BYTES_MAX: Final = 2 * NAME_BYTES_MAX + 2 * MESSAGE_BYTES_MAX
 _FREE_MAX: Final = HISTORY_BYTES_MAX // _LOSS_BYTES_MAX
-"""So few entries fit whatever they say."""
+"""So few entries always fit."""
 
 _JSON_BYTES_MAX: Final = HISTORY_MAX * (6 * _LOSS_BYTES_MAX + 400)
 """What `history_json` may write of what `parse_history` returns, if every character has to be escaped."""
@@ -61,7 +58,7 @@ _LEFT_OUT = re.compile(re.escape(_LEFT_OUT_TEXT) + r"([0-9]{1,9})\Z")
 _KEY = struct.Struct(">iq")
 
 ROOT_KEY_BYTES: Final = _KEY.size
-"""Length of a root's key; no other key of `_ack_due` is as long."""
+"""No other key of `_ack_due` is as long as a root's."""
 
 _DEAD = frozenset({"", *DeadReason})
 
@@ -93,7 +90,7 @@ class Due:
     Attributes:
         due_ms: wall time at which it is replayed or given up, not before.
         dead: a `DeadReason`, or empty when it is to be replayed.
-        topic: the topic that the lost emission is read from, whose id in Kafka was `topic_id`.
+        topic: the topic of the lost emission, whose id in Kafka was `topic_id`.
         origin: ``topic/partition@offset`` of the first emission.
         attempt: which emission was lost, from 1.
         history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `extended`).
@@ -119,17 +116,12 @@ class Due:
         """Whether no bolt has seen the lost emission."""
         return bool(self.history) and self.history[-1].error == HELD
 
-    @property
-    def root(self) -> Root:
-        return Root(Source(self.source), Position(self.position))
-
 
 @dataclass(frozen=True, slots=True)
 class Aside(Due):
-    """A lost root of which nothing is decided yet, since its input cannot go on; it says what its verdict
-    says.
+    """A lost root whose input cannot go on, so that nothing is decided yet; it has what its verdict says.
 
-    Of a copy the headers are read when it is decided; until then `attempt` is 1 and `origin` is empty.
+    The headers of a copy are read when it is decided; until then `attempt` is 1 and `origin` is empty.
     """
 
     error: str = ""
@@ -137,7 +129,7 @@ class Aside(Due):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """That an input is paused in a verdict partition since `since_ms`, wall time: nothing of it goes on."""
+    """That an input is paused in a verdict partition since `since_ms`, wall time."""
 
     input: int
     since_ms: int
@@ -146,18 +138,17 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far verdicts are taken over: of record `next`, the first unfinished one, `skip` roots are."""
+    """How far verdicts are taken over: `skip` roots of record `next`, and all records before it."""
 
     next: int
     skip: int
 
 
 Stored = Due | Progress | Pause
-"""What a value of `_ack_due` may be."""
 
 
 class DueCodec(Codec[Stored]):
-    """Reads and writes the values of `_ack_due`; of a `Due` version 3, and versions 1 and 2 as version 3."""
+    """Reads and writes the values of `_ack_due`; it reads versions 1 and 2 of a `Due` as version 3."""
 
     def __init__(self) -> None:
         due, due_2, due_1, aside, progress, pause = (
@@ -169,13 +160,13 @@ class DueCodec(Codec[Stored]):
         self._of_roots = self.headers(Due) | self.headers(Aside)
 
     def is_aside(self, data: bytes | None) -> bool:
-        """Tell whether a value is that of a root that was put aside; it is not decoded."""
+        """Tell, without decoding it, whether a value is that of a root that was put aside."""
         return data is not None and data[:HEADER_BYTES] in self.headers(Aside)
 
     def glance(self, data: bytes) -> tuple[Root, int]:
-        """Read the root and the due time of a value, which all versions begin with, and nothing else.
+        """Read only the root and the due time of a value; all versions begin with them.
 
-        Raises `CodecError`: it is none of a root that waits, or (`UnknownVersion`) of a newer Windhover.
+        Raises `CodecError`: no root waits by it; `UnknownVersion`: a newer Windhover wrote it.
         """
         if data[:HEADER_BYTES] not in self._of_roots:
             self.decode(data)  # tells a newer version from garbage
@@ -187,7 +178,7 @@ class DueCodec(Codec[Stored]):
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """Read one of Avro's longs, zigzag, seven bits to a byte; return it and where the next field begins."""
+    """Read an Avro long (zigzag, seven bits to a byte); return it and where the next field begins."""
     value = shift = 0
     while at < len(data) and shift < 64:
         byte = data[at]
@@ -205,13 +196,11 @@ def due_codec() -> DueCodec:
 
 
 def root_key(root: Root | Due) -> bytes:
-    """Return the key that a root has in `_ack_due`: 12 bytes."""
     return _KEY.pack(root.source, root.position)
 
 
 def parse_root_key(key: bytes | None) -> Root | None:
-    """Return the root that a key names; None when it names none."""
-    if key is None or len(key) != _KEY.size:
+    if key is None or len(key) != ROOT_KEY_BYTES:
         return None
     source, position = _KEY.unpack(key)
     return Root(Source(source), Position(position))
@@ -222,7 +211,7 @@ def pause_key(input_id: int) -> bytes:
 
 
 def flaw_of(key: bytes | None, value: Stored) -> str:
-    """Say what in a decoded record cannot be; empty when all of it can."""
+    """Return what is impossible in a decoded record; empty if nothing is."""
     if isinstance(value, Pause):
         return "" if key == pause_key(value.input) else "it tells no pause"
     if isinstance(value, Progress):
@@ -236,7 +225,7 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
 
 
 def sound(record: Record) -> Stored | None:
-    """Return what a record of `_ack_due` says; None for one that no replay worker wrote."""
+    """Decode a record of `_ack_due`; None: no replay worker wrote it; `UnknownVersion`: a newer one did."""
     try:
         value = due_codec().decode(record.value)
     except UnknownVersion:
@@ -247,7 +236,7 @@ def sound(record: Record) -> Stored | None:
 
 
 def sound_or_none(record: Record) -> Stored | None:
-    """Return what `sound` does, and None of an unknown version too: who works by it tells of it."""
+    """Do as `sound`, but return None for an unknown version, too; the replay worker reports that one."""
     try:
         return sound(record)
     except UnknownVersion:
@@ -255,10 +244,7 @@ def sound_or_none(record: Record) -> Stored | None:
 
 
 class DueView:
-    """What `_ack_due` says besides the roots that wait; of each key the last record counts.
-
-    Garbage says nothing here, nor does what a newer replay worker wrote: who works by it tells of it.
-    """
+    """Progress and pauses in `_ack_due`; the last record of each key counts, unless it is unreadable."""
 
     def __init__(self) -> None:
         self.progress: dict[int, Progress] = {}
@@ -275,18 +261,15 @@ class DueView:
             self.progress[record.partition] = value
 
     def pauses(self) -> dict[int, Pause]:
-        """Return the inputs that are paused somewhere, by their ids."""
+        """Return the inputs that are paused in some partition, by their ids."""
         return {pause.input: pause for pause in self._pauses.values()}
 
 
 def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
-    """Append a loss to a history, within its limits: the first loss and the latest ones stay.
+    """Append a loss to a history; if it becomes too long, the first loss and the latest ones stay.
 
-    The second entry then stands for those that were left out, and says how many: its error is `LEFT_OUT`, it
-    names no root, and its attempt and time are those of the last of them.
-
-    Of losses in a row that were held the last one stands for all: the attempts between it and the loss before
-    it tell how many there were.
+    Then the second entry says how many were left out (`left_out_entry`). Of blocked emissions in a row only
+    the last one stays; its attempt shows how many there were.
     """
     bounded = loss._replace(
         operator=clipped(loss.operator, NAME_BYTES_MAX),
@@ -300,19 +283,18 @@ def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
 
 
 def left_out_by(loss: Loss) -> int:
-    """Return how many losses an entry stands for that were left out; 0 for an entry that is a loss itself."""
+    """Return how many left-out losses an entry represents; 0 for a real loss."""
     found = _LEFT_OUT.match(loss.message) if loss.error == LEFT_OUT and not loss.root else None
     return int(found[1]) if found else 0
 
 
 def left_out_entry(last: Loss, count: int) -> Loss:
-    """Return the entry that stands for `count` losses that were left out; `last` is the last of them."""
+    """Return the entry that represents `count` left-out losses; it has the attempt and time of the `last`."""
     message = f"{_LEFT_OUT_TEXT}{count}"
     return last._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")
 
 
 def left_out_of(history: tuple[Loss, ...]) -> int:
-    """Return how many losses a history has left out."""
     return sum(map(left_out_by, history))
 
 
@@ -324,7 +306,7 @@ def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
     count = left_out_by(rest[0])
     at = 1 if count else 0
     last = rest[0]
-    size += _LOSS_BYTES_MAX  # room for the entry that says so
+    size += _LOSS_BYTES_MAX  # for the entry that says how many were left out
     while len(rest) - at > HISTORY_MAX - 2 or size > HISTORY_BYTES_MAX:
         last = rest[at]
         size -= _text_bytes(last)
@@ -339,7 +321,7 @@ def _text_bytes(loss: Loss) -> int:
 
 
 def history_json(history: tuple[Loss, ...]) -> bytes:
-    """Write a history as the value of its header: a JSON array of objects, oldest first."""
+    """Write a history as its header's value: a JSON array of objects, oldest first."""
     if len(history) == 1:  # most have one, and there are many of them
         return f"[{_loss_json(history[0][:-1])}{encode_basestring(history[0].root)}}}]".encode(
             "utf-8", "replace"
@@ -355,7 +337,7 @@ def _loss_json(all_but_root: tuple[object, ...]) -> str:
 
 
 def parse_history(value: bytes | None) -> tuple[Loss, ...]:
-    """Read a history from its header; what is not one of ours is empty, and nothing raises."""
+    """Read a history from its header; it is empty if it is not ours, and nothing raises."""
     if value is None or len(value) > _JSON_BYTES_MAX:
         return ()
     try:
@@ -364,8 +346,7 @@ def parse_history(value: bytes | None) -> tuple[Loss, ...]:
         return ()
     if not isinstance(entries, list) or len(entries) > HISTORY_MAX:
         return ()
-    losses = [_loss(entry) for entry in entries]
-    return tuple(loss for loss in losses if loss is not None)
+    return tuple(loss for loss in map(_loss, entries) if loss is not None)
 
 
 def _loss(entry: Any) -> Loss | None:
@@ -391,11 +372,10 @@ def _whole(value: Any) -> int:
 
 
 def was_read(reason: Reason, operator: str, error: str) -> bool:
-    """Tell whether a loss proves that somebody has read the record, and that it was no marker.
+    """Tell whether a loss proves that somebody has read the record, so that it was no marker.
 
-    Only a failure with an operator does: a bolt, or the line that the record waits in, has read it. A timeout
-    and a takeover also meet what was announced and never read; and the roots of a batch that the sink skipped
-    may be failed without having been read again.
+    Only a failure with an operator does: a bolt, or the line that the record waits in, has read it. Roots
+    that time out, are abandoned, or fail in a batch that the sink skipped may never have been read.
     """
     return reason is Reason.FAILED and operator != "" and (operator, error) != BATCH_SKIPPED
 
@@ -403,10 +383,9 @@ def was_read(reason: Reason, operator: str, error: str) -> bool:
 def was_a_record(due: Due) -> bool:
     """Tell whether it is proven that what waits was a record, and no marker and no aborted record.
 
-    The log alone cannot tell: a topic that is no longer compacted has the same hole where compaction took a
-    record and where a marker is. A record that a bolt has read may not be lost silently for that. Beside
-    `was_read` an earlier emission proves it, since only what was read is emitted again; and so does a root of
-    a replay topic in `_ack_due`, whose headers were read when it was taken over.
+    The log alone cannot tell: in a topic that was once compacted, a hole may be a record that is gone.
+    Besides `was_read`, an earlier emission proves it, since only what was read is emitted again; so does a
+    root of a replay topic, whose headers were read when it was taken over.
     """
     if is_replay(due.source) or due.attempt > 1 or len(due.history) > 1:
         return True

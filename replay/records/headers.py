@@ -53,14 +53,9 @@ _ORIGIN = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>[0-9]{1,10
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What the headers of an emission say about the emissions before it; counts are from 0.
+    """What the headers of an emission say about the emissions before it, as in the table above.
 
-    Attributes:
-        origin: ``topic/partition@offset`` of the first emission.
-        attempt: which emission this is, from 1.
-        first_emitted_ms: wall time of the first emission; None when this is the first, or it is not known.
-        reason: why the emission before was lost; empty for a first emission. Likewise `cause`, `operator`.
-        held: how many emissions before this one were held: no bolt has seen them.
+    `first_emitted_ms` is None if this is the first emission, or if it is unknown.
     """
 
     origin: str
@@ -75,28 +70,25 @@ class Lineage:
 
 
 def location(topic: str, partition: int, offset: int) -> str:
-    """Name one record of a log, ``topic/partition@offset``."""
     return f"{topic}/{partition}@{offset}"
 
 
 def parse_location(text: str) -> tuple[str, int, int] | None:
-    """Split ``topic/partition@offset``; None when the text is not one."""
+    """Split ``topic/partition@offset``; return None for any other text."""
     match = _ORIGIN.match(text)
     return match and (match["topic"], int(match["partition"]), int(match["offset"]))
 
 
 def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: int) -> Lineage:
-    """Read what the headers of an emission from a replay topic tell of its past.
+    """Read the past of an emission from a replay topic.
 
-    Returns attempt 1, with the record's own place as origin, when the headers tell nothing.
+    If the headers say nothing, it is attempt 1, and its origin is the record's own place.
     """
     here = location(topic, partition, offset)
-    if not headers:
-        return Lineage(here)
-    ours = {name: value for name, value in headers if value is not None and name.startswith(PREFIX)}
+    ours = {name: value for name, value in headers or () if value is not None and name.startswith(PREFIX)}
     if not ours:
         return Lineage(here)
-    origin = _text(ours.get(ORIGIN))
+    origin = header_text(ours.get(ORIGIN))
     attempt = max(1, _number(ours.get(ATTEMPT), 1, ATTEMPT_MAX))
     abandoned = min(_number(ours.get(ABANDONED), 0, ATTEMPT_MAX), attempt - 1)
     timed_out = min(_number(ours.get(TIMED_OUT), 0, ATTEMPT_MAX), attempt - 1 - abandoned)
@@ -105,9 +97,9 @@ def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: i
         attempt=attempt,
         abandoned=abandoned,
         first_emitted_ms=_number_or_none(ours.get(FIRST_EMITTED)),
-        reason=_text(ours.get(REASON)),
-        cause=_text(ours.get(CAUSE)),
-        operator=_text(ours.get(OPERATOR)),
+        reason=header_text(ours.get(REASON)),
+        cause=header_text(ours.get(CAUSE)),
+        operator=header_text(ours.get(OPERATOR)),
         timed_out=timed_out,
         held=min(_number(ours.get(HELD), 0, ATTEMPT_MAX), attempt - 1 - abandoned - timed_out),
     )
@@ -115,7 +107,7 @@ def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: i
 
 def build_headers(lineage: Lineage) -> Headers:
     """Write a lineage as headers, in the order of the table above; the history is not among them."""
-    first = [] if lineage.first_emitted_ms is None else [(FIRST_EMITTED, b"%d" % lineage.first_emitted_ms)]
+    first_ms = lineage.first_emitted_ms
     return (
         (ORIGIN, lineage.origin.encode()),
         (ATTEMPT, b"%d" % lineage.attempt),
@@ -125,19 +117,18 @@ def build_headers(lineage: Lineage) -> Headers:
         (REASON, lineage.reason.encode()),
         (CAUSE, clipped(lineage.cause, CAUSE_BYTES_MAX).encode()),
         (OPERATOR, clipped(lineage.operator, CAUSE_BYTES_MAX).encode()),
-        *first,
+        *([] if first_ms is None else [(FIRST_EMITTED, b"%d" % first_ms)]),
     )
 
 
 def without_ours(headers: Headers, *prefixes: str) -> Headers:
     """Return the headers whose names begin with none of the prefixes (default ``windhover.``), in order."""
-    if not headers:
-        return ()
     return tuple([header for header in headers if not header[0].startswith(prefixes or (PREFIX,))])
 
 
-def _text(value: bytes | None) -> str:
-    return "" if value is None else value[:CAUSE_BYTES_MAX].decode("utf-8", "replace")
+def header_text(value: bytes | None) -> str:
+    """Decode a header's value, of which `CAUSE_BYTES_MAX` bytes are read; a missing one is empty."""
+    return (value or b"")[:CAUSE_BYTES_MAX].decode("utf-8", "replace")
 
 
 def _number_or_none(value: bytes | None) -> int | None:

@@ -1,9 +1,8 @@
 """What a dead-letter topic holds: letters, and the marks of those that were handled.
 
 A letter is handled once somebody let it be emitted again, or gave it up for good. A dead-letter topic is not
-compacted and every letter in it stays as it was, so the mark is a further record of the same partition, with
-neither key nor value. It is written in the transaction that writes the copy: there is never one without the
-other.
+compacted, so the mark is a further record of the same partition, with neither key nor value. It is written in
+the transaction that writes the copy.
 
 ==========================  ===================================================================
 windhover.handled           ``REPLAYED`` or ``DROPPED``
@@ -18,7 +17,7 @@ What is neither of the two was written by somebody else, and is left alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -34,6 +33,7 @@ from replay.records.headers import (
     PREFIX,
     Lineage,
     build_headers,
+    header_text,
     parse_lineage,
     parse_location,
     without_ours,
@@ -45,13 +45,8 @@ LETTER: Final = "windhover.letter"
 BY: Final = "windhover.by"
 WHY: Final = "windhover.why"
 
-FIRST_ATTEMPT: Final = 1
-"""What a letter is emitted with again: none of its new life was made before."""
-
 
 class LetterAction(StrEnum):
-    """What was done with a letter."""
-
     REPLAYED = "REPLAYED"
     DROPPED = "DROPPED"
 
@@ -101,12 +96,12 @@ class Letter:
 
     @property
     def error(self) -> str:
-        """The class of the last error; where there was none, why the last emission was lost."""
+        """The class of the last error; if there was none, why the last emission was lost."""
         return (self.history[-1].error if self.history else "") or self.lineage.reason
 
     @property
     def is_note(self) -> bool:
-        """Whether it only tells that a rule dropped the record: no letter that waits for anybody."""
+        """Whether it only says that a rule dropped the record; nobody has to handle it."""
         return self.dead == DeadReason.DROPPED
 
     @property
@@ -119,8 +114,8 @@ class Letter:
 class Filter:
     """Which letters are meant; what is None or empty does not matter.
 
-    What a rule dropped left a note, which is no letter that waits for anybody: it is meant only where its
-    place or its reason is named, or all letters are.
+    Notes about records that a rule dropped are meant only if their place or their reason is named, or if
+    handled letters are meant, too.
 
     Attributes:
         places: letters by their own place, or by their origin.
@@ -140,9 +135,10 @@ class Filter:
     handled: bool = False
 
     def matches(self, letter: Letter) -> bool:
-        """Tell whether a letter is meant, its mark left aside: that comes later in the log."""
+        """Tell whether a letter is meant, whatever its mark says: that comes later in the log."""
+        means_notes = self.handled or bool(self.places) or self.dead == DeadReason.DROPPED
         return (
-            (self._means_notes or not letter.is_note)
+            (means_notes or not letter.is_note)
             and (not self.places or not self.places.isdisjoint((letter.place, letter.lineage.origin)))
             and self.error in (None, letter.error)
             and self.operator in (None, letter.lineage.operator)
@@ -151,10 +147,6 @@ class Filter:
             and (self.since_ms is None or letter.died_ms >= self.since_ms)
             and (self.until_ms is None or letter.died_ms < self.until_ms)
         )
-
-    @property
-    def _means_notes(self) -> bool:
-        return self.handled or bool(self.places) or self.dead == DeadReason.DROPPED
 
     def __str__(self) -> str:
         words = [
@@ -189,15 +181,15 @@ def parse_letter(record: Record) -> Letter | Mark | None:
         place=place,
         partition=record.partition,
         offset=record.offset,
-        dead=_text(ours[DEAD]),
-        group=_text(groups[-1]) if groups else "",
+        dead=header_text(ours[DEAD]),
+        group=header_text(groups[-1]) if groups else "",
         lineage=parse_lineage(record.headers, record.topic, record.partition, record.offset),
         history=parse_history(ours.get(HISTORY)),
         died_ms=record.timestamp_ms,
         timestamp_ms=int(stamp) if stamp.isdigit() and len(stamp) < 16 else None,
         key=record.key,
         bytes=record_bytes(record),
-        missing=_text(ours.get(MISSING)),
+        missing=header_text(ours.get(MISSING)),
     )
 
 
@@ -207,19 +199,12 @@ def own_headers(headers: Headers) -> Headers:
 
 
 def copy_of(letter: Letter, record: Record, replay_topic: str, redrive: str = "") -> Outgoing:
-    """Build what lets a letter live again: the record as it was, its attempts and its time counted anew.
+    """Build the copy with which a letter is emitted again: its attempts and its time are counted anew.
 
-    Its history goes with it, so that a further dead letter tells of both lives. `redrive` is the id of the
-    redrive that writes it.
+    Its history goes with it, so that a further dead letter has it all. `redrive` is the id of the redrive
+    that writes it.
     """
-    past = letter.lineage
-    lineage = Lineage(
-        origin=past.origin,
-        attempt=FIRST_ATTEMPT,
-        reason=past.reason,
-        cause=past.cause,
-        operator=past.operator,
-    )
+    lineage = replace(letter.lineage, attempt=1, abandoned=0, timed_out=0, held=0, first_emitted_ms=None)
     return Outgoing(
         topic=replay_topic,
         partition=letter.origin_partition,
@@ -237,7 +222,6 @@ def copy_of(letter: Letter, record: Record, replay_topic: str, redrive: str = ""
 
 
 def mark_record(letter: Letter, topic: str, mark: Mark) -> Outgoing:
-    """Build the record that says of a letter that it was handled."""
     return Outgoing(
         topic=topic,
         partition=letter.partition,
@@ -255,15 +239,11 @@ def mark_record(letter: Letter, topic: str, mark: Mark) -> Outgoing:
 
 def _mark(record: Record, ours: dict[str, bytes]) -> Mark | None:
     try:
-        action = LetterAction(_text(ours[HANDLED]))
+        action = LetterAction(header_text(ours[HANDLED]))
     except ValueError:
         return None
-    letter = _text(ours.get(LETTER))
+    letter = header_text(ours.get(LETTER))
     if parse_location(letter) is None:
         return None
-    by, why, redrive = (_text(ours.get(name)) for name in (BY, WHY, REDRIVE))
+    by, why, redrive = (header_text(ours.get(name)) for name in (BY, WHY, REDRIVE))
     return Mark(letter, action, by, why, record.timestamp_ms, redrive)
-
-
-def _text(value: bytes | None) -> str:
-    return (value or b"")[:CAUSE_BYTES_MAX].decode("utf-8", "replace")

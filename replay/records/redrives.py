@@ -2,8 +2,7 @@
 
 A redrive carries one order out for one input. It writes two records into partition 0 of the input's
 dead-letter topic, with neither key nor value: one before its first letter, one at its end. Every copy and
-every mark that it writes has its id. So the log shows what a redrive did even where it was killed, and what
-became of each letter. The records live as long as the letters do.
+every mark that it writes has its id. So the log shows what a redrive did, even if it was killed.
 
 ==========================  ===================================================================
 windhover.redrive           the id; on the copies and marks of the redrive as well
@@ -16,28 +15,27 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
 
 from acker.kafka.port import Headers, Outgoing, Record
 from acker.wire.causes import clipped
-from replay.records.headers import CAUSE_BYTES_MAX, PREFIX
+from replay.records.headers import CAUSE_BYTES_MAX, PREFIX, header_text
 
 REDRIVE: Final = f"{PREFIX}redrive"
 AUDIT: Final = f"{PREFIX}audit"
 
 AUDIT_PARTITION: Final = 0
-"""The partition of the dead-letter topic that has the audit records."""
 
 
 class RedriveEnd(StrEnum):
-    """How a redrive ended."""
-
     DONE = "DONE"
     CANCELLED = "CANCELLED"
     DIED_AGAIN = "DIED_AGAIN"
     """Too many of its letters died again."""
     STALLED = "STALLED"
-    """As many letters as may be open at once were open, and none of them was settled for too long."""
+    """As many letters as allowed were open, and none of them was settled for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +44,11 @@ class RedriveBegun:
 
     Attributes:
         action: a `LetterAction`.
-        by: who did it; `why` may be empty.
+        why: may be empty.
         which: the filter, in words.
         letters: how many it found.
         copies_from: where the replay topic ended before, by partition; likewise `letters_from` of the
             dead-letter topic, and `verdicts_from` of ``_ack_verdict``.
-        at_ms: wall time.
     """
 
     redrive: str
@@ -73,8 +70,8 @@ class RedriveEnded:
     Attributes:
         end: a `RedriveEnd`.
         by: who ended it.
-        handled: how many letters it handled; -1: unknown, another process wrote this.
-        acked: how many of them were acked by then; likewise `died`.
+        handled: how many letters it handled, of which `acked` were acked by then and `died` died again; each
+            is -1 if another process wrote this.
     """
 
     redrive: str
@@ -96,32 +93,18 @@ def audit_record(event: RedriveBegun | RedriveEnded, topic: str) -> Outgoing:
     return Outgoing(topic, AUDIT_PARTITION, None, headers=headers, timestamp_ms=event.at_ms)
 
 
+_EVENT: Final[TypeAdapter[RedriveBegun | RedriveEnded]] = TypeAdapter(RedriveBegun | RedriveEnded)
+
+
 def parse_audit(record: Record) -> RedriveBegun | RedriveEnded | None:
     """Read an audit record; None: it is something else, or cannot be read."""
     text = dict(record.headers).get(AUDIT)
-    if text is None:
-        return None
     try:
-        fields: dict[str, Any] = json.loads(text)
-        if "end" in fields:
-            return RedriveEnded(**_typed(fields, "handled", "acked", "died", "at_ms"))
-        fields |= {name: tuple(map(int, fields[name])) for name in _ENDS_BEFORE}
-        return RedriveBegun(**_typed(fields, "letters", "at_ms"))
-    except (ValueError, TypeError, KeyError):
+        return None if text is None else _EVENT.validate_json(text)
+    except ValidationError:
         return None
-
-
-_ENDS_BEFORE: Final = ("copies_from", "letters_from", "verdicts_from")
-
-
-def _typed(fields: dict[str, Any], *numbers: str) -> dict[str, Any]:
-    """Return fields that anybody may have written with the types that they must have."""
-    return {
-        name: int(value) if name in numbers else value if name in _ENDS_BEFORE else str(value)
-        for name, value in fields.items()
-    }
 
 
 def redrive_of(headers: Headers) -> str:
     """Return the id of the redrive that wrote a copy or a mark; empty: none did."""
-    return (dict(headers).get(REDRIVE) or b"").decode("utf-8", "replace")
+    return header_text(dict(headers).get(REDRIVE))

@@ -1,21 +1,19 @@
 """Reads the entries of `_ack_due`: all of them for a new owner of the partition, later those that are due.
 
-When a new owner restores the partition, only the due time of a waiting root is decoded; the rest is decoded
-when it is due.
+A new owner decodes only the due time of a waiting root; the rest is decoded when it is due.
 
 Only replay workers may write to `_ack_due`. If there is garbage under a root's key, compaction will sooner or
 later remove the entry that a worker wrote before it. So a new owner of the partition reads the topic once
-more and writes that entry again while it is still there, and the root goes on waiting, or stays done. If no
-sound entry is left, nobody can find out what became of the root. Then it becomes a dead letter without
-payload, since its topic id and attempt are lost: one dead letter too many is better than a record that is
-lost silently. A key that is not of a root of a tracked input is ignored.
+more and writes that entry again while it is still there. If no sound entry is left, the root becomes a dead
+letter without payload, since its topic id and attempt are lost: one dead letter too many is better than a
+record that is lost silently. A key that is not of a root of a tracked input is ignored.
 
 Source: docs/design/protocol.md, section 3 rule 5 and section 5.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from acker.config.topics import Input
@@ -34,13 +32,24 @@ from replay.records.due import (
     parse_root_key,
     pause_key,
     root_key,
-    sound,
     sound_or_none,
 )
 from replay.records.headers import location
 from replay.worker.fetch import Absence, RecordPlace
 from replay.worker.waiting import DueTable
 from replay.worker.worker import Worker, newer
+
+SPOILED_MAX = 10_000
+"""So many keys are repaired at once; further ones are reported, and the next owner repairs them."""
+
+
+class Mend(NamedTuple):
+    """What to write under the key of a root: an entry; a tombstone if `due` is None. People read `name`."""
+
+    root: Root
+    name: str
+    due: Due | None
+    written: Outgoing
 
 
 class Restored(NamedTuple):
@@ -92,8 +101,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
             worker.undecodable(*due, record.offset, flaw)
         if flaw and root is not None and len(spoiled) < SPOILED_MAX:
             spoiled[root] = record.offset
-    words = last_words(_stored(worker, due), spoiled) if spoiled else {}
-    mends = mends_of(worker, due, spoiled, words)
+    mends = _mends(worker, due, spoiled) if spoiled else ()
     for mend in mends:
         table.remove(mend.root, spoiled[mend.root])  # it waits again under its new offset, once written
     return Restored(table, progress, mends, {pause.input: pause for pause in pauses.values()})
@@ -112,56 +120,30 @@ def _stored(worker: Worker, due: TopicPartition) -> Iterator[Record]:
     )
 
 
-SPOILED_MAX = 10_000
-"""So many keys are repaired at once; further ones are reported, and the next owner repairs them."""
-
-UNKNOWN_MS = -1
-"""Stands for an unknown time."""
-
-
-class Mend(NamedTuple):
-    """What to write under the key of a root: an entry; a tombstone if `due` is None. People read `name`."""
-
-    root: Root
-    name: str
-    due: Due | None
-    written: Outgoing
-
-
-def last_words(records: Iterable[Record], spoiled: Mapping[Root, int]) -> dict[Root, Record]:
-    """Return for each spoiled key the last sound record or tombstone; some keys have none."""
-    words: dict[Root, Record] = {}
-    for record in records:
+def _mends(worker: Worker, place: TopicPartition, spoiled: Collection[Root]) -> Sequence[Mend]:
+    """Return what to write under spoiled keys: the last sound entry or tombstone, else a dead letter."""
+    last: dict[Root, Due | None] = {}
+    for record in _stored(worker, place):
         root = parse_root_key(record.key)
-        if root is None or root not in spoiled:
-            continue
-        if record.value is None or sound_or_none(record) is not None:
-            words[root] = record
-    return words
-
-
-def mends_of(
-    worker: Worker, place: TopicPartition, spoiled: Iterable[Root], words: Mapping[Root, Record]
-) -> Sequence[Mend]:
-    """Return what to write for each spoiled key, so that `_ack_due` is right again."""
+        if root is not None and root in spoiled:
+            entry = sound_or_none(record)
+            if record.value is None:
+                last[root] = None
+            elif isinstance(entry, Due):
+                last[root] = entry
     mends: list[Mend] = []
     for root in spoiled:
-        word = words.get(root)
-        value = sound(word) if word is not None and word.value is not None else None
-        due = value if isinstance(value, Due) else None
-        if word is None:
-            due = unreadable_due(worker, root, place.partition)
-            if due is None:
-                continue
-        written = None if due is None else worker.dues.encode(due)
-        mends.append(Mend(root, _name(worker, root), due, Outgoing(*place, written, root_key(root))))
+        due = last[root] if root in last else _unreadable(worker, root, place.partition)
+        if due is not None or root in last:
+            written = None if due is None else worker.dues.encode(due)
+            mends.append(Mend(root, _name(worker, root), due, Outgoing(*place, written, root_key(root))))
     return mends
 
 
-def unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
+def _unreadable(worker: Worker, root: Root, partition: int) -> Due | None:
     """Return an entry that makes a dead letter of a root of which only the key is left.
 
-    None if the key is not of a tracked input, or does not belong into this partition.
+    None if the key is not of a tracked input, or does not belong to this partition.
     """
     owner = None if wrong_source(root.source) or root.position < 0 else worker.tracked(root.source)
     if owner is None or acker_partition(root.source, root.position, worker.partitions) != partition:
@@ -177,7 +159,7 @@ def unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
         origin=_name(worker, root),
         attempt=1,
         abandoned=0,
-        first_emitted_ms=UNKNOWN_MS,
+        first_emitted_ms=-1,  # it is unknown
         history=(),
     )
 
@@ -240,4 +222,4 @@ def _read(worker: Worker, place: RecordPlace, found: Record | Absence) -> Due | 
     if flaw:
         worker.undecodable(*place, flaw)
     root = parse_root_key(found.key)
-    return root and unreadable_due(worker, root, place.partition)
+    return root and _unreadable(worker, root, place.partition)

@@ -1,16 +1,14 @@
 """Fetches single records by topic, partition and offset.
 
-A small gap between two requested offsets of a partition is read; a larger one is jumped over. The limit is
-`fetch_gap_bytes`, and a gap's size is estimated by the mean size of the records read. Reading stops at the
-last requested offset. The answer for an offset without a record is why there is none. What does not fit into
-the bytes of one call is not in the answer; the caller requests it again.
+A gap between two requested offsets of a partition is read if it has at most `fetch_gap_bytes`, estimated by
+the mean size of the records read; a larger one is jumped over.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -23,7 +21,7 @@ from acker.kafka.port import RECORD_OVERHEAD_BYTES, Log, Picker, Record, TopicPa
 _POLL_MS: Final = 100
 _PICK_RECORDS: Final = 5_000
 _PICK_FIRST: Final = 500
-"""In the first poll so many records are read at most, since the mean size of a record is not known yet."""
+"""In the first poll at most so many records are read, since their mean size is unknown."""
 
 _TRIES: Final = 3
 
@@ -31,8 +29,6 @@ _PLACE: Callable[[Record], tuple[str, int, int]] = itemgetter(0, 1, 2)
 
 
 class RecordPlace(NamedTuple):
-    """One record of a log."""
-
     topic: str
     partition: int
     offset: int
@@ -48,9 +44,9 @@ class Absence(Enum):
         The record is no longer in the log (retention, compaction), or the log ends before it (truncation).
     ``NEVER``
         There never was one: the offset is that of a transaction's marker, or of an aborted record. In a
-        compacted topic this cannot be distinguished from a record that compaction removed, so there it is
-        GONE. A topic that was compacted only in the past gives NEVER; a caller that has proof of a record
-        must correct that (`replay.records.due.was_a_record`).
+        compacted topic compaction may have removed it, so there it is GONE. A topic that was compacted only
+        in the past gives NEVER; a caller that has proof of a record must correct that
+        (`replay.records.due.was_a_record`).
     """
 
     GONE = "gone"
@@ -63,7 +59,7 @@ _Offsets = Mapping[TopicPartition, Sequence[int]]
 
 
 class Fetcher:
-    """Fetches records, with one `Picker` that stays open; counts what it read, also between the wanted."""
+    """Fetches records with one `Picker` that stays open; counts all that it read, gaps included."""
 
     def __init__(self, log: Log, limits: ReplayLimits) -> None:
         self._log = log
@@ -73,13 +69,11 @@ class Fetcher:
         self.read_bytes = 0
 
     def fetch(self, places: Iterable[RecordPlace], *, why: bool = True) -> Answers:
-        """Read committed records.
+        """Read committed records; return each, or why there is none.
 
-        With `why` NEVER is distinguished from GONE. For this the settings of the topic are fetched, which
-        needs a right of its own. Without it each missing record is GONE.
-
-        Returns:
-            For each record in the answer, the record or why there is none. At least one of `places` is in it.
+        What does not fit into `fetch_bytes_max` is left out, but at least one of `places` is in the answer.
+        With `why` NEVER is distinguished from GONE; for this the topic's settings are read, which needs a
+        right of its own.
 
         Raises `Unreachable`: the broker sent nothing for `fetch_patience_ms`, or the log was shortened during
         each of several tries.
@@ -104,7 +98,8 @@ class Fetcher:
     def _fetch(self, targets: Sequence[RecordPlace], offsets: _Offsets, *, why: bool) -> Answers:
         if self._picker is None:
             self._picker = self._log.picker()
-        run = _Run(self._picker, self._inside(offsets), self._limits.fetch_gap_bytes)
+        inside = self._inside(offsets)
+        run = _Run(self._picker, inside, self._limits.fetch_gap_bytes)
         patience_ms = self._limits.fetch_patience_ms
         while run.left and run.kept_bytes < self._limits.fetch_bytes_max:
             if run.read():
@@ -120,16 +115,17 @@ class Fetcher:
         self.read_bytes += run.read_bytes
         if len(run.found) == sum(map(len, offsets.values())):
             return run.found
-        answers: dict[RecordPlace, Record | Absence] = dict.fromkeys(targets, Absence.GONE)
-        for unread in run.unread():
-            del answers[unread]
+        unread = {place for place in _places(run.left) if place not in run.found}
+        answers: dict[RecordPlace, Record | Absence] = {
+            place: Absence.GONE for place in targets if place not in unread
+        }
         answers.update(run.found)
         if why:
-            answers.update(dict.fromkeys(self._never(run.holes()), Absence.NEVER))
+            holes = [place for place in _places(inside) if answers.get(place) is Absence.GONE]
+            answers.update(dict.fromkeys(self._never(holes), Absence.NEVER))
         return answers
 
     def _never(self, holes: Collection[RecordPlace]) -> list[RecordPlace]:
-        """Return those places inside a log without a record that never had one."""
         infos = self._log.topics({hole.topic for hole in holes}, settings=True) if holes else {}
         kept = {
             name for name, info in infos.items() if "compact" not in info.settings.get("cleanup.policy", "")
@@ -165,6 +161,10 @@ def _by_partition(places: Iterable[RecordPlace]) -> _Offsets:
     return {TopicPartition(*name): sorted(set(found)) for name, found in sorted(offsets.items())}
 
 
+def _places(offsets: _Offsets) -> Iterator[RecordPlace]:
+    return (RecordPlace(*name, offset) for name, some in offsets.items() for offset in some)
+
+
 class _Run:
     """One fetch in progress: the offsets still to be read of each partition, and the records found."""
 
@@ -174,7 +174,6 @@ class _Run:
         self.kept_bytes = 0
         self.read_bytes = 0
         self.read_records = 0
-        self._inside = inside
         self._offsets = {name: frozenset(offsets) for name, offsets in inside.items()}
         self._picker = picker
         self._gap_bytes = gap_bytes
@@ -199,18 +198,6 @@ class _Run:
             behind = bisect_left(offsets, position + _PICK_RECORDS)
             near += offsets[behind - 1] - position + 1 if behind else _PICK_RECORDS
         return min(near, most)
-
-    def unread(self) -> Iterable[RecordPlace]:
-        places = (RecordPlace(*name, offset) for name, offsets in self.left.items() for offset in offsets)
-        return [place for place in places if place not in self.found]
-
-    def holes(self) -> Sequence[RecordPlace]:
-        unread = sum(map(len, self.left.values()))
-        if len(self.found) + unread == sum(map(len, self._inside.values())):
-            return ()
-        left = set(self.unread())
-        places = [RecordPlace(*name, offset) for name, offsets in self._inside.items() for offset in offsets]
-        return [place for place in places if place not in self.found and place not in left]
 
     def _settle(self) -> bool:
         """Remove what the picker has passed; let it jump over large gaps and leave finished partitions."""

@@ -1,12 +1,7 @@
-"""From `_ack_due` to the replay topic or the dead-letter topic: builds what is written for each due root.
-
-Kafka's id of the topic is compared with the one in the verdict, before the fetch and again after it: if a
-topic was created again, the same offset is another record.
-"""
+"""From `_ack_due` to the replay topic or the dead-letter topic: builds what is written for each due root."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -23,14 +18,14 @@ from replay.worker.fetch import Absence, RecordPlace, record_place
 from replay.worker.worker import Worker, bytes_max, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
-"""A copy is at most so many bytes larger than its record. The factor 6 is for a history whose text is all
-escaped in JSON. To compute the exact size would cost more than to build the copy."""
+"""A copy is at most so many bytes larger than its record; a character takes up to 6 bytes in JSON. To compute
+the exact size would cost more than to build the copy."""
 
 
 class RootOutcome(NamedTuple):
-    """What is written for one root of an input. `dead` is None for a copy.
+    """What is written for one root of an input; `dead` is None for a copy.
 
-    `written` is None if there never was a record, and no proof of one; then only the tombstone is written.
+    `written` is None if there probably never was a record; then only the tombstone is written.
     """
 
     due: Due
@@ -45,7 +40,7 @@ class RootOutcome(NamedTuple):
 
     @property
     def dies(self) -> bool:
-        """Whether the breaker counts it as a dead letter; it does not count what a rule drops."""
+        """Whether the breaker counts it; it does not count what a rule drops."""
         return self.dead not in (None, DeadReason.DROPPED)
 
 
@@ -55,8 +50,7 @@ _outcome = tuple_maker(RootOutcome)
 def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutcome]:
     """Read the records of due roots and build what to write, for each input in the order of the origins.
 
-    Roots whose payload did not fit into one fetch are left out, and those of an input that cannot go on: they
-    go on waiting.
+    Roots whose payload did not fit into one fetch, or whose input cannot go on, are left out.
     """
     dues = sorted(dues, key=_rank)
     parts = worker.apart(
@@ -75,15 +69,16 @@ def _rank(due: Due) -> tuple[int, str, int, int]:
 
 
 def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutcome]:
-    """Return the outcomes, in the order given.
+    """Return outcomes in the same order.
 
-    Raises:
-        Disagreement: a root is of another group than its input in topics.yaml.
-        TopicError: a replay or dead-letter topic is missing, or has too few partitions.
+    Raises `Disagreement` as `Worker.input_of`; `TopicError`: a topic is missing, or has too few partitions.
     """
     owners = {key: worker.input_of(*key) for key in dict.fromkeys((due.source, due.group) for due in dues)}
     unique = {owner.id: owner for owner in owners.values()}
-    targets = [(due, owners[due.source, due.group], _place(due), (due.topic, due.topic_id)) for due in dues]
+    targets: list[_Target] = []
+    for due in dues:
+        place = record_place((due.topic, partition_of(due.source), offset_of(due.position)))
+        targets.append((due, owners[due.source, due.group], place, (due.topic, due.topic_id)))
     topics = {target[3] for target in targets}
     infos = worker.topics_of(unique.values(), {topic for topic, _ in topics}, settings=True)
     found = _fetch(worker, targets, unchanged(topics, infos))
@@ -98,11 +93,8 @@ _Found = tuple[Due, Input, Record | Absence, DeadReason | None]
 """A due root, its input, its record or why there is none, and why that makes it a dead letter, if it does."""
 
 
-def _place(due: Due) -> RecordPlace:
-    return record_place((due.topic, partition_of(due.source), offset_of(due.position)))
-
-
 def _fetch(worker: Worker, targets: Sequence[_Target], there: set[tuple[str, str]]) -> list[_Found]:
+    """Fetch records whose topic is `there` before and after; in a new topic an offset is another record."""
     places = [place for _, _, place, topic in targets if topic in there]
     answers = worker.fetcher.fetch(places)
     there = worker.same_topics(there)
@@ -163,14 +155,15 @@ def bounded(
 ) -> tuple[list[RootOutcome], list[Input]]:
     """Leave out dead letters that the breakers do not allow now; return also the inputs to be paused."""
     dying = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
-    room = {key: worker.breaker_of(found).room(now_ms) for key, found in dying.items()}
-    open_ones = [found for key, found in dying.items() if not room[key]]
-    letters: Counter[int] = Counter()
+    if not dying:
+        return list(outcomes), []
+    room = {input_id: worker.breakers[input_id].room(now_ms) for input_id in dying}
+    open_ones = [found for input_id, found in dying.items() if not room[input_id]]
     kept: list[RootOutcome] = []
-    for outcome in outcomes if dying else ():
+    for outcome in outcomes:
         if outcome.dies:
-            if letters[outcome.input.id] >= room[outcome.input.id]:
+            if not room[outcome.input.id]:
                 continue
-            letters[outcome.input.id] += 1
+            room[outcome.input.id] -= 1
         kept.append(outcome)
-    return (kept if dying else list(outcomes)), open_ones
+    return kept, open_ones

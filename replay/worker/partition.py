@@ -6,9 +6,8 @@ second transaction, at the due time, writes the copy or the dead letter, and a t
 run under the transactional id of the partition. With this id a new owner fences the old one and ends its
 transaction; then it reads `_ack_due` to its stable end, and so has exactly what waits.
 
-The roots of an input that cannot go on stay where they are (`replay.worker.worker`). If too many records of
-an input would become dead letters, it is paused: a note in `_ack_due` keeps every owner of the partition from
-it until a person resumes it (`replay.handling.resume`).
+If too many records of an input would become dead letters, it is paused: a note in `_ack_due` keeps every
+owner of the partition from it until a person resumes it (`replay.handling.resume`).
 
 The state in memory changes only after a commit. When a transaction was aborted, or its end is uncertain, the
 partition is dropped and opened again: `_ack_due` then shows what is still to be done.
@@ -48,12 +47,12 @@ _outgoing = tuple_maker(Outgoing)
 _OWNER_CHECK_MS: Final = 1_000
 """How often the owner of a partition with a paused input checks that it still is the owner."""
 
-_Decision = tuple[Due | None, bytes | None]
-"""What becomes of a root that was put aside, also encoded; twice None if there never was a record."""
+_Decision = tuple[Due, bytes] | None
+"""What becomes of a root that was put aside, also encoded; None if there never was a record."""
 
 
 class VerdictPartition:
-    """A verdict partition that this worker owns, with what it read and not took over, and its pauses."""
+    """A verdict partition that this worker owns, whose place is `reads`; `pauses` are by an input's id."""
 
     def __init__(self, worker: Worker, number: int) -> None:
         """Become the owner: fence the former one, read `_ack_due` to its stable end, check the progress.
@@ -65,7 +64,7 @@ class VerdictPartition:
         """
         self.number = number
         self._worker = worker
-        self._verdict = TopicPartition(worker.names.verdict, number)
+        self.reads = TopicPartition(worker.names.verdict, number)
         self._due = TopicPartition(worker.names.due, number)
         self._progress_ms = 0
         self._owned_ms = 0
@@ -77,29 +76,21 @@ class VerdictPartition:
             self._mends = restored.mends
             self.waiting = DueRoots(restored.table.by_input(), worker.limits.waiting_bytes_max)
             self.pauses = dict(restored.pauses)
-            worker.close_breakers(but=self.pauses)
+            for input_id, breaker in worker.breakers.items():
+                if breaker.why and input_id not in self.pauses:  # it was resumed
+                    breaker.close()
             self.intake = Intake(self._begin(restored.progress))
         except WindhoverError:
             self._transactions.close()
             raise
 
     @property
-    def reads(self) -> TopicPartition:
-        return self._verdict
-
-    @property
-    def done(self) -> Mapping[TopicPartition, int]:
-        """The offset up to which the verdicts are taken over, committed."""
-        return {self._verdict: self.intake.progress.next}
-
-    @property
     def next_due_ms(self) -> int | None:
         """The wall time (ms) at which the next root is due whose input can go on; None if there is none."""
-        ready = {each: self._worker.ready_ms(each) for each in self.waiting.next_due()}
         found = (
             max(due_ms, ready_ms)
             for each, due_ms in self.waiting.next_due().items()
-            if each not in self.pauses and (ready_ms := ready[each]) is not None
+            if each not in self.pauses and (ready_ms := self._worker.ready_ms(each)) is not None
         )
         return min(found, default=None)
 
@@ -128,20 +119,22 @@ class VerdictPartition:
         try:
             event = self._worker.verdicts.decode(record.value)
         except UnknownVersion as error:
-            self._worker.undecodable(*self._verdict, record.offset, newer(self._worker.log, record, error))
+            self._worker.undecodable(*self.reads, record.offset, newer(self._worker.log, record, error))
             return
         except CodecError as error:
             if marked_offset(record) is None:
-                self._worker.undecodable(*self._verdict, record.offset, str(error))
+                self._worker.undecodable(*self.reads, record.offset, str(error))
             return
         if not isinstance(event, Verdicts):
             return
         flaw = wrong_verdicts(event)
         if flaw:
-            self._worker.undecodable(*self._verdict, record.offset, flaw)
+            self._worker.undecodable(*self.reads, record.offset, flaw)
             return
         for source, start, end in event.acked:
-            self._worker.acked(source, end - start, now_ms)
+            breaker = self._worker.breakers.get(input_id_of(source))
+            if breaker is not None:
+                breaker.acked(end - start, now_ms)
         self.intake.offer(record.offset, event)
 
     def step(self, now_ms: int) -> bool:
@@ -159,7 +152,7 @@ class VerdictPartition:
             return self._take_over(now_ms) or worked
 
     def finish(self) -> None:
-        """Commit the progress of the verdicts, if a commit of it was delayed."""
+        """Commit the progress of the verdicts, if that was delayed."""
         batch = self.intake.peek(0)
         if batch.progress != self.intake.progress:
             self._commit_progress(batch, [])
@@ -168,7 +161,7 @@ class VerdictPartition:
         self._transactions.close()
 
     def _take_over(self, now_ms: int) -> bool:
-        """Run the first transaction: take lost roots, decide, write them to `_ack_due` with the progress."""
+        """Run the first transaction."""
         room = self._room
         if room <= 0:
             self._worker.counters.waiting_full += 1
@@ -218,7 +211,11 @@ class VerdictPartition:
         try:
             entries = entries_of(worker, self._due, self.waiting.kept(taken))
             asides = {at: due for at, due in entries.items() if isinstance(due, Aside)}
-            decisions = self._decide(asides, now_ms) if asides else {}
+            encode = worker.dues.encode
+            decisions: dict[int, _Decision] = {
+                at: None if due is None else (due, encode(due))
+                for at, due in decided(worker, asides, now_ms).items()
+            }
             dues = [due for at, due in entries.items() if due is not None and at not in asides]
             outcomes, open_ones = bounded(worker, outcomes_of(worker, dues, now_ms) if dues else [], now_ms)
         except WindhoverError as error:
@@ -226,12 +223,12 @@ class VerdictPartition:
             if isinstance(error, DataLoss):
                 self._require_owned()
             raise
-        pauses = [Pause(found.id, now_ms, worker.breaker_of(found).why) for found in open_ones]
+        pauses = [Pause(found.id, now_ms, worker.breakers[found.id].why) for found in open_ones]
         inputs = {outcome.input.id for outcome in outcomes}
         inputs |= {input_id_of(asides[at].source) for at in decisions}
         if inputs or pauses:
             try:
-                self._write(outcomes, [(asides[at], *decided) for at, decided in decisions.items()], pauses)
+                self._write(outcomes, [(asides[at], found) for at, found in decisions.items()], pauses)
             except (TopicError, NotAuthorized) as error:
                 self.waiting.done((), taken)
                 self._refused(inputs, error, now_ms)
@@ -244,11 +241,10 @@ class VerdictPartition:
             done |= {at for at, due in entries.items() if id(due) in ended}
             left = [entry for entry in taken if entry.offset not in done]
             self.waiting.done([entry for entry in taken if entry.offset in done], left)
-        waiting = [decided for decided in decisions.values() if decided[0] is not None]
+        waiting = [found for found in decisions.values() if found is not None]
         placed = self._placed if waiting else ()  # without `waiting` they are of another transaction
         for (due, value), offset in zip(waiting, placed, strict=True):
-            if due is not None:
-                self.waiting.put(due, offset, len(value or b""))
+            self.waiting.put(due, offset, len(value))
         worker.works(inputs)
         self._count_all(outcomes, decisions, pauses, now_ms)
         return bool(inputs or pauses)
@@ -261,22 +257,18 @@ class VerdictPartition:
         ]
         return [each for each in ready if each in self._worker.suspects][:1] or ready
 
-    def _decide(self, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, _Decision]:
-        found = decided(self._worker, list(asides.values()), now_ms)
-        offsets = list(asides)
-        encode = self._worker.dues.encode
-        return {offsets[n]: (due, None if due is None else encode(due)) for n, due in found.items()}
-
     def _write(
         self,
         outcomes: Sequence[RootOutcome],
-        decisions: Sequence[tuple[Aside, Due | None, bytes | None]],
+        decisions: Sequence[tuple[Aside, _Decision]],
         pauses: Sequence[Pause],
     ) -> None:
         topic, number = self._due
         records = [outcome.written for outcome in outcomes if outcome.written is not None]
         records += [_outgoing((topic, number, None, root_key(outcome.due), (), None)) for outcome in outcomes]
-        records += [Outgoing(topic, number, value, root_key(aside)) for aside, _, value in decisions]
+        records += [
+            Outgoing(topic, number, found and found[1], root_key(aside)) for aside, found in decisions
+        ]
         encode = self._worker.dues.encode
         records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]
         self._transact(records)
@@ -316,7 +308,7 @@ class VerdictPartition:
         copied = Counter(outcome.input.name for outcome in outcomes if outcome.is_copy)
         counters.replayed += copied.total()
         counters.replayed_by_input.update(copied)
-        counters.absent += sum(due is None for due, _ in decisions.values())
+        counters.absent += sum(found is None for found in decisions.values())
         for outcome in outcomes:
             if not outcome.is_copy:
                 self._count(outcome, now_ms)
@@ -342,7 +334,7 @@ class VerdictPartition:
         counters.dead_lettered += 1
         counters.without_payload += not outcome.has_payload
         counters.dead_lettered_by_input[name] += 1
-        self._worker.breaker_of(outcome.input).dead(1, now_ms)
+        self._worker.breakers[outcome.input.id].dead(1, now_ms)
         self._worker.report("dead_lettered", **fields)
 
     def _transact(self, records: Iterable[Outgoing]) -> None:
@@ -350,34 +342,30 @@ class VerdictPartition:
 
         Then `_placed` has, in order, the offsets of the entries that let roots wait.
         """
-        records = list(records)
         transactions, self._placed = self._transactions, []
         transactions.begin()
-        waiting = [record for record in records if self._waits(record)]
-        for record in waiting:
-            transactions.send(record, self._placed.append)
-        transactions.send_all([each for each in records if not self._waits(each)] if waiting else records)
+        others: list[Outgoing] = []
+        for record in records:
+            is_entry = record.topic == self._due.topic and len(record.key or b"") == ROOT_KEY_BYTES
+            if is_entry and record.value is not None:
+                transactions.send(record, self._placed.append)
+            else:
+                others.append(record)
+        transactions.send_all(others)
         transactions.commit(self._worker.limits.operation_timeout_ms)
 
-    def _waits(self, record: Outgoing) -> bool:
-        if record.value is None or record.topic != self._due.topic:
-            return False
-        return record.key is not None and len(record.key) == ROOT_KEY_BYTES
-
     def _require_owned(self) -> None:
-        """Commit the same progress once more, which raises `Fenced` if another worker owns the partition.
-
-        A transaction without a record would not reach the broker.
-        """
+        """Commit the progress once more, which raises `Fenced` if another worker owns the partition."""
+        # a transaction without a record would not reach the broker
         self._transact([self._written(self.intake.progress)])
 
     def _begin(self, stored: Progress | None) -> Progress:
         log, worker = self._worker.log, self._worker
         if stored is None:
-            committed = log.committed(worker.group, [self._verdict])
-            stored = Progress(committed.get(self._verdict, 0), 0)
-        start, end = log.starts([self._verdict])[self._verdict], log.ends([self._verdict])[self._verdict]
-        name = f"{self._verdict.topic}/{self.number}"
+            committed = log.committed(worker.group, [self.reads])
+            stored = Progress(committed.get(self.reads, 0), 0)
+        start, end = log.starts([self.reads])[self.reads], log.ends([self.reads])[self.reads]
+        name = f"{self.reads.topic}/{self.number}"
         if stored.next < start:
             raise DataLoss(
                 f"verdicts {stored.next} to {start} of {name} are no longer in the log and were never taken"

@@ -15,13 +15,10 @@ from replay.records.due import Due
 class ReplayEvent:
     """Something that is worth a line in the log, with details in `fields`.
 
-    Attributes:
-        name: ``partition_opened``, ``partition_left``, ``fenced``, ``aborted``, ``unreachable``,
-            ``not_committed`` (at the end), ``mended`` (once per root), ``undecodable`` (once per topic and
-            flaw), ``dead_lettered`` and ``dropped`` (once per record), ``put_aside`` (an input cannot go on
-            and its roots wait; at once, and again from time to time), ``paused`` (the breaker paused an
-            input; once per partition), ``goes_on`` (an input that was put aside can go on), ``topics_taken``
-            (the worker goes on with a newer topics.yaml).
+    `name` is ``partition_opened``, ``partition_left``, ``fenced``, ``aborted``, ``unreachable``,
+    ``not_committed`` (at the end), ``mended`` (once per root), ``undecodable`` (once per topic and flaw),
+    ``dead_lettered`` and ``dropped`` (once per record), ``put_aside`` (at once, and again from time to time),
+    ``goes_on`` (after ``put_aside``), ``paused`` (by the breaker, once per partition), or ``topics_taken``.
     """
 
     name: str
@@ -77,11 +74,10 @@ class ReplayStatus(Counters):
         waiting: roots that wait for their due time, or for their input to go on.
         next_due_ms: earliest due time (wall time) of an input that can go on; None if there is none.
         fetched_records: records read to write copies and dead letters, with those read between them.
-        aside: those of `waiting` whose input cannot go on: topics.yaml does not have it, it is paused, or one
-            of its topics is missing or forbidden. In `aside_by_input` an input without name is ``id 7``.
+        aside: those of `waiting` whose input cannot go on (see `ReplayService`). In `aside_by_input` an input
+            that topics.yaml does not have is ``id 7``.
         paused: names of inputs that their breaker has paused in some partition, ascending.
-        breaker_used: by an input's name the share of dead letters that its breaker has seen of those that it
-            allows; 1: it is open.
+        breaker_used: by an input's name the share of the allowed dead letters that there were; 1: it is open.
     """
 
     partitions: tuple[int, ...]

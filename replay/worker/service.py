@@ -4,10 +4,9 @@ Any number of workers share the verdict partitions as a consumer group. The grou
 should try a partition; the worker becomes its owner by the partition's transactional id. So a worker that
 learns too late that a partition has moved cannot write for it any more.
 
-A worker replays the roots of the inputs in topics.yaml. It takes over roots of other inputs too, but puts
-them aside: they wait in `_ack_due`, counted and reported, until a worker with a newer topics.yaml decides
-about them (`ReplayService.take_topics`). The roots of an input also wait while its breaker has paused it, or
-while one of its topics is missing or forbidden. Other inputs go on.
+Roots of an input that cannot go on are put aside: they wait in `_ack_due`, counted and reported, while the
+other inputs go on. An input cannot go on if topics.yaml does not have it (until `ReplayService.take_topics`),
+if its breaker has paused it, or if one of its topics is missing or forbidden.
 """
 
 from __future__ import annotations
@@ -68,13 +67,11 @@ class ReplayService:
         self._away_since_ms: int | None = None
 
     def step(self, now_ms: int) -> bool:
-        """Do one round, of bounded size, for all partitions that this worker owns now.
+        """Do one round, of bounded size, for all owned partitions; return whether anything was done.
 
-        1. Poll the group; open new partitions, drop lost ones. If there is no partition to read, the step
-           waits here.
+        1. Poll the group; open new partitions, drop lost ones. If there is no partition to read, wait here.
         2. For each partition, write what is due, and take over lost roots.
         3. Read verdicts. If there was nothing else to do, wait for them, at most `poll_ms`.
-            Whether anything was done.
 
         Raises:
             ConfigError: topics.yaml and the broker disagree about the ack topics.
@@ -108,7 +105,7 @@ class ReplayService:
         """Go on with a newer topics.yaml: its inputs, their policies, and the limits; nothing is written.
 
         All partitions are opened again, so that every waiting root is checked against the new file. Raises
-        `Disagreement`: the file changes something that a running worker cannot change; it goes on as before.
+        `Disagreement`: a running worker cannot change something; it goes on as before.
         """
         limits = self._fixed_limits or topics.replay.limits
         for name, here, there in (
@@ -136,7 +133,7 @@ class ReplayService:
                 self._worker.at(f"the last commit of partition {partition.number}")
                 try:
                     partition.finish()
-                    self._commit_soon(partition.number)
+                    self._commit_soon(partition)
                 except WindhoverError as error:
                     # The next owner, or this worker's next start, reads those verdicts again; they contain no
                     # lost roots. And this error must not hide the one that ends the worker.
@@ -170,7 +167,9 @@ class ReplayService:
             aside=aside.total(),
             aside_by_input=dict(aside),
             paused=tuple(sorted({worker.name_of(of) for each in owned for of in each.pauses})),
-            breaker_used=worker.breakers_used(self._status_ms),
+            breaker_used={
+                worker.name_of(of): breaker.used(self._status_ms) for of, breaker in worker.breakers.items()
+            },
             **{each.name: copy(getattr(worker.counters, each.name)) for each in fields(Counters)},
         )
 
@@ -219,8 +218,9 @@ class ReplayService:
     def _advance(self, number: int, now_ms: int) -> bool:
         try:
             self._worker.at(f"partition {number}")
-            worked = self._partitions[number].step(now_ms)
-            self._commit_soon(number)
+            partition = self._partitions[number]
+            worked = partition.step(now_ms)
+            self._commit_soon(partition)
             if worked:
                 self._aborts.pop(number, None)
             return worked
@@ -241,9 +241,9 @@ class ReplayService:
             self._drop(number, "unreachable", error=str(error))
         return True
 
-    def _commit_soon(self, number: int) -> None:
+    def _commit_soon(self, partition: VerdictPartition) -> None:
         if self._membership is not None:
-            self._membership.commit_soon(self._partitions[number].done)
+            self._membership.commit_soon({partition.reads: partition.intake.progress.next})
 
     def _drop(self, number: int, why: str, **fields: str | int) -> None:
         self._worker.at(f"giving up partition {number}")
@@ -270,5 +270,5 @@ class ReplayService:
         for record in records:
             reading[TopicPartition(record.topic, record.partition)].offer(record, now_ms)
         for name, partition in reading.items():
-            partition.intake.passed(self._reader.position(name))
+            partition.intake.read_to = max(partition.intake.read_to, self._reader.position(name))
         return bool(records)

@@ -2,16 +2,14 @@
 
 A root of a source topic is a first emission. A root of a replay topic is a copy, whose record is read once
 here, since its headers contain its origin, attempt and history. Some roots never had a record: the marker of
-a transaction that wrote copies has an offset too, which may be initialised and lost with its session. There
-nothing is lost. But if the verdict proves that there was a record, that record is gone
-(`replay.records.due.was_read`).
+a transaction has an offset, too, which may be initialised and lost with its session. Such a root is ignored,
+unless the verdict proves that there was a record (`replay.records.due.was_read`).
 
-A root whose input cannot go on is put aside: `_ack_due` gets its verdict unchanged, so that the progress of
-the verdicts goes on. It is decided when its input can go on (`decided`).
+A root whose input cannot go on is put aside: `_ack_due` gets its verdict unchanged (`Aside`). It is decided
+when its input can go on (`decided`).
 
-A verdict record may contain more lost roots than one transaction should. So a `Batch` may end in the middle
-of a record, and `Progress` has the place. Records stay in the `Intake` until `advance` is called after a
-commit.
+A verdict record may have more lost roots than one transaction should have. So a `Batch` may end in the middle
+of a record.
 """
 
 from __future__ import annotations
@@ -42,6 +40,10 @@ class LostRoot(NamedTuple):
     lost: Lost
     position: int
 
+    @property
+    def place(self) -> RecordPlace:
+        return RecordPlace(self.lost.topic, partition_of(self.lost.source), offset_of(self.position))
+
 
 class Batch(NamedTuple):
     """Lost roots in the order of the verdicts, and the progress once they are taken over."""
@@ -66,7 +68,10 @@ class _Buffered:
 
 
 class Intake:
-    """A queue of verdict records from which single roots are taken."""
+    """A queue of verdict records from which single roots are taken.
+
+    `progress` is what was committed; everything below the offset `read_to` was read.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -80,10 +85,6 @@ class Intake:
         """Add the record that was read at an offset; offsets must ascend."""
         if verdicts.lost:
             self._records.append(_Buffered(offset, verdicts.lost))
-
-    def passed(self, position: int) -> None:
-        """Record that everything below an offset of the log was read."""
-        self.read_to = max(self.read_to, position)
 
     def peek(self, limit: int) -> Batch:
         """Return up to `limit` roots, and the progress once they are taken over; remove nothing."""
@@ -107,7 +108,7 @@ class Intake:
 
 
 class Past(NamedTuple):
-    """The history before an emission. `dead` is set if there is none to read, since the record is missing."""
+    """The history before an emission; `dead` is set if its record is missing, so that it cannot be read."""
 
     lineage: Lineage
     history: tuple[Loss, ...] = ()
@@ -130,25 +131,27 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
             pasts.update(found)
     dues: list[Due] = []
     for root in roots:
-        is_copy, place = is_replay(root.lost.source), _place(root)
-        if not owned[id(root.lost)] or (is_copy and place not in pasts):
+        lost, is_copy, place = root.lost, is_replay(root.lost.source), root.place
+        if not owned[id(lost)] or (is_copy and place not in pasts):
             dues.append(_aside(root, now_ms))
             continue
-        past = pasts[place] if is_copy else Past(_here(root))
-        past = _missed(root) if past is None else past
+        past = pasts[place] if is_copy else Past(Lineage(location(*place)))
+        if past is None and was_read(lost.reason, lost.operator, error_class(lost.error)):
+            past = Past(Lineage(location(*place)), dead=DeadReason.GONE)
         if past is not None:
             dues.append(_due(worker, root, past, now_ms))
     return dues
 
 
-def decided(worker: Worker, asides: Sequence[Aside], now_ms: int) -> Mapping[int, Due | None]:
-    """Decide what becomes of roots that were put aside, by index; None if there never was a record.
+def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, Due | None]:
+    """Decide what becomes of roots that were put aside, by the same keys; None if there never was a record.
 
     Roots whose input still cannot go on are missing.
     """
-    dues = {(due.source, due.position): due for due in dues_of(worker, [_lost(a) for a in asides], now_ms)}
-    found = {index: dues.get((aside.source, aside.position)) for index, aside in enumerate(asides)}
-    return {index: due for index, due in found.items() if not isinstance(due, Aside)}
+    roots = [_lost(aside) for aside in asides.values()]
+    dues = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
+    found = {at: dues.get((aside.source, aside.position)) for at, aside in asides.items()}
+    return {at: due for at, due in found.items() if not isinstance(due, Aside)}
 
 
 def _is_owned(worker: Worker, lost: Lost, now_ms: int) -> bool:
@@ -165,8 +168,7 @@ def _input_of(root: LostRoot) -> int:
 
 
 def _aside(root: LostRoot, now_ms: int) -> Aside:
-    lost, is_copy = root.lost, is_replay(root.lost.source)
-    here = location(*_place(root))
+    lost, here = root.lost, location(*root.place)
     age_ms = max(0, lost.decided_at - lost.emitted_at)
     return Aside(
         source=lost.source,
@@ -176,7 +178,7 @@ def _aside(root: LostRoot, now_ms: int) -> Aside:
         group=lost.group,
         topic=lost.topic,
         topic_id=lost.topic_id,
-        origin="" if is_copy else here,
+        origin="" if is_replay(lost.source) else here,
         attempt=1,
         abandoned=0,
         first_emitted_ms=lost.emitted_wall,
@@ -217,30 +219,17 @@ def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
     )
 
 
-def _place(root: LostRoot) -> RecordPlace:
-    return RecordPlace(root.lost.topic, partition_of(root.lost.source), offset_of(root.position))
-
-
-def _here(root: LostRoot) -> Lineage:
-    return Lineage(location(*_place(root)))
-
-
-def _missed(root: LostRoot) -> Past | None:
-    lost = root.lost
-    proven = was_read(lost.reason, lost.operator, error_class(lost.error))
-    return Past(_here(root), dead=DeadReason.GONE) if proven else None
-
-
 def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[RecordPlace, Past | None]:
     pasts: dict[RecordPlace, Past | None] = {}
     there = worker.same_topics({(root.lost.topic, root.lost.topic_id) for root in replayed})
     left: set[RecordPlace] = set()
     for root in replayed:
+        place = root.place
         if (root.lost.topic, root.lost.topic_id) in there:
-            left.add(_place(root))
+            left.add(place)
         else:
-            pasts[_place(root)] = Past(_here(root), dead=DeadReason.RECREATED)
-    # Only the pasts stay in memory, not the records: so one fetch is the bound, however many roots there are.
+            pasts[place] = Past(Lineage(location(*place)), dead=DeadReason.RECREATED)
+    # only the pasts stay in memory, not the records
     while left:
         worker.at("reading what was lost")
         for place, record in worker.fetcher.fetch(left).items():
@@ -275,7 +264,7 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
     policy = worker.policies[worker.input_of(lost.source, lost.group).id]
     disposed = dispose(policy, emission, now_ms, worker.jitter())
     dead = past.dead or ("" if isinstance(disposed, Replay) else disposed.reason)
-    loss = _loss(lost, lineage.attempt, age_ms, location(*_place(root)))
+    loss = _loss(lost, lineage.attempt, age_ms, location(*root.place))
     due_ms = disposed.due_ms if isinstance(disposed, Replay) and not dead else now_ms
     return Due(
         source=lost.source,

@@ -3,10 +3,9 @@
 It mirrors `_ack_due`, so it changes only after a commit. `DueTable` reduces a log that is read to what waits:
 the last record of each key counts, and a tombstone removes the key. Its rows are reduced whenever their
 number has doubled, so memory depends on how many roots wait, not on the length of the log. `Schedule` has 16
-bytes for each root, whatever the size of its record: sorted chunks of due times and offsets. New entries are
-first added unsorted; when they are more than a 64th of all, they are sorted into the chunks. So adding and
-taking move only the entries of the chunks concerned. An entry that does not fit into memory is read from
-`_ack_due` again when it is due.
+bytes for each root: sorted chunks of due times and offsets. New entries are first added unsorted; when they
+are more than a 64th of all, they are sorted into the chunks. So adding and taking move only the entries of
+the chunks concerned.
 """
 
 from __future__ import annotations
@@ -36,18 +35,15 @@ class DueTable:
         self._rows_min = self._reduce_at = rows_min
 
     def put(self, root: Root, offset: int, due_ms: int) -> None:
-        """Add an entry that lets a root wait; it replaces an earlier one of the root."""
+        """Let a root wait."""
         self._append(root, offset, max(0, due_ms))
 
     def remove(self, root: Root, offset: int) -> None:
-        """Add a tombstone: the root does not wait any more."""
+        """Add a tombstone: the root waits no more."""
         self._append(root, offset, _TOMBSTONE)
 
-    def entries(self) -> I64:
-        """Return what waits, as rows of due time and offset: ``(n, 2)`` int64, in any order."""
-        return self._reduced()[:, [3, 2]]
-
     def by_input(self) -> Mapping[int, I64]:
+        """Return what waits by an input's id: rows of due time and offset, ``(n, 2)`` int64, in any order."""
         rows = self._reduced()
         inputs = (rows[:, 0] >> 16) % REPLAY_ID_OFFSET
         return {int(found): rows[inputs == found][:, [3, 2]] for found in np.unique(inputs)}
@@ -120,8 +116,7 @@ class Schedule:
 
     def add_all(self, entries: I64) -> None:
         """Add many entries: rows of due time and offset in any order, ``(n, 2)`` int64."""
-        if len(entries):
-            self._merge(entries[_order(entries)])
+        self._merge(entries[_order(entries)])
 
     def take(self, now_ms: int, limit: int) -> list[DueRoot]:
         """Take at most `limit` due entries, in the order of due time, then offset."""
@@ -147,10 +142,6 @@ class Schedule:
         entries = entries[_order(entries)]
         self._merge(entries[limit:])
         return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
-
-    def put_back(self, entries: Iterable[DueRoot]) -> None:
-        for entry in entries:
-            self.add(*entry)
 
     def _take_recent(self) -> I64:
         recent = np.frombuffer(self._recent, np.int64).reshape(-1, 2).copy()
@@ -197,7 +188,7 @@ class DueRoots:
     """Lost roots that wait, each identified by its offset in `_ack_due`; each input has its own schedule."""
 
     def __init__(self, entries: Mapping[int, I64], kept_bytes_max: int) -> None:
-        """Start with restored roots: by the id of an input, rows as `DueTable.by_input` returns them."""
+        """Start with restored roots, as `DueTable.by_input` returns them."""
         self._schedules: defaultdict[int, Schedule] = defaultdict(Schedule)
         for input_id, rows in entries.items():
             self._schedules[input_id].add_all(rows)
@@ -250,7 +241,7 @@ class DueRoots:
         return taken
 
     def kept(self, entries: Iterable[DueRoot]) -> dict[int, Due | None]:
-        """Return the entries in memory, by offset; None for those that must be read from `_ack_due`."""
+        """Return the entries in memory by offset; None for those that must be read from `_ack_due`."""
         find = self._kept.get
         return {entry.offset: (found[0] if (found := find(entry.offset)) else None) for entry in entries}
 
@@ -260,5 +251,5 @@ class DueRoots:
             found = self._kept.pop(entry.offset, None)
             self._kept_bytes -= found[1] if found else 0
         for entry in left:
-            self._schedules[self._taken[entry.offset]].put_back((entry,))
+            self._schedules[self._taken[entry.offset]].add(*entry)
         self._taken.clear()

@@ -1,14 +1,12 @@
 """What the partitions of one replay worker share: the log, the inputs with their policies, and the counters.
 
 Trouble with one input must not stop others. If one of its topics is missing or forbidden, or does not answer
-while the broker does, the worker leaves the input alone for a while (`Trouble`). An input that topics.yaml
-does not have is left alone until a newer file has it. Its roots wait in `_ack_due`; those of all other inputs
-go on.
+while the broker does, the worker leaves the input alone for a while (`Trouble`): its roots wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -48,11 +46,10 @@ class Trouble:
 
 
 class Worker:
-    """The log, the policy of each input, the limits, and the counters.
+    """The log, the policy and the breaker of each input by its id, the limits, and the counters.
 
     Attributes:
         suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
-        written: called for each copy and each dead letter, once it is committed; None: nobody asks.
     """
 
     def __init__(
@@ -62,11 +59,11 @@ class Worker:
         jitter: Callable[[], float],
         limits: ReplayLimits,
         report: Report,
-        at: Callable[[str], None] = lambda _operation: None,
+        at: Callable[[str], None],
         counters: Counters | None = None,
         written: Written | None = None,
     ) -> None:
-        """Prepare what is shared; sends no request to the cluster."""
+        """Prepare what is shared; send no request. The arguments are those of `ReplayService`."""
         self.at = at
         self.log = log
         self.names: AckTopics = topics.ack_topics
@@ -88,7 +85,7 @@ class Worker:
         self._counts: PartitionCounts | None = None
         self._inputs = {found.id: found for found in topics.inputs.values()}
         self.policies = {found.id: _policy(found) for found in topics.inputs.values()}
-        self._breakers = {
+        self.breakers = {
             found.id: Breaker(
                 max_ratio=found.dead_letter.max_ratio,
                 max_consecutive=found.dead_letter.max_consecutive,
@@ -121,7 +118,6 @@ class Worker:
         )
 
     def name_of(self, input_id: int) -> str:
-        """Return an input's name, or a text like ``id 7`` if topics.yaml does not have the input."""
         found = self._inputs.get(input_id)
         return f"id {input_id}" if found is None else found.name
 
@@ -149,7 +145,7 @@ class Worker:
         self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms)
 
     def works(self, input_ids: Iterable[int]) -> None:
-        """Record that a transaction of some inputs succeeded: their troubles are over."""
+        """End the troubles of some inputs, of which a transaction was committed."""
         for input_id in input_ids:
             self.suspects.discard(input_id)
             if self._troubles.pop(input_id, None) is not None:
@@ -164,13 +160,10 @@ class Worker:
         for input_id, (roots, paused) in aside.items():
             if abs(now_ms - self._reported_ms.get(input_id, -1 << 60)) >= self.limits.input_retry_ms:
                 self._reported_ms[input_id] = now_ms
-                why = paused or self._why(input_id)
+                trouble = self._troubles.get(input_id)
+                why = paused or (self._unknown(input_id) if trouble is None else trouble.why)
                 self.report("put_aside", input=self.name_of(input_id), roots=roots, why=why)
         self._reported_ms = {each: at_ms for each, at_ms in self._reported_ms.items() if each in aside}
-
-    def _why(self, input_id: int) -> str:
-        trouble = self._troubles.get(input_id)
-        return self._unknown(input_id) if trouble is None else trouble.why
 
     def apart(
         self,
@@ -208,25 +201,6 @@ class Worker:
         found = self._inputs.get(input_id_of(source))
         return found if found is not None and found.tracked else None
 
-    def breaker_of(self, found: Input) -> Breaker:
-        return self._breakers[found.id]
-
-    def breakers_used(self, now_ms: int) -> dict[str, float]:
-        """Return how near each breaker is to opening, by the name of its input; wall time now."""
-        return {found.name: self._breakers[found.id].used(now_ms) for found in self._inputs.values()}
-
-    def close_breakers(self, but: Collection[int]) -> None:
-        """Close the open breakers of inputs that were resumed, `but` not of those that are still paused."""
-        for input_id, breaker in self._breakers.items():
-            if breaker.why and input_id not in but:
-                breaker.close()
-
-    def acked(self, source: int, count: int, now_ms: int) -> None:
-        """Count acked roots of a source for its breaker; ignore inputs that topics.yaml does not have."""
-        breaker = self._breakers.get(input_id_of(source))
-        if breaker is not None:
-            breaker.acked(count, now_ms)
-
     def report(self, name: str, **fields: str | int) -> None:
         self._report(ReplayEvent(name, fields))
 
@@ -237,27 +211,23 @@ class Worker:
             self.report("undecodable", topic=topic, partition=partition, offset=offset, error=error)
 
     def check_counts(self, owned: Iterable[int], now_ms: int) -> None:
-        """Check from time to time that the ack topics still have N partitions; not before `check_topics`.
+        """Check the ack topics' partitions as `PartitionCounts` does; do nothing before `check_topics`.
 
-        A number of N or above among the partitions that the group assigned makes it check at once. Raises
-        `Disagreement` or `TopicError` if they have not.
+        `owned` are the partitions that the group assigned.
         """
         if self._counts is not None:
             self._counts.require(owned)
             self._counts.step(now_ms)
 
     def same_topics(self, roots: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Return those pairs of topic and topic id that the broker still has."""
+        """Return those pairs of topic and topic id that the broker has."""
         pairs = set(roots)
         return unchanged(pairs, self.log.topics({name for name, _ in pairs}) if pairs else {})
 
     def topics_of(
         self, inputs: Iterable[Input], also: Iterable[str], *, settings: bool
     ) -> dict[str, TopicInfo]:
-        """Fetch the replay and dead-letter topics of some inputs, and others, which may be missing.
-
-        Raises `TopicError` if a replay or dead-letter topic is missing.
-        """
+        """Fetch replay and dead-letter topics of some inputs, else `TopicError`; of `also` what exists."""
         required = {name for found in inputs for name in (found.replay_topic, found.dead_letter.topic)}
         infos = dict(self.log.topics(required | set(also), settings=settings))
         missing = sorted(required - set(infos))
@@ -266,7 +236,7 @@ class Worker:
         return infos
 
     def check_topics(self, now_ms: int) -> None:
-        """Compare the topics with topics.yaml as `check_counts` does; what one lacks is its `Trouble`."""
+        """Compare the topics with topics.yaml; an input with a missing or small topic gets a `Trouble`."""
         self._counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
         tracked = [found for found in self._inputs.values() if found.tracked]
         self.apart(tracked, lambda found: found.id, self._check, now_ms)
@@ -292,13 +262,13 @@ def newer(log: Log, record: Record, error: UnknownVersion) -> str:
 
 
 def bytes_max(info: TopicInfo) -> int:
-    """Return the size of the largest record that a topic allows, in bytes."""
+    """Return the size of the largest record that a topic takes, in bytes."""
     text = info.settings.get("max.message.bytes", "")
     return int(text) if text.isdecimal() else MESSAGE_BYTES
 
 
 def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) -> set[tuple[str, str]]:
-    """Return those pairs of topic and topic id that are among the broker's topics."""
+    """Return those pairs of topic and topic id that are in `infos`."""
     return {(name, id_) for name, id_ in roots if name in infos and infos[name].id == id_}
 
 

@@ -25,9 +25,7 @@ KEPT_MAX: Final = 100_000
 class LetterBox:
     """The letters of one topic that are meant, in the order of the log.
 
-    Attributes:
-        left_out: letters beyond `kept_max`; some of them may have been handled.
-        others: records that are not Windhover's.
+    `left_out` are those beyond `kept_max`, handled or not; `others` are records that are not Windhover's.
     """
 
     def __init__(self, chosen: Filter, kept_max: int = KEPT_MAX) -> None:

@@ -52,9 +52,7 @@ class Order:
 class LetterHandling:
     """Carries an order out for one input; `open` it, then `step` it until it `is_done`.
 
-    Attributes:
-        left: how many letters were left as they are, by why.
-        left_out: letters that were not even tried, since there were too many at once.
+    `left` is how many letters were left as they are, by why; `left_out` are not even tried: too many at once.
     """
 
     def __init__(

@@ -46,10 +46,7 @@ class LetterOutcome(StrEnum):
 
 
 class RedriveRecord(NamedTuple):
-    """A redrive by its audit records; `ended` is None while it runs, or if it was killed.
-
-    `is_over`: a later one of the same input began, and so ended it.
-    """
+    """A redrive by its audit records; `is_over`: a later one of the same input began, and so ended it."""
 
     begun: RedriveBegun
     ended: RedriveEnded | None
@@ -64,9 +61,7 @@ class RedriveRecord(NamedTuple):
 
 
 def find_redrives(log: Log, found: Input, *, wait_ms: int, since_ms: int = 0) -> list[RedriveRecord]:
-    """Read the redrives of an input that began at a wall time or later, the oldest first; errors as for
-    `existing_places`.
-    """
+    """Read the redrives of an input that began at `since_ms` or later, the oldest first."""
     place = existing_places(log, found.dead_letter.topic)[AUDIT_PARTITION]
     first = max(log.starts([place])[place], log.offsets_at([place], since_ms)[place])
     end = log.stable_ends([place])[place]

@@ -53,13 +53,7 @@ class RedriveLimits:
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """How far a redrive is; the numbers are those of `LetterHandling`.
-
-    Attributes:
-        letters: how many it found, in the inputs that it has begun.
-        outcomes: what became of those that it replays.
-        end: how it ended; None: it has not.
-    """
+    """How far a redrive is, as in `LetterHandling`; `letters` it found in the inputs that it has begun."""
 
     letters: int = 0
     done: int = 0

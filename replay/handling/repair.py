@@ -24,10 +24,7 @@ FIRST_BYTES = 16
 
 
 class Unreadable(NamedTuple):
-    """A record that stops its readers: its size in bytes, its `FIRST_BYTES` in hex, and what it may be.
-
-    `is_marked`: all readers skip it already.
-    """
+    """A record that stops its readers, unless it `is_marked`; `first` are some bytes in hex."""
 
     place: TopicPartition
     offset: int

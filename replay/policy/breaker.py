@@ -11,32 +11,30 @@ Source: docs/design/protocol.md, section 5.4.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Final
 
 _BUCKET_MS: Final = 1_000
 
 
+@dataclass(slots=True, kw_only=True)
 class Breaker:
-    """Counts acked roots and dead letters of one input; `why` is why it is open, empty while closed."""
+    """Counts acked roots and dead letters of one input.
 
-    def __init__(
-        self, *, max_ratio: float, max_consecutive: int, window_ms: int, dead_min: int, settled_min: int
-    ) -> None:
-        """Start closed; with fewer than `dead_min` dead letters, or `settled_min` roots, no share counts.
+    Attributes:
+        max_ratio: 0 to 1; highest share of dead letters among the roots settled in `window_ms`; with fewer
+            than `dead_min` dead letters, or `settled_min` settled roots, the share does not count.
+        why: why it is open; empty while it is closed.
+    """
 
-        Args:
-            max_ratio: 0 to 1; highest share of dead letters among acked roots and dead letters.
-            max_consecutive: most dead letters without an acked root between them.
-            window_ms: the time over which the share is computed.
-        """
-        self._max_ratio = max_ratio
-        self._max_consecutive = max_consecutive
-        self._window_ms = window_ms
-        self._dead_min = dead_min
-        self._settled_min = settled_min
-        self.why = ""
-        self._consecutive = 0
-        self._buckets: deque[list[int]] = deque()  # [begin in ms, acked, dead]
+    max_ratio: float
+    max_consecutive: int
+    window_ms: int
+    dead_min: int
+    settled_min: int
+    why: str = ""
+    _consecutive: int = 0
+    _buckets: deque[list[int]] = field(default_factory=deque)  # [begin in ms, acked, dead]
 
     def acked(self, count: int, now_ms: int) -> None:
         if count:
@@ -55,12 +53,12 @@ class Breaker:
         if in_a_row <= 0:
             self.why = (
                 f"{self._consecutive} records in a row became dead letters and none was acked between them"
-                f" (max_consecutive {self._max_consecutive})"
+                f" (max_consecutive {self.max_consecutive})"
             )
         elif in_window <= 0:
             self.why = (
-                f"{dead} of {acked + dead} roots settled within {self._window_ms} ms became dead letters"
-                f" (max_ratio {self._max_ratio})"
+                f"{dead} of {acked + dead} roots settled within {self.window_ms} ms became dead letters"
+                f" (max_ratio {self.max_ratio})"
             )
         return max(0, min(in_a_row, in_window))
 
@@ -83,16 +81,16 @@ class Breaker:
 
     def _rooms(self, acked: int, dead: int) -> tuple[int, int]:
         """Return how many more may die by each of the two rules."""
-        in_a_row = self._max_consecutive - self._consecutive
+        in_a_row = self.max_consecutive - self._consecutive
         by_share = in_a_row
-        if self._max_ratio < 1:
-            by_share = int((self._max_ratio * (acked + dead) - dead) / (1 - self._max_ratio))
-        return in_a_row, max(by_share, self._dead_min - dead, self._settled_min - acked - dead)
+        if self.max_ratio < 1:
+            by_share = int((self.max_ratio * (acked + dead) - dead) / (1 - self.max_ratio))
+        return in_a_row, max(by_share, self.dead_min - dead, self.settled_min - acked - dead)
 
     def _bucket(self, now_ms: int) -> list[int]:
         begin_ms = now_ms - now_ms % _BUCKET_MS
         if not self._buckets or self._buckets[-1][0] < begin_ms:
             self._buckets.append([begin_ms, 0, 0])
-        while self._buckets[0][0] <= now_ms - self._window_ms and len(self._buckets) > 1:
+        while self._buckets[0][0] <= now_ms - self.window_ms and len(self._buckets) > 1:
             self._buckets.popleft()
         return self._buckets[-1]

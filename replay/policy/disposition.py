@@ -139,13 +139,8 @@ class DeadReason(StrEnum):
 class Policy:
     """When an input's roots are given up, and how long each waits before a replay; see the rules above.
 
-    Attributes:
-        attempts: at least 1.
-        max_abandoned: at least 0.
-        time_limit_ms: 0: no limit.
-        count_timed_out: without it, set `time_limit_ms`, or a record that always times out is replayed
-            forever.
-        hold_ms: at least 1.
+    `attempts` and `hold_ms` are at least 1; `time_limit_ms` 0 is no limit. Set one if `count_timed_out` is
+    off, or a record that always times out is replayed forever.
     """
 
     attempts: int
@@ -163,7 +158,6 @@ class LostEmission:
     """A lost emission, and the counts of those before it, this one included.
 
     Attributes:
-        attempt: the number of the emission, from 1.
         lived_ms: time from the first emission of the record to this verdict. The verdict's time counts, not
             the worker's, so nothing is given up because a worker was down for an hour.
         operator: the bolt that failed it; empty if no bolt did.

@@ -93,25 +93,19 @@ def build_dead_letter(
 
 def _headers(due: Due, reason: DeadReason, kept: Headers, missing: str) -> Headers:
     note: Headers = ((MISSING, missing.encode()),) if missing else ()
-    return (
-        *without_ours(kept, PREFIX, KIP_PREFIX),
-        *_kip_headers(due, reason),
-        (DEAD, reason.encode()),
-        *note,
-        *story_headers(due, due.attempt),
-    )
-
-
-def _kip_headers(due: Due, reason: DeadReason) -> Headers:
     here = (due.topic, partition_of(due.source), offset_of(due.position))
     topic, partition, offset = parse_location(due.origin) or here
     return (
+        *without_ours(kept, PREFIX, KIP_PREFIX),
         (f"{KIP_PREFIX}topic", topic.encode()),
         (f"{KIP_PREFIX}partition", b"%d" % partition),
         (f"{KIP_PREFIX}offset", b"%d" % offset),
         (f"{KIP_PREFIX}group", due.group.encode()),
         (f"{KIP_PREFIX}delivery.count", b"%d" % due.attempt),
         (f"{KIP_PREFIX}message", clipped(_sentence(due, reason), CAUSE_BYTES_MAX).encode()),
+        (DEAD, reason.encode()),
+        *note,
+        *story_headers(due, due.attempt),
     )
 
 

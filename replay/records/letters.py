@@ -73,11 +73,10 @@ class Letter:
     Attributes:
         place: ``topic/partition@offset`` of the letter.
         dead: why it was given up, a `DeadReason` or one of a later version.
-        lineage: where it began, the last attempt made, and why that was lost.
-        history: how each emission was lost, oldest first, as far as it is kept.
-        timestamp_ms: of the record when it was first emitted; None where the letter does not say.
+        lineage: of the last attempt.
+        timestamp_ms: of the record when it was first emitted; None if the letter does not say.
         bytes: what the letter takes in its topic.
-        missing: why there is no payload; empty when there is.
+        missing: why there is no payload; empty if there is.
     """
 
     place: str

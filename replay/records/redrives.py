@@ -40,15 +40,10 @@ class RedriveEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RedriveBegun:
-    """That a redrive began.
+    """That a redrive began; `which` is its filter in words, `letters` is how many it found.
 
-    Attributes:
-        action: a `LetterAction`.
-        why: may be empty.
-        which: the filter, in words.
-        letters: how many it found.
-        copies_from: where the replay topic ended before, by partition; likewise `letters_from` of the
-            dead-letter topic, and `verdicts_from` of ``_ack_verdict``.
+    `copies_from` is where the replay topic ended before, by partition; likewise `letters_from` of the
+    dead-letter topic, and `verdicts_from` of ``_ack_verdict``.
     """
 
     redrive: str
@@ -65,13 +60,10 @@ class RedriveBegun:
 
 @dataclass(frozen=True, slots=True)
 class RedriveEnded:
-    """That a redrive ended, with what was known then; what became of letters later is in the log.
+    """That a redrive ended by a `RedriveEnd`.
 
-    Attributes:
-        end: a `RedriveEnd`.
-        by: who ended it.
-        handled: how many letters it handled, of which `acked` were acked by then and `died` died again; each
-            is -1 if another process wrote this.
+    Of the letters that it `handled`, `acked` were acked by then, and `died` died again; each is -1 if another
+    process wrote this.
     """
 
     redrive: str

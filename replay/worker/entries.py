@@ -53,12 +53,9 @@ class Mend(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """The contents of a partition of `_ack_due`.
+    """The contents of a partition of `_ack_due`: the roots that wait are in `table`, except those in `mends`.
 
-    Attributes:
-        table: the roots that wait, except those in `mends`.
-        progress: how far the verdicts are taken over; None if nothing ever was.
-        mends: the entries to write again, since garbage was written over them.
+    `progress` is None if no verdict was ever taken over; `pauses` are by the id of the input.
     """
 
     table: DueTable
@@ -180,9 +177,8 @@ def entries_of(
 ) -> Mapping[int, Due | None]:
     """Return the entry of `_ack_due` at each offset; None if it is unreadable and not about a root of ours.
 
-    `kept` has the entries in memory, or None. Entries behind the stable end are left out: the broker confirms
-    a commit before it writes the markers. Raises `DataLoss` for a missing entry, `UnknownVersion` for a newer
-    one.
+    `kept` has the entries in memory, or None. Entries after the stable end are left out: the broker confirms
+    a commit before it writes the markers. Raises `DataLoss`: an entry is missing; `UnknownVersion`.
     """
     in_memory = {offset: due for offset, due in kept.items() if due is not None}
     if len(in_memory) == len(kept):

@@ -132,18 +132,17 @@ class Fetcher:
         }
         return [hole for hole in holes if hole.topic in kept]
 
-    def _existing(self, names: Collection[TopicPartition]) -> set[TopicPartition]:
-        infos = self._log.topics({name.topic for name in names})
-        return {
-            name for name in names if name.topic not in infos or name.partition < infos[name.topic].partitions
-        }
-
     def _inside(self, offsets: _Offsets) -> dict[TopicPartition, Sequence[int]]:
         names: Collection[TopicPartition] = offsets.keys()
         try:
             starts, ends = self._log.starts(names), self._log.stable_ends(names)
-        except TopicError:
-            names = self._existing(names)  # the partition of a root may never have existed
+        except TopicError:  # the partition of a root may never have existed
+            infos = self._log.topics({name.topic for name in names})
+            names = [
+                name
+                for name in names
+                if name.topic not in infos or name.partition < infos[name.topic].partitions
+            ]
             starts, ends = self._log.starts(names), self._log.stable_ends(names)
         inside = {
             name: offsets[name][

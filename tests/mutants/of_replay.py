@@ -77,8 +77,8 @@ MUTANTS = (
     Mutant(
         "the-breaker-opens-at-max-consecutive",
         "replay/policy/breaker.py",
-        "in_a_row = self._max_consecutive - self._consecutive",
-        "in_a_row = self._max_consecutive - self._consecutive + 1",
+        "in_a_row = self.max_consecutive - self._consecutive",
+        "in_a_row = self.max_consecutive - self._consecutive + 1",
         "tests/unit/replay/policy/test_replay_breaker.py"
         "::test_as_many_in_a_row_may_die_as_max_consecutive_says",
         "one more record than allowed would become a dead letter",

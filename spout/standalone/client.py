@@ -11,6 +11,7 @@ from acker.errors import Unreachable, UsageError
 from spout.standalone.engine import Engine
 from spout.standalone.items import Item, Items, Part
 from spout.standalone.queues import ClientLimits, Queue, QueueCollection, Settleable
+from spout.tuples.failures import cause_of
 
 
 class Client:
@@ -58,13 +59,11 @@ class Client:
             UsageError: no such input, or the client is closed.
             WindhoverError: the error that stopped the spout.
         """
-        _check(count, wait_ms)
         with self._guard:
             return self._open([self._checked().queue(input_name)], count, wait_ms)
 
     def open_any(self, count: int = 1, *, wait_ms: int = 0) -> Items:
         """Do as `open`, with the inputs in turn; all returned items are of one input."""
-        _check(count, wait_ms)
         with self._guard:
             queues = list(self._checked().by_name.values())
             self._turn = (self._turn + 1) % len(queues)
@@ -143,7 +142,7 @@ class Client:
             How many were open; errors as in `confirm`, but open parts do not matter.
         """
         with self._guard:
-            count = self._checked().fail(self._name, what, why)
+            count = self._checked().fail(self._name, what, cause_of(self._name, why))
             if count or wait_ms is not None:
                 self._publish(wait_ms)
             return count
@@ -197,6 +196,8 @@ class Client:
         return self._queues
 
     def _open(self, queues: Sequence[Queue], count: int, wait_ms: int) -> Items:
+        if count < 1 or wait_ms < 0:
+            raise UsageError(f"open({count}, wait_ms={wait_ms}): a count of 1 or more, a wait of 0 or more")
         items = self._open_first(queues, count)
         if items or not wait_ms:
             self._runner.wake()
@@ -239,8 +240,3 @@ class Client:
             self._guard.wait(left_ms / 1000)
             if self._runner.durable < number:
                 self._runner.check()
-
-
-def _check(count: int, wait_ms: int) -> None:
-    if count < 1 or wait_ms < 0:
-        raise UsageError(f"open({count}, wait_ms={wait_ms}): a count of 1 or more, a wait of 0 or more")

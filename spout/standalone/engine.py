@@ -1,7 +1,7 @@
 """The only module of the standalone spout with threads, a lock and a clock.
 
-One thread plans: it reads the inputs, takes verdicts, ticks and commits. The other publishes what was
-settled. Clients call from any thread. An error in a thread stops the spout, and every later call raises it.
+One thread plans, the other publishes what was settled. Clients call from any thread. An error in a thread
+stops the spout, and every later call raises it.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -45,8 +45,7 @@ class Engine:
     """A service with its threads; `KafkaSpout` and its clients share it.
 
     `lock` protects the queues; `guard` is a condition on it, notified when something has changed for clients.
-    Under the guard `is_fit` tells whether `check` would raise nothing, `is_idle` whether nothing is to
-    publish.
+    Under the guard `is_fit` means that `check` raises nothing, `is_idle` that nothing is to publish.
     """
 
     def __init__(self, make: Callable[[threading.Condition], SpoutService]) -> None:
@@ -77,7 +76,7 @@ class Engine:
         return self._service.durable
 
     def now_ms(self) -> int:
-        """Return wall time, in ms: read at the start, then monotonic, so a set clock delays no wait."""
+        """Return wall time, in ms, as it was at the start, then monotonic: a set clock delays no wait."""
         return self._epoch_ms + time.monotonic_ns() // 1_000_000
 
     def start(self, wait_ms: int) -> None:
@@ -101,7 +100,7 @@ class Engine:
             )
 
     def check(self) -> None:
-        """Raise the error that stopped a thread, if there is one, or an error if the spout is not open."""
+        """Raise the error that stopped a thread, or `UsageError` if the spout is not open."""
         if self._error is not None:
             raise self._error
         if not self._threads or self._is_stopping:

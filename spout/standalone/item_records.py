@@ -1,8 +1,7 @@
 """The records of items, and what clients settled of them until it is published; pure.
 
 A message is dropped as soon as its item is settled, so that one open item does not keep its neighbours in
-memory. Each settlement goes into the next publication, which has a number; when that publication is durable,
-so is everything that was settled before it was taken.
+memory. When a publication is durable, so is everything that was settled before it was taken.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The serial behind the last item."""
+        """The serial after the last item."""
         return self.first + len(self.positions)
 
     def part(self, start: int, end: int) -> Segment:
@@ -82,7 +81,7 @@ class ItemRecords:
         return {source: np.sort(np.concatenate(pieces)) for source, pieces in found.items()}
 
     def first_emissions(self, runs: Iterable[tuple[int, int]]) -> FirstEmissions:
-        """Return when the records of those items were emitted first that are copies."""
+        """Return when those items that are copies were emitted first."""
         copies = (
             segment.part(start, end)
             for segment, start, end, _ in self._pieces(runs)
@@ -104,7 +103,7 @@ class ItemRecords:
         return runs
 
     def let_go(self, runs: Iterable[tuple[int, int]]) -> None:
-        """Drop the records of settled items; each item is dropped once."""
+        """Drop the records of settled items."""
         emptied: list[int] = []
         for segment, start, end, index in self._pieces(runs):
             segment.messages[start - segment.first : end - segment.first] = [None] * (end - start)  # type: ignore[list-item]  # a settled item's message is not read again
@@ -128,50 +127,40 @@ class ItemRecords:
 class NextPublication:
     """Settlements that wait to be published; `number` is that of the publication, 1 for the first.
 
-    Append to `confirmed` an item that is confirmed alone.
+    Append to `confirmed` an item that is confirmed alone, to `runs` items that are confirmed together, and to
+    `absent` positions that were planned and have no record.
     """
 
     def __init__(self) -> None:
         self.number = 1
         self.confirmed: list[int] = []
-        self._runs: list[PositionRun] = []
+        self.runs: list[PositionRun] = []
+        self.absent: list[SourceRun] = []
         self._failed: dict[Cause, list[PositionRun]] = {}
-        self._absent: list[SourceRun] = []
 
     def __bool__(self) -> bool:
-        return bool(self.confirmed or self._runs or self._failed or self._absent)
-
-    def confirm(self, runs: Iterable[PositionRun]) -> None:
-        """Add items that were confirmed together."""
-        self._runs += runs
+        return bool(self.confirmed or self.runs or self._failed or self.absent)
 
     def fail(self, runs: Iterable[PositionRun], cause: Cause) -> None:
         self._failed.setdefault(cause, []).extend(runs)
 
-    def absent(self, runs: Iterable[SourceRun]) -> None:
-        """Add positions that were planned and have no record."""
-        self._absent += runs
-
     def take(self, records: ItemRecords, around: BatchPlan) -> BatchOutcome:
         """Take out everything, drop its `records`, and begin the next publication."""
-        singles = np.array(self.confirmed, np.int64)
-        singles.sort()
-        runs = [*self._runs, *runs_of(singles)]
+        runs = [*self.runs, *runs_of(np.sort(np.array(self.confirmed, np.int64)))]
         confirmed = records.positions(runs)
         firsts = records.first_emissions(runs)
         failed = {cause: records.positions(found) for cause, found in sorted(self._failed.items())}
         for found in (runs, *self._failed.values()):
             records.let_go(found)
-        ranges = _ranges([confirmed, *failed.values()], self._absent)
-        plan = replace(around, ranges=ranges)
+        plan = replace(around, ranges=_ranges([confirmed, *failed.values()], self.absent))
         index = plan.index()
         causes = tuple(
             (cause, np.sort(np.concatenate([index.of(source, at) for source, at in sorted(by.items())])))
             for cause, by in failed.items()
             if by
         )
-        outcome = BatchOutcome(plan, causes, tuple(sorted(self._absent)), firsts=firsts)
-        self.confirmed, self._runs, self._failed, self._absent = [], [], {}, []
+        outcome = BatchOutcome(plan, causes, tuple(sorted(self.absent)), firsts=firsts)
+        self.confirmed, self.runs, self._failed, self.absent = [], [], {}, []
         self.number += 1
         return outcome
 

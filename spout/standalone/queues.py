@@ -18,11 +18,11 @@ from spout.planner.mailbox import PlannerStatus
 from spout.standalone.item_records import ItemRecords, NextPublication
 from spout.standalone.items import Item, Items, Part, shortened
 from spout.standalone.store import NOBODY, Demand, Lease, PendingStore, own, refuse_parts
-from spout.tuples.failures import Cause, cause_of
+from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
 
 LATE_KEPT = 1_000
-"""How many names of roots that were settled too late are kept for the next report; more are only counted."""
+"""Names of roots that were settled too late, kept for the next report; more are only counted."""
 
 Settleable = Item | Part | Items | Iterable[Item | Part]
 """What a client may settle in one call."""
@@ -40,10 +40,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """The limits under which a client opens items: how many of one input at once, and for how long.
-
-    After `auto_abort_ms` its unsettled items are put back; None: when the root times out.
-    """
+    """How many items of an input a client may have open, and when they are put back; None: at the timeout."""
 
     client: str
     max_open: int
@@ -87,7 +84,7 @@ class QueueCollection:
     # -- what comes in
 
     def queue(self, name: str | None) -> Queue:
-        """Return the queue of an input; with one input the name may be left out."""
+        """Return the queue of an input; if there is only one, the name may be left out."""
         if name is None and len(self.by_name) == 1:
             return next(iter(self.by_name.values()))
         if name is None or name not in self.by_name:
@@ -163,7 +160,7 @@ class QueueCollection:
             if what.lease is None or not self._has(client, what.lease):
                 return 0
             runs = what.lease.store.settle_all(client, what.lease)
-            self.publication.confirm(runs)
+            self.publication.runs += runs
             for serial in list(what.lease.lost):
                 self._note_late(what.lease, serial)
             return sum(end - start for start, end in runs)
@@ -203,11 +200,8 @@ class QueueCollection:
             return int(item.lease.store.put_back(client, item.lease, item.serial))
         return sum([self.abort(client, each) for each in self._owned("abort", client, what)])
 
-    def fail(self, client: str, what: Settleable, why: BaseException | str | None) -> int:
+    def fail(self, client: str, what: Settleable, cause: Cause) -> int:
         """Fail items: each gets a FAILED verdict; return how many of them were open."""
-        return self._fail(client, what, cause_of(client, why))
-
-    def _fail(self, client: str, what: Settleable, cause: Cause) -> int:
         if isinstance(what, Items):
             if what.lease is None or not self._has(client, what.lease):
                 return 0
@@ -224,7 +218,7 @@ class QueueCollection:
                 return 0
             self.publication.fail([PositionRun(item.serial, item.serial + 1)], cause)
             return 1
-        return sum([self._fail(client, each, cause) for each in self._owned("fail", client, what)])
+        return sum([self.fail(client, each, cause) for each in self._owned("fail", client, what)])
 
     def split(self, client: str, item: Item, parts: int) -> list[Part]:
         if parts < 1:
@@ -239,15 +233,14 @@ class QueueCollection:
         return sum(queue.store.leave(client) for queue in self.by_name.values())
 
     def status(self, group: PlannerStatus) -> SpoutStatus:
-        """Join the numbers of the queues and the planner's status."""
         waiting = {name: queue.store.waiting for name, queue in self.by_name.items()}
         opened = {name: queue.store.open_by_client() for name, queue in self.by_name.items()}
         return SpoutStatus(group, waiting, opened, self.late_count)
 
     def _has(self, client: str, lease: Lease) -> bool:
-        """Return whether a lease is of this spout; a lease of a closed spout is late, and counts nothing.
+        """Return whether a lease is of this spout; False: its spout is closed.
 
-        The store decides: serials begin at 0 in every spout, and clients of two may have the same name.
+        The store decides, since clients of two spouts may have the same name.
         """
         if lease.store in self._stores or lease.client == NOBODY:
             own(client, lease)
@@ -274,7 +267,8 @@ class QueueCollection:
         why = lease.lost.pop(serial, None)
         if why is not None:
             self.late_count += 1
-            self.late_names += [why] if len(self.late_names) < LATE_KEPT else []
+            if len(self.late_names) < LATE_KEPT:
+                self.late_names.append(why)
 
 
 def _item_of(what: Item | Part) -> Item:

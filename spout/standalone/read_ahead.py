@@ -25,19 +25,12 @@ from spout.planning.plan import holes
 
 
 class MessageReader(Protocol):
-    """The methods of a reader that are needed here; `acker.kafka.reader.KafkaReader` has them."""
+    """The methods of `acker.kafka.reader.KafkaReader` that are needed here."""
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Replace the assignment."""
-
-    def poll_messages(self, timeout_ms: int, max_records: int) -> Mapping[TopicPartition, list[Message]]:
-        """Return messages by partition, as soon as there are some."""
-
-    def position(self, partition: TopicPartition) -> int:
-        """Return the offset up to which all records were returned, control records counted."""
-
-    def close(self) -> None:
-        """Close the reader."""
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None: ...
+    def poll_messages(self, timeout_ms: int, max_records: int) -> Mapping[TopicPartition, list[Message]]: ...
+    def position(self, partition: TopicPartition) -> int: ...
+    def close(self) -> None: ...
 
 
 class PlannedRecords(NamedTuple):
@@ -74,7 +67,7 @@ class ReadAhead:
         self._starts: dict[TopicPartition, int] = {}
 
     def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
-        """Read sources from their first free positions on; sources that are read already go on."""
+        """Read new sources, too, from their first free positions on."""
         new = {
             spec.place: _Buffer(spec, generation_of(free[s]), offset_of(free[s]), offset_of(free[s]))
             for s, spec in sources.items()
@@ -101,7 +94,7 @@ class ReadAhead:
         return came
 
     def groups(self, partitions: int) -> list[list[int]]:
-        """Return the sources with unplanned records in groups: replays first, then by acker partition.
+        """Return the sources with unplanned records: a group of replays, then one for each acker partition.
 
         A group needs one part of an Init, so it is ready after one write.
         """
@@ -114,12 +107,12 @@ class ReadAhead:
         return [found[owner] for owner in sorted(found)]
 
     def show(self, sources: Iterable[int]) -> None:
-        """Allow only these sources to be planned."""
+        """Let only these sources be planned."""
         shown = set(sources)
         self._shown = frozenset(p for p, buffer in self._buffers.items() if buffer.spec.source in shown)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return where partitions begin from which needed records have left; 0 for the others."""
+        """Return where partitions begin that have lost needed records; 0 for the others."""
         return {place: self._starts.get(place, 0) for place in partitions}
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -127,7 +120,7 @@ class ReadAhead:
         return {place: self._buffers[place].end if place in self._shown else 0 for place in partitions}
 
     def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[PlannedRecords], list[SourceRun]]:
-        """Take a run's records of a partition out of the buffer, and positions of it without a record."""
+        """Take a run's records out of a partition's buffer, and its positions without a record."""
         buffer = self._buffers[place]
         shift = run.start - offset_of(run.start)
         expected, taken, absent = run.start, list[PlannedRecords](), list[SourceRun]()

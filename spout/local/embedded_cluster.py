@@ -18,8 +18,6 @@ from spout.local.embedded import EmbeddedBroker, Report, free_port, new_cluster_
 BROKERS_MAX: Final = 9
 """A test machine has no memory for more: a broker takes some 350 MB."""
 
-_CLUSTER_ID: Final = "cluster-id"
-
 
 class EmbeddedCluster:
     """Brokers on this machine, each of them a controller too; with three, the loss of one is no outage.
@@ -56,12 +54,12 @@ class EmbeddedCluster:
         if not 1 <= brokers <= BROKERS_MAX:
             raise UsageError(f"{brokers} brokers: must be 1 to {BROKERS_MAX}")
         self._kept = directory
-        self._directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
-        self._directory.mkdir(parents=True, exist_ok=True)
-        found = len(list(self._directory.glob("broker-*"))) or int((self._directory / "data").exists())
+        self.directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        found = len(list(self.directory.glob("broker-*"))) or int((self.directory / "data").exists())
         if found not in (0, brokers):
             raise UsageError(
-                f"{self._directory} holds the data of {found} brokers, not of {brokers}; give that number, or"
+                f"{self.directory} holds the data of {found} brokers, not of {brokers}; give that number, or"
                 " another directory"
             )
         ports: dict[int, int] = {}
@@ -69,25 +67,21 @@ class EmbeddedCluster:
         for node_id in range(1, brokers + 1):
             ports[node_id] = port + node_id - 1 if port else _another(ports, controllers)
             controllers[node_id] = _another(ports, controllers)
+        id_file = self.directory / "cluster-id"
+        if not id_file.exists():
+            id_file.write_text(new_cluster_id(), encoding="ascii")
+        cluster_id = id_file.read_text(encoding="ascii")
+        self.bootstrap = ",".join(f"{HOST}:{each}" for each in ports.values())
         self.brokers = tuple(
             EmbeddedBroker(
-                self._directory / f"broker-{node_id}",
+                self.directory / f"broker-{node_id}",
                 ports[node_id],
                 progress=progress,
                 settings={**settings_of_a_cluster(brokers), **(settings or {})},
-                member=Member(node_id, controllers, self._cluster_id()),
+                member=Member(node_id, controllers, cluster_id),
             )
             for node_id in ports
         )
-        self._ports = tuple(ports.values())
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in self._ports)
-
-    @property
-    def directory(self) -> Path:
-        return self._directory
 
     def __enter__(self) -> Self:
         self.start()
@@ -100,7 +94,7 @@ class EmbeddedCluster:
             self.stop()
         else:
             self.kill()
-            shutil.rmtree(self._directory, ignore_errors=True)
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def start(self) -> None:
         """Start all brokers, and wait until each answers; errors as `EmbeddedBroker.start`."""
@@ -122,12 +116,6 @@ class EmbeddedCluster:
         """End all brokers by SIGKILL, as a power cut would."""
         for broker in self.brokers:
             broker.kill()
-
-    def _cluster_id(self) -> str:
-        path = self._directory / _CLUSTER_ID
-        if not path.exists():
-            path.write_text(new_cluster_id(), encoding="ascii")
-        return path.read_text(encoding="ascii")
 
 
 def _another(*taken: Mapping[int, int]) -> int:

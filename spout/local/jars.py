@@ -1,8 +1,8 @@
 """Fetches Kafka's jars once, from a Maven repository, and checks each by SHA-256.
 
-`jars.lock` lists every jar that a broker and its tools need, so nothing is resolved transitively. The folder
-of a list is filled under another name and renamed when every checksum is right, so a folder that exists is
-complete. The environment's proxies are used, and the machine's certificates are trusted.
+`jars.lock` lists every jar that a broker and its tools need. The folder of a list is filled under another
+name and renamed when every checksum is right, so a folder that exists is complete. The environment's proxies
+are used, and the machine's certificates are trusted.
 
 The repository is that of `MIRROR`, else the mirror of Maven Central in ``~/.m2/settings.xml``, else Maven
 Central.
@@ -86,7 +86,6 @@ class Jar:
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Return the folder for everything that is fetched once."""
     if named := environ.get(CACHE):
         return Path(named)
     base = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home()) / ".cache"
@@ -111,7 +110,7 @@ def kafka_jars() -> tuple[Jar, ...]:
 
 
 def mismatches(folder: Path, jars: Sequence[Jar]) -> list[str]:
-    """Return a line for each jar of the list that is missing in a folder, or has other content."""
+    """Return a line for each jar that is missing in a folder, or has other content."""
     found = []
     for jar in jars:
         path = folder / jar.file
@@ -219,7 +218,6 @@ class Repository:
         return folder
 
     def _fetch_into(self, folder: Path, jars: Sequence[Jar], progress: Progress) -> None:
-        """Fetch the jars, several at once, and compare each with the list."""
         folder.mkdir()
         progress(0, len(jars))
         deadline = time.monotonic() + self.timeout_ms / 1000
@@ -271,7 +269,7 @@ class Repository:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Lock between processes; the kernel releases the lock when the process dies."""
+    """Lock between processes; the kernel releases it when the process dies."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

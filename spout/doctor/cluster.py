@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from acker.errors import WindhoverError
 from spout.doctor import on_executor
-from spout.doctor.executors import ClusterFacts, ExecutorTask, answer_of, spark_servers
+from spout.doctor.executors import ClusterFacts, ExecutorAnswer, ExecutorTask, spark_servers
 from spout.inspect.readings import Reading
 from spout.local.spark_session import cluster_session
 from spout.spark.private import TaskEnd, executors_of, task_ends_of
@@ -52,7 +52,7 @@ def cluster_facts(
     wall_ms: Callable[[], int],
 ) -> ClusterFacts:
     """Start an application on a cluster, ask each of its executors, and end it."""
-    driver = answer_of(on_executor.answer((), 0))
+    driver = ExecutorAnswer(**on_executor.answer((), 0))
     if masters := spark_servers(master):
         away = on_executor.answer(masters, 0)["unreachable"]
         if len(away) == len(masters):
@@ -136,17 +136,13 @@ class _Tasks:
         sent_ms, error = self._wall_ms(), ""
         found = None
         try:
-            found = self._context.parallelize([0], 1).map(lambda _: answer(servers, hold_s)).collect()[0]
+            [fields] = self._context.parallelize([0], 1).map(lambda _: answer(servers, hold_s)).collect()
+            found = ExecutorAnswer(**fields)
         except (PySparkException, Py4JError) as raised:
             error = str(raised)
         received_ms = self._wall_ms()
         end = self._end_of(group)
-        if end is None:
-            return None
-        task = ExecutorTask(
-            sent_ms, received_ms, None if found is None else answer_of(found), end.error or error
-        )
-        return end, task
+        return None if end is None else (end, ExecutorTask(sent_ms, received_ms, found, end.error or error))
 
     def _end_of(self, group: str) -> TaskEnd | None:
         """Return where the task of a job group ran; Spark notes it a moment later."""

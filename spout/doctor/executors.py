@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from spout.doctor.codes import (
     EXECUTOR_CLOCKS,
@@ -16,9 +16,8 @@ from spout.doctor.codes import (
     EXECUTORS,
     CheckResult,
 )
-from spout.doctor.live import SKEW_MS_MAX
+from spout.doctor.live import judge_skew
 from spout.inspect.readings import Reading
-from spout.inspect.tables import span
 
 SAME: Final = ("windhover", "pyspark")
 """Distributions whose versions must be the driver's; of the others another version is a doubt."""
@@ -106,7 +105,6 @@ def _cure_of_master(master: str) -> str:
 
 
 def _judge_failure(subject: str, host: str, error: str, facts: ClusterFacts) -> CheckResult:
-    """Judge the error of a task that could not answer."""
     python = facts.driver.python.rpartition(".")[0]
     environment = EXECUTOR_PYTHON.cure.format(host=host, python=python)
     if found := _OTHER_PYTHON.search(error):
@@ -134,13 +132,8 @@ def _judge_answers(
         yield EXECUTOR_PYTHON.failed(subject, text, cure=cure)
     yield _judge_packages(subject, host, found, facts.driver)
     yield _judge_reach(subject, host, found, facts.servers)
-    skew = skew_of(tasks)
-    if abs(skew) <= SKEW_MS_MAX:
-        yield EXECUTOR_CLOCKS.ok(subject, f"differs by {span(abs(skew))} at least")
-    else:
-        side = "ahead of" if skew > 0 else "behind"
-        text = f"{span(abs(skew))} {side} the driver's"
-        yield EXECUTOR_CLOCKS.failed(subject, text, cure=EXECUTOR_CLOCKS.cure.format(host=host))
+    cure = EXECUTOR_CLOCKS.cure.format(host=host)
+    yield judge_skew(EXECUTOR_CLOCKS, subject, skew_of(tasks), "the driver's", cure)
 
 
 def _judge_packages(subject: str, host: str, found: ExecutorAnswer, driver: ExecutorAnswer) -> CheckResult:
@@ -214,7 +207,3 @@ def _server(text: str, default: int) -> tuple[str, int]:
     if not colon or not port.isdigit():
         return text.strip("[]"), default
     return host.strip("[]"), int(port)
-
-
-def answer_of(found: Mapping[str, Any]) -> ExecutorAnswer:
-    return ExecutorAnswer(**found)

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
 
 from acker.config.topics import Topics
 from acker.provisioning.topic_times import long_needs
 from spout.doctor.codes import HORIZON, NAMES, SPARK, TOPICS_FILE, CheckResult
+from spout.doctor.on_executor import version_of
 
 OURS: Final = "windhover"
 IMPORT_NAMES: Final = ("spout", "acker", "replay")
@@ -55,7 +56,7 @@ def file_facts(
         str(file),
         topics,
         problem,
-        _version("pyspark"),
+        version_of("pyspark"),
         home,
         spark_version_in(Path(home)) if home else "",
         other_owners(path),
@@ -131,13 +132,6 @@ def _judge_names(facts: FileFacts) -> Iterator[CheckResult]:
             yield NAMES.failed(name, f"is imported from {at}", cure=f"mv {at} {at}.old")
         else:
             yield NAMES.ok(name, "windhover's")
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def shadowing_files(path: Sequence[str]) -> dict[str, str]:

@@ -206,11 +206,16 @@ def _joined(findings: Iterable[Finding]) -> list[Finding]:
 def _judge_clock(clock: str, skew: Reading[int]) -> CheckResult:
     if skew.value is None:
         return CLOCKS.unknown(clock, skew.unknown)
-    if abs(skew.value) <= SKEW_MS_MAX:
-        return CLOCKS.ok(clock, f"differs by {span(abs(skew.value))} at least")
-    side = "ahead of" if skew.value > 0 else "behind"
-    text = f"{span(abs(skew.value))} {side} this machine's: ages and due times are wrong by as much"
-    return CLOCKS.failed(clock, text)
+    other = "this machine's: ages and due times are wrong by as much"
+    return judge_skew(CLOCKS, clock, skew.value, other)
+
+
+def judge_skew(code: CheckCode, clock: str, ahead_ms: int, other: str, cure: str = "") -> CheckResult:
+    """Judge by how much a clock is ahead of another one at least; negative: behind it."""
+    apart = span(abs(ahead_ms))
+    if abs(ahead_ms) <= SKEW_MS_MAX:
+        return code.ok(clock, f"differs by {apart} at least")
+    return code.failed(clock, f"{apart} {'ahead of' if ahead_ms > 0 else 'behind'} {other}", cure=cure)
 
 
 def _judge_group(bootstrap: str, group: str, members: Reading[Sequence[str]]) -> CheckResult:

@@ -125,10 +125,9 @@ def _figures(
     def figure(
         name: str, value: Reading[int], unit: str, limit: Callable[[Thresholds], float | None]
     ) -> MonitorFigure:
-        scale = 1000 if unit == "s" else 1
-        shown = value.then(lambda number: number / scale if scale > 1 else number)
-        if value.unknown:
-            shown = Reading(unknown=value.unknown)
+        shown: Reading[float] = Reading(unknown=value.unknown)
+        if not value.unknown:
+            shown = value.then(lambda number: number / 1000 if unit == "s" else number)
         return MonitorFigure(name, one.name, shown, unit, limit(warning), limit(critical))
 
     timeout_s = one.timeout_ms / 1000 or None
@@ -145,7 +144,8 @@ def nagios_lines(report: MonitorReport) -> list[str]:
     first = report.problems[0].text if report.problems else f"{count}, nothing needs attention"
     more = f" (and {len(report.problems) - 1} more)" if len(report.problems) > 1 else ""
     figures = " ".join(
-        f"'{each.input}_{each.name}'={_with_unit(each)};{_above(each.warning)};{_above(each.critical)}"
+        f"'{each.input}_{each.name}'={_plain(each.value.value, 'U', each.unit)}"
+        f";{_plain(each.warning)};{_plain(each.critical)}"
         for each in report.figures
     )
     line = f"WINDHOVER {report.state.name} - {_clean(first)}{more}"
@@ -155,17 +155,11 @@ def nagios_lines(report: MonitorReport) -> list[str]:
     ]
 
 
-def _plain(value: float | None) -> str:
-    """Return a number as Nagios has it; U: it is unknown."""
-    return "U" if value is None else f"{value:g}" if value < 1_000_000 else str(int(value))
-
-
-def _with_unit(figure: MonitorFigure) -> str:
-    return _plain(figure.value.value) + ("" if figure.value.value is None else figure.unit)
-
-
-def _above(limit: float | None) -> str:
-    return "" if limit is None else _plain(limit)
+def _plain(value: float | None, none: str = "", unit: str = "") -> str:
+    """Return a number as Nagios has it; `none` stands for None, which has no unit."""
+    if value is None:
+        return none
+    return (f"{value:g}" if value < 1_000_000 else str(int(value))) + unit
 
 
 def _clean(text: str) -> str:

@@ -32,7 +32,7 @@ def answer(servers: Iterable[tuple[str, int]], hold_s: float) -> dict[str, Any]:
     found = {
         "python": ".".join(map(str, sys.version_info[:3])),
         "executable": sys.executable,
-        "packages": {name: _version_of(name) for name in PACKAGES},
+        "packages": {name: version_of(name) for name in PACKAGES},
         "broken": {name: why for name in IMPORTED if (why := _import_error(name))},
         "unreachable": {f"{host}:{port}": why for host, port in servers if (why := _refusal(host, port))},
     }
@@ -40,7 +40,7 @@ def answer(servers: Iterable[tuple[str, int]], hold_s: float) -> dict[str, Any]:
     return {**found, "began_ms": int(began * 1000), "ended_ms": int(time.time() * 1000)}
 
 
-def _version_of(name: str) -> str:
+def version_of(name: str) -> str:
     """Return the version of a distribution; empty: none is installed (its modules may still be shipped)."""
     try:
         return metadata.version(name)

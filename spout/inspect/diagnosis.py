@@ -31,7 +31,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.due import Aside, Due, Loss
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
-from spout.inspect.readings import Reading, with_reasons
+from spout.inspect.readings import Reading, row_of
 from spout.inspect.story import (
     ABSENT,
     ACKED,
@@ -100,31 +100,19 @@ class Circumstances:
     """What is around a record.
 
     Attributes:
-        query: whether a query of its group lives.
-        session: whether the process of the session that emitted it last lives.
+        query_lives: whether a query of its group lives.
+        session_lives: whether the process of the session that emitted it last lives.
         ackers: how many live. Likewise `replay_workers`.
         pending: open roots of the input.
         pending_max: how many it may have.
     """
 
-    query: Reading[bool]
-    session: Reading[bool]
+    query_lives: Reading[bool]
+    session_lives: Reading[bool]
     ackers: Reading[int]
     replay_workers: Reading[int]
     pending: Reading[int]
     pending_max: int
-
-    def unknown(self) -> dict[str, str]:
-        """Return why each value that is unknown is so, by name."""
-        values: dict[str, Reading[Any]] = {
-            "query_lives": self.query,
-            "session_lives": self.session,
-            "ackers": self.ackers,
-            "replay_workers": self.replay_workers,
-            "pending": self.pending,
-        }
-        unknown: dict[str, str] = with_reasons(values)["unknown"]
-        return unknown
 
 
 def explained(
@@ -134,12 +122,12 @@ def explained(
 
     `config` is the topics.yaml that the command to type next has to name; None: the default one.
     """
-    story = story_of(evidence, now_ms, session_lives=around.session.value)
+    story = story_of(evidence, now_ms, session_lives=around.session_lives.value)
     found = diagnose(evidence, around, now_ms)
     first = {name: story.pop(name) for name in ("record", "input", "group", "now")}
     command = found.next and with_config(found.next, config)
     diagnosis = {"situation": found.situation.value, "why": found.text, "next": command}
-    return {**first, **diagnosis, **story, "unknown": around.unknown()}
+    return {**first, **diagnosis, **story, "unknown": row_of(around)["unknown"]}
 
 
 def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosis:
@@ -193,7 +181,6 @@ class _Case:
         return f"windhover inspect {self.evidence.place} --watch 2"
 
     def hidden(self, last: TracedEmission) -> Diagnosis:
-        """Explain what cannot be read, since topics are missing."""
         why = "" if last.verdict is None else f"{_how_lost(last, None)[0]} "
         names = self.evidence.missing
         which = "these topics are" if len(names) > 1 else "a topic is"
@@ -205,13 +192,12 @@ class _Case:
         text = "The acker partition of this record has no State: whether it was emitted is unknown."
         if self.around.ackers.value == 0:
             return Diagnosis(Situation.UNKNOWN, f"{text} No acker lives.", "windhover acker run")
-        if self.around.query.value is False:
+        if self.around.query_lives.value is False:
             query = f"No query of group {self.evidence.group} lives, and State begins with one: start it."
             return Diagnosis(Situation.UNKNOWN, f"{text} {query}", "windhover status")
         return Diagnosis(Situation.UNKNOWN, text, self.watch)
 
     def waiting(self, last: TracedEmission, due: Due) -> Diagnosis:
-        """Explain what waits in `_ack_due`."""
         evidence, around = self.evidence, self.around
         why, situation = _how_lost(last, due.history[-1] if due.history else None)
         fate = "becomes a dead letter" if due.dead else f"is replayed as attempt {due.attempt + 1}"
@@ -230,12 +216,12 @@ class _Case:
         if around.replay_workers.value == 0:
             return Diagnosis(situation, f"{why} {when} But no replay worker lives.", "windhover replay run")
         if situation is Situation.BLOCKED:
-            text = f"{why} It is looked at again {_in(left_ms)}."
+            again = f"in {span(left_ms)}" if left_ms > 0 else "now"
+            text = f"{why} It is looked at again {again}."
             return Diagnosis(situation, text, self._inspect_the_first(due.history[-1].message))
         return Diagnosis(situation, f"{why} {when}", self.watch)
 
     def given_up(self, letter: Letter) -> Diagnosis:
-        """Explain a dead letter, or the note that a record was dropped."""
         if letter.is_note:
             text = f"A rule of `causes` drops what fails by {letter.error}. The note of it is {letter.place}."
             return Diagnosis(Situation.DROPPED, text, f"windhover dlq show {letter.place}")
@@ -253,9 +239,11 @@ class _Case:
             return Diagnosis(Situation.LOST_FROM_LOG, text, "windhover topics check")
         loss = letter.history[-1] if letter.history else None
         why = f" {_how_lost(None, loss)[0]}" if loss is not None else ""
+        attempts = letter.lineage.attempt
         text = (
-            f"It is a dead letter ({letter.dead}) after {_attempts(letter.lineage.attempt)}.{why} Repair"
-            " what failed it first, then replay it."
+            f"It is a dead letter ({letter.dead}) after"
+            f" {'one attempt' if attempts == 1 else f'{attempts:,} attempts'}.{why} Repair what failed it"
+            " first, then replay it."
         )
         return Diagnosis(Situation.DEAD, text, f"windhover dlq replay {letter.place}")
 
@@ -266,15 +254,14 @@ class _Case:
             text = f"{why} No replay worker has taken it over yet."
             idle = self.around.replay_workers.value == 0
             return Diagnosis(situation, text, "windhover replay run" if idle else self.watch)
-        if situation is Situation.BLOCKED and last.verdict is not None and last.verdict.lost is not None:
+        if situation is Situation.BLOCKED and last.loss is not None:
             # it becomes another copy in every `hold`, so often one is written while its topics are read
             text = f"{why} Its newest copy is not in what was read."
-            return Diagnosis(situation, text, self._inspect_the_first(last.verdict.lost.message))
+            return Diagnosis(situation, text, self._inspect_the_first(last.loss.message))
         text = f"{why} It was taken over, and its copy or dead letter is not in what was read."
         return Diagnosis(Situation.TOO_OLD, text, f"windhover dlq list {self.evidence.place} --all")
 
     def acked_late(self) -> Diagnosis:
-        """Explain a root that is acked in the log, and has no verdict."""
         away = self.around.ackers.value == 0
         text = "All of it is acked in the log, and its acker has not read that yet: " + (
             "no acker lives." if away else "the acker is behind."
@@ -282,11 +269,10 @@ class _Case:
         return Diagnosis(Situation.ACKED_LATE, text, "windhover acker run" if away else self.watch)
 
     def pending(self, last: TracedEmission) -> Diagnosis:
-        """Explain an open root."""
         found, around = last.open, self.around
         age = "" if found is None else f" {span(max(0, self.now_ms - found.emitted_ms))} ago"
         left_ms = None if found is None else found.left_ms
-        if around.session.value is False:
+        if around.session_lives.value is False:
             stands = "never times out" if left_ms is None else "the clock of its timeout is stopped"
             text = (
                 f"It was emitted{age} by a process that is gone, so nobody acks it, and {stands}. Start the"
@@ -295,9 +281,9 @@ class _Case:
             return Diagnosis(Situation.SESSION_DEAD, text, f"windhover release {self.evidence.group}")
         limit = "It never times out." if left_ms is None else f"It times out in {span(left_ms)}."
         if last.batches:
-            by = "one batch" if last.batches == 1 else f"{last.batches:,} batches"
             text = (
-                f"Emitted{age}, and acked in part by {by}: a tuple of it is neither acked nor failed. {limit}"
+                f"Emitted{age}, and acked in part by {_batches(last.batches)}: a tuple of it is neither acked"
+                f" nor failed. {limit}"
             )
         else:
             text = (
@@ -310,8 +296,7 @@ class _Case:
         return Diagnosis(Situation.IN_BATCH, text, self.watch)
 
     def announced(self) -> Diagnosis:
-        """Explain a root that is in an Init, and not in the acker's State."""
-        if self.around.session.value is False or self.around.query.value is False:
+        if self.around.session_lives.value is False or self.around.query_lives.value is False:
             text = "It was announced by a process that is gone. Start the query again; it goes on from there."
             return Diagnosis(Situation.SESSION_DEAD, text, f"windhover release {self.evidence.group}")
         if self.around.ackers.value == 0:
@@ -321,13 +306,12 @@ class _Case:
         return Diagnosis(Situation.IN_BATCH, text, self.watch)
 
     def not_emitted(self, last: TracedEmission) -> Diagnosis:
-        """Explain a record, or a copy, that no session has emitted."""
         evidence, around = self.evidence, self.around
         if evidence.record is Absence.GONE and not last.copy:
             text = "Retention or compaction took it before any query emitted it."
             return Diagnosis(Situation.LOST_FROM_LOG, text, "windhover topics check")
         what = "Its copy" if last.copy else "It"
-        if around.query.value is False:
+        if around.query_lives.value is False:
             text = f"{what} is not emitted yet, and no query of group {evidence.group} lives: start it."
             return Diagnosis(Situation.NOT_EMITTED, text, "windhover status")
         if around.pending.value is not None and around.pending.value >= around.pending_max:
@@ -348,46 +332,30 @@ class _Case:
 
 def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situation]:
     """Describe how an emission was lost, from its verdict or from the history of what came after it."""
-    lost = last.verdict.lost if last is not None and last.verdict is not None else None
-    if lost is not None:
-        reason, operator, error, message = lost.reason, lost.operator, lost.error, lost.message
-        age_ms = max(0, lost.decided_at - lost.emitted_at)
-    elif loss is not None:
-        reason, operator, error, message, age_ms = (
-            loss.reason,
-            loss.operator,
-            loss.error,
-            loss.message,
-            loss.age_ms,
-        )
-    else:
+    lost = (last.loss if last is not None else None) or loss
+    if lost is None:
         return "It was lost.", Situation.DUE
-    if error == HELD:
-        return f"It is blocked: it {message}, and no bolt has seen it since.", Situation.BLOCKED
-    if reason is Reason.TIMED_OUT:
-        return f"It timed out after {span(age_ms)}: {_because(last)}.", Situation.TIMED_OUT
-    if reason is Reason.ABANDONED:
+    if lost.error == HELD:
+        return f"It is blocked: it {lost.message}, and no bolt has seen it since.", Situation.BLOCKED
+    if lost.reason is Reason.TIMED_OUT:
+        return f"It timed out after {span(lost.age_ms)}: {_because(last)}.", Situation.TIMED_OUT
+    if lost.reason is Reason.ABANDONED:
         return "It was abandoned: another session took the group while it was open.", Situation.DUE
-    by = f" by {error}" if error else ""
-    detail = f": {message}" if message else ""
-    return f"Bolt {operator or 'unknown'} failed it{by}{detail}.", Situation.DUE
+    by = f" by {lost.error}" if lost.error else ""
+    detail = f": {lost.message}" if lost.message else ""
+    return f"Bolt {lost.operator or 'unknown'} failed it{by}{detail}.", Situation.DUE
 
 
 def _because(last: TracedEmission | None) -> str:
-    """Describe what was acked of a root that timed out."""
     if last is None or last.batches is None:
         return "what was acked of it can no longer be read"
     if not last.batches:
         return (
             "nothing of it was acked, so its micro-batch took longer, or a bolt neither acked nor failed it"
         )
-    by = "one batch" if last.batches == 1 else f"{last.batches:,} batches"
+    by = _batches(last.batches)
     return f"it was acked in part by {by}, and some tuple of it was neither acked nor failed"
 
 
-def _attempts(count: int) -> str:
-    return "one attempt" if count == 1 else f"{count:,} attempts"
-
-
-def _in(left_ms: int) -> str:
-    return f"in {span(left_ms)}" if left_ms > 0 else "now"
+def _batches(count: int) -> str:
+    return "one batch" if count == 1 else f"{count:,} batches"

@@ -10,7 +10,7 @@ Source: docs/design/protocol.md, sections 3 rule 11 and 5.4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -86,6 +86,12 @@ class _Tally:
         return self.acked[attempt] / settled if settled else None
 
 
+def offsets_since(log: Log, places: Sequence[TopicPartition], since_ms: int) -> Mapping[TopicPartition, int]:
+    """Return for each partition the offset of its first record at or after a wall time, or its end."""
+    starts, since = log.starts(places), log.offsets_at(places, since_ms)
+    return {place: max(starts[place], since[place]) for place in places}
+
+
 class FailureLog:
     """Counts the failures since a time; each call of `read` takes in what is new in the log.
 
@@ -114,16 +120,12 @@ class FailureLog:
                 self.notes.append(f"{MISSING.format(topic)}; what it would show is unknown")
                 return None
             places = [TopicPartition(topic, number) for number in range(infos[topic].partitions)]
-            starts, since = log.starts(places), log.offsets_at(places, since_ms)
-            first = {
-                place: starts[place] if is_whole else max(starts[place], since[place]) for place in places
-            }
+            first = None if is_whole else offsets_since(log, places, since_ms)
             return Follower(log, places, read_max, first=first)
 
         places = [TopicPartition(names, number) for number in range(infos[names].partitions)]
-        starts, since = log.starts(places), log.offsets_at(places, since_ms)
-        self._is_cut = any(0 < starts[place] >= since[place] for place in places)
-        first = {place: max(starts[place], since[place]) for place in places}
+        first = offsets_since(log, places, since_ms)
+        self._is_cut = any(0 < start == first[place] for place, start in log.starts(places).items())
         self._verdicts = Follower(log, places, read_max, first=first)
         # a copy has the time of its record, so no offset of a replay topic can be found by time
         self._copies = {one.id: follower(one.replay_topic, is_whole=True) for one in inputs}
@@ -136,15 +138,16 @@ class FailureLog:
     @property
     def is_whole(self) -> bool:
         """Whether the last `read` took in all that there was."""
-        return all(each is None or each.is_whole for each in self._followers())
+        return all(each.is_whole for each in self._followers())
 
     @property
     def share_read(self) -> float:
         """Which part of a topic the last `read` took in, of that which is read least."""
-        return min(1.0 if each is None else each.share_read for each in self._followers())
+        return min(each.share_read for each in self._followers())
 
-    def _followers(self) -> list[Follower | None]:
-        return [self._verdicts, *self._copies.values(), *self._letters.values()]
+    def _followers(self) -> list[Follower]:
+        every = (self._verdicts, *self._copies.values(), *self._letters.values())
+        return [each for each in every if each is not None]
 
     def read(self) -> None:
         """Take in what is new; copies are read after the verdicts, so that none lacks its copy."""
@@ -201,8 +204,7 @@ class FailureLog:
 
     def close(self) -> None:
         for each in self._followers():
-            if each is not None:
-                each.close()
+            each.close()
 
     def _put_verdicts(self, record: Record) -> None:
         event = read_verdicts(record.value)
@@ -288,8 +290,7 @@ class FirstFailures:
         self._names = {one.id: one.name for one in topics.inputs.values()}
         names, numbers = topics.ack_topics.verdict, range(topics.acker.partitions)
         places = [TopicPartition(names, number) for number in numbers]
-        starts, since = log.starts(places), log.offsets_at(places, self._since_ms)
-        first = {place: max(starts[place], since[place]) for place in places}
+        first = offsets_since(log, places, self._since_ms)
         self._verdicts = Follower(log, places, read_max, first=first)
         self._seen: dict[FailureGroup, SeenCause] = {}
         self.counts = VerdictCounts()

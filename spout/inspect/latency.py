@@ -31,7 +31,7 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.events import Acks, Init, Reason, Verdicts, positions
-from spout.inspect.failures import share_text
+from spout.inspect.failures import offsets_since, share_text
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
 from spout.inspect.tables import Column, count, span
@@ -209,9 +209,7 @@ class CompletionLog:
         self._read_inits()
         if self._verdicts is None and self._first_ms is not None:
             places = self._places(self._topics.ack_topics.verdict)
-            since_ms = max(0, self._first_ms - CLOCKS_APART_MS)
-            starts, first = self._log.starts(places), self._log.offsets_at(places, since_ms)
-            first = {place: max(first[place], starts[place]) for place in places}
+            first = offsets_since(self._log, places, max(0, self._first_ms - CLOCKS_APART_MS))
             self._verdicts = Follower(self._log, places, self._read_max, first=first)
         for record in self._verdicts.read() if self._verdicts else ():
             if (event := read_verdicts(record.value)) is not None:
@@ -385,7 +383,6 @@ class CompletionLog:
         self._acks_read = {acker: at for acker, at in self._acks_read.items() if acker in ackers}
 
     def _first_ack(self, acker: int) -> int:
-        """Return the offset from which acks of a partition are read."""
         read = self._acks_read.get(acker)
         since_ms = self._acks_since_ms.get(acker)
         if since_ms is None:

@@ -194,12 +194,17 @@ def sample_of(found: Sequence[FoundLetter]) -> list[FoundLetter]:
 
 def stats_of(found: Sequence[FoundLetter], now_ms: int) -> list[dict[str, Any]]:
     """Count letters by input, cause of death, error, operator, age and key."""
+
+    def age(one: FoundLetter) -> str:
+        age_ms = now_ms - one.letter.died_ms
+        return next((name for name, limit_ms in _AGES_MS if age_ms < limit_ms), _OLDER)
+
     dimensions: tuple[tuple[str, Callable[[FoundLetter], str]], ...] = (
         ("input", lambda one: one.input),
         ("dead", lambda one: one.letter.dead),
         ("error", lambda one: one.letter.error),
         ("operator", lambda one: one.letter.lineage.operator or "(none)"),
-        ("age", lambda one: _age(now_ms - one.letter.died_ms)),
+        ("age", age),
         ("handled", lambda one: one.letter.mark.action.value if one.letter.mark else "no"),
         ("key", lambda one: bytes_text(one.letter.key)),
     )
@@ -215,20 +220,11 @@ def _counted(
     largest = Counter({value: len(times) for value, times in died.items()}).most_common(TOP)
     for value, letters in largest:
         times = died[value]
-        yield {
-            "of": name,
-            "value": value,
-            "letters": letters,
-            "first": moment(min(times)),
-            "last": moment(max(times)),
-        }
+        first, last = moment(min(times)), moment(max(times))
+        yield {"of": name, "value": value, "letters": letters, "first": first, "last": last}
     rest = sum(map(len, died.values())) - sum(letters for _, letters in largest)
     if rest:
         yield {"of": name, "value": f"({len(died) - TOP:,} others)", "letters": rest, "first": "", "last": ""}
-
-
-def _age(age_ms: int) -> str:
-    return next((name for name, limit_ms in _AGES_MS if age_ms < limit_ms), _OLDER)
 
 
 def _header_rows(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
@@ -141,14 +141,14 @@ class GroupSession:
             inputs_of(topics, group),
             topics.ack_topics,
             topics.acker.partitions,
+            rewind={move.source: move.offset for move in rewind},
+            checks_commits=False,
             take_over=take_over,
             way="--take-over",
         )
-        offsets = {move.source: move.offset for move in rewind}
         self._log = log
         self._group = group
         self._rewind = rewind
-        spec = replace(spec, rewind=offsets, checks_commits=False)
         self._planner = Planner(log, spec, new_id=new_id, who=who, report=report)
 
     def step(self, now_ms: int) -> bool:

@@ -24,36 +24,33 @@ from acker.errors import NotAuthorized, Unreachable, WindhoverError
 from acker.kafka.follow import READ_MAX, Follower
 from acker.kafka.port import GroupMember, Log, TopicInfo, TopicPartition
 from acker.service.view import AckerView, ViewReader
-from replay.records.due import Pause
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
 from spout.group.presence import Presence
 from spout.inspect.readings import (
     NO_STATE,
+    Dead,
     DeadRecords,
     Ends,
     LiveProcesses,
-    LostRoots,
     PartitionState,
     Reading,
     partition_state,
 )
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import (
-    BlockedRecords,
+    NotWhole,
     Place,
     ReplayPartition,
-    WaitingOffsets,
     WaitingRoots,
     not_whole,
 )
 
 P = ParamSpec("P")
-R = TypeVar("R", bound="_Closes")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MISSING: Final = "topic {} is missing; run `windhover topics create`"
-
 
 _NOTHING: Final[Reading[Any]] = Reading(unknown="nothing was read yet")
 
@@ -114,15 +111,20 @@ def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def unknown_values(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Describe which values are unknown and why, a line for each reason."""
+    notes = []
+    for why, named in unknown_by_reason(rows).items():
+        names = dict.fromkeys(name for each in named.values() for name in each)
+        notes.append(f"{', '.join(named)}: unknown are {', '.join(names)}, since {why}")
+    return notes
+
+
+def unknown_by_reason(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """Return for each reason the names of the values that are unknown for it, by their partition."""
     found: dict[str, dict[str, list[str]]] = {}
     for row in rows:
         for name, why in row["unknown"].items():
             found.setdefault(why, {}).setdefault(row["source"], []).append(name)
-    notes = []
-    for why, named in found.items():
-        names = dict.fromkeys(name for each in named.values() for name in each)
-        notes.append(f"{', '.join(named)}: unknown are {', '.join(names)}, since {why}")
-    return notes
+    return found
 
 
 def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
@@ -175,7 +177,7 @@ class Overview:
         infos = self._topic_infos(ask)
         names = self._topics.ack_topics
         views = [self._view(ask, infos, number) for number in self._numbers]
-        waiting = infos.require(names.due, names.verdict) or ask(self._wait, infos)
+        waiting = infos.require(names.due, names.verdict) or ask(self._waiting.read, infos.found[names.due])
         ackers = ask(self._log.members, self._topics.acker.group)
         workers = ask(self._log.members, self._topics.acker.replay_group)
         queries = {
@@ -185,10 +187,12 @@ class Overview:
         partitions: list[PartitionState] = []
         for one in self._inputs:
             lives = LiveProcesses(queries[one.group], ackers.then(len), workers.then(len))
-            dead = self._dead_records(ask, infos, one)
-            for partition, ends in self._ends(ask, infos, one):
-                lost = _lost_roots(one, partition, waiting, dead)
-                partitions.append(partition_state(one, partition, views, ends, lost, lives, now_ms))
+            letters = one.dead_letter.topic
+            dead = infos.require(letters) or ask(self._dead[one.name].read, infos.found[letters])
+            partitions += [
+                partition_state(one, partition, views, ends, waiting, dead, lives, now_ms)
+                for partition, ends in self._ends(ask, infos, one)
+            ]
         of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
         ack_ends = [infos.require(names.init) or ask(self._ack_ends, number) for number in self._numbers]
         return Snapshot(
@@ -235,42 +239,12 @@ class Overview:
         ends = self._log.ends(places)
         return AckEnds(*(ends[place] for place in places))
 
-    def _wait(self, infos: _Infos) -> _Waiting:
-        topic = self._topics.ack_topics.due
-        found = self._waiting.read(
-            infos.found[topic],
-            lambda each: (
-                None
-                if (due := each.count()) is None
-                else _Waiting(
-                    due, each.offsets(), each.blocked(), each.aside(), each.pauses(), each.partitions()
-                )
-            ),
-        )
-        if found is None:
-            raise _NotWhole(self._waiting.read(infos.found[topic], WaitingRoots.what_is_left))
-        return found
-
-    def _dead_records(self, ask: Questions, infos: _Infos, one: Input) -> Reading[_Dead]:
-        topic = one.dead_letter.topic
-
-        def read() -> _Dead:
-            letters = self._dead[one.name]
-            found = letters.read(infos.found[topic], _DeadLetters.records)
-            if found is None:
-                share = letters.read(infos.found[topic], _DeadLetters.share_read)
-                raise _NotWhole(not_whole(topic, share))
-            return found
-
-        return infos.require(topic) or ask(read)
-
     def _query_lives(self, group: str, now_ms: int) -> bool:
         init = self._topics.ack_topics.init
         with closing(Presence(self._log, init, len(self._numbers), group, now_ms)) as presence:
             return presence.last_ms is not None
 
     def _of_no_input(self, due: Counter[Place]) -> list[str]:
-        """Describe replays that wait for inputs missing in this topics.yaml."""
         own = {one.id for one in self._topics.inputs.values()}
         counts = Counter[int]()
         for (input_id, _), count in due.items():
@@ -306,83 +280,28 @@ class Overview:
             yield number, Ends(starts[place], ends[place], copies_ends[copy], Reading(at, committed.unknown))
 
 
-class _NotWhole(WindhoverError):
-    """A topic has more records than are read at once."""
-
-
-class _Waiting(NamedTuple):
-    """What `WaitingRoots` has found: all of one reading."""
-
-    due: Counter[Place]
-    offsets: Mapping[Place, WaitingOffsets]
-    blocked: Mapping[Place, BlockedRecords]
-    aside: Mapping[Place, int]
-    pauses: Mapping[int, Pause]
-    partitions: Sequence[ReplayPartition]
-
-
-_Dead = Mapping[int | None, DeadRecords]
-"""The dead letters of an input by partition; under None those of all partitions."""
-
-_NO_DEAD: Final = DeadRecords(np.empty(0, np.int64), np.empty(0, np.int64))
-_NOTHING_DUE: Final = WaitingOffsets(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool))
-
-
-def _lost_roots(
-    one: Input, partition: int | None, waiting: Reading[_Waiting], dead: Reading[_Dead]
-) -> LostRoots:
-    if partition is None:
-        return LostRoots(
-            waiting.then(lambda each: sum(n for (number, _), n in each.due.items() if number == one.id)),
-            waiting.then(lambda _: _NOTHING_DUE),
-            dead.then(lambda each: each.get(None, _NO_DEAD)),
-            waiting.then(lambda _: BlockedRecords()),
-            waiting.then(lambda each: _stopped(one, None, each)),
-        )
-    place = one.id, partition
-    return LostRoots(
-        waiting.then(lambda each: each.due[place]),
-        waiting.then(lambda each: each.offsets.get(place, _NOTHING_DUE)),
-        dead.then(lambda each: each.get(partition, _NO_DEAD)),
-        waiting.then(lambda each: each.blocked.get(place, BlockedRecords())),
-        waiting.then(lambda each: _stopped(one, partition, each)),
-    )
-
-
-def _stopped(one: Input, partition: int | None, waiting: _Waiting) -> str:
-    """Describe why replays of a partition are not made when they are due; empty if they are."""
-    pause = waiting.pauses.get(one.id)
-    if pause is not None:
-        return f"replays are paused: {pause.why}; run `windhover replay resume {one.name}`"
-    places = [place for place in waiting.aside if place[0] == one.id and partition in (None, place[1])]
-    aside = sum(waiting.aside[place] for place in places)
-    return (
-        f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input or they cannot read"
-        " its topics: give them this file (SIGHUP), or see `replay.put_aside` in their log"
-        if aside
-        else ""
-    )
-
-
-class _Closes(Protocol):
+class _Reads(Protocol[T_co]):
+    def read(self) -> T_co: ...
     def close(self) -> None: ...
 
 
-class _Kept(Generic[R]):
+class _Kept(Generic[T]):
     """A reader that lives as long as its topic, and begins anew after an error."""
 
-    def __init__(self, make: Callable[[TopicInfo], R]) -> None:
+    def __init__(self, make: Callable[[TopicInfo], _Reads[T]]) -> None:
         self._make = make
-        self._reader: R | None = None
+        self._reader: _Reads[T] | None = None
         self._topic_id = ""
 
-    def read(self, info: TopicInfo, use: Callable[[R], T]) -> T:
+    def read(self, info: TopicInfo) -> T:
         if self._topic_id != info.id:
             self.close()
         if self._reader is None:
             self._reader, self._topic_id = self._make(info), info.id
         try:
-            return use(self._reader)
+            return self._reader.read()
+        except NotWhole:
+            raise
         except WindhoverError:
             self.close()
             raise
@@ -463,15 +382,13 @@ class _DeadLetters:
 
     def __init__(self, log: Log, info: TopicInfo, read_max: int) -> None:
         places = [TopicPartition(info.name, number) for number in range(info.partitions)]
+        self._topic = info.name
         self._follower = Follower(log, places, read_max)
         self._letters: dict[tuple[int, int], tuple[int, int, int]] = {}
         """Partition and offset of the origin, and the time of death, by the place of the letter."""
 
-    def share_read(self) -> float:
-        return self._follower.share_read
-
-    def records(self) -> _Dead | None:
-        """Return those of each partition; None when not all were read."""
+    def read(self) -> Dead:
+        """Return those of each partition; `NotWhole`: not all were read."""
         for record in self._follower.read():
             found = parse_letter(record)
             if isinstance(found, Letter) and not found.is_note:
@@ -481,7 +398,7 @@ class _DeadLetters:
                 _, partition, offset = parse_location(found.letter) or ("", -1, -1)
                 self._letters.pop((partition, offset), None)
         if not self._follower.is_whole:
-            return None
+            raise NotWhole(not_whole(self._topic, self._follower.share_read))
         dead = np.array(list(self._letters.values()), np.int64).reshape(-1, 3)
         of: dict[int | None, DeadRecords] = {None: DeadRecords(dead[:, 1], dead[:, 2])}
         for partition in np.unique(dead[:, 0]).tolist():

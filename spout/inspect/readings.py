@@ -9,17 +9,22 @@ Source: docs/design/protocol.md, sections 2 and 5; docs/design/conformance.md, S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import numpy as np
 
 from acker.config.settings import Input
 from acker.identity import I64, offset_of, source_of
 from acker.service.view import AckerView, OpenRange
 from spout.inspect.tables import span
-from spout.inspect.waiting_roots import BlockedRecords, WaitingOffsets
+from spout.inspect.waiting_roots import BlockedRecords, Waiting, WaitingOffsets
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", covariant=True)
 U = TypeVar("U")
 
 NO_STATE: Final = "acker partition {} has no State yet: start an acker and a query, whichever does not run"
@@ -58,10 +63,19 @@ def joined(use: Callable[..., U | None], *readings: Reading[Any]) -> Reading[U]:
     return Reading(use(*(each.value for each in readings)), as_of_ms=as_of_ms)
 
 
-def with_reasons(readings: Mapping[str, Reading[Any]]) -> dict[str, Any]:
-    """Return values by name, None where one is unknown, and under ``unknown`` why."""
+def row_of(state: DataclassInstance, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, None where one is unknown, and under ``unknown`` why.
+
+    `names` are the fields to take; None: all.
+    """
+    found = {name: getattr(state, name) for name in names or [each.name for each in fields(state)]}
+    readings = {name: each for name, each in found.items() if isinstance(each, Reading)}
     values = {name: each.value for name, each in readings.items()}
-    return {**values, "unknown": {name: each.unknown for name, each in readings.items() if each.unknown}}
+    return {
+        **found,
+        **values,
+        "unknown": {name: each.unknown for name, each in readings.items() if each.unknown},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +111,11 @@ class DeadRecords:
     died_ms: I64
 
 
-@dataclass(frozen=True, slots=True)
-class LostRoots:
-    """What became of a partition's lost roots.
+Dead = Mapping[int | None, DeadRecords]
+"""The dead letters of an input by partition; under None those of all partitions."""
 
-    Attributes:
-        due: how many wait for a replay, or to become a dead letter.
-        due_at: where they are.
-        dead: its dead letters that were not handled.
-        blocked: its blocked records, if the input is ordered.
-        stopped: why replays wait longer than until they are due, and the cure; empty: they do not.
-    """
-
-    due: Reading[int]
-    due_at: Reading[WaitingOffsets]
-    dead: Reading[DeadRecords]
-    blocked: Reading[BlockedRecords]
-    stopped: Reading[str]
+_NO_DEAD: Final = DeadRecords(np.empty(0, np.int64), np.empty(0, np.int64))
+_NOTHING_DUE: Final = WaitingOffsets(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +218,9 @@ class PartitionState:
     due_at: Reading[WaitingOffsets]
     dead_at: Reading[DeadRecords]
 
-    def readings(self) -> Iterator[tuple[str, Reading[Any]]]:
-        """Yield the values of its row that may be unknown, by name."""
-        for name in ROW:
-            value = getattr(self, name)
-            if isinstance(value, Reading):
-                yield name, value
-
     def row(self) -> dict[str, Any]:
-        """Return it as a row of ``windhover status``: None where there is no value, `unknown` says why."""
-        return {**{name: getattr(self, name) for name in ROW}, **with_reasons(dict(self.readings()))}
+        """Return it as a row of ``windhover status``."""
+        return row_of(self, ROW)
 
 
 _BESIDE_THE_ROW: Final = frozenset(
@@ -241,20 +236,14 @@ def partition_state(
     partition: int | None,
     views: Sequence[Reading[AckerView]],
     ends: Ends,
-    lost: LostRoots,
+    waiting: Reading[Waiting],
+    dead: Reading[Dead],
     lives: LiveProcesses,
     now_ms: int,
 ) -> PartitionState:
-    """Return the state of a partition of an input.
+    """Return the state of a partition of an input; None for its number: how many there are is unknown.
 
-    Args:
-        found: its input.
-        partition: its number; None: how many partitions its topic has is unknown.
-        views: of all acker partitions.
-        ends: from the broker.
-        lost: what became of its lost roots.
-        lives: which processes are alive.
-        now_ms: wall time.
+    `views` are those of all acker partitions, and `now_ms` is wall time.
     """
     progress: Reading[SourceProgress] = Reading(unknown=ends.end.unknown)
     copies = progress
@@ -262,31 +251,37 @@ def partition_state(
         progress = source_progress(views, source_of(found.id, partition))
         copies = source_progress(views, source_of(found.id, partition, replay=True))
     emitted_to = progress.then(lambda each: int(offset_of(each.emitted_to)) if each.was_emitted else None)
-    blocked = lost.blocked if found.ordered else Reading()
+    place = found.id, -1 if partition is None else partition  # nothing waits in partition -1
+    due = waiting.then(lambda each: each.due[place] if partition is not None else each.due_of(found.id))
+    blocked: Reading[BlockedRecords] = Reading()
+    if found.ordered:
+        blocked = waiting.then(lambda each: each.blocked.get(place, BlockedRecords()))
+    own_dead = dead.then(lambda each: each.get(partition, _NO_DEAD))
     pending = joined(lambda own, other: int(own.pending + other.pending), progress, copies)
     return PartitionState(
         source=f"{found.name}/{'?' if partition is None else partition}", group=found.group,
         emitted=progress.then(lambda each: each.emitted_to - each.first), emitted_to=emitted_to, end=ends.end,
         pending=pending, pending_max=found.max_spout_pending,
-        oldest_ms=joined(lambda *both: _oldest_ms(both, now_ms), progress, copies),
+        oldest_ms=joined(
+            lambda *both: max((now_ms - each.emitted_ms for one in both for each in one.ranges), default=0),
+            progress, copies,
+        ),
         blocking=progress.then(lambda each: int(offset_of(each.blocking.first)) if each.blocking else None),
         why=_why(progress, emitted_to, ends.committed, lives.query, now_ms), committed=ends.committed,
-        lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, lost.due),
-        replays_due=lost.due, held=blocked.then(lambda each: each.blocked),
+        lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, due),
+        replays_due=due, held=blocked.then(lambda each: each.blocked),
         waits_for=blocked.then(lambda each: _waits(each, now_ms)) if found.ordered else Reading(""),
-        dead_letters=lost.dead.then(lambda each: len(each.offsets)),
+        dead_letters=own_dead.then(lambda each: len(each.offsets)),
         as_of_ms=joined(
             lambda *_: max((now_ms - at for each in (progress, copies) if (at := each.as_of_ms)), default=0),
             progress, copies,
         ),
         query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
-        replays_wait=lost.stopped, input=found.name, partition=partition, now_ms=now_ms, start=ends.start,
-        progress=progress, copies=copies, copies_end=ends.copies_end, due_at=lost.due_at, dead_at=lost.dead,
+        replays_wait=waiting.then(lambda each: _stopped(found, partition, each)), input=found.name,
+        partition=partition, now_ms=now_ms, start=ends.start, progress=progress, copies=copies,
+        copies_end=ends.copies_end, due_at=waiting.then(lambda each: each.offsets.get(place, _NOTHING_DUE)),
+        dead_at=own_dead,
     )  # fmt: skip
-
-
-def _oldest_ms(both: Sequence[SourceProgress], now_ms: int) -> int:
-    return max((now_ms - each.emitted_ms for one in both for each in one.ranges), default=0)
 
 
 def _lag(
@@ -326,11 +321,23 @@ def _why(
         return Reading(text, as_of_ms=progress.as_of_ms)
 
     def settled(to: int | None, at: int | None) -> str:
-        is_behind = to is not None and at is not None and at < to
-        return (
-            "all is settled, and not committed yet; if it stays so, no query of the group runs"
-            if is_behind
-            else ""
-        )
+        if to is None or at is None or at >= to:
+            return ""
+        return "all is settled, and not committed yet; if it stays so, no query of the group runs"
 
     return joined(settled, emitted_to, committed)
+
+
+def _stopped(one: Input, partition: int | None, waiting: Waiting) -> str:
+    """Describe why replays of a partition are not made when they are due; empty if they are."""
+    pause = waiting.pauses.get(one.id)
+    if pause is not None:
+        return f"replays are paused: {pause.why}; run `windhover replay resume {one.name}`"
+    places = [place for place in waiting.aside if place[0] == one.id and partition in (None, place[1])]
+    aside = sum(waiting.aside[place] for place in places)
+    if not aside:
+        return ""
+    return (
+        f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input or they cannot read"
+        " its topics: give them this file (SIGHUP), or see `replay.put_aside` in their log"
+    )

@@ -89,6 +89,23 @@ class TracedEmission:
     verdict: Verdict | None = None
 
     @property
+    def loss(self) -> Loss | None:
+        """How it was lost, if a verdict says that it was; the error is the verdict's, with its parents."""
+        lost = self.verdict.lost if self.verdict is not None else None
+        if lost is None:
+            return None
+        return Loss(
+            self.lineage.attempt,
+            lost.reason,
+            lost.operator,
+            lost.error,
+            lost.message,
+            lost.emitted_wall,
+            age_ms=max(0, lost.decided_at - lost.emitted_at),
+            root=self.name,
+        )
+
+    @property
     def state(self) -> str:
         """What became of it, as far as acker and verdicts show."""
         if self.verdict is not None:
@@ -222,18 +239,18 @@ def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
         if letter.mark.action is LetterAction.DROPPED:
             return f"dropped by {letter.mark.by}: {letter.mark.why}"
         return f"dead letter at {letter.place}, replayed by {letter.mark.by}; its copy was not read"
-    lost = last.verdict.lost if last.verdict is not None else None
-    if lost is not None and lost.error == HELD and evidence.taken_over is False:
-        return f"blocked: it {lost.message}; no replay worker has taken it over yet"
-    if last.verdict is not None and evidence.taken_over is False:
-        return f"lost ({last.state}); no replay worker has taken it over yet"
-    if last.verdict is not None and evidence.missing:
+    if last.verdict is None:
+        return last.state
+    blocked = f"blocked: it {last.loss.message}" if last.loss and last.loss.error == HELD else ""
+    if evidence.taken_over is False:
+        return f"{blocked or f'lost ({last.state})'}; no replay worker has taken it over yet"
+    if evidence.missing:
         return f"lost ({last.state}); what became of it is unknown: {', '.join(evidence.missing)} missing"
-    if lost is not None and lost.error == HELD and evidence.taken_over:
-        return f"blocked: it {lost.message}; its newest copy is not in what was read"
-    if last.verdict is not None and evidence.taken_over:
-        return f"lost ({last.state}) and taken over; its copy or dead letter was not read"
-    return last.state
+    if not evidence.taken_over:
+        return last.state
+    if blocked:
+        return f"{blocked}; its newest copy is not in what was read"
+    return f"lost ({last.state}) and taken over; its copy or dead letter was not read"
 
 
 def _fate(due: Due) -> str:
@@ -252,9 +269,9 @@ def _attempts(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
     losses = {loss.root: loss for loss in evidence.history}
     named = {one.place for one in evidence.emissions}
     past = [_past_row(loss) for loss in _merged(evidence.history) if loss.root not in named]
-    rows = [(one.copy, _row(one, losses.get(one.place), now_ms)) for one in evidence.emissions]
     first, copies = (
-        [row for is_copy, row in rows if is_copy is copies_only] for copies_only in (False, True)
+        [_row(one, losses.get(one.place), now_ms) for one in evidence.emissions if one.copy is is_copy]
+        for is_copy in (False, True)
     )
     return [*first, *past, *copies]
 
@@ -275,26 +292,25 @@ def _merged(history: Sequence[Loss]) -> Sequence[Loss]:
 def _row(one: TracedEmission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
     if loss is not None and one.verdict is None:
         return _past_row(loss)
-    verdict, lost = one.verdict, one.verdict.lost if one.verdict else None
-    age_ms: int | None = None
-    emitted_ms: int | None = None
-    if lost is not None:
-        emitted_ms, age_ms = lost.emitted_wall, max(0, lost.decided_at - lost.emitted_at)
-    elif one.open is not None:
-        emitted_ms, age_ms = one.open.emitted_ms, max(0, now_ms - one.open.emitted_ms)
-    return {
+    verdict, found, lost = one.verdict, one.open, one.loss
+    row: dict[str, Any] = {
         "attempt": one.lineage.attempt,
         "root": one.name,
         "state": one.state,
-        "emitted": moment(emitted_ms),
-        "age_ms": age_ms,
-        "left_ms": one.open.left_ms if one.open else None,
-        "settled": moment(verdict.at_ms) if verdict else "",
-        "verdict": verdict.place if verdict else "",
-        "operator": lost.operator if lost else "",
-        "error": error_class(lost.error) if lost else "",
-        "message": lost.message if lost else "",
+        "emitted": moment(found.emitted_ms) if found else None,
+        "age_ms": max(0, now_ms - found.emitted_ms) if found else None,
+        "left_ms": found.left_ms if found else None,
+        "settled": "",
+        "verdict": "",
+        "operator": "",
+        "error": "",
+        "message": "",
     }
+    if lost is not None:
+        row |= {**_past_row(lost), "left_ms": row["left_ms"]}
+    if verdict is not None:
+        row |= {"settled": moment(verdict.at_ms), "verdict": verdict.place}
+    return row
 
 
 def _past_row(loss: Loss) -> dict[str, Any]:
@@ -308,7 +324,7 @@ def _past_row(loss: Loss) -> dict[str, Any]:
         "settled": None,
         "verdict": "",
         "operator": loss.operator,
-        "error": loss.error,
+        "error": error_class(loss.error),
         "message": loss.message,
     }
 

@@ -205,7 +205,11 @@ class Trail:
         end = here.offset + 1
         if one.topic not in missing:
             record, end = self._record(one.topic, here.partition, here.offset)
-        copies = self._copies(here, tails)
+        copies = [
+            copy
+            for copy in tails.last(one.replay_topic, here.partition, "older copies are unknown")
+            if parse_lineage(copy.headers, *copy[:3]).origin == str(here)
+        ]
         letters = self._letters(here, tails)
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
         acker = self._topics.acker
@@ -214,12 +218,14 @@ class Trail:
         verdicts = ack_topics.verdicts(each.root for each in emissions)
         waiting = ack_topics.waiting(each.root for each in emissions)
         emissions = [
-            replace(each, verdict=verdicts[each.root].verdict) if each.root in verdicts else each
+            _with_acks(replace(each, verdict=verdicts[each.root].verdict), ack_topics)
+            if each.root in verdicts
+            else each
             for each in emissions
         ]
-        emissions = [_with_acks(each, ack_topics) for each in emissions]
         emissions = [each for each in emissions if not (each.former and each.state in (NOT_EMITTED, SETTLED))]
         last = emissions[-1].root if emissions else None
+        unnamed = [name for name in sorted(missing) if not any(name in note for note in tails.notes)]
         place = TopicPartition(one.topic, here.partition)
         return Evidence(
             place=str(here),
@@ -243,7 +249,7 @@ class Trail:
                     *(due.history for due in waiting.dues.values()),
                 ]
             ),
-            notes=[*tails.notes, *_not_named(missing, tails.notes)],
+            notes=[*tails.notes, *(MISSING.format(name) for name in unnamed)],
             paused=pause.why if (pause := waiting.pauses.get(one.id)) else "",
             missing=sorted(missing),
         )
@@ -258,8 +264,8 @@ class Trail:
         last = evidence.emissions[-1] if evidence.emissions else None
         lives = ask(self._lives, one, last.open if last else None, now_ms)
         return Circumstances(
-            query=lives.then(lambda found: found[0]),
-            session=lives.then(lambda found: found[1]),
+            query_lives=lives.then(lambda found: found[0]),
+            session_lives=lives.then(lambda found: found[1]),
             ackers=ask(self._log.members, acker.group).then(len),
             replay_workers=ask(self._log.members, acker.replay_group).then(len),
             pending=ask(self._pending, one),
@@ -321,7 +327,7 @@ class Trail:
         if info is None:
             raise TopicError(f"topic {one.topic} of input {one.name} does not exist")
         places = [TopicPartition(one.topic, number) for number in range(info.partitions)]
-        tails = self._tails()
+        tails = Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
         lacking = "records of that key there are unknown"
         found = [
             InputRecord(one, record.partition, record.offset)
@@ -333,11 +339,7 @@ class Trail:
             tails.notes.append(f"{len(found) - limit:,} more records have that key")
         return found[:limit], tails.notes
 
-    def _tails(self) -> Tails:
-        return Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
-
     def _missing(self, here: InputRecord) -> frozenset[str]:
-        """Return which topics of a record's story do not exist."""
         one = here.input
         ours = self._topics.ack_topics
         names = [one.topic, one.replay_topic, one.dead_letter.topic]
@@ -354,13 +356,6 @@ class Trail:
         with closing(Fetcher(self._log, self._limits)) as fetcher:
             return fetcher.fetch([found])[found], end
 
-    def _copies(self, here: InputRecord, tails: Tails) -> list[Record]:
-        return [
-            record
-            for record in tails.last(here.input.replay_topic, here.partition, "older copies are unknown")
-            if parse_lineage(record.headers, *record[:3]).origin == str(here)
-        ]
-
     def _letters(self, here: InputRecord, tails: Tails) -> list[Letter]:
         topic = here.input.dead_letter.topic
         info = self._log.topics([topic]).get(topic)
@@ -372,11 +367,9 @@ class Trail:
 
 
 def _with_acks(one: TracedEmission, ack_topics: AckTopicSearch) -> TracedEmission:
-    """Add what was acked of an emission that timed out."""
-    lost = one.verdict.lost if one.verdict is not None else None
-    if lost is None or lost.reason is not Reason.TIMED_OUT:
+    if one.loss is None or one.loss.reason is not Reason.TIMED_OUT:
         return one
-    acked = ack_topics.former_contributions(one.root, lost.emitted_wall)
+    acked = ack_topics.former_contributions(one.root, one.loss.emitted_ms)
     return replace(one, batches=acked.batches if acked else None)
 
 
@@ -442,11 +435,6 @@ class _Emissions:
             elif self._views[number] is None:
                 self._tails.notes.append(f"acker partition {number} has no State: what it knows is unknown")
         return self._views[number]
-
-
-def _not_named(missing: Iterable[str], notes: Sequence[str]) -> list[str]:
-    """Return a note on each missing topic that no note names."""
-    return [MISSING.format(name) for name in sorted(missing) if not any(name in note for note in notes)]
 
 
 def _taken_over(settled: Settled | None, waiting: TracedDues, acker: int) -> bool | None:

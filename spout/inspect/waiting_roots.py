@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from acker.config.topics import Topics
-from acker.errors import CodecError
+from acker.errors import CodecError, WindhoverError
 from acker.identity import I64, OFFSET_MAX, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
@@ -38,6 +38,10 @@ def not_whole(what: str, share: float) -> str:
         f"{what} has more records than are read at once, {int(100 * share)} % are read; the next reading goes"
         " on (`--watch 2`)"
     )
+
+
+class NotWhole(WindhoverError):
+    """A topic has more records than one call reads; the next call goes on."""
 
 
 class BlockedRecords(NamedTuple):
@@ -82,13 +86,43 @@ class ReplayPartition(NamedTuple):
     lag: int
 
 
+class Waiting(NamedTuple):
+    """What waits, as of one reading.
+
+    Attributes:
+        due: how many roots of each place wait.
+        offsets: where they wait, without those whose origin is unknown.
+        blocked: what waits in each partition of an ordered input.
+        aside: how many roots of each place were put aside.
+        pauses: the inputs that are paused in some partition, by id.
+        partitions: what is to be done in each verdict partition.
+    """
+
+    due: Counter[Place]
+    offsets: Mapping[Place, WaitingOffsets]
+    blocked: Mapping[Place, BlockedRecords]
+    aside: Mapping[Place, int]
+    pauses: Mapping[int, Pause]
+    partitions: Sequence[ReplayPartition]
+
+    def due_of(self, input_id: int) -> int:
+        return sum(count for (number, _), count in self.due.items() if number == input_id)
+
+
 class _Waits(NamedTuple):
-    """One root that waits; `offset` is -1 where the origin of a copy is unknown."""
+    """One root that waits.
+
+    Attributes:
+        offset: of its record in its own topic; -1: that of a copy, whose origin is unknown.
+        origin: of an ordered input ``topic/partition@offset`` of the record; else None.
+    """
 
     place: Place
     offset: int
     due_ms: int
     is_blocked: bool
+    is_aside: bool = False
+    origin: str | None = None
 
 
 class _LostRoot(NamedTuple):
@@ -118,19 +152,19 @@ class WaitingRoots:
         self._lost: dict[int, deque[_LostRoot]] = {number: deque() for number in numbers}
         self._untaken: Follower | None = None
         self._untaken_at: dict[TopicPartition, int] = {}
-        self._due_in: Counter[int] = Counter()
-        self._partitions: list[ReplayPartition] = []
         self._view = DueView()
         self._ordered = frozenset(found.id for found in topics.inputs.values() if found.ordered)
-        self._dues: dict[tuple[int, bytes], tuple[Place, Due]] = {}
-        self._aside: dict[tuple[int, bytes], Place] = {}
 
-    def count(self) -> Counter[Place] | None:
-        """Return how many roots of each place wait; None when not all was read."""
+    def read(self) -> Waiting:
+        """Return what waits.
+
+        Raises:
+            NotWhole: not all was read.
+        """
         for record in self._due.read():
             self._put(record)
         if not self._due.is_whole:
-            return None
+            raise NotWhole(not_whole(self._due_topic, self._due.share_read))
         starts, ends = self._log.starts(self._verdicts), self._log.stable_ends(self._verdicts)
         committed = self._log.committed(self._group, self._verdicts)
         progress = {
@@ -142,16 +176,24 @@ class WaitingRoots:
             lost = self._lost[record.partition]
             lost.extend(_LostRoot(record.offset, number, each) for number, each in enumerate(_lost(record)))
             self._untaken_at[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        self._partitions = []
+        due_in = Counter(number for number, _ in self._waiting)
+        partitions: list[ReplayPartition] = []
         for where, taken in progress.items():
             lost = self._lost[where.partition]
             while lost and (lost[0].offset, lost[0].number) < (taken.next, taken.skip):
                 lost.popleft()
             lag = max(0, ends[where] - max(taken.next, starts[where]))
-            self._partitions.append(ReplayPartition(self._due_in[where.partition], len(lost), lag))
+            partitions.append(ReplayPartition(due_in[where.partition], len(lost), lag))
         if not untaken.is_whole:
-            return None
-        return Counter(each.place for each in self._all())
+            raise NotWhole(not_whole(self._verdicts[0].topic, untaken.share_read))
+        return Waiting(
+            Counter(each.place for each in self._all()),
+            self._offsets(),
+            self._blocked(),
+            Counter(each.place for each in self._waiting.values() if each.is_aside),
+            self._view.pauses(),
+            partitions,
+        )
 
     def _follow(self, first: Mapping[TopicPartition, int]) -> Follower:
         """Return what reads the verdicts from `first` on, or from where it is already."""
@@ -165,20 +207,11 @@ class WaitingRoots:
         return self._untaken
 
     def _all(self) -> Iterator[_Waits]:
-        """Yield every root that waits."""
         yield from self._waiting.values()
         for lost in self._lost.values():
             yield from (each.waits for each in lost)
 
-    def what_is_left(self) -> str:
-        """Return which topic was not read to its end by the last `count`, and how far it was."""
-        due, untaken = self._due, self._untaken
-        if due.is_whole and untaken is not None:
-            return not_whole(self._verdicts[0].topic, untaken.share_read)
-        return not_whole(self._due_topic, due.share_read)
-
-    def offsets(self) -> Mapping[Place, WaitingOffsets]:
-        """Return where the roots wait, as of the last `count`, without those whose origin is unknown."""
+    def _offsets(self) -> Mapping[Place, WaitingOffsets]:
         found: dict[Place, list[_Waits]] = {}
         for each in self._all():
             if each.offset >= 0:
@@ -192,29 +225,18 @@ class WaitingRoots:
             for place, each in found.items()
         }
 
-    def blocked(self) -> Mapping[Place, BlockedRecords]:
-        """Return what waits in each partition of an ordered input, as of the last `count`."""
+    def _blocked(self) -> Mapping[Place, BlockedRecords]:
         found: dict[Place, BlockedRecords] = {}
-        for place, due in sorted(self._dues.values(), key=lambda each: _rank(each[1])):
-            line = found.get(place) or BlockedRecords(0, due.origin, due.due_ms)
-            found[place] = line._replace(blocked=line.blocked + due.last_was_blocked)
+        ordered = [each for each in self._waiting.values() if each.origin is not None]
+        # a copy that was put aside comes last: where it is from is still unknown
+        for each in sorted(ordered, key=lambda each: OFFSET_MAX if each.offset < 0 else each.offset):
+            line = found.get(each.place) or BlockedRecords(0, each.origin or "", each.due_ms)
+            found[each.place] = line._replace(blocked=line.blocked + each.is_blocked)
         lost = (each.waits for found_in in self._lost.values() for each in found_in)
         for place, count in Counter(each.place for each in lost if each.is_blocked).items():
             line = found.get(place, BlockedRecords())
             found[place] = line._replace(blocked=line.blocked + count)
         return found
-
-    def aside(self) -> Mapping[Place, int]:
-        """Return how many roots of each place were put aside, as of the last `count`."""
-        return Counter(self._aside.values())
-
-    def partitions(self) -> Sequence[ReplayPartition]:
-        """Return what is to be done in each verdict partition, as of the last `count`."""
-        return tuple(self._partitions)
-
-    def pauses(self) -> Mapping[int, Pause]:
-        """Return the inputs that are paused in some partition, by id, as of the last `count`."""
-        return self._view.pauses()
 
     def close(self) -> None:
         self._due.close()
@@ -227,25 +249,18 @@ class WaitingRoots:
         if root is None or record.key is None:
             return
         name = record.partition, record.key
-        if self._waiting.pop(name, None) is not None:
-            self._due_in[record.partition] -= 1
-        self._aside.pop(name, None)
-        self._dues.pop(name, None)
+        self._waiting.pop(name, None)
         if record.value is None:
             return
-        self._due_in[record.partition] += 1
-        place = _place(root.source)
-        if due_codec().is_aside(record.value):
-            self._aside[name] = place
-        due: object = None
-        if is_replay(root.source) or input_id_of(root.source) in self._ordered:
-            due = sound_or_none(record)
+        place, is_aside = _place(root.source), due_codec().is_aside(record.value)
+        is_ordered = input_id_of(root.source) in self._ordered
+        due = sound_or_none(record) if is_replay(root.source) or is_ordered else None
         if isinstance(due, Due):
-            self._waiting[name] = _Waits(place, _origin(root, due), due.due_ms, due.last_was_blocked)
+            origin = due.origin if is_ordered else None
+            waits = _Waits(place, _origin(root, due), due.due_ms, due.last_was_blocked, is_aside, origin)
         else:
-            self._waiting[name] = _Waits(place, _origin(root), _due_ms(record.value), False)
-        if isinstance(due, Due) and input_id_of(root.source) in self._ordered:
-            self._dues[name] = place, due
+            waits = _Waits(place, _origin(root), _due_ms(record.value), False, is_aside)
+        self._waiting[name] = waits
 
 
 def _origin(root: Root, due: Due | None = None) -> int:
@@ -261,11 +276,6 @@ def _due_ms(value: bytes) -> int:
         return due_codec().glance(value)[1]
     except CodecError:  # the replay worker reports it
         return 0
-
-
-def _rank(due: Due) -> int:
-    place = parse_location(due.origin)
-    return OFFSET_MAX if place is None else place[2]  # a copy that was put aside: still unknown
 
 
 def _lost(record: Record) -> list[_Waits]:

@@ -17,9 +17,9 @@ from acker.kafka.port import GroupMember
 from acker.service.view import AckerView
 from acker.wire.events import runs_of
 from spout.inspect.overview import AckEnds, Snapshot
-from spout.inspect.readings import Reading, joined, with_reasons
+from spout.inspect.readings import Reading, joined, row_of
 from spout.inspect.tables import Column, Row, count, span
-from spout.inspect.waiting_roots import ReplayPartition, WaitingOffsets
+from spout.inspect.waiting_roots import ReplayPartition
 
 NOBODY: Final = "nobody"
 """Stands for the owner of what has none."""
@@ -35,58 +35,35 @@ class AckerPartition:
     """One acker partition.
 
     Attributes:
-        owner: the acker to which it is assigned; `NOBODY`: to none.
+        acker: to which it is assigned; `NOBODY`: to none.
         open: its open roots, in `ranges` ranges that were emitted together.
-        age_ms: how old its State is.
         unsaved: records of ``_ack_init`` and ``_ack_ack`` behind its State: what the acker has still to
             do, and what a restart reads.
         restore_ms: how long its last restore took, from its assignment on.
-        restored_ms: how long ago that was.
     """
 
-    number: int
-    owner: Reading[str]
+    partition: int
+    acker: Reading[str]
     open: Reading[int]
     ranges: Reading[int]
-    age_ms: Reading[int]
+    state_age_ms: Reading[int]
     unsaved: Reading[int]
     restore_ms: Reading[int]
-    restored_ms: Reading[int]
-
-    def row(self) -> dict[str, Any]:
-        values: dict[str, Reading[Any]] = {
-            "acker": self.owner,
-            "open": self.open,
-            "ranges": self.ranges,
-            "state_age_ms": self.age_ms,
-            "unsaved": self.unsaved,
-            "restore_ms": self.restore_ms,
-            "restored_ago_ms": self.restored_ms,
-        }
-        return {"partition": self.number, **with_reasons(values)}
+    restored_ago_ms: Reading[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayWorker:
     """One replay worker, with what its partitions of the verdicts have to do; see `ReplayPartition`.
 
-    `name` is `NOBODY` for the partitions that no worker owns.
+    `worker` is its name, or `NOBODY` for the partitions that no worker owns.
     """
 
-    name: str
+    worker: str
     partitions: Reading[Sequence[int]]
     due: Reading[int]
-    untaken: Reading[int]
+    not_taken_over: Reading[int]
     lag: Reading[int]
-
-    def row(self) -> dict[str, Any]:
-        values: dict[str, Reading[Any]] = {
-            "partitions": self.partitions.then(list),
-            "due": self.due,
-            "not_taken_over": self.untaken,
-            "lag": self.lag,
-        }
-        return {"worker": self.name, **with_reasons(values)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +73,12 @@ class GroupOwner:
     group: str
     session: Reading[str]
     epoch: Reading[int]
-    lives: Reading[bool]
-
-    def row(self) -> dict[str, Any]:
-        values: dict[str, Reading[Any]] = {
-            "session": self.session,
-            "epoch": self.epoch,
-            "query_lives": self.lives,
-        }
-        return {"group": self.group, **with_reasons(values)}
+    query_lives: Reading[bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """All of it; `untaken` are lost roots that no replay worker has taken over.
+    """All of it; `not_taken_over` are lost roots that no replay worker has taken over.
 
     Attributes:
         ackers: how many live. Likewise `replay_workers`.
@@ -120,23 +89,18 @@ class Machinery:
     ackers: Reading[int]
     replay_workers: Reading[int]
     due: Reading[int]
-    untaken: Reading[int]
+    not_taken_over: Reading[int]
     workers: Reading[Sequence[ReplayWorker]]
     owners: Sequence[GroupOwner]
 
     def rows(self) -> dict[str, Any]:
         """Return it for programs: None where a value is unknown, and `unknown` says why."""
-        values: dict[str, Reading[Any]] = {
-            "ackers": self.ackers,
-            "replay_workers": self.replay_workers,
-            "due": self.due,
-            "not_taken_over": self.untaken,
-            "workers": self.workers.then(lambda each: [worker.row() for worker in each]),
-        }
+        workers = self.workers.value
         return {
-            **with_reasons(values),
-            "acker_partitions": [each.row() for each in self.partitions],
-            "groups": [each.row() for each in self.owners],
+            **row_of(self, ("ackers", "replay_workers", "due", "not_taken_over", "workers")),
+            "workers": None if workers is None else [row_of(each) for each in workers],
+            "acker_partitions": [row_of(each) for each in self.partitions],
+            "groups": [row_of(each) for each in self.owners],
         }
 
 
@@ -186,14 +150,19 @@ def machinery_of(snapshot: Snapshot) -> Machinery:
     ]
     states = snapshot.partitions
     nothing: Reading[int] = Reading(unknown=snapshot.to_replay.unknown or "topics.yaml has no tracked input")
+    due = untaken = nothing
+    if states:
+        due = joined(lambda *counts: sum(counts), *(each.replays_due for each in states))
+        untaken = joined(
+            lambda *found: sum(int((each.due_ms == 0).sum()) for each in found),
+            *(each.due_at for each in states),
+        )
     return Machinery(
         partitions,
         snapshot.ackers.then(len),
         snapshot.replay_workers.then(len),
-        joined(lambda *due: sum(due), *(each.replays_due for each in states)) if states else nothing,
-        joined(lambda *due: sum(_untaken(each) for each in due), *(each.due_at for each in states))
-        if states
-        else nothing,
+        due,
+        untaken,
         _replay_workers(snapshot),
         [_owner(group, snapshot) for group in dict.fromkeys(each.group for each in states)],
     )
@@ -211,14 +180,15 @@ def _acker_partition(
         view.then(lambda each: sum(len(found.at) for found in each.open_ranges())),
         view.then(lambda each: sum(1 for _ in each.open_ranges())),
         view.then(lambda each: max(0, snapshot.at_ms - each.at_ms)),
-        joined(_unsaved, view, ends),
+        joined(
+            lambda seen, end: max(0, end.init - seen.next_init) + max(0, end.ack - seen.next_ack), view, ends
+        ),
         restored.then(lambda each: each.took_ms),
         restored.then(lambda each: max(0, snapshot.at_ms - each.at_ms)),
     )
 
 
 def _owner_of(number: int, members: Reading[Sequence[GroupMember]]) -> Reading[str]:
-    """Return the name of the acker to which a partition is assigned."""
     if members.value is None:
         return Reading(unknown=members.unknown)
     if any(each.partitions is None for each in members.value):
@@ -252,14 +222,6 @@ def _replay_worker(
         of.then(lambda each: sum(one.untaken for one in each)),
         of.then(lambda each: sum(one.lag for one in each)),
     )
-
-
-def _untaken(due: WaitingOffsets) -> int:
-    return int((due.due_ms == 0).sum())
-
-
-def _unsaved(view: AckerView, ends: AckEnds) -> int:
-    return max(0, ends.init - view.next_init) + max(0, ends.ack - view.next_ack)
 
 
 def _owner(group: str, snapshot: Snapshot) -> GroupOwner:

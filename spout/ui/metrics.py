@@ -52,23 +52,22 @@ def view_metrics(latest: LatestState, topics: Topics, now_ms: int) -> Iterator[M
 def _why_down(latest: LatestState, now_ms: int) -> str:
     """Return why the view lacks something, as one of a few words; empty: it lacks nothing."""
     snapshot = latest.snapshot
-    unknown = [reading.unknown for state in snapshot.partitions for _, reading in state.readings()]
-    for reason, is_so in (
+    reasons = (
         ("starting", not latest.number),
         ("stale", now_ms - snapshot.at_ms >= STALE_MS),
         ("broker_away", snapshot.away is not None),
         ("not_authorized", snapshot.refused is not None),
         ("topic_missing", bool(snapshot.missing)),
         ("no_acker_state", any(each.unknown for each in snapshot.views)),
-        ("unreadable", any(unknown) or any(each.unknown for each in snapshot.ends)),
-    ):
-        if is_so:
-            return reason
-    return ""
+        (
+            "unreadable",
+            any(row["unknown"] for row in snapshot.rows()) or any(each.unknown for each in snapshot.ends),
+        ),
+    )
+    return next((reason for reason, is_so in reasons if is_so), "")
 
 
 def _of_partitions(snapshot: Snapshot, topics: Topics) -> Iterator[Metric]:
-    """Yield a metric for each figure of a partition of an input."""
     for name, text, read in _FIGURES:
         samples: Samples = {}
         for state in snapshot.partitions:
@@ -102,10 +101,6 @@ def _deadline_s(state: PartitionState) -> Reading[float]:
     return joined(nearest, state.query_lives, state.progress, state.copies)
 
 
-def _newest_death_s(state: PartitionState) -> Reading[float]:
-    return state.dead_at.then(lambda each: int(each.died_ms.max()) / 1_000 if len(each.died_ms) else None)
-
-
 def _headroom(state: PartitionState) -> Reading[float]:
     """Return the share of the log before the first record that somebody has to read yet.
 
@@ -122,28 +117,34 @@ def _headroom(state: PartitionState) -> Reading[float]:
 
 
 _FIGURES: Final[list[tuple[str, str, Callable[[PartitionState], Reading[float]]]]] = [
-    ("pending_roots", "roots without a verdict", lambda each: each.pending.then(float)),
+    ("pending_roots", "roots without a verdict", lambda each: each.pending),
     (
         "oldest_pending_age_seconds",
         "age of the oldest root without a verdict; 0: there is none",
         lambda each: _seconds(each.oldest_ms),
     ),
     ("nearest_deadline_timestamp_seconds", "when the next pending root times out, wall time", _deadline_s),
-    ("not_done_records", "records that are not done, at most", lambda each: each.lag.then(float)),
+    ("not_done_records", "records that are not done, at most", lambda each: each.lag),
     (
         "due_roots",
         "lost roots that wait for their replay, or to become dead letters",
-        lambda each: each.replays_due.then(float),
+        lambda each: each.replays_due,
     ),
     (
         "blocked_records",
         "records that wait behind another one (ordering)",
-        lambda each: each.held.then(float),
+        lambda each: each.held,
     ),
-    ("dead_letters", "dead letters that nobody has handled", lambda each: each.dead_letters.then(float)),
-    ("newest_dead_letter_timestamp_seconds", "when the newest of them died, wall time", _newest_death_s),
-    ("committed_offset", "the offset that the group has committed", lambda each: each.committed.then(float)),
-    ("end_offset", "the offset at which the log ends", lambda each: each.end.then(float)),
+    ("dead_letters", "dead letters that nobody has handled", lambda each: each.dead_letters),
+    (
+        "newest_dead_letter_timestamp_seconds",
+        "when the newest of them died, wall time",
+        lambda each: each.dead_at.then(
+            lambda dead: int(dead.died_ms.max()) / 1_000 if len(dead.died_ms) else None
+        ),
+    ),
+    ("committed_offset", "the offset that the group has committed", lambda each: each.committed),
+    ("end_offset", "the offset at which the log ends", lambda each: each.end),
     ("blocking_age_seconds", "age of the root at the offset that blocks the commit", _blocking_age_s),
     (
         "log_headroom_ratio",
@@ -166,7 +167,7 @@ def _of_inputs(every: list[InputSummary]) -> Iterator[Metric]:
 
 
 def _of_machinery(machinery: Machinery) -> Iterator[Metric]:
-    lives = {(each.group,): each.lives for each in machinery.owners}
+    lives = {(each.group,): each.query_lives for each in machinery.owners}
     text = "1: a query or KafkaSpout of the group lives"
     yield gauge("windhover_session_up", text, _found(lives), ["group"])
     epochs = {(each.group,): each.epoch for each in machinery.owners}
@@ -174,15 +175,15 @@ def _of_machinery(machinery: Machinery) -> Iterator[Metric]:
     counts = {
         "ackers": ("members of the ackers' group", machinery.ackers),
         "replay_workers": ("members of the replay workers' group", machinery.replay_workers),
-        "untaken_roots": ("lost roots that no replay worker has taken over", machinery.untaken),
+        "untaken_roots": ("lost roots that no replay worker has taken over", machinery.not_taken_over),
     }
     for name, (text, reading) in counts.items():
         yield gauge(f"windhover_{name}", text, _found({(): reading}), ())
-    numbered = {(str(each.number),): each for each in machinery.partitions}
+    numbered = {(str(each.partition),): each for each in machinery.partitions}
     lag = {of: each.unsaved for of, each in numbered.items()}
     text = "records of _ack_init and _ack_ack behind the State of an acker partition"
     yield gauge("windhover_acker_lag_records", text, _found(lag), ["partition"])
-    ages = {of: _seconds(each.age_ms) for of, each in numbered.items()}
+    ages = {of: _seconds(each.state_age_ms) for of, each in numbered.items()}
     text = "age of the State of an acker partition"
     yield gauge("windhover_acker_state_age_seconds", text, _found(ages), ["partition"])
 

@@ -38,7 +38,7 @@ from starlette.staticfiles import StaticFiles
 from acker.config.topics import Topics
 from spout.inspect.failures import share_text
 from spout.inspect.letter_rows import moment
-from spout.inspect.overview import notes_on
+from spout.inspect.overview import notes_on, unknown_by_reason
 from spout.inspect.readings import Reading
 from spout.inspect.summary import DRAWN, summaries
 from spout.inspect.tables import UNKNOWN, Column, Row, absent_text, count, cut_to, span, with_config
@@ -282,7 +282,6 @@ class Pages:
         return answer
 
     def _metrics(self) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint of Prometheus."""
         registry = registry_of(
             Scraped(lambda: view_metrics(self._watch.latest, self._topics, self._watch.now_ms()))
         )
@@ -311,7 +310,6 @@ class Pages:
         return HTMLResponse(self._render("page.html", request, content, now), content.status)
 
     async def _events(self, request: Request, build: Build) -> AsyncIterator[ServerSentEvent]:
-        """Yield what a page shows, again and again."""
         shown = None
         with self._watch.tab():
             while not self._watch.is_over() and not await request.is_disconnected():
@@ -367,12 +365,8 @@ def _shown(value: Any, text: Callable[[Any], str]) -> str | Markup:
 
 def unknown_reasons(rows: Sequence[Row]) -> list[str]:
     """Return why values are unknown, and of which partitions; the tables show which values."""
-    found: dict[str, dict[str, None]] = {}
-    for row in rows:
-        for why in row["unknown"].values():
-            found.setdefault(why, {})[row["source"]] = None
     notes = []
-    for why, sources in found.items():
+    for why, sources in unknown_by_reason(rows).items():
         first = list(sources)[:SOURCES_NAMED_MAX]
         more = f" and {len(sources) - len(first):,} more" if len(sources) > len(first) else ""
         notes.append(f"{', '.join(first)}{more}: unknown, since {why}")

@@ -6,7 +6,7 @@ Source: docs/operate/page.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -77,12 +77,16 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
     """Return what happened to a record, up to what is due; an event without a time is left out."""
     losses = {loss.root: loss for loss in evidence.history if not left_out_by(loss)}
     named = {one.place for one in evidence.emissions}
-    past = [_past(loss) for loss in losses.values() if loss.root not in named]
+    past = [
+        Lane(loss.attempt, loss.root, loss.reason.value, _lost(loss))
+        for loss in losses.values()
+        if loss.root not in named
+    ]
     drafts = [*(_draft(evidence, one, losses.get(one.place), now_ms) for one in evidence.emissions), *past]
     drafts.sort(key=lambda lane: lane.attempt)
     if drafts and isinstance(evidence.record, Record) and evidence.record.timestamp_ms > 0:
         written = LaneEvent(evidence.record.timestamp_ms, EventKind.WRITTEN, "written to its topic")
-        drafts[0] = _with(drafts[0], written)
+        drafts[0] = replace(drafts[0], events=[written, *drafts[0].events])
     times = [each.at_ms for lane in drafts for each in lane.events]
     begin_ms, end_ms = min(times, default=now_ms), max(times, default=now_ms)
     placed = [_placed(lane, begin_ms, max(1, end_ms - begin_ms)) for lane in drafts]
@@ -91,22 +95,13 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
 
 def _draft(evidence: Evidence, one: TracedEmission, loss: Loss | None, now_ms: int) -> Lane:
     """Return the lane of an emission, its events without their places."""
-    events: list[LaneEvent] = []
     verdict = one.verdict
-    if verdict is not None and verdict.lost is not None:
-        lost = verdict.lost
-        age_ms = max(0, lost.decided_at - lost.emitted_at)
-        events += _lost(lost.emitted_wall, age_ms, lost.reason, lost.operator, lost.error, lost.message)
-        events.append(
-            LaneEvent(verdict.at_ms, EventKind.VERDICT, f"verdict {verdict.name} at {verdict.place}")
-        )
-    elif verdict is not None:
-        events.append(
-            LaneEvent(verdict.at_ms, EventKind.VERDICT, f"verdict {verdict.name} at {verdict.place}")
-        )
-    elif loss is not None:
-        events += _past(loss).events
-    elif one.open is not None:
+    lost = loss if verdict is None else one.loss
+    events = _lost(lost) if lost is not None else []
+    if verdict is not None:
+        text = f"verdict {verdict.name} at {verdict.place}"
+        events.append(LaneEvent(verdict.at_ms, EventKind.VERDICT, text))
+    elif lost is None and one.open is not None:
         events.append(LaneEvent(one.open.emitted_ms, EventKind.EMITTED, "emitted"))
         if one.open.left_ms is not None:
             events.append(LaneEvent(now_ms + one.open.left_ms, EventKind.DEADLINE, "times out"))
@@ -124,26 +119,16 @@ def _draft(evidence: Evidence, one: TracedEmission, loss: Loss | None, now_ms: i
     return Lane(one.lineage.attempt, one.name, one.state, events)
 
 
-def _past(loss: Loss) -> Lane:
-    events = _lost(loss.emitted_ms, loss.age_ms, loss.reason, loss.operator, loss.error, loss.message)
-    return Lane(loss.attempt, loss.root, loss.reason.value, events)
-
-
-def _lost(
-    emitted_ms: int, age_ms: int, reason: Reason, operator: str, error: str, message: str
-) -> list[LaneEvent]:
-    ended_ms = emitted_ms + age_ms
-    emitted = LaneEvent(emitted_ms, EventKind.EMITTED, "emitted")
-    if reason is Reason.TIMED_OUT:
+def _lost(loss: Loss) -> list[LaneEvent]:
+    ended_ms = loss.emitted_ms + loss.age_ms
+    emitted = LaneEvent(loss.emitted_ms, EventKind.EMITTED, "emitted")
+    if loss.reason is Reason.TIMED_OUT:
         return [emitted, LaneEvent(ended_ms, EventKind.DEADLINE, "timed out")]
-    if reason is Reason.ABANDONED:
+    if loss.reason is Reason.ABANDONED:
         return [emitted, LaneEvent(ended_ms, EventKind.FAILED, "abandoned: another session took the group")]
-    by = f"failed at {operator or 'an unknown bolt'} by {error or 'no error'}"
-    return [emitted, LaneEvent(ended_ms, EventKind.FAILED, f"{by}: {message}" if message else by)]
-
-
-def _with(lane: Lane, event: LaneEvent) -> Lane:
-    return Lane(lane.attempt, lane.root, lane.state, [event, *lane.events])
+    by = f"failed at {loss.operator or 'an unknown bolt'} by {loss.error or 'no error'}"
+    text = f"{by}: {loss.message}" if loss.message else by
+    return [emitted, LaneEvent(ended_ms, EventKind.FAILED, text)]
 
 
 def _placed(lane: Lane, begin_ms: int, length_ms: int) -> Lane:
@@ -151,6 +136,4 @@ def _placed(lane: Lane, begin_ms: int, length_ms: int) -> Lane:
     begin = next((each.at for each in events if each.kind is EventKind.EMITTED), None)
     closing = (EventKind.NOW, EventKind.VERDICT, EventKind.FAILED, EventKind.DEADLINE)
     ends = [each.at for kind in closing for each in events if each.kind is kind]
-    return Lane(
-        lane.attempt, lane.root, lane.state, events, begin, ends[0] if begin is not None and ends else None
-    )
+    return replace(lane, events=events, begin=begin, end=ends[0] if begin is not None and ends else None)

@@ -124,26 +124,23 @@ class Drivers:
 
     def read(self, now_ms: int) -> tuple[list[DriverGraph], dict[str, str]]:
         """Return the graphs, and why there is none of an address; `now_ms` is wall time."""
-        with self._lock:
-            return self._read(now_ms)
-
-    def _read(self, now_ms: int) -> tuple[list[DriverGraph], dict[str, str]]:
         graphs: list[DriverGraph] = []
         problems: dict[str, str] = {}
-        for address in self.addresses:
-            try:
-                counts = _counts(self._fetch(address))
-            except Unreachable as error:
-                problems[address] = str(error)
-                continue
-            past = [each for each in self._past[address] if now_ms - each.at_ms <= WINDOW_MS]
-            groups = dict.fromkeys(key[1] for key in counts)
-            if not groups:
-                problems[address] = f"{address} serves no metrics of a topology or a stream"
-            graphs += [_graph(address, group, counts, past, now_ms) for group in groups]
-            if not past or now_ms - past[-1].at_ms >= APART_MS_MIN:
-                past.append(_Scrape(now_ms, counts))
-            self._past[address] = past
+        with self._lock:
+            for address in self.addresses:
+                try:
+                    counts = _counts(self._fetch(address))
+                except Unreachable as error:
+                    problems[address] = str(error)
+                    continue
+                past = [each for each in self._past[address] if now_ms - each.at_ms <= WINDOW_MS]
+                groups = dict.fromkeys(key[1] for key in counts)
+                if not groups:
+                    problems[address] = f"{address} serves no metrics of a topology or a stream"
+                graphs += [_graph(address, group, counts, past, now_ms) for group in groups]
+                if not past or now_ms - past[-1].at_ms >= APART_MS_MIN:
+                    past.append(_Scrape(now_ms, counts))
+                self._past[address] = past
         return graphs, problems
 
 
@@ -167,7 +164,6 @@ def with_bolts(
 
 
 def _counts(samples: Iterable[MetricSample]) -> dict[_Key, float]:
-    """Return what the graphs are made of."""
     found: dict[_Key, float] = {}
     for sample in samples:
         prefix, _, what = sample.name.partition("_topology_" if "_topology_" in sample.name else "_stream_")
@@ -237,12 +233,15 @@ def _graph(
 
 def _node(name: str, totals: Mapping[tuple[str, str], float], times: Mapping[float, float]) -> GraphNode:
     executed, seconds = int(totals.get((_EXECUTED, name), 0)), totals.get((_SECONDS, name))
-    mean: Reading[float] = Reading(unknown=NO_SUM if executed else NOTHING_EXECUTED)
-    if executed and seconds is not None:
-        mean = Reading(1_000 * seconds / executed)
     failed = int(totals.get((_FAILED, name), 0))
-    p99: Reading[float] = Reading(unknown=NO_QUANTILE if executed else NOTHING_EXECUTED)
-    if executed and any(times.values()):
+    if not executed:
+        nothing: Reading[float] = Reading(unknown=NOTHING_EXECUTED)
+        return GraphNode(name, executed, failed, nothing, nothing)
+    mean: Reading[float] = Reading(unknown=NO_SUM)
+    if seconds is not None:
+        mean = Reading(1_000 * seconds / executed)
+    p99: Reading[float] = Reading(unknown=NO_QUANTILE)
+    if any(times.values()):
         p99 = Reading(1_000 * _quantile(times, P99))
     return GraphNode(name, executed, failed, mean, p99)
 
@@ -264,7 +263,6 @@ def _quantile(times: Mapping[float, float], share: float) -> float:
 
 
 def _rate(key: _Key, now: Mapping[_Key, float], past: Sequence[_Scrape], now_ms: int) -> Reading[float]:
-    """Return how many tuples a second there were in the window."""
     if not past or now_ms - past[0].at_ms < APART_MS_MIN:
         return Reading(unknown=NO_RATE)
     values = [*(each.counts.get(key, 0.0) for each in past), now.get(key, 0.0)]

@@ -515,7 +515,7 @@ MUTANTS = (
     Mutant(
         "lag-is-unknown-without-what-waits",
         "spout/inspect/readings.py",
-        "lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, lost.due),",
+        "lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, due),",
         "lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, Reading(0)),",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_the_lag_is_unknown_while_it_is_unknown_how_many_replays_wait",
@@ -533,8 +533,8 @@ MUTANTS = (
     Mutant(
         "what-no-worker-has-taken-over-waits-as-well",
         "spout/inspect/waiting_roots.py",
-        "return Counter(each.place for each in self._all())",
-        "return Counter(each.place for each in self._waiting.values())",
+        "Counter(each.place for each in self._all()),",
+        "Counter(each.place for each in self._waiting.values()),",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter",
         "with the replay workers down, lost records would be shown nowhere",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +22,7 @@ from acker.units import duration_ms, past_ms
 from acker.wire.causes import EXPLICIT
 from acker.wire.events import Reason
 from replay.records.letters import Filter
-from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, parse_filter, records_of
+from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, records_of
 from spout.inspect.diagnosis import explained
 from spout.inspect.failures import FAILURES, FailureLog, reading_text
 from spout.inspect.latency import LATENCY, CompletionLog
@@ -39,7 +38,7 @@ from spout.inspect.letter_rows import (
 )
 from spout.inspect.tables import Row
 from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
-from spout.ui.requests import Build, LetterQuery, PageContent, RecordQuery
+from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, RecordQuery
 from spout.ui.timeline import Timeline, timeline_of
 from spout.ui.topology import BOLTS, Drivers, with_bolts
 from spout.ui.watch import PAGE_READ_MAX, LatestState
@@ -103,48 +102,53 @@ class LogPages:
             ("/latency", self.answering(self._latency)),
         ]
 
-    def answering(self, build: Callable[[Request, dict[str, Any]], PageContent]) -> Build:
+    def answering(self, build: LogBuild) -> Build:
         """Return what builds a page one request at a time, and shows an error in it.
 
-        `build` puts what it needs in any case into the values that it gets.
+        `build` returns what programs get, and puts what the page shows into its argument; what it has put
+        there before an error is shown all the same. So it puts there `template`, `title`, `is_live` and
+        `location` of `PageContent` too.
         """
 
         def answer(request: Request, _now: LatestState) -> PageContent:
+            values: dict[str, Any] = {"template": "message.html", "title": "Error", "names": self._names}
+            values |= {"problem": "", "reading": ""}
+            status = 200
             with self._lock:
                 began_ms = self._now_ms()
-                values: dict[str, Any] = {"problem": "", "reading": "", "names": self._names}
                 try:
-                    found = build(request, values)
-                    found = replace(found, values={**values, **found.values})
+                    json = build(request, values)
                 except WindhoverError as error:
                     status = 404 if isinstance(error, UsageError) else 503
-                    template = values.pop("template", "message.html")
                     values |= {"problem": str(error), "text": str(error)}
-                    found = PageContent(
-                        template,
-                        values.pop("title", "Error"),
-                        values,
-                        {"error": str(error)},
-                        status,
-                        is_live=values.pop("is_live", True),
-                    )
+                    json = {"error": str(error)}
                 took_ms = self._now_ms() - began_ms
             every_ms = 0 if values["reading"] else min(EVERY_MS_MAX, max(EVERY_MS_MIN, 10 * took_ms))
-            return replace(found, every_s=every_ms / 1_000)
+            return PageContent(
+                values["template"],
+                values["title"],
+                values,
+                json,
+                status,
+                every_ms / 1_000,
+                values.get("is_live", True),
+                values.get("location", ""),
+            )
 
         return answer
 
-    def _record(self, request: Request, values: dict[str, Any]) -> PageContent:
+    def _record(self, request: Request, values: dict[str, Any]) -> Any:
         query = RecordQuery.of(request)
-        title, found = query.place or "Record", list[tuple[dict[str, Any], Timeline]]()
-        values |= {"template": "record.html", "title": title, "query": query, "found": found, "notes": []}
+        found = list[tuple[dict[str, Any], Timeline]]()
+        values |= {"template": "record.html", "title": query.place or "Record"}
+        values |= {"query": query, "found": found, "notes": []}
         records, values["notes"] = self._records(query)
         for here in records:
             evidence, at_ms = self._trail.follow(here), self._now_ms()
             around = self._trail.around(here, evidence, at_ms)
             story = explained(evidence, around, at_ms, self._config)
             found.append((story, timeline_of(evidence, at_ms)))
-        return PageContent("record.html", title, json=[story for story, _ in found])
+        return [story for story, _ in found]
 
     def _records(self, query: RecordQuery) -> tuple[list[InputRecord], list[str]]:
         if query.place:
@@ -161,10 +165,9 @@ class LogPages:
                 found, notes = [*found, *more], [*notes, *unread]
         return found, notes or ([] if found else [f"no record with key {query.key} was found"])
 
-    def _failures_page(self, request: Request, values: dict[str, Any]) -> PageContent:
+    def _failures_page(self, request: Request, values: dict[str, Any]) -> Any:
         since = request.query_params.get("since", "").strip() or FAILURES_SINCE
-        values |= {"template": "failures.html", "title": "Failures", "columns": FAILURES}
-        values |= {"rows": [], "notes": [], "since": since, "link": lambda row, key: ""}
+        values |= {"template": "failures.html", "title": "Failures", "columns": FAILURES, "since": since}
         counted = self._counted(since, self._since_ms(since, "since {!r} is no time"))
         try:
             counted.found.read()
@@ -172,14 +175,13 @@ class LogPages:
             counted.found.close()
             del self._failures[since]
             raise
-        values["since_ms"] = counted.since_ms
         if not counted.found.is_whole:
-            began, share = moment(counted.since_ms), counted.found.share_read
-            return _still_reading("failures.html", "Failures", values, "verdicts", began, share)
-        rows = counted.found.rows(self._now_ms())
-        values |= {"rows": rows, "notes": counted.found.all_notes()}
-        values["link"] = lambda row, key: _letters_of(row, since) if key == "dead" and row["dead"] else ""
-        return PageContent("failures.html", "Failures", json=rows)
+            what = f"verdicts since {moment(max(0, counted.since_ms))}"
+            return _still_reading(values, what, counted.found.share_read)
+        values["rows"] = counted.found.rows(self._now_ms())
+        values |= {"since_ms": counted.since_ms, "notes": counted.found.all_notes()}
+        values["links"] = {"dead": lambda row: _letters_of(row, since) if row["dead"] else ""}
+        return values["rows"]
 
     def _counted(self, since: str, since_ms: int) -> _Counted:
         """Return the failures since a time, which are followed from one request to the next."""
@@ -197,22 +199,11 @@ class LogPages:
             self._failures.pop(text).found.close()
         return kept
 
-    def _letters(self, request: Request, values: dict[str, Any]) -> PageContent:
+    def _letters(self, request: Request, values: dict[str, Any]) -> Any:
         query = LetterQuery.of(request.query_params)
-        columns = LIST if query.all else LIST[:-1]
-        values |= {"template": "letters.html", "title": "Dead letters", "query": query}
-        values |= {
-            "rows": [],
-            "stats": {},
-            "notes": [],
-            "total": None,
-            "columns": columns,
-            "groups": STATS[1:],
-        }
+        values |= {"template": "letters.html", "title": "Dead letters", "query": query, "total": None}
         now_ms = self._now_ms()
-        matching = parse_filter(query.texts(), now_ms, handled=bool(query.all))
-        inputs = inputs_named(self._topics, [query.input] if query.input else [])
-        meant = by_place(inputs, [query.place] if query.place else [], matching)
+        meant = query.filters(self._topics, now_ms)
         found = matching_letters(self._log, meant, wait_ms=self._topics.replay.limits.operation_timeout_ms)
         rows = [letter_row(each) for each in found.found[-LETTERS_SHOWN:]]
         stats: dict[str, list[dict[str, Any]]] = {}
@@ -223,13 +214,13 @@ class LogPages:
             (found.left_out, "up to {:,} more match and were not kept: narrow the filter"),
             (found.others, "{:,} records are no letters of Windhover's and are left alone"),
         ]
-        values |= {"rows": rows, "stats": stats, "total": len(found.found)}
+        values |= {"rows": rows, "columns": LIST if query.all else LIST[:-1], "links": LETTER_LINKS}
+        values |= {"total": len(found.found), "stats": stats, "groups": STATS[1:]}
         values["notes"] = [text.format(number) for number, text in notes if number]
-        values["link"] = lambda row, key: f"/letter/{row['letter']}" if key == "letter" else ""
-        values["group_link"] = lambda row, key: _group_address(query, row) if key == "value" else ""
-        return PageContent("letters.html", "Dead letters", json=rows)
+        values["group_links"] = {"value": lambda row: _group_address(query, row)}
+        return rows
 
-    def _letter(self, request: Request, values: dict[str, Any]) -> PageContent:
+    def _letter(self, request: Request, values: dict[str, Any]) -> Any:
         place = request.path_params["place"]
         values["title"] = place
         meant = by_place(inputs_named(self._topics, ()), [place], Filter(handled=True))
@@ -241,18 +232,11 @@ class LogPages:
         if not details:
             raise UsageError(f"no dead letter at {place}; see `windhover dlq list --all`")
         lists = ("history", "headers", "windhover", "payload", "payload_bytes", "key", "origin")
-        values |= {"letters": details, "lists": lists, "history": HISTORY}
-        return PageContent("letter.html", place, json=details)
+        values |= {"template": "letter.html", "letters": details, "lists": lists, "history": HISTORY}
+        return details
 
-    def _latency(self, request: Request, values: dict[str, Any]) -> PageContent:
-        values |= {
-            "template": "latency.html",
-            "title": "Latency",
-            "columns": LATENCY,
-            "bolts": BOLTS,
-            "rows": [],
-            "notes": [],
-        }
+    def _latency(self, request: Request, values: dict[str, Any]) -> Any:
+        values |= {"template": "latency.html", "title": "Latency", "columns": LATENCY, "bolts": BOLTS}
         text = request.query_params.get("timeout", "").strip()
         try:
             timeout_ms = duration_ms(text) if text else None
@@ -268,12 +252,11 @@ class LogPages:
             self._completions = None
             raise
         if not self._completions.is_whole:
-            share = self._completions.share_read
-            return _still_reading("latency.html", "Latency", values, "the ack topics", None, share)
+            return _still_reading(values, "the ack topics", self._completions.share_read)
         now_ms = self._now_ms()
         rows = with_bolts(self._completions.rows(now_ms, timeout_ms), self._topics, self._drivers, now_ms)
         values |= {"rows": rows, "notes": self._completions.notes()}
-        return PageContent("latency.html", "Latency", json=rows)
+        return rows
 
     def _since_ms(self, text: str, problem: str) -> int:
         try:
@@ -282,16 +265,13 @@ class LogPages:
             raise UsageError(f"{problem.format(text)}; give 2026-07-01T00:00:00Z, or 2h") from error
 
 
-def _still_reading(
-    template: str, title: str, values: dict[str, Any], what: str, since: str | None, share: float
-) -> PageContent:
+def _still_reading(values: dict[str, Any], what: str, share: float) -> dict[str, str]:
     """Say what is read, and how much of it: no figure is known before all was read."""
-    values["reading"] = reading_text(what if since is None else f"{what} since {since}", share)
-    return PageContent(template, title, json={"unknown": values["reading"]})
+    values["reading"] = reading_text(what, share)
+    return {"unknown": values["reading"]}
 
 
 def _letters_of(row: Row, since: str) -> str:
-    """Return the address of the dead letters of a group of failures."""
     error = Reason.FAILED.value if row["cause"] == EXPLICIT else row["cause"]
     query = LetterQuery(row["input"], error=error, operator=row["operator"] or "", since=since, all="on")
     return query.address()

@@ -26,18 +26,16 @@ from replay.handling.redrive import outcome_text
 from replay.records.letters import Filter, LetterAction
 from spout.inspect.dead_letters import (
     FoundLetters,
-    by_place,
     cancel_everywhere,
     inputs_named,
     matching_letters,
-    parse_filter,
     redrive_details,
     redrive_rows,
 )
 from spout.inspect.letter_rows import LIST, REDRIVES, letter_row, sample_of
 from spout.inspect.tables import Column
 from spout.ui.jobs import Actions, RedriveJobs
-from spout.ui.requests import Build, LetterQuery, PageContent, action_refusal
+from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, action_refusal
 from spout.ui.watch import LatestState
 
 TYPED_ABOVE: Final = 1_000
@@ -50,7 +48,7 @@ RATE_MIN: Final = 0.001
 OUTCOMES: Final = (Column("letter", "letter"), Column("became", "outcome"))
 _WORST_FIRST: Final = ("DIED", "GONE", "UNKNOWN", "OPEN", "ACKED")
 
-Answering = Callable[[Callable[[Request, dict[str, Any]], PageContent]], Build]
+Answering = Callable[[LogBuild], Build]
 
 
 class _Meant(NamedTuple):
@@ -98,7 +96,7 @@ class RedrivePages:
             ("/redrives/{redrive}/cancel", self._allowed(self._cancel)),
         ]
 
-    def _allowed(self, build: Callable[[Request, dict[str, Any]], PageContent]) -> Build:
+    def _allowed(self, build: LogBuild) -> Build:
         changing = self._answering(build)
 
         def answer(request: Request, now: LatestState) -> PageContent:
@@ -109,24 +107,21 @@ class RedrivePages:
 
         return answer
 
-    def _list(self, request: Request, values: dict[str, Any]) -> PageContent:
+    def _list(self, request: Request, values: dict[str, Any]) -> Any:
         since = request.query_params.get("since", "").strip() or REDRIVES_SINCE
         values |= {"template": "redrives.html", "title": "Redrives", "since": since, "rows": None}
-        values |= {"columns": REDRIVES, "link": lambda row, key: _address(row) if key == "redrive" else ""}
+        values |= {"columns": REDRIVES, "links": {"redrive": lambda row: f"/redrives/{row['redrive']}"}}
         try:
             since_ms = past_ms(since, self._now_ms())
         except ValueError as error:
             raise UsageError(f"since {since}: {error}; give 2026-07-01T00:00:00Z, or 7d") from error
-        rows = redrive_rows(self._log, self._topics, inputs_named(self._topics, ()), since_ms)
-        values["rows"] = rows
-        return PageContent("redrives.html", "Redrives", json=rows)
+        values["rows"] = redrive_rows(self._log, self._topics, inputs_named(self._topics, ()), since_ms)
+        return values["rows"]
 
-    def _details(self, request: Request, values: dict[str, Any]) -> PageContent:
+    def _details(self, request: Request, values: dict[str, Any]) -> Any:
         redrive = request.path_params["redrive"]
-        title = f"Redrive {redrive}"
         job = self._jobs.find(redrive)
-        values |= {"title": title, "redrive": redrive, "actions": self._actions, "columns": OUTCOMES}
-        values |= {"job": job, "is_open": job is not None and job.is_running, "rows": []}
+        values |= {"title": f"Redrive {redrive}", "redrive": redrive, "job": job, "actions": self._actions}
         try:
             rows = redrive_details(self._log, self._topics, redrive)
         except UsageError:
@@ -136,27 +131,22 @@ class RedrivePages:
         outcomes = [each for row in rows for each in row["outcomes"]]
         outcomes.sort(key=lambda each: _WORST_FIRST.index(each["outcome"]))
         counted = Counter(LetterOutcome(each["outcome"]) for each in outcomes)
-        values |= {"rows": rows, "outcomes": outcomes[:OUTCOMES_SHOWN], "became": outcome_text(counted)}
-        values |= {"hidden": max(0, len(outcomes) - OUTCOMES_SHOWN)}
-        values["is_open"] |= any(row["state"] == "NOT ENDED" for row in rows)
-        values["link"] = lambda row, key: f"/letter/{row['letter']}" if key == "letter" else ""
-        return PageContent("redrive.html", title, json=rows)
+        is_open = any(row["state"] == "NOT ENDED" for row in rows) or (job is not None and job.is_running)
+        values |= {"template": "redrive.html", "rows": rows, "is_open": is_open}
+        values |= {"became": outcome_text(counted), "hidden": max(0, len(outcomes) - OUTCOMES_SHOWN)}
+        values |= {"columns": OUTCOMES, "outcomes": outcomes[:OUTCOMES_SHOWN], "links": LETTER_LINKS}
+        return rows
 
-    def _try(self, request: Request, values: dict[str, Any]) -> PageContent:
+    def _try(self, request: Request, values: dict[str, Any]) -> Any:
         values |= {"title": "Redrive dead letters", "is_live": False}
         meant = self._meant(request.query_params)
-        sample = sample_of(meant.letters.found)
-        values |= {"query": meant.query, "total": meant.total, "typed_above": TYPED_ABOVE}
-        values |= {
-            "rows": [letter_row(each) for each in sample],
-            "columns": LIST[:-1],
-            "actions": self._actions,
-        }
-        values["link"] = lambda row, key: f"/letter/{row['letter']}" if key == "letter" else ""
-        json = {"letters": meant.total, "until": meant.query.until, "sample": values["rows"]}
-        return PageContent("redrive_new.html", "Redrive dead letters", json=json, is_live=False)
+        rows = [letter_row(each) for each in sample_of(meant.letters.found)]
+        values |= {"template": "redrive_new.html", "query": meant.query, "total": meant.total, "rows": rows}
+        values |= {"columns": LIST[:-1], "links": LETTER_LINKS}
+        values |= {"actions": self._actions, "typed_above": TYPED_ABOVE}
+        return {"letters": meant.total, "until": meant.query.until, "sample": rows}
 
-    def _start(self, request: Request, values: dict[str, Any]) -> PageContent:
+    def _start(self, request: Request, values: dict[str, Any]) -> Any:
         form: Mapping[str, str] = request.state.form
         values["title"] = "Not started"
         meant = self._meant(form)
@@ -169,25 +159,25 @@ class RedrivePages:
             )
         if not (why := form.get("why", "").strip()):
             raise UsageError("say for what reason the letters live again: it is kept with the redrive")
-        by = form.get("by", "").strip() or (self._actions.by if self._actions else "")
-        order = Order(LetterAction.REPLAYED, Filter(), by, why, uuid.uuid4().hex[:8])
+        order = Order(LetterAction.REPLAYED, Filter(), self._by(form), why, uuid.uuid4().hex[:8])
         self._jobs.start(meant.filters, order, _rate(form.get("rate", "").strip()))
-        return PageContent(
-            "message.html", "Started", json={"redrive": order.redrive}, location=f"/redrives/{order.redrive}"
-        )
+        values["location"] = f"/redrives/{order.redrive}"
+        return {"redrive": order.redrive}
 
-    def _cancel(self, request: Request, values: dict[str, Any]) -> PageContent:
+    def _cancel(self, request: Request, values: dict[str, Any]) -> Any:
         redrive = request.path_params["redrive"]
         values["title"] = "Not cancelled"
         job = self._jobs.find(redrive)
         if job is not None and job.is_running:
             job.cancel()
         else:
-            by = request.state.form.get("by", "").strip() or (self._actions.by if self._actions else "")
+            by = self._by(request.state.form)
             cancel_everywhere(self._log, self._topics, redrive, by, self._now_ms())
-        return PageContent(
-            "message.html", "Cancelled", json={"redrive": redrive}, location=f"/redrives/{redrive}"
-        )
+        values["location"] = f"/redrives/{redrive}"
+        return {"redrive": redrive}
+
+    def _by(self, form: Mapping[str, str]) -> str:
+        return form.get("by", "").strip() or (self._actions.by if self._actions else "")
 
     def _meant(self, named: Mapping[str, str]) -> _Meant:
         """Count what is meant; a filter without an end gets the present time as its end.
@@ -200,9 +190,7 @@ class RedrivePages:
             raise UsageError("that means every letter of every input: choose an input, or a filter")
         now_ms = self._now_ms()
         query = query._replace(until=query.until or time_text(now_ms))
-        matching = parse_filter(query.texts(), now_ms, handled=bool(query.all))
-        inputs = inputs_named(self._topics, [query.input] if query.input else [])
-        filters = by_place(inputs, [query.place] if query.place else [], matching)
+        filters = query.filters(self._topics, now_ms)
         wait_ms = self._topics.replay.limits.operation_timeout_ms
         return _Meant(query, filters, matching_letters(self._log, filters, wait_ms=wait_ms))
 
@@ -215,7 +203,3 @@ def _rate(text: str) -> float | None:
     if rate is not None and not rate >= RATE_MIN:
         raise UsageError(f"rate {text}: give {RATE_MIN} letters a second or more")
     return rate
-
-
-def _address(row: Mapping[str, Any]) -> str:
-    return f"/redrives/{row['redrive']}"

@@ -21,6 +21,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from replay.records.letters import Filter
+from spout.inspect.dead_letters import by_place, inputs_named, parse_filter
+from spout.inspect.tables import Row
 from spout.ui.jobs import Actions
 from spout.ui.watch import LatestState
 
@@ -61,6 +66,12 @@ class PageContent:
 
 Build = Callable[[Request, LatestState], PageContent]
 
+LogBuild = Callable[[Request, dict[str, Any]], Any]
+"""What builds a page that reads the log; see `LogPages.answering`."""
+
+LETTER_LINKS: Final[Mapping[str, Callable[[Row], str]]] = {"letter": lambda row: f"/letter/{row['letter']}"}
+"""Where the cells of a column lead, by its key."""
+
 
 class RecordQuery(NamedTuple):
     """What the form of the record page asks for."""
@@ -94,9 +105,12 @@ class LetterQuery(NamedTuple):
     def of(cls, named: Mapping[str, str]) -> Self:
         return cls(**{name: named.get(name, "").strip() for name in cls._fields})
 
-    def texts(self) -> dict[str, str | None]:
-        """Return what was named, None for what was not."""
-        return {name: value or None for name, value in self._asdict().items()}
+    def filters(self, topics: Topics, now_ms: int) -> list[tuple[Input, Filter]]:
+        """Return a filter for each input that is meant; `UsageError`: it cannot be parsed."""
+        texts = {name: value or None for name, value in self._asdict().items()}
+        matching = parse_filter(texts, now_ms, handled=bool(self.all))
+        inputs = inputs_named(topics, [self.input] if self.input else [])
+        return by_place(inputs, [self.place] if self.place else [], matching)
 
     def address(self, path: str = "/letters", **changes: str) -> str:
         """Return the address of a page with this query, a part of it changed."""

@@ -49,10 +49,11 @@ SETTLED: Final = "settled, how is unknown"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A verdict in the log: its name, its place, its time, and the loss if it is one."""
+    """A verdict in the log: its name, its record's place, offset and time, and the loss if it is one."""
 
     name: str
     place: str
+    offset: int
     at_ms: int
     lost: Lost | None = None
 

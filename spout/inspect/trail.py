@@ -8,7 +8,7 @@ Source: docs/design/protocol.md, sections 2, 4 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import reduce
@@ -27,7 +27,7 @@ from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, Reason, SourceRun, Verdicts, positions, values
 from replay.handling.letter_box import LetterBox
-from replay.records.due import Due, DueView, Loss, Pause, Progress, parse_history, root_key, sound_or_none
+from replay.records.due import Due, DueView, Loss, Progress, parse_history, root_key, sound_or_none
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage, parse_location
 from replay.records.letters import Filter, Letter
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
@@ -58,21 +58,6 @@ class InputRecord(NamedTuple):
         return location(self.input.topic, self.partition, self.offset)
 
 
-class Settled(NamedTuple):
-    """A verdict, and the offset of its record in the verdict log."""
-
-    verdict: Verdict
-    offset: int
-
-
-class TracedDues(NamedTuple):
-    """The dues of some roots, and how far the verdicts of each acker partition are taken over."""
-
-    dues: Mapping[Root, Due]
-    progress: Mapping[int, Progress]
-    pauses: Mapping[int, Pause]
-
-
 class Contributions(NamedTuple):
     """How many batches acked part of a root, and whether together they acked all of it."""
 
@@ -97,10 +82,6 @@ class AckTopicSearch:
         records = self._tails.rest(self._topics.init, self.acker_of(root), since, lacking)
         return any(isinstance(event, Init) and _holds(event.runs, root) for event in events_of(records))
 
-    def contributions(self, root: Root, open_in: OpenRange) -> Contributions | None:
-        """Find the records of ``_ack_ack`` that ack an open root; None when some were not read."""
-        return None if open_in.carried else self.contributions_from(root, open_in.ack_from, open_in.session)
-
     def former_contributions(self, root: Root, emitted_ms: int) -> Contributions | None:
         """Find the records of ``_ack_ack`` that acked a settled root; None when some were not read.
 
@@ -109,10 +90,13 @@ class AckTopicSearch:
         where = TopicPartition(self._topics.ack, self.acker_of(root))
         start = self._tails.log.starts([where])[where]
         is_older = self._tails.log.offsets_at([where], emitted_ms)[where] > start
-        return self.contributions_from(root, start) if is_older or start == 0 else None
+        return self.contributions(root, start) if is_older or start == 0 else None
 
-    def contributions_from(self, root: Root, first: int, session: str | None = None) -> Contributions | None:
-        """Find the records from an offset on that ack a root, of one session or any; None as above."""
+    def contributions(self, root: Root, first: int, session: str | None = None) -> Contributions | None:
+        """Find the records of ``_ack_ack`` from an offset on that ack a root, of one session or any.
+
+        None: some were not read.
+        """
         acker, unread = self.acker_of(root), len(self._tails.notes)
         lacking = "what was acked there is unknown"
         records = self._tails.rest(self._topics.ack, acker, first, lacking)
@@ -135,9 +119,9 @@ class AckTopicSearch:
             edge ^= value or 0
         return Contributions(batches, edge == 0)
 
-    def verdicts(self, roots: Iterable[Root]) -> dict[Root, Settled]:
+    def verdicts(self, roots: Iterable[Root]) -> dict[Root, Verdict]:
         """Find the verdicts of roots, as far back as the log is read."""
-        found: dict[Root, Settled] = {}
+        found: dict[Root, Verdict] = {}
         for number, members in self._by_acker(roots).items():
             for record in self._tails.last(self._topics.verdict, number, "older verdicts are unknown"):
                 event = read_verdicts(record.value)
@@ -146,11 +130,11 @@ class AckTopicSearch:
                 for root in members:
                     verdict = _verdict_on(event, root, record)
                     if verdict is not None:
-                        found[root] = Settled(verdict, record.offset)
+                        found[root] = verdict
         return found
 
-    def waiting(self, roots: Iterable[Root]) -> TracedDues:
-        """Find the dues of roots in ``_ack_due``."""
+    def waiting(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueView]:
+        """Find the dues of roots in ``_ack_due``, and what else their partitions of it have."""
         dues: dict[Root, Due] = {}
         view = DueView()
         for number, members in self._by_acker(roots).items():
@@ -163,7 +147,7 @@ class AckTopicSearch:
                     dues.pop(root, None)
                 elif isinstance(value := sound_or_none(record), Due):
                     dues[root] = value
-        return TracedDues(dues, view.progress, view.pauses())
+        return dues, view
 
     def _by_acker(self, roots: Iterable[Root]) -> dict[int, list[Root]]:
         found: dict[int, list[Root]] = {}
@@ -181,6 +165,8 @@ class Trail:
         self._topics = topics
         self._limits = topics.replay.limits
         self._records_max = records_max
+        acker = topics.acker
+        self._observer = ViewReader(log, acker.topics, acker.partitions, acker.limits)
 
     def follow(self, here: InputRecord) -> Evidence:
         """Read everything about one record; what a missing topic would have is unknown.
@@ -212,13 +198,11 @@ class Trail:
         ]
         letters = self._letters(here, tails)
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
-        acker = self._topics.acker
-        observer = ViewReader(self._log, acker.topics, acker.partitions, acker.limits)
-        emissions = _Emissions(observer, ack_topics, tails).of(here, copies)
+        emissions = _Emissions(self._observer, ack_topics, tails).of(here, copies)
         verdicts = ack_topics.verdicts(each.root for each in emissions)
-        waiting = ack_topics.waiting(each.root for each in emissions)
+        dues, view = ack_topics.waiting(each.root for each in emissions)
         emissions = [
-            _with_acks(replace(each, verdict=verdicts[each.root].verdict), ack_topics)
+            _with_acks(replace(each, verdict=verdicts[each.root]), ack_topics)
             if each.root in verdicts
             else each
             for each in emissions
@@ -235,9 +219,9 @@ class Trail:
             written=here.offset < end,
             emissions=emissions,
             letters=letters,
-            dues=waiting.dues,
+            dues=dues,
             taken_over=(
-                _taken_over(verdicts.get(last), waiting, ack_topics.acker_of(last))
+                _taken_over(verdicts.get(last), view.progress.get(ack_topics.acker_of(last)))
                 if last and self._topics.ack_topics.due not in missing
                 else None
             ),
@@ -246,11 +230,11 @@ class Trail:
                 [
                     *(parse_history(dict(copy.headers).get(HISTORY)) for copy in copies),
                     *(letter.history for letter in letters),
-                    *(due.history for due in waiting.dues.values()),
+                    *(due.history for due in dues.values()),
                 ]
             ),
             notes=[*tails.notes, *(MISSING.format(name) for name in unnamed)],
-            paused=pause.why if (pause := waiting.pauses.get(one.id)) else "",
+            paused=pause.why if (pause := view.pauses().get(one.id)) else "",
             missing=sorted(missing),
         )
 
@@ -282,9 +266,7 @@ class Trail:
             return query, presence.wait_ms(SessionName(open_in.epoch, open_in.session), now_ms) > 0
 
     def _pending(self, one: Input) -> int:
-        acker = self._topics.acker
-        reader = ViewReader(self._log, acker.topics, acker.partitions, acker.limits)
-        views = [reader.view(number) for number in range(acker.partitions)]
+        views = [self._observer.view(number) for number in range(self._topics.acker.partitions)]
         if None in views:
             raise Unreachable(NO_STATE.format(views.index(None)))
         ranges = (found for view in views if view is not None for found in view.open_ranges())
@@ -412,9 +394,11 @@ class _Emissions:
         watermark = view.watermark(root.source)
         open_in = view.find(root.source, root.position)
         announced = root.position >= watermark and self._ack_topics.announced(root, view.next_init)
-        acked = self._ack_topics.contributions(root, open_in) if open_in else None
+        acked = None
         if announced:
-            acked = self._ack_topics.contributions_from(root, view.next_ack)
+            acked = self._ack_topics.contributions(root, view.next_ack)
+        elif open_in is not None and not open_in.carried:
+            acked = self._ack_topics.contributions(root, open_in.ack_from, open_in.session)
         return replace(
             emission,
             watermark=watermark,
@@ -437,11 +421,10 @@ class _Emissions:
         return self._views[number]
 
 
-def _taken_over(settled: Settled | None, waiting: TracedDues, acker: int) -> bool | None:
-    if settled is None:
+def _taken_over(verdict: Verdict | None, progress: Progress | None) -> bool | None:
+    if verdict is None:
         return None
-    progress = waiting.progress.get(acker)
-    return progress is not None and progress.next > settled.offset
+    return progress is not None and progress.next > verdict.offset
 
 
 def _joined(histories: Iterable[tuple[Loss, ...]]) -> tuple[Loss, ...]:
@@ -476,8 +459,8 @@ def _verdict_on(event: Verdicts, root: Root, record: Record) -> Verdict | None:
     place = location(*record[:3])
     for says, runs in (("ACKED", event.acked), ("ABSENT", event.absent)):
         if _holds(runs, root):
-            return Verdict(says, place, record.timestamp_ms)
+            return Verdict(says, place, record.offset, record.timestamp_ms)
     for lost in event.lost:
         if lost.source == root.source and (positions(lost.positions) == root.position).any():
-            return Verdict(lost.reason.value, place, record.timestamp_ms, lost)
+            return Verdict(lost.reason.value, place, record.offset, record.timestamp_ms, lost)
     return None

@@ -29,7 +29,6 @@ PAGE_READ_MAX: Final = 20_000
 CHECK_EVERY_S: Final = 0.05
 """How soon a tab that was opened, or a new moment, is noticed."""
 
-
 NO_CAUSES: Final[Reading[Sequence[SeenCause]]] = Reading(())
 
 

@@ -113,7 +113,9 @@ def _judge_failure(subject: str, host: str, error: str, facts: ClusterFacts) -> 
     if program := _NO_PROGRAM.search(error):
         return EXECUTOR_PYTHON.failed(subject, program[0], cure=environment)
     if missing := _NO_PYSPARK.search(error):
-        cure = EXECUTOR_PACKAGES.cure.format(host=host, python="PYTHON", version=_ours(facts.driver))
+        cure = EXECUTOR_PACKAGES.cure.format(
+            host=host, python="PYTHON", version=facts.driver.packages.get("windhover", "")
+        )
         return EXECUTOR_PACKAGES.failed(subject, f"its Python has no {missing[1]}", cure=cure)
     lines = [line for line in error.splitlines() if line.strip()]
     text = f"its task failed: {lines[0] if lines else 'for an unknown reason'}"
@@ -138,7 +140,9 @@ def _judge_answers(
 
 def _judge_packages(subject: str, host: str, found: ExecutorAnswer, driver: ExecutorAnswer) -> CheckResult:
     python = shlex.quote(found.executable)
-    cure = EXECUTOR_PACKAGES.cure.format(host=host, python=python, version=_ours(driver))
+    cure = EXECUTOR_PACKAGES.cure.format(
+        host=host, python=python, version=driver.packages.get("windhover", "")
+    )
     if found.broken:
         text = "; ".join(f"{name} cannot be imported: {why}" for name, why in found.broken.items())
         return EXECUTOR_PACKAGES.failed(subject, text, cure=cure)
@@ -159,10 +163,6 @@ def _judge_packages(subject: str, host: str, found: ExecutorAnswer, driver: Exec
         return EXECUTOR_PACKAGES.unknown(subject, f"all can be imported, but {named}")
     versions = ", ".join(f"{name} {version}" for name, version in found.packages.items())
     return EXECUTOR_PACKAGES.ok(subject, versions)
-
-
-def _ours(driver: ExecutorAnswer) -> str:
-    return driver.packages.get("windhover", "")
 
 
 def _judge_reach(

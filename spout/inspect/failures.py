@@ -92,7 +92,30 @@ def offsets_since(log: Log, places: Sequence[TopicPartition], since_ms: int) -> 
     return {place: max(starts[place], since[place]) for place in places}
 
 
-class FailureLog:
+class LogFigures:
+    """Figures that are counted from topics; each call of `read` takes in what is new in them."""
+
+    def _followers(self) -> Sequence[Follower | None]:
+        """Return what reads them; None for a topic that is missing, or not read yet."""
+        raise NotImplementedError
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last `read` took in all that there was."""
+        return all(each is None or each.is_whole for each in self._followers())
+
+    @property
+    def share_read(self) -> float:
+        """Which part of a topic the last `read` took in, of that which is read least."""
+        return min(1.0 if each is None else each.share_read for each in self._followers())
+
+    def close(self) -> None:
+        for each in self._followers():
+            if each is not None:
+                each.close()
+
+
+class FailureLog(LogFigures):
     """Counts the failures since a time; each call of `read` takes in what is new in the log.
 
     Attributes:
@@ -135,19 +158,8 @@ class FailureLog:
         self._replays: dict[int, dict[int, tuple[FailureGroup, int]]] = {}
         self._settled: list[tuple[int, int, int, str]] = []
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the last `read` took in all that there was."""
-        return all(each.is_whole for each in self._followers())
-
-    @property
-    def share_read(self) -> float:
-        """Which part of a topic the last `read` took in, of that which is read least."""
-        return min(each.share_read for each in self._followers())
-
-    def _followers(self) -> list[Follower]:
-        every = (self._verdicts, *self._copies.values(), *self._letters.values())
-        return [each for each in every if each is not None]
+    def _followers(self) -> Sequence[Follower | None]:
+        return [self._verdicts, *self._copies.values(), *self._letters.values()]
 
     def read(self) -> None:
         """Take in what is new; copies are read after the verdicts, so that none lacks its copy."""
@@ -201,10 +213,6 @@ class FailureLog:
         cut = f"verdicts before {moment(self._first_ms)} are no longer in the log"
         more = not_whole("one of the topics", self.share_read)
         return [*self.notes, *([cut] if self._is_cut else []), *([] if self.is_whole else [more])]
-
-    def close(self) -> None:
-        for each in self._followers():
-            each.close()
 
     def _put_verdicts(self, record: Record) -> None:
         event = read_verdicts(record.value)

@@ -31,7 +31,7 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.events import Acks, Init, Reason, Verdicts, positions
-from spout.inspect.failures import offsets_since, share_text
+from spout.inspect.failures import LogFigures, offsets_since, share_text
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
 from spout.inspect.tables import Column, count, span
@@ -164,7 +164,7 @@ def quantile(times: Mapping[int, int], share: float) -> int | None:
     return None
 
 
-class CompletionLog:
+class CompletionLog(LogFigures):
     """The times of the roots of inputs; each call of `read` takes in what is new in the log."""
 
     def __init__(self, log: Log, topics: Topics, inputs: Sequence[Input], read_max: int = READ_MAX) -> None:
@@ -194,15 +194,8 @@ class CompletionLog:
         self._acks_unread: list[str] = []
         self._before = Counter[int]()
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the last `read` took in all that there was."""
-        return self._inits.is_whole and (self._verdicts is None or self._verdicts.is_whole)
-
-    @property
-    def share_read(self) -> float:
-        """Which part of a topic the last `read` took in, of that which is read least."""
-        return min(1.0 if each is None else each.share_read for each in (self._inits, self._verdicts))
+    def _followers(self) -> Sequence[Follower | None]:
+        return [self._inits, self._verdicts]
 
     def read(self) -> None:
         """Take in what is new; inits are read after the verdicts, so that none lacks its init."""
@@ -242,11 +235,6 @@ class CompletionLog:
         notes += self._acks_unread
         more = not_whole("one of the ack topics", self.share_read)
         return [*notes, *([] if self.is_whole else [more])]
-
-    def close(self) -> None:
-        self._inits.close()
-        if self._verdicts is not None:
-            self._verdicts.close()
 
     def _row(self, one: Input, now_ms: int, timeout_ms: int | None) -> dict[str, Any]:
         found = self.cohorts(one)

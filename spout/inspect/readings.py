@@ -252,7 +252,13 @@ def partition_state(
         copies = source_progress(views, source_of(found.id, partition, replay=True))
     emitted_to = progress.then(lambda each: int(offset_of(each.emitted_to)) if each.was_emitted else None)
     place = found.id, -1 if partition is None else partition  # nothing waits in partition -1
-    due = waiting.then(lambda each: each.due[place] if partition is not None else each.due_of(found.id))
+    due = waiting.then(
+        lambda each: (
+            sum(count for (number, _), count in each.due.items() if number == found.id)
+            if partition is None
+            else each.due[place]
+        )
+    )
     blocked: Reading[BlockedRecords] = Reading()
     if found.ordered:
         blocked = waiting.then(lambda each: each.blocked.get(place, BlockedRecords()))

@@ -105,9 +105,6 @@ class Waiting(NamedTuple):
     pauses: Mapping[int, Pause]
     partitions: Sequence[ReplayPartition]
 
-    def due_of(self, input_id: int) -> int:
-        return sum(count for (number, _), count in self.due.items() if number == input_id)
-
 
 class _Waits(NamedTuple):
     """One root that waits.

@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 from prometheus_client import Metric
 
 from acker.config.topics import Topics
-from spout.inspect.overview import Snapshot
 from spout.inspect.readings import PartitionState, Reading, SourceProgress, joined
 from spout.inspect.summary import InputSummary, summaries
 from spout.runtime.metrics import Key, gauge
@@ -44,7 +43,15 @@ def view_metrics(latest: LatestState, topics: Topics, now_ms: int) -> Iterator[M
     yield gauge(name, "wall time of the last reading", {(): snapshot.at_ms / 1_000}, ())
     if reason == "stale":
         return
-    yield from _of_partitions(snapshot, topics)
+    for name, text, read in _FIGURES:
+        samples: Samples = {}
+        for state in snapshot.partitions:
+            value = read(state).value
+            if value is not None:
+                partition = "" if state.partition is None else str(state.partition)
+                topic = topics.inputs[state.input].topic
+                samples[state.input, state.group, topic, partition] = value
+        yield gauge(f"windhover_{name}", text, samples, PARTITION)
     yield from _of_inputs(summaries(snapshot, topics))
     yield from _of_machinery(machinery_of(snapshot))
 
@@ -65,18 +72,6 @@ def _why_down(latest: LatestState, now_ms: int) -> str:
         ),
     )
     return next((reason for reason, is_so in reasons if is_so), "")
-
-
-def _of_partitions(snapshot: Snapshot, topics: Topics) -> Iterator[Metric]:
-    for name, text, read in _FIGURES:
-        samples: Samples = {}
-        for state in snapshot.partitions:
-            value = read(state).value
-            if value is not None:
-                partition = "" if state.partition is None else str(state.partition)
-                topic = topics.inputs[state.input].topic
-                samples[state.input, state.group, topic, partition] = value
-        yield gauge(f"windhover_{name}", text, samples, PARTITION)
 
 
 def _seconds(reading: Reading[int]) -> Reading[float]:

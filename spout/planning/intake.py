@@ -2,10 +2,9 @@
 
 Each acker partition has its own watermark. So after a crash between the parts of one batch's Init some blocks
 may be initialised although lower ones are not. The free positions below the highest watermark are the *gaps*;
-they are planned before anything above it. Of what is free replays come first, then fair shares of the inputs.
+they are planned before anything above it.
 
-Source: docs/design/protocol.md, sections 3 (rule 1), 4 ("Take and Taken": which position is new) and 5.1
-("Planning").
+Source: docs/design/protocol.md, sections 3 (rule 1), 4 ("Take and Taken") and 5.1 ("Planning").
 """
 
 from __future__ import annotations
@@ -30,12 +29,11 @@ _BLOCK = 1 << ACKER_BLOCK_BITS
 
 
 class SourceCursor:
-    """One source's free positions: the gaps, and everything from `next` on."""
+    """One source's free positions, in a generation that begins at `from_`: all from `next` on, and gaps."""
 
     __slots__ = ("_gaps", "from_", "next")
 
     def __init__(self, from_: int, next: int, gaps: IntervalSet | None = None) -> None:
-        """Create the cursor of a generation that begins at `from_`: `next` is free, and `gaps` below it."""
         self.from_ = from_
         self.next = next
         self._gaps = gaps if gaps is not None else IntervalSet()
@@ -46,7 +44,6 @@ class SourceCursor:
         return self.next if gap is None else gap
 
     def position_of(self, offset: int) -> int:
-        """Return the position of an offset in the cursor's generation."""
         return position_at(generation_of(self.from_), offset)
 
     def free_below(self, end: int) -> int:
@@ -116,8 +113,11 @@ def choose_runs(
     total = sum(free.values()) if room.total is None else room.total
     shares: dict[int, int] = {}
     for replay in (True, False):
-        demand = {source: count for source, count in free.items() if is_replay(source) == replay and count}
-        granted = _gated(demand, input_ids, left)
+        demand = {source: count for source, count in free.items() if is_replay(source) == replay}
+        granted: dict[int, int] = {}
+        for input_id, most in left.items():
+            own = {source: count for source, count in demand.items() if input_ids[source] == input_id}
+            granted |= fair_shares(own, most)
         taken = fair_shares(granted, total)
         total -= sum(taken.values())
         for source, count in taken.items():
@@ -129,36 +129,25 @@ def choose_runs(
     return runs
 
 
-def _gated(
-    demand: Mapping[int, int], input_ids: Mapping[int, int], left: Mapping[int, int]
-) -> dict[int, int]:
-    granted: dict[int, int] = {}
-    for input_id in sorted({input_ids[source] for source in demand}):
-        own = {source: count for source, count in demand.items() if input_ids[source] == input_id}
-        granted |= fair_shares(own, left[input_id])
-    return granted
-
-
 def _first(source: int, free: list[PositionRun], count: int, available: int) -> list[SourceRun]:
     """Return the first `count` free positions; if more are available, end at a near end of a block."""
     runs: list[SourceRun] = []
-    leaves_some = count < available
+    left = count
     for start, end in free:
-        if count <= 0:
+        if left <= 0:
             break
-        taken = min(end - start, count)
-        if leaves_some and taken == count:
+        taken = min(end - start, left)
+        if taken == left and count < available:
             taken = near_block_end(start, taken)
         runs.append(SourceRun(source, start, start + taken))
-        count -= end - start
+        left -= end - start
     return runs
 
 
 def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Distribute a budget of records over sources, each of which has some available.
+    """Distribute a budget of records over sources in equal parts; none gets more than it has available.
 
-    No source gets more than it has. What it leaves goes to the others in equal parts, and what cannot be
-    divided goes to the sources with the lowest numbers. Sources that get nothing are missing.
+    What cannot be divided goes to the sources with the lowest numbers. Sources that get nothing are missing.
     """
     shares: dict[int, int] = {}
     by_size = sorted((count, source) for source, count in available.items() if count > 0)
@@ -174,9 +163,8 @@ def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
 
 
 def near_block_end(start: int, count: int) -> int:
-    """Return how many records to take so that they end with a wire block, since whole blocks fold fastest.
-
-    It returns `count` itself if more than a quarter of the records would be left out.
+    """Return how many records to take so that they end with a wire block, since whole blocks fold fastest;
+    `count` itself where more than a quarter would be left out.
     """
     block = 1 << WIRE_BLOCK_BITS
     whole = (start + count) // block * block - start

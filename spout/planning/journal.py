@@ -4,10 +4,9 @@
 "ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
 "order": {"<source>": {"by", "waiting", "most"}}, "at"}``
 
-`Journal` says what the fields are. Older offsets have no `topics` and no `at`; `order` is missing if it is
-empty. Spark compares offsets as text, so the order of keys is fixed. `ranges` cannot be computed from the
-`next` and `gaps` of two offsets: between them may be a takeover or a new generation, where a session
-initialised positions that is not in this checkpoint.
+Older offsets have no `topics` and no `at`; `order` is missing if it is empty. Spark compares offsets as text,
+so the order of keys is fixed. `ranges` cannot be computed from the `next` and `gaps` of two offsets: between
+them may be a takeover or a new generation.
 
 The offset before the first batch is empty and names no session. When Spark runs batch 0 again in a new
 process, it requests that offset again; if that process created another session, this would take the group

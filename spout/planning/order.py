@@ -4,18 +4,15 @@ The records of one partition of an ordered input form *lines*: one for each hash
 all of them (`partition`). A record's *origin* is the offset of its first emission. The rule is: a record is
 acked only after every record of its line with a lower origin was acked, or became a dead letter.
 
-* Planning reads from `_ack_due` which records wait for a replay (`spout.planner.order_watch`) and decides how
-  a partition goes on (`turn_of`). Which lines are blocked is journalled with the batch (`LineUp`).
+* Planning reads which records wait for a replay (`spout.planner.order_watch`), decides how a partition goes
+  on (`turn_of`), and journals with the batch which lines are blocked (`LineUp`).
 * The read task gives a record to the bolts unless an earlier one of its line waits, or failed in this task
-  (`Gate`). Otherwise it fails at once with cause `HELD`. That does not count as an attempt: the record is
-  replayed, and runs when it is its turn. A child process that works on records gets their lines (`Slip`).
+  (`Gate`). Otherwise it fails at once with cause `HELD`, which is no attempt. A child process that works on
+  records gets their lines (`Slip`).
 * A record may fail where the read task cannot see it: behind a shuffle, or in a batch bolt. Then the driver
-  fails the records that passed it (`behind`). They ran too early, and run again, in order.
+  fails the records that passed it (`behind`).
 
-Nothing here is remembered from batch to batch: after a restart the same is read from the same topics.
-
-Source: docs/design/protocol.md, sections 5.1 and 5.4; Kafka Streams' and Spring Kafka's blocking retries by
-key.
+Source: docs/design/protocol.md, section 5.1 ("Order"); Kafka Streams' and Spring Kafka's blocking retries.
 """
 
 from __future__ import annotations
@@ -55,8 +52,7 @@ _ENTRY_BYTES: Final = 16
 def line_of_key(key: bytes) -> int:
     """Return the line of a key: 64 bits, signed, the same in every process.
 
-    Two keys with the same line wait for each other; nothing worse happens. With a million keys in each of 40
-    million installations, about one installation has such a pair.
+    Two keys with the same line wait for each other. Of 40 million inputs with a million keys one has a pair.
     """
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big", signed=True)
 
@@ -73,12 +69,6 @@ class LineUp:
     by: str
     waiting: Mapping[int, int] = field(default_factory=dict)
     most: int | None = None
-
-    def line(self, key: bytes | None) -> int | None:
-        """Return the line of a record; None: it is in no line."""
-        if self.by == PARTITION:
-            return WHOLE
-        return None if key is None else line_of_key(key)
 
     def to_json(self) -> dict[str, Any]:
         """Return it for the journal: some 22 characters for each line in which a record waits."""
@@ -102,12 +92,11 @@ def line_up_of(value: Mapping[str, Any]) -> LineUp:
 
 
 class WaitingRecord(NamedTuple):
-    """A record that waits for its replay.
+    """A record that waits for its replay; `is_blocked`: it did not fail itself.
 
     Attributes:
         origin: offset of its first emission; -1: unknown, so that it comes before all others.
         line: its line; None: it is in no line, or the record is gone.
-        is_blocked: whether it did not fail itself, and is only blocked behind another one.
     """
 
     origin: int
@@ -145,11 +134,9 @@ class Turn(NamedTuple):
 def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: int, name: str) -> Turn:
     """Decide what the next batch may read of a partition; all its written copies are still unread.
 
-    With order by partition, nothing is read as long as a record waits, not even copies: they come behind that
-    record. Then only the copies are read, since records behind them may have to wait again.
-
-    With order by key, all lines go on in which no record waits, as long as there is room for records that may
-    have to wait. Without room the partition waits as a whole.
+    By partition, nothing is read as long as a record waits, not even copies, which come behind it. Then only
+    the copies are read, since records behind them may have to wait again. By key, all lines go on in which no
+    record waits; without room for records that may have to wait, the partition waits as a whole.
 
     Args:
         held_max: how many of its records may wait, be blocked, or be emitted at once.
@@ -175,10 +162,9 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
 class OrderedRoom:
     """How many new records of each partition a batch may have, below what `turn_of` allows.
 
-    One that fails holds back those of its line that came behind it in the batch, and all of these are copied
-    and read again. The larger the batch, the more fail, and the more stand behind each of them: what is lost
-    grows with its square. So the next batch has as many records as let it lose `LOST_FEW`, and at most twice
-    as many as this one may have.
+    All records that come behind a failed one of their line in its batch are copied and read again. So what a
+    batch loses grows with the square of its size. The next one has as many records as let it lose `LOST_FEW`,
+    and at most twice as many as this one may have.
     """
 
     def __init__(self) -> None:
@@ -221,10 +207,7 @@ class _Lines(dict[bytes | None, int | None]):
 
 
 class Gate:
-    """Lets the records of one partition pass to the bolts of one task, or blocks them.
-
-    A record is named by its index in the batch's plan.
-    """
+    """Lets the records of a partition, by their index in the plan, pass to a task's bolts, or blocks them."""
 
     def __init__(self, place: str, operator: str, line_up: LineUp) -> None:
         self.place = place
@@ -238,7 +221,7 @@ class Gate:
 
     @property
     def has_failed(self) -> bool:
-        """Whether any record failed here: as long as none did, nothing that has passed is blocked."""
+        """Whether any record failed here; if none did, nothing that has passed is blocked."""
         return bool(self._failed)
 
     def admit_all(
@@ -249,7 +232,9 @@ class Gate:
             rows = enumerate(zip(indices.tolist(), keys, list_of(origins), strict=True))
             admitted = ((row, self.admit(*record)) for row, record in rows)
             return {row: cause for row, cause in admitted if cause is not None}
-        self._passed.append(_in_lines(indices, self._lines_of(keys), origins))
+        by_key = self._line_up.by != PARTITION
+        lines = list(map(self._lines.__getitem__, keys)) if by_key else [WHOLE] * len(keys)
+        self._passed.append(_in_lines(indices, lines, origins))
         self._through += len(indices)
         return {}
 
@@ -328,13 +313,7 @@ class Gate:
     def _line_of(self, key: bytes | None) -> int | None:
         return WHOLE if self._line_up.by == PARTITION else self._lines[key]
 
-    def _lines_of(self, keys: Sequence[bytes | None]) -> Sequence[int | None]:
-        if self._line_up.by == PARTITION:
-            return [WHOLE] * len(keys)
-        return list(map(self._lines.__getitem__, keys))
-
     def _placed(self) -> dict[int, tuple[int, int]]:
-        """Return line and origin of all records that are in lines, by index."""
         for chunk in self._passed:
             self._standing.update((index, (line, origin)) for index, line, origin in chunk.tolist())
         self._passed.clear()

@@ -30,10 +30,9 @@ class BatchPace:
     """How many records a batch may have so that it ends within a quarter of the timeout.
 
     A batch's time runs from its Init to its first verdict or to the planning of the next batch, whichever is
-    sooner: both come after its publication. The model is time = fixed + records * per_record; its data are
-    the last batches of each size. The line goes through the newest batch, which ran under the present
-    conditions. Of all such lines it is the one that explains most of the other batches, where younger ones
-    count more:
+    sooner. The model is time = fixed + records * per_record, a line through the newest batch, which ran under
+    the present conditions. Of all such lines it is the one that explains most of the last batches of each
+    other size, where younger ones count more:
 
     - One slow batch (a busy machine) shrinks the next one, but to no less than a tenth. If that one is as
       fast as before, the former line explains the batches again, and the size returns.
@@ -91,7 +90,6 @@ class BatchPace:
         return max(1, math.ceil(max(min(fits, most), count / SHRINK_MAX)))
 
     def emitted(self, count: int, now_ms: int) -> None:
-        """Note that a batch of `count` records was planned."""
         self._count = count
         self._emitted_ms = now_ms
 
@@ -104,30 +102,30 @@ class BatchPace:
             return None
         took_ms = max(1, now_ms - self._emitted_ms)
         self._emitted_ms = None
-        if self._count:
-            if not self._is_first or took_ms * TIMEOUT_SHARE <= self._timeout_ms:
-                size = self._count.bit_length()
-                self._seen.pop(size, None)
-                self._seen[size] = self._count, took_ms
-                self._batches += 1
-                self._ends[size] = self._batches
-                kept_from = self._batches - REMEMBERED_BATCHES
-                stale = [each for each in self._seen if each > size and self._ends[each] <= kept_from]
-                fixed_ms = _line_through_newest(list(self._seen.values()))[0]
-                self._is_probe = bool(stale) and took_ms <= 2 * min(
-                    fixed_ms, self._timeout_ms / TIMEOUT_SHARE
-                )
-                if self._is_probe:
-                    self._ends.update(dict.fromkeys(stale, self._batches))
-            self._is_first = False
+        if not self._count:
+            return took_ms
+        target_ms = self._timeout_ms / TIMEOUT_SHARE
+        if not self._is_first or took_ms <= target_ms:
+            size = self._count.bit_length()
+            self._seen.pop(size, None)
+            self._seen[size] = self._count, took_ms
+            self._batches += 1
+            self._ends[size] = self._batches
+            kept_from = self._batches - REMEMBERED_BATCHES
+            stale = [each for each in self._seen if each > size and self._ends[each] <= kept_from]
+            fixed_ms = _line_through_newest(list(self._seen.values()))[0]
+            self._is_probe = bool(stale) and took_ms <= 2 * min(fixed_ms, target_ms)
+            if self._is_probe:
+                self._ends.update(dict.fromkeys(stale, self._batches))
+        self._is_first = False
         return took_ms
 
 
 def _line_through_newest(points: list[tuple[int, int]]) -> tuple[float, float, list[tuple[int, int]]]:
     """Choose a fixed time and a time per record that fit the newest batch and explain most of the others.
 
-    A line explains a batch the better, the nearer their times are; from a factor of two on, it does not
-    explain it. Of lines that explain equally much the steeper one is taken, because it allows fewer records.
+    A line explains a batch the better, the nearer their times are, and not at all from a factor of two on. Of
+    lines that explain equally much the steeper one is taken, because it allows fewer records.
 
     `points` has records and ms of batches, the newest last. Returns both times, ms, and what they explain.
     """

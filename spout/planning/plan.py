@@ -8,10 +8,10 @@ Source: docs/design/protocol.md, section 5.1.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -113,10 +113,10 @@ class ReadTask:
 def read_tasks(
     plan: BatchPlan, topics: Mapping[int, str], tasks: int, order: Mapping[int, LineUp] | None = None
 ) -> list[ReadTask]:
-    """Divide a plan into tasks of about equal size, which have each position once.
+    """Divide a plan into tasks of about equal size, of `TASK_RECORDS_MIN` or more.
 
     Partitions that are read in order get tasks of their own, as a whole and with their copies; `tasks` is the
-    largest number of either kind. There are fewer if one would get less than `TASK_RECORDS_MIN`.
+    largest number of either kind.
     """
     order = order or {}
     loose = [run for run in plan.ranges if first_source(run.source) not in order]
@@ -181,7 +181,13 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
     firsts = list(accumulate((run.end - run.start for run in ranges), initial=0))
     share = total / max(1, pieces)
     cuts = (_near_edge(ranges, firsts, round(share * i), share / 4) for i in range(1, max(1, pieces)))
-    return _split(ranges, sorted({*cuts} - {0, total}))
+    edges = sorted({*cuts} - {0, total})
+    shares: list[list[SourceRun]] = [[] for _ in range(len(edges) + 1)]
+    for (source, start, end), first in zip(ranges, firsts[:-1], strict=True):
+        inside = edges[bisect_right(edges, first) : bisect_left(edges, first + end - start)]
+        for low, high in pairwise([start, *(start + edge - first for edge in inside), end]):
+            shares[bisect_right(edges, first + low - start)].append(SourceRun(source, low, high))
+    return [tuple(share) for share in shares]
 
 
 def _near_edge(ranges: Sequence[SourceRun], firsts: Sequence[int], index: int, reach: float) -> int:
@@ -194,23 +200,3 @@ def _near_edge(ranges: Sequence[SourceRun], firsts: Sequence[int], index: int, r
     edges += [firsts[row] + (edge - start) for edge in (low, low + block) if start < edge < ranges[row].end]
     best = min(edges, key=lambda edge: (abs(edge - index), edge))
     return best if abs(best - index) <= reach else index
-
-
-def _split(ranges: Iterable[SourceRun], cuts: Sequence[int]) -> list[tuple[SourceRun, ...]]:
-    shares: list[tuple[SourceRun, ...]] = []
-    share: list[SourceRun] = []
-    first = 0
-    left = list(reversed(cuts))
-    for source, start, end in ranges:
-        while left and left[-1] <= first + (end - start):
-            middle = start + left.pop() - first
-            if start < middle:
-                share.append(SourceRun(source, start, middle))
-            shares.append(tuple(share))
-            share = []
-            first += middle - start
-            start = middle
-        if start < end:
-            share.append(SourceRun(source, start, end))
-            first += end - start
-    return [*shares, tuple(share)] if share else shares

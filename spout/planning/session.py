@@ -1,11 +1,9 @@
 """A session: its name, its clock, and what N acker partitions answer to its `Take`.
 
-Sessions of a group are ordered by (epoch, id). The session's ticks carry its clock to the ackers. The clock
-moves only when the process reads it, and by at most a second, so no root times out while the process sleeps.
-It does not move while no process of the session runs, or while the running one has no root pending. After
-such a pause it does not jump to wall time: another process of the session may have roots pending, which this
-one cannot know, and its clock must not be ahead of the other's. For the seconds in which two processes live,
-see `spout.group.tenure`.
+The session's ticks carry its clock to the ackers. The clock moves only when the process reads it, and by at
+most a second, so no root times out while the process sleeps. It does not move while the process has no root
+pending, nor jump to wall time afterwards: another process of the session may have roots pending, and this
+clock must not be ahead of that one's (see `spout.group.tenure`).
 
 Source: docs/design/protocol.md, sections 2, 3 (rule 8) and 4 ("Take and Taken").
 """
@@ -27,7 +25,7 @@ QUESTION_SUFFIX = "?"
 
 
 class SessionName(NamedTuple):
-    """Orders the sessions of a group."""
+    """Orders the sessions of a group: by epoch, then by id."""
 
     epoch: int
     id: str
@@ -42,17 +40,13 @@ class SessionClock:
     __slots__ = ("_looked_ms", "_sent", "now")
 
     def __init__(self, now: int, wall_ms: int) -> None:
-        """Go on from `now`, the highest value that there is; time before `wall_ms` does not count."""
+        """Go on from `now`, the highest value that there is, at `wall_ms`."""
         self.now = now
         self._sent = now
         self._looked_ms = wall_ms
 
     def look(self, wall_ms: int, *, idle: bool) -> int:
-        """Move the clock on to a wall time and return it.
-
-        It does not move if wall time went back, nor while this process has no root pending (`idle`), since
-        then no tick carries it.
-        """
+        """Move the clock on and return it; `idle`: nothing is pending, so that no tick carries it."""
         if not idle:
             step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
             self.now = min(self.now + step_ms, self._sent + STEP_MS_MAX)
@@ -67,17 +61,15 @@ class SessionClock:
     def sent(self) -> None:
         """Note that a tick or an Init with the present clock is sent: the next adds at most `STEP_MS_MAX`.
 
-        Without this limit, half a second of readings between two ticks and a sleep of any length would add
-        up, and a root would time out up to 1.5 s late.
+        Else readings between two ticks and a sleep would add up, and a root time out up to 1.5 s late.
         """
         self._sent = self.now
 
 
 class Answers:
-    """Collects one whole answer of each acker partition to one `Take`.
+    """Collects the first whole answer of each acker partition to one `Take`; part 0 begins an answer.
 
-    An answer's parts follow each other in a partition, and part 0 begins a new answer. The first complete
-    answer of a partition counts; later ones answer repetitions and contain nothing new.
+    Later ones answer repetitions and contain nothing new.
     """
 
     __slots__ = ("_asked_by", "_group", "_partial", "_partitions", "_sources", "_whole")
@@ -117,7 +109,6 @@ class Answers:
 
     @property
     def missing(self) -> list[int]:
-        """The acker partitions whose answer is not complete."""
         return [p for p in range(self._partitions) if p not in self._whole]
 
     @property
@@ -132,7 +123,7 @@ class Answers:
 
     @property
     def clock(self) -> int:
-        """The highest clock in any answer, ms."""
+        """The highest in any answer, ms."""
         return max((t.clock for t in self._parts()), default=0)
 
     @property

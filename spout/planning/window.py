@@ -1,10 +1,7 @@
 """The pending window: which emitted roots have no verdict yet, and up to where a group may commit.
 
 For each source the window keeps the pending positions as intervals, and the position behind the highest
-emitted one. Everything below the first pending position is settled, so the committable position needs no
-search. One pending root with a million settled ones behind it costs one interval.
-
-A verdict for a root that is not pending changes nothing; it is counted as `late` below the highest emitted
+emitted one. A verdict for a root that is not pending changes nothing; it is counted as `late` below that
 position, as `unknown` above it.
 
 Source: docs/design/protocol.md, sections 3 (rules 5 and 6) and 5.1; docs/design/conformance.md, S57, S58, S87
@@ -55,7 +52,7 @@ class Window:
 
     @property
     def holes(self) -> int:
-        """The number of intervals that the window needs: what it costs."""
+        """How many intervals the window needs."""
         return sum(each.holes for each in self._pending.values())
 
     def pending_of(self, source: int) -> int:

@@ -35,8 +35,7 @@ from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan
 
 LATE_MS = 5_000
-"""A batch without a message after this time went past the sink. A sink that runs in a thread of its own, and
-is not waited for, has so long."""
+"""A batch without a message after this time went past the sink; a sink in a thread of its own has so long."""
 
 LISTENER_LATE_MS = 10_000
 """The same where a listener publishes, beyond what it may wait for fails and then for acks to be durable:
@@ -68,29 +67,21 @@ class Mailbox:
         self._last = folder / f"{stream}.last"
         self._idle = folder / f"{stream}.idle"
 
-    # -- this batch is published
-
     def put_published(self, plan: BatchPlan, not_acked: Sequence[NotAcked] | None = None) -> None:
-        """Say that a batch is published; one without positions had nothing to publish.
-
-        `not_acked`: which of its roots are not acked by that; None: nobody can tell, or needs to know.
-        """
+        """Say that a batch is published; `not_acked` None: nobody can tell what is not, or needs to know."""
         if plan.ranges:
             message = {"batch": _name(plan.ranges), "not_acked": not_acked}
             self._put(self._folder / plan.session, json.dumps(message))
 
     def published(self, session: str, ranges: Sequence[SourceRun]) -> Published | None:
-        """Return what was said of a batch with these ranges, if a session has published it last."""
+        """Return the message about a batch with these ranges, if it is the session's last one."""
         message = json.loads(_text(self._folder / session) or "{}")
         if message.get("batch") != _name(ranges):
             return None
         rows = message["not_acked"]
         return Published(None if rows is None else tuple(NotAcked(*row) for row in rows))
 
-    # -- a listener publishes, or why it could not
-
     def put_listener(self, failure: str = "") -> None:
-        """Say that a listener publishes the batches of the stream, or why it could not."""
         self._put(self._listens, failure)
 
     def drop_listener(self) -> None:
@@ -99,8 +90,6 @@ class Mailbox:
     def listener(self) -> str | None:
         """Return why the stream's listener failed, empty while it has not; None: there is none."""
         return _text(self._listens)
-
-    # -- how many cores there are
 
     def put_cores(self, cores: int) -> None:
         """Say how many cores the application has now: executors come and go."""
@@ -112,13 +101,11 @@ class Mailbox:
         text = _text(self._cores)
         return None if text is None else int(text)
 
-    # -- Storm's deactivate and activate: no batch is planned, while verdicts are read and the clock ticks
-
     def deactivate(self, *, for_good: bool = False) -> None:
-        """Let no further batch be planned; raise UsageError if that cannot be written.
+        """Let no batch be planned, as Storm's deactivate; UsageError if that cannot be written.
 
         `for_good`: nor may Spark run one without records, as it does all the time where bolts tick: whoever
-        ends the query then interrupts none. The planning process keeps Spark waiting for its answer.
+        ends the query then interrupts none.
         """
         self._idle.unlink(missing_ok=True)
         try:
@@ -139,7 +126,6 @@ class Mailbox:
         return self._inactive.exists()
 
     def is_for_good(self) -> bool:
-        """Return whether Spark may not run a batch without records either."""
         return self._last.exists()
 
     def put_idle(self) -> None:
@@ -185,23 +171,22 @@ class SinkWatch:
 
     A tracked stream that is written past `spout.sink` is never acked: all of its roots would time out and
     come again until they are dead letters, and no error would say why. When Spark asks for the next batch,
-    the sink has returned, so the message of this one is there, or comes within `late_ms` from a listener.
-    Not looked for are a batch without positions, which leaves nothing to publish, and one that an earlier
-    process has planned, such as the one that a restart runs again.
+    the sink has returned, so the message of this one is there, or comes within `late_ms` from a listener. A
+    batch without positions, or of an earlier process, owes none.
 
     Attributes:
         not_acked: which roots of the last batch are not acked by its publication; None: unknown.
     """
 
     def __init__(self, mailbox: Mailbox, *, durable_ms: int = UNREACHABLE_MS) -> None:
-        """Watch a stream's mailbox; `durable_ms`: as for `Publisher`."""
+        """`durable_ms`: as for `Publisher`."""
         self._mailbox = mailbox
         self._listener_late_ms = 2 * durable_ms + LISTENER_LATE_MS
         self._owed: Journal | None = None
         self.not_acked: tuple[NotAcked, ...] | None = None
 
     def planned(self, end: Journal) -> None:
-        """Note the offset behind a batch that was planned; nobody owes an untracked one."""
+        """Note the offset behind a batch that was planned."""
         self._owed = end if end.session and end.ranges else None
         self.not_acked = None
 
@@ -219,7 +204,6 @@ class SinkWatch:
         return LATE_MS if self._mailbox.listener() is None else self._listener_late_ms
 
     def failure(self) -> TrackingError | None:
-        """Return why the stream's listener could not publish a batch; None: it could."""
         failure = self._mailbox.listener()
         return TrackingError(failure) if failure else None
 

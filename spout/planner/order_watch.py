@@ -1,25 +1,21 @@
 """Reads from the topics how each partition of an ordered input goes on.
 
-What waits is what `_ack_due` holds, and what is on its way there. A root leaves `_ack_due` in the transaction
-that writes its copy or dead letter, and enters it some time after its verdict; the two markers of a
-transaction over two topics become visible at different moments. So a partition is looked at, and its next
-batch planned, only when it is known what becomes of all that is under way, in this order:
+What waits is what `_ack_due` holds, and what is on its way there. The two markers of a transaction over two
+topics become visible at different moments. So a partition is looked at, and its next batch planned, only when
+it is known what becomes of all that is under way, in this order:
 
-1. Every root of it that is pending, copies included, is of a batch of this process that was published. Then
-   the driver has named the roots of the batch that are not acked (`spout.planning.order.NotAcked`): they
-   wait until `_ack_due` has them. The others will be ACKED for certain: their acks are durable, and no tick
-   was sent by then that could have them time out before. Otherwise no root of it may be pending.
+1. Every root of it that is pending, copies included, is of a batch of this process that was published, and of
+   which the driver has named the roots that are not acked (`spout.planning.order.NotAcked`).
 2. `_ack_due` is read to its stable end, and every verdict that lost a root of it is taken over, or is that of
    a root that the driver named.
 3. Its replay partition has become stable up to its end as seen after that. A tombstone that was read belongs
    to a copy that was sent before it, so the copy can be read now.
 
-Then every record that is not done is among those that wait, or is a copy that is out and still unread.
+Then every record that is not done is among those that wait, or is a copy that is out and still unread. Their
+keys are not in `_ack_due`: the driver has named their lines, or each is read once, from where the replay
+worker reads the record. One that is gone then holds back nobody.
 
-The records' keys are not in `_ack_due`: the driver has named their lines, or each is read once, from where
-the replay worker reads the record. One that is gone then holds back nobody.
-
-Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planning.order`.
+Source: docs/design/protocol.md, section 5.1 ("Order": why the pending roots of step 1 will be acked).
 """
 
 from __future__ import annotations
@@ -73,17 +69,15 @@ class OrderWatch:
     """
 
     def __init__(self, context: PlannerContext, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
-        """Prepare; nothing is read before `turns`.
+        """`answered_at` has by acker partition the offset of its answer to our `Take`.
 
-        `answered_at` has by acker partition the offset of its answer to our `Take`: the verdicts of what was
-        lost before are below it.
+        The verdicts of what was lost before are below it.
         """
         self._context = context
         self._tenure = tenure
         self._answered_at = dict(answered_at)
         self._lost_below: dict[int, dict[int, int]] = {}
-        # of each partition, by its source: of lost roots where their verdicts are, partition and offset; and
-        # the roots that the driver named
+        # by source: of lost roots where their verdicts are, partition and offset; roots that the driver named
         self._lost: dict[int, dict[_Root, tuple[int, int]]] = {}
         self._not_acked: dict[int, dict[_Root, NotAcked]] = {}
         self._published: dict[int, list[SourceRun]] = {}  # by source; copies have their own
@@ -98,7 +92,6 @@ class OrderWatch:
         self.blocked: dict[str, int] = {}
 
     def note_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
-        """Learn what an acker partition decided, in the record at an offset."""
         for lost in verdicts.lost:
             source = first_source(lost.source)
             if self._ordering(source) not in (KEY, PARTITION):
@@ -150,7 +143,7 @@ class OrderWatch:
         turns: dict[int, Turn] = {}
         if quiet:
             why |= self._settled(quiet, specs, turns, planned)
-        self._tell(specs, {**why, **{source: turn.why for source, turn in turns.items()}})
+        self._tell(specs, why | {source: turn.why for source, turn in turns.items()})
         return turns
 
     def close(self) -> None:
@@ -169,7 +162,7 @@ class OrderWatch:
         return f"{UNKNOWN}{pending:,} roots are pending" if pending else ""
 
     def _pending_published(self, source: int) -> int:
-        """Return how many roots are pending of batches of which it is known what becomes of each root."""
+        """Return how many roots are pending of which it is known what becomes of them."""
         within = self._tenure.window.pending_within
         found = [(run, within(*run)) for run in self._published.pop(source, ())]
         if left := [run for run, pending in found if pending]:
@@ -190,7 +183,11 @@ class OrderWatch:
             self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered)
         if not self._due.read():
             return dict.fromkeys(quiet, f"{UNKNOWN}{spec.topics.due} is being read")
-        self._learn_lines(specs)
+        # a record whose line the driver has named need not be read for its key
+        for source, named in self._not_acked.items():
+            place = specs[source].place
+            in_lines = [each for each in named.values() if each.line is not None]
+            self._lines |= {RecordPlace(*place, each.origin): each.line for each in in_lines}
         self._forget_taken_over(self._due)
         why = {
             source: f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
@@ -198,8 +195,7 @@ class OrderWatch:
             if (behind := self._not_taken_over(source))
         }
         why |= self._unstable([source for source in quiet if source not in why])
-        left = [source for source in quiet if source not in why]
-        waiting = {source: self._due.of(source) for source in left}
+        waiting = {source: self._due.of(source) for source in quiet if source not in why}
         self._read_lines(
             {
                 entry.origin: entry.place
@@ -208,8 +204,8 @@ class OrderWatch:
                 if specs[source].input.ordering == KEY and _is_of(entry.origin, specs[source])
             }
         )
-        for source in left:
-            turn = self._turn(specs[source], waiting[source])
+        for source, entries in waiting.items():
+            turn = self._turn(specs[source], entries)
             if turn is None:
                 why[source] = f"{UNKNOWN}keys of records that wait are being read"
             elif planned.get(source) or planned.get(copies_source(source)):
@@ -219,22 +215,12 @@ class OrderWatch:
                 turns[source] = turn
         return why
 
-    def _learn_lines(self, specs: Mapping[int, SourceSpec]) -> None:
-        """Keep the lines that the driver named: a record whose line is known need not be read for its key."""
-        for source, named in self._not_acked.items():
-            place = specs[source].place
-            self._lines.update(
-                (RecordPlace(*place, each.origin), each.line)
-                for each in named.values()
-                if each.line is not None
-            )
-
     def _forget_taken_over(self, due: DueEntries) -> None:
         """Forget what `_ack_due` has by now, and what was acked since."""
         within = self._tenure.window.pending_within
-        for source, lost in list(self._lost.items()):
+        for source, lost in self._lost.items():
             self._lost[source] = {root: at for root, at in lost.items() if due.taken_over[at[0]] <= at[1]}
-        for source, named in list(self._not_acked.items()):
+        for source, named in self._not_acked.items():
             lost = self._lost.get(source, {})
             self._not_acked[source] = {
                 root: each
@@ -269,7 +255,7 @@ class OrderWatch:
         return self._context.sources[copies_source(source)].place
 
     def _read_lines(self, places: Mapping[RecordPlace, RecordPlace]) -> None:
-        """Read the lines of records that wait, of some in each call, and each once.
+        """Read the lines of records that wait, each once and only some in a call.
 
         `places` has for each origin where to read: a copy is still there when the source topic was compacted.
         """

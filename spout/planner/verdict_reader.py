@@ -42,7 +42,7 @@ class VerdictReader:
         return self._reader.poll(wait_ms, POLL_RECORDS_MAX)
 
     def step(self, now_ms: int) -> None:
-        """Look now and then whether the broker's N is still ours; see `__init__` for the errors."""
+        """Look now and then whether the broker's N is still ours; it raises as `__init__` does."""
         self._counts.step(now_ms)
 
     def decode(self, record: Record) -> Taken | Verdicts | None:
@@ -60,17 +60,13 @@ class VerdictReader:
             if marked_offset(record) is None:
                 self._pass_over(record, str(error))
             return None
-        if isinstance(event, Verdicts):
-            wrong = wrong_verdicts(event)
-        elif isinstance(event, Taken):
-            wrong = wrong_taken(event)
-        else:
+        if not isinstance(event, Verdicts | Taken):
             self._pass_over(record, f"{type(event).__name__} does not belong into this topic")
             return None
-        if not wrong:
-            return event
-        self._pass_over(record, wrong)
-        return None
+        if wrong := wrong_verdicts(event) if isinstance(event, Verdicts) else wrong_taken(event):
+            self._pass_over(record, wrong)
+            return None
+        return event
 
     def _pass_over(self, record: Record, why: str) -> None:
         self.undecodable += 1

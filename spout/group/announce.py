@@ -1,8 +1,7 @@
 """What a planning process writes to the ack topics: takes, inits, ticks, and which records left the log.
 
-An old process of the same session that still writes does no harm: a repeated Init is below the watermark, of
-ticks the highest counts, and a settled root stays settled if it is reported as absent. A lower session is
-refused.
+An old process that still writes does no harm: a repeated Init is below the watermark, of ticks the highest
+counts, and a settled root stays settled.
 
 Source: docs/design/protocol.md, sections 4 and 5.1.
 """
@@ -99,8 +98,7 @@ class Announcer:
     def together(self) -> Iterator[None]:
         """Wait only once, at the end, for the last records of all `init` calls in this context.
 
-        Until then do not give away anything that was initialised. Each call must have sources of its own:
-        what is initialised of one source has to be a prefix, while between sources there is no order.
+        Until then do not give away anything that was initialised. Each call must have sources of its own.
         """
         self._is_together = True
         try:
@@ -113,8 +111,7 @@ class Announcer:
     def take(self, name: SessionName, now: int, sources: Sequence[TakeSource], to: Iterable[int]) -> None:
         """Send the `Take` of a session to acker partitions; with epoch 0 it only asks and changes nothing.
 
-        A record has room for some 9,000 sources; further records name the rest, and each changes nothing but
-        its own sources. The answer that counts is the one that names all sources.
+        A record has room for some 9,000 sources; the answer that counts is the one that names all.
         """
         taken, sign = list(to), sign_headers(self.who)
         for part in _fitting(sources):
@@ -137,8 +134,8 @@ class Announcer:
         timeouts.
 
         A part is sent when those before it of the same sources are durable. So if the process dies in
-        between, a prefix of each source's parts is initialised, and `Taken` shows which. Parts of different
-        sources are waited for together: some hundred sources would take as many round trips otherwise.
+        between, a prefix of each source's parts is initialised. Parts of different sources are waited for
+        together: some hundred sources would take as many round trips otherwise.
         """
         parts = self._parts(runs, specs)
         written = False
@@ -197,7 +194,7 @@ class Announcer:
         self._producer_of(SIGNS_AT).flush(LEAVE_MS)
 
     def absent(self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]) -> None:
-        """Report that the log has no record at initialised positions; `seq` rises in this process's lane."""
+        """Report that the log has no record at positions; `seq` rises in this process's lane."""
         if self._is_unflushed:
             self._flush()  # a contribution may not come before its init
         for (source, block), found in sorted(by_block(runs).items()):
@@ -228,7 +225,7 @@ class Announcer:
 
 
 Report = Callable[[str, Mapping[str, object]], None]
-"""Called with an event's name and its fields; the caller decides what happens to them, such as logging."""
+"""Called with an event's name and its fields."""
 
 
 class Reach(Protocol):

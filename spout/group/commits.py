@@ -39,7 +39,7 @@ class Committer:
         self.failures = 0
 
     def claim(self, committable: Mapping[int, int]) -> None:
-        """Replace commits that no spout wrote, so that it is visible later if somebody moves the offsets."""
+        """Replace commits that no spout wrote, so that it shows later if somebody moves the offsets."""
         specs = [spec for spec, text in self._marked() if text != COMMITTED_BY]
         self._commit({spec.source: committable[spec.source] for spec in specs if spec.source in committable})
 

@@ -1,11 +1,9 @@
 """The lost roots that wait for their replay, read from `_ack_due`.
 
-The topic lists the waiting roots; its key ``progress`` has the verdict up to which the replay worker has
-taken them over. A root leaves the list in the transaction that writes its copy or its dead letter. So once
-nothing of a group is in the list, every copy is on the replay topic.
+A root leaves the topic in the transaction that writes its copy or its dead letter. So once nothing of a group
+is in it, every copy is on the replay topic.
 
-Source: docs/design/protocol.md, sections 5.1 (`availableNow`) and 5.4; `spout.planner.order_watch` says when
-what is read here is exact.
+Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planner.order_watch` says when it is exact.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from replay.worker.fetch import RecordPlace
 
 PATIENCE_MS: Final = 10
 READ_MAX: Final = 200_000
-"""Records of one call: a planning process does not wait, and the next call reads the rest."""
+"""Records of one call; the next one reads the rest."""
 
 
 class DueReader(ABC):
@@ -83,10 +81,11 @@ class DueWatch(DueReader):
 
         `lost_below` has by verdict partition the offset behind the last verdict of a lost root.
         """
-        if not self.read():
-            return False
-        behind = any(self.taken_over[partition] < offset for partition, offset in lost_below.items())
-        return not behind and not self._waiting
+        return (
+            self.read()
+            and not self._waiting
+            and all(self.taken_over[partition] >= offset for partition, offset in lost_below.items())
+        )
 
     def _put(self, record: Record, due: Due | None) -> None:
         name = record.partition, record.key or b""
@@ -112,7 +111,7 @@ class DueEntries(DueReader):
     """The waiting roots of some inputs, by partition, for what is read in order."""
 
     def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
-        """Follow N partitions of the topic, for the roots of some inputs, by their ids."""
+        """`inputs` are ids."""
         super().__init__(log, topic, partitions)
         self._inputs = frozenset(inputs)
         self._waiting: dict[int, dict[bytes, WaitingRoot]] = {}

@@ -1,8 +1,7 @@
 """New partitions of a topic that is being read: name them to the ackers, then read them from their start.
 
-The session sends another `Take` that names only the new sources. Nothing is abandoned by it, and the other
-sources go on meanwhile. New partitions are not read as long as the replay topic has fewer partitions than its
-topic. A topic that was re-created stops the query, since its records are not the same.
+The session sends another `Take` that names only the new sources; the others go on meanwhile. New partitions
+are not read as long as the replay topic has fewer partitions than its topic.
 
 Source: docs/design/protocol.md, section 4 ("Take and Taken"); docs/design/conformance.md, S135.
 """
@@ -24,7 +23,6 @@ class Growth:
     """Finds new partitions and adds them to a running session."""
 
     def __init__(self, context: PlannerContext, name: SessionName, now_ms: int) -> None:
-        """Begin; the first check is `SOURCES_EVERY_MS` from now."""
         self._context = context
         self._name = name
         self._looked_ms = now_ms

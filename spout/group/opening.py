@@ -1,20 +1,19 @@
 """How a planning process becomes the owner of its group: ask, take, and wait for N acker partitions.
 
 1. First it asks, by a `Take` of epoch 0 that changes nothing, under an id that was never used: who owns the
-   group, and what do the ackers have of its sources? With a fresh checkpoint, sources without history get a
-   starting position, and the session's epoch is the owner's plus one. A restart has its session and its
-   sources from the journal, but asks too. The process before may have died before its own `Take` of the same
-   session was answered; that old answer would show positions as free that were emitted since. It comes
-   before the answer to the question, so whatever comes after that one belongs to this process.
-2. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not answer.
-3. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
+   group, and what do the ackers have of its sources? A restart asks too, though it has its session and its
+   sources from the journal: an old answer to the process before, which would show positions as free that were
+   emitted since, comes before the answer to the question.
+2. A fresh checkpoint does not take the group of an owner that lives. It waits until the owner gave no sign of
+   life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
+3. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not answer. The
+   epoch of a new session is the owner's plus one.
+4. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
    whose first answer is old by then does so too: the process before may have moved the clock meanwhile.
-4. A refused session stops, unless it is a restart with the option `take_over`: then it creates a new session.
-5. A fresh checkpoint does not take the group of an owner that lives. Between 1 and 2 it waits until the owner
-   gave no sign of life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
+5. A refused session stops, unless it is a restart with the option `take_over`: then it creates a new session.
 
-Answers are read from the end that `_ack_verdict` had before anything was sent. What an acker partition writes
-after its answer already concerns the session; it is kept until all partitions have answered.
+What an acker partition writes after its answer already concerns the session; it is kept until all partitions
+have answered.
 
 Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
 """
@@ -48,7 +47,7 @@ class Opened:
     Attributes:
         is_restart: whether the session is that of the journal.
         now: the first value of the clock, ms.
-        later: what acker partitions wrote after their answers, in order.
+        later: what acker partitions wrote after their answers.
         answered_at: by acker partition, the offset of its answer.
     """
 
@@ -73,7 +72,7 @@ class Opening:
     def __init__(
         self, context: PlannerContext, announcer: Announcer, journal: Journal, new_id: str, now_ms: int
     ) -> None:
-        """Send the first `Take`, with the checkpoint's last offset, and the id of a session that is new.
+        """Send the first `Take`; `new_id` is that of a session that may be drawn.
 
         Raises `Disagreement`: somebody moved the group's offsets.
         """
@@ -112,8 +111,7 @@ class Opening:
 
         Raises:
             Unreachable: acker partitions did not answer for 60 s.
-            SessionRefused: a higher session owns the group, or a living one does and this checkpoint is
-                fresh.
+            SessionRefused: a higher session owns the group, or a living one and this checkpoint is fresh.
             Disagreement: N, a topic or a committed offset differs between the ackers and this process.
         """
         if self._first_ms is None and len(self._answers.missing) < self._spec.partitions:
@@ -168,7 +166,12 @@ class Opening:
         elif not answers.refusals:
             histories = answers.sources()
             if any(histories[one.source].generation > one.generation for one in self._named):
-                self._ask(self._name, self._raised(histories), self._now, now_ms)
+                # A reset that died half-way has sent a generation only to some acker partitions; the others
+                # would refuse what is emitted in it.
+                highest = {
+                    one.source: self._as_before(one.source, histories[one.source]) for one in self._named
+                }
+                self._ask(self._name, highest, self._now, now_ms)
             elif self._is_stale(now_ms):
                 self._has_taken_again = True
                 self._ask(self._name, {one.source: one for one in self._named}, self._now, now_ms)
@@ -180,7 +183,7 @@ class Opening:
             self._refused(answers, now_ms)
 
     def _has_to_wait(self, owner: SessionName, now_ms: int) -> bool:
-        """Whether the owner may live, so that a fresh checkpoint waits; `SessionRefused`: it does live."""
+        """Whether the owner may live; `SessionRefused`: it does."""
         spec = self._spec
         if self._presence is None:
             return False
@@ -209,9 +212,8 @@ class Opening:
 
     def _is_stale(self, now_ms: int) -> bool:
         """Return whether a restart should take once more, to get the present clock of its session."""
-        if not self._is_restart or self._has_taken_again or self._first_ms is None:
-            return False
-        return now_ms - self._first_ms >= STEP_MS_MAX
+        may_take = self._is_restart and not self._has_taken_again
+        return may_take and self._first_ms is not None and now_ms - self._first_ms >= STEP_MS_MAX
 
     @property
     def _is_restart(self) -> bool:
@@ -223,10 +225,7 @@ class Opening:
         self._ask(name, sources, max(now_ms, self._answers.clock), now_ms)
 
     def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
-        """Begin a new generation of the sources that are to be rewound, and of re-created replay topics.
-
-        Every copy on a replay topic is for this group only, so a new replay topic begins at 0.
-        """
+        """Begin a new generation of the sources that are to be rewound, and of re-created replay topics."""
         offsets = {
             source: 0
             for source, spec in self._sources.items()
@@ -242,14 +241,6 @@ class Opening:
             named[source] = self._sources[source].taken_from(position_at(generation, offset))
         return named
 
-    def _raised(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
-        """Name each source with the highest generation that any acker partition has.
-
-        A reset that died half-way has sent it only to some of them; the others would refuse what is emitted
-        in that generation.
-        """
-        return {one.source: self._as_before(one.source, histories[one.source]) for one in self._named}
-
     def _as_before(self, source: int, history: SourceHistory) -> TakeSource:
         topic = self._sources[source].place.topic
         return TakeSource(source, topic, history.topic_id, history.generation, history.from_)
@@ -260,18 +251,11 @@ class Opening:
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
         now = max(self._answers.clock, self._journal.now) if self._is_restart else self._now
-        self.opened = Opened(
-            self._name,
-            self._is_restart,
-            histories,
-            self._answers,
-            now,
-            tuple(self._later),
-            dict(self._answered_at),
-        )
+        later, answered_at = tuple(self._later), dict(self._answered_at)
+        self.opened = Opened(self._name, self._is_restart, histories, self._answers, now, later, answered_at)
 
     def _check_commits(self, histories: Mapping[int, SourceHistory]) -> None:
-        """Refuse moved offsets of sources that have initialised positions in their present generation."""
+        """Refuse moved offsets of sources of whose present generation something is initialised."""
         begun = [
             spec
             for source, spec in self._sources.items()
@@ -296,7 +280,7 @@ class Opening:
         return found
 
     def _journalled(self) -> dict[int, TakeSource]:
-        """Name every source as it is in the journal; a partition that is newer begins at its start."""
+        """Name every source as it is in the journal; a newer partition begins at its start."""
         marks = self._journal.sources
         added = [spec for source, spec in self._sources.items() if source not in marks]
         starts = self._log.starts([spec.place for spec in added if not spec.is_replay])

@@ -1,14 +1,11 @@
 """Which process owns a group, and whether it is alive: the signs of life in `_ack_init`.
 
-Each Take, Init and Tick of a session is a sign of life, and its header names the process. A session without
-pending roots needs no ticks for its clock, but sends one to acker partition 0 every `SIGN_EVERY_MS`. A
-process that ends in order marks its last tick. One that died is noticed by its silence; a new process on the
-same machine notices it at once, since it can check whether the old one runs.
+Each Take, Init and Tick of a session is a sign of life, and its header names the process. A process that ends
+in order marks its last tick. One that died is noticed by its silence, and on the same machine at once.
 
 The ackers do not use this: they compare epochs. It keeps a query with its own checkpoint from taking a group
 whose owner is alive. Signs from before the first read have the age of their records' timestamps, so the
-clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`. Signs that come later are
-new, whatever their timestamps are.
+clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`.
 
 Source: docs/design/protocol.md, rule 9, and section 4, "Take and Taken".
 """
@@ -50,7 +47,7 @@ LEAVES_HEADER: Final = "windhover.leaves"
 
 
 class Who(NamedTuple):
-    """The process that gives a sign of life: machine, application, number, and when it began (wall time).
+    """The process that gives a sign of life, which began at `since_ms`, wall time.
 
     `space` is the boot and the namespace in which `pid` is valid, unique among all machines and containers;
     empty: unknown.
@@ -105,7 +102,6 @@ def sign_headers(who: Who | None, *, leaves: bool = False) -> Headers:
 
 
 def _space() -> str:
-    """Return this machine's boot and the namespace of its process numbers; empty where that is unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -167,8 +163,7 @@ class Presence:
     def wait_ms(self, name: SessionName, now_ms: int) -> int:
         """Return how much longer a session has to be silent until it counts as gone; 0: it does already.
 
-        An acker shortens the log only behind what it has folded. So where the ackers know of no owner, epoch
-        0, no sign of one is missing.
+        Where the ackers know of no owner, epoch 0, no sign is missing: they keep what they have not folded.
         """
         if last := self._last_signs(name):
             return max(0, max(last) + SILENT_MS_MAX - now_ms)
@@ -182,7 +177,7 @@ class Presence:
         return [sign.at_ms for who, sign in signs if not sign.leaves and not (who and who.is_dead)]
 
     def describe(self, name: SessionName, now_ms: int) -> str:
-        """Print a session, with its process and the age of its last sign of life if they are known."""
+        """Print a session, with its process and the age of its last sign of life where known."""
         signs = self._signs.get(name)
         if not signs:
             return f"session {name}"
@@ -192,7 +187,7 @@ class Presence:
 
     @property
     def last_ms(self) -> int | None:
-        """Wall time of the last sign of life of a process that has not left; None: there is none."""
+        """Wall time of the last sign of a process that has not left."""
         signs = [sign for found in self._signs.values() for sign in found.values() if not sign.leaves]
         return max((sign.at_ms for sign in signs), default=None)
 

@@ -92,7 +92,7 @@ def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int,
 
 
 def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[dict[int, SourceSpec], str]:
-    """Get the sources, and what is wrong where a replay topic has fewer partitions than its topic."""
+    """Get the sources, and say where a replay topic has fewer partitions than its topic."""
     # without tracking nobody needs a right to the replay topic, so the broker gets no request for it
     replays = [found.replay_topic for found in inputs if tracked]
     infos = log.topics([*(found.topic for found in inputs), *replays])

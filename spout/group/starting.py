@@ -62,13 +62,13 @@ def check_commits(log: Log, group: str, sources: Iterable[SourceSpec]) -> None:
 
 
 def check_topic(spec: SourceSpec, history: SourceHistory) -> None:
-    """Raise Disagreement if Kafka has another id for a topic than the ackers: it was re-created."""
+    """Raise Disagreement if Kafka has another id for a topic than the ackers."""
     if history.topic_id != spec.topic_id:
         raise re_created(spec, history.topic_id)
 
 
 def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: bool) -> None:
-    """Raise Disagreement if Kafka has another id for a topic than the checkpoint: it was re-created."""
+    """Raise Disagreement if Kafka has another id for a topic than the checkpoint."""
     for spec in specs:
         former_id = journal.topics.get(spec.place.topic, spec.topic_id)
         if former_id != spec.topic_id:

@@ -31,14 +31,9 @@ class Sibling:
 
     Each of the two processes has a clock and does not receive the other's. The next restart goes on from the
     higher clock, and what was emitted by the lower one would suddenly be older by the difference. So while
-    the process before may be alive:
-
-    - the clock of this process moves even if it has no root pending, since the other's may move, and it is
-      sent to all acker partitions. So what the other emits by a slower clock still has its whole timeout.
-    - roots that this process emits get a longer timeout: longer by what its clock is behind wall time, and by
-      one step more.
-
-    When the other process is gone for certain, this one asks the acker partitions for its last clock.
+    the process before may be alive, this one's clock moves even if it has no root pending, and is sent to all
+    acker partitions; and roots that it emits get a longer timeout (`grace_ms`). When the other process is
+    gone for certain, this one asks the acker partitions for its last clock.
 
     Source: docs/design/protocol.md, rule 8.
     """
@@ -55,8 +50,8 @@ class Sibling:
     def grace_ms(self, now_ms: int) -> int:
         """Return how much longer the timeout of a root is that is emitted now, ms.
 
-        At the restart the other clock may have been one step ahead of the last tick, and since then it may
-        have moved by what this clock is behind wall time.
+        At the restart the other clock may have been a step ahead of the last tick, and have moved since by
+        what this clock is behind wall time.
         """
         behind_ms = (now_ms - self._began_ms) - (self._clock.now - self._began)
         return STEP_MS_MAX + min(SIBLING_MS, max(0, behind_ms))
@@ -107,10 +102,7 @@ class Tenure:
         return not self.window.pending
 
     def restore(self, runs: Sequence[SourceRun], journal: Journal, now_ms: int) -> None:
-        """Add roots that an earlier process of this session left pending.
-
-        Those that are not in the journal were initialised for a batch that Spark never recorded.
-        """
+        """Add roots that an earlier process left pending; those not in the journal are planned again."""
         self.window.restore(runs, now_ms)
         self._count_open(runs)
         for source, start, end in runs:
@@ -126,11 +118,11 @@ class Tenure:
         return now
 
     def grace_ms(self, now_ms: int) -> int:
-        """Return how much longer the timeout of a root is that is emitted now, ms; see `Sibling`."""
+        """See `Sibling.grace_ms`."""
         return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)
 
     def read(self, partition: int, taken: Taken) -> None:
-        """Read an answer of an acker partition; it may complete the clock of the process before."""
+        """Read an answer, which may complete the clock of the process before."""
         if self.sibling is not None and self.sibling.read(partition, taken):
             self.sibling = None
 
@@ -165,7 +157,7 @@ class Tenure:
         return settled
 
     def ticked_partitions(self) -> list[int]:
-        """Return the acker partitions where the session has pending roots, which should get the clock.
+        """Return the acker partitions that should get the clock: those that have pending roots.
 
         While the process before may be alive, these are all partitions: it may have roots in any.
         """
@@ -195,8 +187,8 @@ class Tenure:
     ) -> None:
         """Do not plan roots that have a verdict already.
 
-        A process of this session that died, or will soon, may have initialised them after our `Taken`. Their
-        verdict will not come a second time, so if we emitted them, they would be pending for ever.
+        The process before may have initialised them after our `Taken`. Their verdict will not come a second
+        time, so if we emitted them, they would be pending for ever.
         """
         for start, end in runs:
             if generation_of(start) != generation_of(cursor.from_):

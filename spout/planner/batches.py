@@ -41,7 +41,7 @@ class Batches:
         """Plan for a tenure; `order` is None where no input is ordered.
 
         `lane`, of this process alone, names what it contributes for records that left the log; `targets` has
-        offsets beyond which sources are not read, those without one are read to their ends.
+        offsets beyond which sources are not read.
         """
         self._order = order
         self._turns: dict[int, Turn] = {}
@@ -70,10 +70,8 @@ class Batches:
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan the batch behind `start`; return its end, `start` itself when there is nothing to do.
 
-        What is initialised and not journalled comes first, as it is; then replays, then fair shares of the
-        inputs, as far as there is room. A partition of an ordered input takes part when it is known what
-        waits of it, and then with all its copies at once. What is new gets its Init, durable before anything
-        names it. A process that shall wake what Spark's state holds begins with a batch, be it an empty one.
+        A partition of an ordered input takes part when it is known what waits of it, and then with all its
+        copies at once. A process that shall wake what Spark's state holds begins with a batch, be it empty.
 
         Raises:
             DataLoss: a record left the log before it was read, and `on_data_loss` is fail.
@@ -92,7 +90,9 @@ class Batches:
             self._announcer.init(self._tenure.name, now, now_ms, new, self._specs, grace_ms=grace_ms)
         self._tenure.emit(new, now_ms)
         self._settle_gone(gone, now)
-        ranges = tuple(sorted(_without([*old, *new], gone)))
+        ends = {(run.source, run.start): run.end for run in gone}
+        there = (run._replace(start=ends.get((run.source, run.start), run.start)) for run in [*old, *new])
+        ranges = tuple(sorted(run for run in there if run.start < run.end))
         name = self._tenure.name
         wakes = self._spec.wakes and not self.count
         goes_on = start.session == name.id and start.epoch == name.epoch and start.sources
@@ -110,7 +110,13 @@ class Batches:
             self._line_ups(ranges, most),
             now_ms,
         )
-        self._planned(start, end, now_ms)
+        self._last = (start, end)
+        self.count += 1
+        self.replayed += sum(run.end - run.start for run in ranges if self._specs[run.source].is_replay)
+        worked = sum(run.end - run.start for run in ranges)
+        if most is not None and end.order:
+            worked = min(worked, most * len(end.order))
+        self.pace.emitted(worked, now_ms)
         return end
 
     def progressed(self, now_ms: int) -> None:
@@ -135,7 +141,7 @@ class Batches:
         self._report(event, {"took_ms": took_ms, "timeout_ms": timeout_ms, "next_step": cure})
 
     def is_last(self, end: Journal) -> bool:
-        """Return whether the last batch that this process has planned ends there."""
+        """Whether the last batch that this process has planned ends there."""
         return self._last is not None and self._last[1] == end
 
     def is_all_planned(self, *, replay: bool) -> bool:
@@ -158,8 +164,7 @@ class Batches:
             planned[source] += end - start
         self._turns = self._order.turns(planned)
         self._copies = self._all_copies(planned)
-        later = [run for run in runs if self._waits(run.source)]
-        self._tenure.unjournalled += later
+        self._tenure.unjournalled += [run for run in runs if self._waits(run.source)]
         return [run for run in runs if not self._waits(run.source)]
 
     def _all_copies(self, planned: Mapping[int, int]) -> list[SourceRun]:
@@ -206,9 +211,9 @@ class Batches:
         limits = [most for most in (limit, self.pace.allowed()) if most is not None]
         total = max(0, min(limits) - taken) if limits else None
         copies, self._copies = self._copies, []
-        count = sum(run.end - run.start for run in copies)
         most = None
         if total is not None:
+            count = sum(run.end - run.start for run in copies)
             if count > total:
                 most = max(1, total // len({run.source for run in copies}))
             total = max(0, total - count)
@@ -249,7 +254,7 @@ class Batches:
         return {source: min(end, self._targets.get(source, end)) for source, end in ends.items()}
 
     def _ends(self, sources: Sequence[int]) -> dict[int, int]:
-        """Return the last stable offset of sources: beyond it a transaction is undecided."""
+        """Return the last stable offsets: beyond them a transaction is undecided."""
         found = self._reach.stable_ends([self._specs[source].place for source in sources])
         return {source: found[self._specs[source].place] for source in sources}
 
@@ -283,18 +288,3 @@ class Batches:
         if self._announcer is not None:
             self._announcer.absent(self._tenure.name, self._lane, self._absences, now, gone)
         self._report("records_left_the_log", {"records": count, "ranges": [tuple(run) for run in gone]})
-
-    def _planned(self, start: Journal, end: Journal, now_ms: int) -> None:
-        self._last = (start, end)
-        self.count += 1
-        self.replayed += sum(r.end - r.start for r in end.ranges if self._specs[r.source].is_replay)
-        worked = sum(run.end - run.start for run in end.ranges)
-        if most := next((line_up.most for line_up in end.order.values() if line_up.most is not None), None):
-            worked = min(worked, most * len(end.order))
-        self.pace.emitted(worked, now_ms)
-
-
-def _without(runs: Iterable[SourceRun], gone: Sequence[SourceRun]) -> list[SourceRun]:
-    ends = {(run.source, run.start): run.end for run in gone}
-    cut = [SourceRun(run.source, ends.get((run.source, run.start), run.start), run.end) for run in runs]
-    return [run for run in cut if run.start < run.end]

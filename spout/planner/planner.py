@@ -137,7 +137,6 @@ class Planner:
 
     @property
     def sources(self) -> Mapping[int, SourceSpec]:
-        """The sources that are read, new partitions among them once they are found."""
         return self._context.sources
 
     def open(self, journal: Journal, now_ms: int) -> None:
@@ -166,7 +165,8 @@ class Planner:
         )
         self._context = replace(self._context, announcer=announcer)
         self._opening = Opening(self._context, announcer, journal, self._new_id, now_ms)
-        self._committer = self._reading_commits()  # it takes 100 ms, in which the ackers answer
+        # it takes 100 ms, in which the ackers answer
+        self._committer = Committer(log, spec.group, self.sources)
 
     def stop_at_ends(self) -> None:
         """Read the inputs up to their present ends, while replays go on; call it before `open`."""
@@ -179,9 +179,9 @@ class Planner:
         return self._verdicts.poll(wait_ms) if self._verdicts is not None else ()
 
     def step(self, records: Sequence[Record], now_ms: int) -> bool:
-        """Read what `poll` returned, tick, commit, at least every 100 ms; return whether anything was read.
+        """Read what `poll` returned, tick, commit; call it every 100 ms, while `is_idle` every 250 ms.
 
-        While `is_idle` every 250 ms is enough.
+        Return whether anything was read.
 
         Raises:
             SessionError: another session holds the group.
@@ -210,8 +210,7 @@ class Planner:
     def wait_for_records(self, wait_ms: int) -> bool:
         """Wait at most so long for something to plan; False: a `plan` would find nothing.
 
-        True at once where the last `plan` did not find all partitions read to their ends. Call it again and
-        again while it returns False, and else not for a second; see `Arrivals.wait`.
+        Call it again and again while it returns False, and else not for a second; see `Arrivals.wait`.
         """
         read_to = self._require().batches.read_to
         if len(read_to) == len(self.sources) and not self._arrivals.wait(read_to, wait_ms):
@@ -220,16 +219,13 @@ class Planner:
         return True
 
     def note_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
-        """Learn which roots of the last batch are not acked by its publication; its acks are durable.
-
-        Without this, an ordered partition waits for the verdicts of all roots before it goes on.
-        """
+        """Learn which roots of the last batch are not acked by its publication; its acks are durable."""
         owned = self._require()
         if owned.order is not None and owned.batches.is_last(end):
             owned.order.note_published(end, not_acked)
 
     def together(self) -> AbstractContextManager[None]:
-        """Plan several batches, each of other sources, with one wait; see `Announcer.together`."""
+        """See `Announcer.together`."""
         return nullcontext() if self._context.announcer is None else self._context.announcer.together()
 
     def free(self) -> dict[int, int]:
@@ -337,14 +333,11 @@ class Planner:
         order = OrderWatch(context, tenure, answered_at or {}) if is_ordered else None
         lane = f"planner-{self._new_id}/{tenure.name.id}"
         batches = Batches(context, tenure, lane, self._targets, order)
-        committer = self._committer or self._reading_commits()
+        committer = self._committer or Committer(context.log, self._spec.group, self.sources)
         committer.claim(tenure.committable())
         self._signed_ms = now_ms  # by the Take
         self._owned = Owned(tenure, batches, committer, Growth(context, tenure.name, now_ms), order)
         return self._owned
-
-    def _reading_commits(self) -> Committer:
-        return Committer(self._context.log, self._spec.group, self._context.sources)
 
     def _read(self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
         spec, tenure = self._spec, owned.tenure
@@ -401,15 +394,12 @@ class Planner:
 class Arrivals:
     """Waits for new records of partitions that are read to their ends, by a fetch that is answered late.
 
-    To ask for the ends again and again costs a request each time, and finds a record late by half the pause
-    in between. A reader at the ends costs two requests a second, and has a record as soon as the broker has
-    it. It follows partitions only while it waits for them, since what it reads a task reads again.
+    It follows partitions only while it waits for them, since what it reads a task reads again.
 
     Source: docs/design/performance.md, "Idle".
     """
 
     def __init__(self, log: Log) -> None:
-        """Prepare; the reader is made when something is waited for."""
         self._log = log
         self._reader: Reader | None = None
         self._ends: dict[TopicPartition, int] = {}

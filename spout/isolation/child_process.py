@@ -45,7 +45,6 @@ _LENGTH = struct.Struct("!Q")
 _STDERR: Final = 2
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
-
 ClockMs = Callable[[], int]
 
 
@@ -63,10 +62,9 @@ class Why(Enum):
 
 
 class ChildEnded(Exception):
-    """A child ended before it answered."""
+    """A child ended before it answered; `how`: as `how_ended` says it."""
 
     def __init__(self, how: str, why: Why = Why.DIED) -> None:
-        """Say how it ended, as `how_ended` does, and why."""
         super().__init__(how)
         self.how = how
         self.why = why
@@ -106,12 +104,9 @@ class ChildProcess:
         limit_ms: int,
         clock_ms: ClockMs = monotonic_ms,
     ) -> None:
-        """Fork a child.
+        """Fork a child, which ends when `serve` returns or raises, and writes what it does now into `memory`.
 
-        Args:
-            serve: what it does; it ends when this returns or raises.
-            memory: where it writes down what it does now.
-            limit_ms: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
+        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
         """
         self._clock_ms = clock_ms
         self._memory = memory
@@ -126,10 +121,7 @@ class ChildProcess:
         self._closed_ms: int | None = None
 
     def ask(self, frame: bytes = b"") -> bytes:
-        """Send a frame, if there is one, and return the answer to it.
-
-        Raises `ChildEnded`: there is none, since the child has ended, or was ended.
-        """
+        """Send a frame, if there is one, and return the answer; `ChildEnded`: there is none."""
         left = memoryview(_LENGTH.pack(len(frame)) + frame) if frame else memoryview(b"")
         self._since_ms = self._clock_ms()
         while True:
@@ -140,13 +132,11 @@ class ChildProcess:
                 left = left[self._write(left) :]
             if events:
                 self._read()
-            answer = self._answer()
-            if answer is not None:
+            if (answer := self._answer()) is not None:
                 return answer
             if self._has_ended():
                 self._read()
-                answer = self._answer()
-                if answer is not None:
+                if (answer := self._answer()) is not None:
                     return answer
                 raise ChildEnded(self._ended or "")
             self._refuse_late()
@@ -189,14 +179,19 @@ class ChildProcess:
 
     def _has_ended(self) -> bool:
         if self._ended is None:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # somebody else has waited for it
-                self._ended = _UNKNOWN_END
-                return True
-            if pid:
-                self._ended = how_ended(status)
+            self._wait(os.WNOHANG)
         return self._ended is not None
+
+    def _wait(self, options: int) -> int:
+        """Wait for its end, and note how it ended; return its status, 0: it lives, or nobody knows."""
+        try:
+            pid, status = os.waitpid(self.pid, options)
+        except ChildProcessError:  # somebody else has waited for it
+            self._ended = _UNKNOWN_END
+            return 0
+        if pid:
+            self._ended = how_ended(status)
+        return status
 
     def _refuse_late(self) -> None:
         """End a child whose bolt hangs, or that does nothing any more."""
@@ -221,12 +216,7 @@ class ChildProcess:
         """End it; tell whether that was its end. One that ends by itself is seen late, when it dumps core."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        try:
-            _, status = os.waitpid(self.pid, 0)
-        except ChildProcessError:  # somebody else has waited for it
-            self._ended = _UNKNOWN_END
-            return False
-        self._ended = how_ended(status)
+        status = self._wait(0)
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 

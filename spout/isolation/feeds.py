@@ -109,12 +109,8 @@ def _pack(batches: list[pa.RecordBatch]) -> bytes:
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return bytes(sink.getvalue())
 
 
 def _unpack(data: bytes) -> list[pa.RecordBatch]:
-    if not data:
-        return []
-    with pa.ipc.open_stream(data) as reader:
-        return list(reader)
+    return list(pa.ipc.open_stream(data)) if data else []

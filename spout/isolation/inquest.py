@@ -32,11 +32,7 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 
 class Inquest:
-    """Finds the culprits of one task.
-
-    Attributes:
-        orders: what the next child does otherwise.
-    """
+    """Finds the culprits of one task; `orders`: what its next child does otherwise."""
 
     def __init__(self, context: BoltContext, limit_ms: int, *, holds: bool) -> None:
         """Look into the children of a task; `holds`: its bolts may hold tuples over many calls."""
@@ -50,10 +46,7 @@ class Inquest:
         self._searched = ""
 
     def died(self, end: ChildEnded, entry: LastCall) -> bool:
-        """Learn from the end of a child.
-
-        Returns:
-            Whether what the task's bolts hold must be searched; see `search`.
+        """Learn from the end of a child; return whether to `search` what the task's bolts hold.
 
         Raises `WorkerLost`: too many children ended, or one of which no tuple can be the cause.
         """
@@ -63,7 +56,12 @@ class Inquest:
         if end.why is Why.QUIET or phase is Phase.PREPARE:
             raise self._lost(entry, end)
         if phase is Phase.IDLE:
-            self._count_unexplained(end)
+            self._unexplained += 1
+            if self._unexplained > UNEXPLAINED_MAX:
+                raise WorkerLost(
+                    f"{self._unexplained} processes of {self._context.name!r} ended while no bolt was called,"
+                    f" the last by {end.how}; look who kills them, and at the memory of the machine"
+                )
             return False
         if self._search is not None and call.bolt == self._searched:
             self._go_on_searching(self._search, end)
@@ -117,14 +115,6 @@ class Inquest:
         if end.why is Why.HUNG:
             return HUNG, f"took longer than bolt_timeout, {duration_text(self._limit_ms)}"
         return WORKER_DIED, end.how
-
-    def _count_unexplained(self, end: ChildEnded) -> None:
-        self._unexplained += 1
-        if self._unexplained > UNEXPLAINED_MAX:
-            raise WorkerLost(
-                f"{self._unexplained} processes of {self._context.name!r} ended while no bolt was called, the"
-                f" last by {end.how}; look who kills them, and at the memory of the machine"
-            )
 
     def _refuse_many(self, culprits: int, bolt: str, how: str) -> None:
         if culprits > CULPRITS_MAX:

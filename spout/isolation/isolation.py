@@ -1,26 +1,20 @@
 """A stage whose bolts run in a child process, so that a tuple that kills or hangs it is found and failed.
 
-A task runs so when it is tried again, or when its batch is run again: something ended it before, and it may
-have been a bolt. The worker reads, keeps the task's report and talks to Spark; it runs no code of bolts. Its
-child runs the very stage that the worker would have run, with each bolt guarded (`spout.execution.guards`).
-
-When the child ends, the tuple that it was at is a culprit, and the next child raises `WORKER_DIED` or `HUNG`
-in the place of that call: so what the task reports is what it would have reported had the bolt failed the
-tuple.
-What the dead child had done is kept or done again:
+The worker reads, keeps the task's report and talks to Spark; it runs no code of bolts. Its child runs the
+very stage that the worker would have run, with each bolt guarded (`spout.execution.guards`). What a child
+that died had done is kept or done again:
 
 * A stage of bolts that settle a tuple when `execute` returns, and do nothing in `cleanup`: each block of rows
   that the child returned is kept; the next child goes on with the block in which it died.
 * Any other stage (rich bolts, a `cleanup` of their own, hooks) may hold tuples, or work that is not written
-  yet, over many rows. What it held has died with the child. Nothing of it counts: the next child begins with
-  the task's first row, and nothing leaves the task before a child has cleaned up. Such a bolt may end its
-  process by what it holds: when it does so in `cleanup`, or at more tuples than a few, the culprits are
-  searched for by trial (`spout.tuples.culprits.Search`).
+  yet, over many rows. What it held has died with the child: the next child begins with the task's first row,
+  and nothing leaves the task before a child has cleaned up. Such a bolt may end its process by what it holds:
+  when it does so in `cleanup`, or at more tuples than a few, the culprits are searched for by trial
+  (`spout.tuples.culprits.Search`).
 
 So nothing is acked of which the work was lost, and nothing fails but culprits.
 
-Source: docs/design/protocol.md, section 5.2; Spark's own retry of a task, of which this is the same with less
-to repeat.
+Source: docs/design/protocol.md, section 5.2 ("A record that ends its worker").
 """
 
 from __future__ import annotations
@@ -82,12 +76,9 @@ class IsolatedRun:
         *,
         clock_ms: ClockMs = monotonic_ms,
     ) -> None:
-        """Prepare; a child is forked when there are rows.
+        """Prepare; a child, forked when there are rows, calls `begin` with the stage.
 
-        Args:
-            pass_: the stage; its bolts were not prepared.
-            limit_ms: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
-            begin: starts the stage, in the child.
+        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
         """
         self.gate: Gate | None = None
         self._gates: dict[str, Gate] = {}  # those of the child, by partition
@@ -108,16 +99,14 @@ class IsolatedRun:
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
         feed = Feed(rows, anchors)
         blocks = feed.blocks(self._block_rows) if self._block_rows else [feed]
-        returned = [batch for block in blocks for batch in self._fed(self._with_slip(block))]
+        returned = [batch for block in blocks for batch in self._fed(block)]
         if len(returned) == 1:
             return returned[0]
         return pa.concat_batches(returned) if returned else batch_of([], self._pass.leaving)
 
     def finish(self) -> list[pa.RecordBatch]:
         if self._goes_on:
-            worked = self._persist(_FINISH, b"")
-            self._keep(worked)
-            return worked.batches
+            return self._keep(self._persist(_FINISH, b""))
         while True:
             try:
                 worked = self._life()
@@ -125,8 +114,7 @@ class IsolatedRun:
                 self._child_ended(end)
                 continue
             if self._inquest.survived():
-                self._keep(worked)
-                return worked.batches
+                return self._keep(worked)
             self._end_child()
 
     def report(self) -> TaskReport:
@@ -137,22 +125,16 @@ class IsolatedRun:
         self._spool.close()
 
     def _fed(self, feed: Feed) -> list[pa.RecordBatch]:
+        if self.gate is not None and feed.anchors is not None:  # now that it is their turn
+            feed = feed._replace(slip=self.gate.slip(feed.anchors.roots().tolist()))
         packed = pack_feed(feed)
         if not self._goes_on:
             self._spool.add(packed)
             return []
         self._feeds += 1
-        worked = self._persist(self._feeds, packed)
-        self._keep(worked)
-        return worked.batches
+        return self._keep(self._persist(self._feeds, packed))
 
-    def _with_slip(self, feed: Feed) -> Feed:
-        """Tell the child where the rows of a block stand, when their turn has come."""
-        if self.gate is None or feed.anchors is None:
-            return feed
-        return feed._replace(slip=self.gate.slip(feed.anchors.roots().tolist()))
-
-    def _keep(self, worked: Worked) -> None:
+    def _keep(self, worked: Worked) -> list[pa.RecordBatch]:
         if worked.report is None:
             raise TrackingError(f"a child of {self._pass.name!r} reported nothing")
         self._reports.append(worked.report)
@@ -160,6 +142,7 @@ class IsolatedRun:
             for _, failed in worked.report.failures:
                 for root in failed.tolist():
                     self.gate.fail(root)
+        return worked.batches
 
     def _life(self) -> Worked:
         """Let one child do everything, from the first row to the report."""
@@ -176,10 +159,7 @@ class IsolatedRun:
         return unpack_worked(self._child.ask(_LENGTH.pack(number) + packed))
 
     def _persist(self, number: int, packed: bytes) -> Worked:
-        """Ask for one thing until no child ends at it.
-
-        Raises `WorkerLost`: too many did, or one of which no tuple can be the cause.
-        """
+        """Ask for one thing until no child ends at it; `WorkerLost`: as `Inquest.died`."""
         while True:
             try:
                 return self._ask(number, packed)

@@ -75,20 +75,17 @@ def tried_once(master: str) -> bool:
 
 @contextmanager
 def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> Iterator[TaskRun]:
-    """Run a stage as long as the context lasts.
+    """Run a stage as long as the context lasts; `again`: the batch is known to be run again.
 
     Untracked, bolts are neither isolated nor watched: nobody could fail a record in their place.
-
-    Args:
-        again: whether the batch is known to be run again.
     """
     name = task_name()
     context = BoltContext(pass_.name, name.partition, name.batch)
-    pulse = Pulse()
     if pass_.bolts and pass_.tracked and safety.isolates(name.tries + again):
         with closing(IsolatedRun(pass_, context, safety.limit_ms, partial(StageRun, context=context))) as run:
             yield run
     else:
+        pulse = Pulse()
         with Watchdog(pulse, safety.limit_ms if pass_.tracked else 0):
             yield StageRun(pass_, context, pulse)
 
@@ -101,12 +98,10 @@ _FROZEN = Event()
 def no_garbage_collection(frozen: Event = _FROZEN) -> Iterator[None]:
     """Switch Python's cyclic garbage collector off, and keep freed memory.
 
-    Thousands of messages or tuples would trigger it, and none of them is in a cycle.
-
-    Spark collects once behind each task, and the next task waits for that: some 50 ms for the 110,000
-    objects of imported modules. They live as long as the process, so its first task takes them out of all
-    collections. That this was done is kept in `frozen`: to ask Python how many are out counts them, which
-    takes 13 ms.
+    Thousands of messages or tuples would trigger it, and none of them is in a cycle. Spark collects
+    once behind each task, and the next task waits for that: some 50 ms for the 110,000 objects of imported
+    modules. They live as long as the process, so its first task takes them out of all collections. That this
+    was done is kept in `frozen`: to ask Python how many are out counts them, which takes 13 ms.
     """
     _keep_freed_memory()
     was_on = gc.isenabled()

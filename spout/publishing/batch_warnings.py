@@ -2,9 +2,8 @@
 
 A bolt leaves a tuple open when it neither acks nor fails it, so that its root waits for its timeout; Storm
 says nothing until then (S81). A report lists, as outstanding, every tuple that a bolt left open, and what
-was emitted on it: the whole tree misses them. The bolt that is named is the one that received the tuple, not
-those that acked what was emitted on it. Tuples that are held on purpose (`spout.hold`, `spout.keyed`) are
-listed apart, and are not logged. A record is isolated when it ended or hung a process.
+was emitted on it; the bolt that is named is the one that received the tuple. Tuples that are held on purpose
+(`spout.hold`, `spout.keyed`) are listed apart. A record is isolated when it ended or hung a process.
 
 Source: docs/design/protocol.md, sections 3 (rule 11) and 5.2.
 """
@@ -54,6 +53,7 @@ class LeftOpen:
         self, query: str, evaluations: Sequence[Evaluated], outcome: BatchOutcome, inputs: Sequence[Input]
     ) -> None:
         """Warn of the bolts that left roots of a batch open; `query` is the id of who runs it."""
+        timeout_ms = outcome.plan.timeout_ms
         for bolt, roots in left_open(evaluations, outcome).items():
             key = query, bolt
             count = self._unlogged[key] = self._unlogged.get(key, 0) + len(roots)
@@ -68,7 +68,9 @@ class LeftOpen:
                 count,
                 places(outcome.plan, inputs)(int(roots[0])),
                 bolt,
-                _end_of(outcome),
+                f"they time out, the first after {duration_text(timeout_ms)}, and are replayed"
+                if timeout_ms
+                else "they stay open, since their input has no timeout",
             )
 
 
@@ -103,22 +105,14 @@ def _left(report: TaskReport) -> Iterator[tuple[str, I64]]:
             yield bolt, np.array(own, np.int64)
 
 
-def _end_of(outcome: BatchOutcome) -> str:
-    timeout_ms = outcome.plan.timeout_ms
-    if not timeout_ms:
-        return "they stay open, since their input has no timeout"
-    return f"they time out, the first after {duration_text(timeout_ms)}, and are replayed"
-
-
 class IsolatedRecord(NamedTuple):
-    """A record that ended or hung a process: its place, ``topic/partition@offset``, and why it failed."""
+    """A record that ended or hung a process: its place, as `places` names it, and why it failed."""
 
     place: str
     cause: Cause
 
 
 def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
-    """Name what was isolated in a batch; a record of another input has its source's number."""
     place = places(outcome.plan, inputs)
     for cause, roots in outcome.failed:
         if cause.error in _ISOLATED:
@@ -126,7 +120,7 @@ def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator
 
 
 def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
-    """Return what names the record of a root, by its index: ``topic/partition@offset``."""
+    """Return what names a root's record, by its index: ``topic/partition@offset``, or a source's number."""
     ids = {each.id for each in inputs}
     topics = topic_names(inputs, (run for run in plan.ranges if input_id_of(run.source) in ids))
     firsts = plan.starts()

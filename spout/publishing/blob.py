@@ -61,7 +61,7 @@ _GARBAGE = (
 
 
 def encode(report: TaskReport) -> bytes:
-    plan, held = report.plan, report.held
+    plan, held, released = report.plan, report.held, report.released
     content = (
         VERSION,
         report.operator,
@@ -85,7 +85,11 @@ def encode(report: TaskReport) -> bytes:
         [tuple(error) for error in report.errors],
         (_steps(held.indices), _steps(held.until_ms), held.fails_late),
         _pack(report.untracked),
-        _released_fields(report.released),
+        (
+            (_steps(released.places.sources), _steps(released.places.positions)),
+            [(tuple(cause), _place_fields(places)) for cause, places in released.failures],
+            _place_fields(released.touched),
+        ),
         [_lined_fields(lined) for lined in report.lined],
         [tuple(each) for each in report.raised],
         report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
@@ -94,7 +98,7 @@ def encode(report: TaskReport) -> bytes:
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     deflated = zlib.compress(pickle.dumps(content, protocol=5), level=1)
-    return b"".join((deflated, held.edges.tobytes(), report.released.edges.tobytes()))
+    return b"".join((deflated, held.edges.tobytes(), released.edges.tobytes()))
 
 
 def decode(blob: bytes) -> TaskReport:
@@ -111,7 +115,7 @@ def decode(blob: bytes) -> TaskReport:
             raise TrackingError(
                 f"a task reported in version {version}, the driver reads {VERSION}: install one"
             )
-        return _report(content, _edges(inflate.unused_data))
+        return _report(content, np.frombuffer(inflate.unused_data, np.uint64))
     except _GARBAGE as error:
         raise TrackingError(
             f"a task's report cannot be read ({type(error).__name__}: {error}); install one version of"
@@ -131,15 +135,19 @@ def _report(content: list[Any], edges: U64) -> TaskReport:
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
     took, gave, counts, errors, held, untracked, released, lined, raised, keyed, firsts, traces = content
     held, released = _held_and_released(held, released, edges)
+    bits = None
+    if received is not None:
+        count, packed = received
+        bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=count).view(np.bool_)
     return TaskReport(
         operator=operator,
         upstream=upstream,
         consumer=consumer,
-        plan=plan and _plan(plan),
+        plan=plan and BatchPlan(*(*plan[:-1], tuple(SourceRun(*run) for run in plan[-1]))),
         ranges=tuple(SourceRun(*run) for run in ranges),
         absent=tuple(SourceRun(*run) for run in absent),
         lost=lost,
-        received=received and _bits(*received),
+        received=bits,
         failures=tuple((Cause(*cause), _unpack(packed)) for cause, packed in failures),
         outstanding={path: _unpack(packed).reshape(-1, 1 + len(path)) for path, packed in outstanding},
         touched=_unpack(touched),
@@ -158,18 +166,12 @@ def _report(content: list[Any], edges: U64) -> TaskReport:
     )
 
 
-def _released_fields(released: Released) -> tuple[Any, ...]:
-    failures = [(tuple(cause), _place_fields(places)) for cause, places in released.failures]
-    places = _steps(released.places.sources), _steps(released.places.positions)
-    return places, failures, _place_fields(released.touched)
-
-
 def _held_and_released(held: tuple[Any, ...], released: tuple[Any, ...], edges: U64) -> tuple[Held, Released]:
     """Read what `encode` wrote; up to version 11 each had its edges within."""
     match held:
         case (numbers, held_edges, until, fails_late):
             at, released_edges, failures, touched = released
-            edges = np.concatenate([_edges(held_edges), _edges(released_edges)])
+            edges = np.frombuffer(held_edges + released_edges, np.uint64)
             places, indices, until_ms = _places(at), _unpack(numbers), _unpack(until)
         case (numbers, until, fails_late):
             (sources, positions), failures, touched = released
@@ -220,22 +222,9 @@ def _places(fields: tuple[bytes, bytes]) -> RootPositions:
     return RootPositions(*map(_unpack, fields))
 
 
-def _edges(packed: bytes) -> U64:
-    return np.frombuffer(packed, np.uint64)
-
-
-def _plan(fields: tuple[Any, ...]) -> BatchPlan:
-    *named, ranges = fields
-    return BatchPlan(*named, ranges=tuple(SourceRun(*run) for run in ranges))  # type: ignore[misc]
-
-
 def _pack(array: I64) -> bytes:
     return array.astype("<i8", copy=False).tobytes()
 
 
 def _unpack(packed: bytes) -> I64:
     return np.frombuffer(packed, "<i8").astype(np.int64, copy=False)
-
-
-def _bits(count: int, packed: bytes) -> np.typing.NDArray[np.bool_]:
-    return np.unpackbits(np.frombuffer(packed, np.uint8), count=count).view(np.bool_)

@@ -1,14 +1,10 @@
 """Delayed acks: tuples that Spark's state holds across micro-batches; pure.
 
-A tuple that goes into an aggregate's or a join's state is *held*: the batch that held it publishes its root
-with this one edge outstanding. A later batch, in which the aggregate's row is written, *releases* it: it
-contributes the edge to a root that an earlier batch emitted. The two sum up to the root's edge. What travels
-through the state is an anchor, (source, position, edge): it needs no memory of the batch that it came from.
+The batch that *holds* a tuple publishes its root with this one edge outstanding. The later batch that
+*releases* it contributes the edge to the root. Spark does not say which tuples a watermark drops, so each
+held tuple brings the event time from which on one drops it, and the driver compares.
 
-A tuple that a watermark drops never reaches the state. Spark does not say which these are, so each held tuple
-brings the event time from which on a watermark drops it, and the driver compares.
-
-Source: docs/design/protocol.md, sections 2 ("The fold") and 4 ("Wire").
+Source: docs/design/protocol.md, sections 2 ("The fold"), 4 ("Wire") and 5.2 ("Acks that wait").
 """
 
 from __future__ import annotations
@@ -95,10 +91,10 @@ class Released:
     `touched` are roots of anchors that are held on, whose timeout was reset.
     """
 
-    places: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
+    places: RootPositions = field(default_factory=lambda: RootPositions.together(()))
     edges: U64 = field(default_factory=_no_edges)
     failures: tuple[tuple[Cause, RootPositions], ...] = ()
-    touched: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
+    touched: RootPositions = field(default_factory=lambda: RootPositions.together(()))
 
     @classmethod
     def together(cls, parts: Sequence[Released]) -> Released:
@@ -158,17 +154,13 @@ class Older:
     failed: Mapping[Cause, Mapping[int, I64]] = field(default_factory=dict)
     touched: Mapping[int, I64] = field(default_factory=dict)
 
-    @property
-    def sources(self) -> set[int]:
-        return {*self.acked, *self.touched, *(source for of in self.failed.values() for source in of)}
-
 
 class Split(NamedTuple):
     """Releases: those of this batch's own roots, by index, and those of older ones."""
 
     edges: list[tuple[I64, U64]]
     failures: list[tuple[Cause, I64]]
-    touched: list[I64]
+    touched: I64
     older: Older
 
 
@@ -187,17 +179,18 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
         here = indices >= 0
         edges.append((indices[here], part[here]))
         older_acks[source] = at[~here], part[~here]
-    failures: list[tuple[Cause, I64]] = []
-    older_fails: dict[Cause, dict[int, I64]] = {}
+    summed = {source: xor_sums(*contributed) for source, contributed in older_acks.items()}
+    by_cause: dict[Cause, list[RootPositions]] = {}
     for cause, places in (pair for each in fails for pair in each.failures):
-        for source, rows in places.by_source():
-            at = places.positions[rows]
-            indices = plan.find(source, at)
-            failures.append((cause, indices[indices >= 0]))
-            found = older_fails.setdefault(cause, {})
-            found[source] = np.union1d(found.get(source, _no_numbers()), at[indices < 0])
-    touched, older_touched = _split_touched(plan, acks)
-    return Split(edges, failures, touched, Older(_summed(older_acks), _filled(older_fails), older_touched))
+        by_cause.setdefault(cause, []).append(places)
+    failed = {cause: _own_and_older(plan, parts) for cause, parts in by_cause.items()}
+    touched, older_touched = _own_and_older(plan, [each.touched for each in acks])
+    older = Older(
+        {source: sums for source, sums in summed.items() if len(sums[0])},
+        {cause: positions for cause, (_, positions) in failed.items() if positions},
+        older_touched,
+    )
+    return Split(edges, [(cause, own) for cause, (own, _) in failed.items()], touched, older)
 
 
 def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:
@@ -213,17 +206,18 @@ def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:
     return RootPositions(places.sources[kept], places.positions[kept]), edges[kept]
 
 
-def _split_touched(plan: PlanIndex, acks: Iterable[Released]) -> tuple[list[I64], dict[int, I64]]:
-    own: list[I64] = []
+def _own_and_older(plan: PlanIndex, parts: Iterable[RootPositions]) -> tuple[I64, dict[int, I64]]:
+    """Return the indices of a batch's own roots, and ascending positions of older ones, by source."""
+    own = [_no_numbers()]
     older: dict[int, I64] = {}
-    for each in acks:
-        for source, rows in each.touched.by_source():
-            at = each.touched.positions[rows]
-            indices = plan.find(source, at)
-            own.append(indices[indices >= 0])
-            if (indices < 0).any():
-                older[source] = np.union1d(older.get(source, _no_numbers()), at[indices < 0])
-    return own, older
+    places = RootPositions.together(parts)
+    for source, rows in places.by_source():
+        at = places.positions[rows]
+        indices = plan.find(source, at)
+        own.append(indices[indices >= 0])
+        if (indices < 0).any():
+            older[source] = distinct(at[indices < 0])
+    return np.concatenate(own), older
 
 
 def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I64, entry: HeldAt) -> U64:
@@ -247,17 +241,3 @@ class HeldAt(NamedTuple):
     subscription: int
     partition: int
     first: int
-
-
-def _summed(found: Mapping[int, tuple[I64, U64]]) -> dict[int, tuple[I64, U64]]:
-    summed: dict[int, tuple[I64, U64]] = {}
-    for source, contributed in found.items():
-        at, values = xor_sums(*contributed)
-        if len(at):
-            summed[source] = at, values
-    return summed
-
-
-def _filled(found: Mapping[Cause, Mapping[int, I64]]) -> dict[Cause, dict[int, I64]]:
-    filled = {cause: {s: at for s, at in of.items() if len(at)} for cause, of in found.items()}
-    return {cause: of for cause, of in filled.items() if of}

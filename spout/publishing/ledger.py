@@ -1,11 +1,10 @@
 """The accumulator that brings the tasks' blobs to the driver, beside the data.
 
-One for each SparkContext. Its value holds, for each query and batch, what every task added; a retried
-task's first attempt is not in it, since Spark drops the updates of failed attempts. Values are builtins
-only, so that reading one can never fail for want of an import.
+One for each SparkContext. Spark drops the updates of failed attempts. Values are builtins only, so that
+reading one can never fail for want of an import.
 
 `LedgerParam.addInPlace` must never raise: one exception there silently stops every accumulator of the
-SparkContext. What goes wrong is recorded in the value, and `ReportLedger.take` raises it.
+SparkContext. What goes wrong is recorded in the value, and `ReportLedger.read` raises it.
 
 Source: docs/design/protocol.md, section 5.2.
 """

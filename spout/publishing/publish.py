@@ -2,11 +2,11 @@
 
 One `Acks` and at most one `Fails` for each block of 32,768 positions of one source. Records are canonical:
 everything ascending, every root whose contribution is its root edge in a run. So a batch that is published
-again is recognised by its bytes. The fails are durable before the acks are sent.
+again is recognised by its bytes.
 
 A plan's ranges ascend, so a block is a stretch of indices: what concerns it is found by where that begins and
-ends, in one search for all blocks, however many sources and causes there are. What a batch contributes to
-roots of earlier batches is in positions already, and may be in blocks of its own.
+ends, in one search for all blocks. What a batch contributes to roots of earlier batches is in positions
+already, and may be in blocks of its own.
 
 Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 """
@@ -258,7 +258,7 @@ def _positions(plan: BatchPlan, indices: I64) -> I64:
 
 
 def _older_blocks(older: Older) -> Iterator[_Block]:
-    for source in older.sources:
+    for source in {*older.acked, *older.touched, *(each for of in older.failed.values() for each in of)}:
         at, values = older.acked.get(source, (_NO_POSITIONS, _NO_VALUES))
         failed = [(cause, found[source]) for cause, found in older.failed.items() if source in found]
         touched = older.touched.get(source, _NO_POSITIONS)

@@ -1,18 +1,13 @@
 """From the reports of a micro-batch's tasks to the outcome of the batch.
 
-What could hide a lost tuple is checked instead of folded:
+What could hide a lost tuple is checked instead of folded. An operator that Spark evaluates twice reports
+twice, with another stage; the newest complete evaluation counts, and a root that any one failed is failed, a
+partial one too: where an executor was lost, its rows may be those that the sink got. So is, in a partition
+that is read in order, what stands behind one that failed or is not done (`spout.planning.order`). Where two
+branches of one stream are joined, Spark reads the batch for each of them: the source is evaluated twice, and
+what holds each side once.
 
-* read tasks name their share of the plan, and the shares must cover it;
-* rows that go from one tracked bolt to the next are counted and fingerprinted at both ends;
-* a bolt behind Spark's own operators must have finished all tasks of its stage.
-
-An operator that Spark evaluates twice reports twice, with another stage; the newest complete evaluation
-counts, and a root that any one failed is failed, a partial one too: where an executor was lost, its rows may
-be those that the sink got. So is, in a partition that is read in order, what stands behind one that failed
-or is not done (`spout.planning.order`). Where two branches of one stream are joined, Spark reads the batch
-for each of them: the source is evaluated twice, and what holds each side once.
-
-Source: docs/design/protocol.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
 
 from __future__ import annotations
@@ -53,10 +48,9 @@ def settle(
     tasks_of: Callable[[int], int | None],
     moment: Moment | None = None,
 ) -> BatchOutcome:
-    """Work out the outcome of a batch.
+    """Work out the outcome of a batch from all of its reports that arrived.
 
     Args:
-        evaluations: every report of the batch that arrived.
         expected: operators behind Spark's own ones that must have been evaluated.
         tasks_of: how many tasks a stage had, or None when nobody remembers.
         moment: what Spark's log says of the batch; needed where tuples are held or released.
@@ -65,7 +59,11 @@ def settle(
     """
     reads = _newest_attempts(each for each in evaluations if each.report.plan is not None)
     waiting = _by_operator(each for each in evaluations if each.report.plan is None)
-    _refuse_namesakes(waiting)
+    for name, stages in waiting.items():
+        # stages of one name are evaluations of one operator: the same bolts between the same ones
+        ways = {(r.operator, r.upstream, r.consumer) for reports in stages.values() for r in reports}
+        if len(ways) > 1:
+            raise TrackingError(namesakes(name))
     operators = (*reads.values(), *waiting.values())
     every = [report for stages in operators for reports in stages.values() for report in reports]
     keyed = KeyedRoots.together(each.keyed_roots for each in every if each.keyed_roots is not None)
@@ -149,7 +147,7 @@ def _summed(
         _one_cause_each([*not_done, *held], free),
         partial=partial[kept],
         residual=residual[kept],
-        touched=distinct(np.concatenate([_NONE, *(report.touched for report in newest), *released.touched])),
+        touched=distinct(np.concatenate([_NONE, *(report.touched for report in newest), released.touched])),
         counts=added(report.counts for report in newest),
         errors=tuple(error for report in newest for error in report.errors),
         older=released.older,
@@ -193,14 +191,6 @@ def _by_operator(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
 def _refuse_namesake(name: str, found: Iterable[str]) -> None:
     if name in found:
         raise TrackingError(namesakes(name))
-
-
-def _refuse_namesakes(waiting: dict[str, Stages]) -> None:
-    """Check that stages of one name are evaluations of one operator: the same bolts between the same ones."""
-    for name, stages in waiting.items():
-        ways = {(r.operator, r.upstream, r.consumer) for reports in stages.values() for r in reports}
-        if len(ways) > 1:
-            raise TrackingError(namesakes(name))
 
 
 def _complete_reads(reads: dict[str, Stages]) -> list[list[TaskReport]]:

@@ -36,7 +36,6 @@ class FailWhen(ArrowBolt):
         self._reason = reason
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        """Drop the flag, and the rows that fail."""
         place = batch.schema.get_field_index(FLAG)
         collector.emit(batch.remove_column(place).columns, pa.array(range(batch.num_rows)))
         for row in pc.indices_nonzero(pc.fill_null(batch.column(place), False)).to_pylist():
@@ -71,26 +70,30 @@ def fail_when(
     test = sql.expr(condition) if isinstance(condition, str) else condition
 
     def attach(rows: DataFrame) -> DataFrame:
-        node = node_of(rows)
-        is_anchored = ANCHOR in rows.columns
-        whole = rows if node is None or is_anchored else node.frame(anchored=True)
-        refuse_watermark(whole, called)
-        fields = [field for field in whole.schema.fields if field.name != ANCHOR]
-        step = Step(called, FailWhen(reason), arrow_schema_of(StructType(fields)))
-        return loose(whole.withColumn(FLAG, test), step).frame(anchored=is_anchored)
+        whole = with_anchors(rows, called)
+        step = Step(called, FailWhen(reason), visible_schema(whole))
+        return loose(whole.withColumn(FLAG, test), step).frame(anchored=ANCHOR in rows.columns)
 
     return attach
 
 
-def refuse_watermark(rows: DataFrame, operator: str) -> None:
-    """Check that no event-time mark is lost in Python.
+def visible_schema(rows: DataFrame) -> pa.Schema:
+    """Return the Arrow schema of rows without the hidden column."""
+    return arrow_schema_of(StructType([field for field in rows.schema.fields if field.name != ANCHOR]))
 
-    Raises `UsageError`: `withWatermark` is called before the operator.
+
+def with_anchors(rows: DataFrame, operator: str) -> DataFrame:
+    """Return rows with the hidden column, where they have one.
+
+    Raises `UsageError`: `withWatermark` is called before the operator, and its mark would be lost in Python.
     """
-    for field in rows.schema.fields:
+    node = node_of(rows)
+    whole = rows if node is None or ANCHOR in rows.columns else node.frame(anchored=True)
+    for field in whole.schema.fields:
         if _WATERMARK in (field.metadata or {}):
             raise UsageError(
                 f"{operator!r} stands behind withWatermark({field.name!r}, ...), whose mark counts behind"
                 " bolts and spout.hold alone (Spark drops it from rows that pass through Python);"
                 f' call it behind: .withWatermark("{field.name}", ...)'
             )
+    return whole

@@ -1,17 +1,5 @@
 """Delayed acks for DataFrames: hold tuples in Spark's state, and ack them with the row that they end up in.
 
-::
-
-    lines = spout.read_stream(spark, topics, "clicks", delayed_acks=True)
-    minute = window("timestamp", "1 minute")
-    counts = (
-        lines.transform(spout.hold(until=minute.end))
-        .withWatermark("timestamp", "10 seconds")
-        .groupBy(minute, "key")
-        .agg(count("*").alias("n"), spout.collect_anchors())
-        .transform(spout.ack_anchors())
-    )
-
 `hold` gives every row an anchor that stays valid after its batch. `collect_anchors` keeps the anchors in the
 aggregate, so that Spark's state store, and with it the checkpoint, has all tuples that are not acked yet; a
 join keeps them with its rows. `ack_anchors` acks them when the row that they ended up in is written.
@@ -31,7 +19,6 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
 from acker.identity import I64, subscription_key
@@ -40,14 +27,14 @@ from spout.bolts.hooks import BoltContext, TaskHook
 from spout.bolts.outputs import output_schema
 from spout.execution.fitting import RowFailure
 from spout.execution.stage_run import StageRun
-from spout.held.conditions import refuse_watermark
+from spout.held.conditions import visible_schema, with_anchors
 from spout.held.held_plan import refuse_left_out
 from spout.publishing.delayed import NEVER_MS, Held, HeldAt, Released, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
 from spout.publishing.ledger import add, task_name
-from spout.spark.private import arrow_schema_of, logical_plan, spark_type_of
+from spout.spark.private import logical_plan, spark_type_of
 from spout.streaming.application import Application
-from spout.streaming.frames import hidden_column, node_of, streams_behind, through
+from spout.streaming.frames import hidden_column, streams_behind, through
 from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchor_columns import HELD_TYPE, UNTIL, gathered
@@ -100,9 +87,7 @@ def hold(
         at_ms = sql.unix_millis(moment.cast("timestamp") + sql.expr("INTERVAL 999 MICROSECONDS"))
 
     def attach(rows: DataFrame) -> DataFrame:
-        node = node_of(rows)
-        whole = rows if node is None or ANCHOR in rows.columns else node.frame(anchored=True)
-        refuse_watermark(whole, name)
+        whole = with_anchors(rows, name)
         if ANCHOR not in whole.columns and not streams_read(whole):
             return whole.withColumn(ANCHOR, sql.lit(None).cast(spark_type_of(HELD_TYPE)))
         stream, carry, subscriptions = hidden_column(whole, name)
@@ -185,9 +170,7 @@ def ack_anchors(
         refuse_left_out(rows, called)
         rows = gathered(rows, called)
         if bolt is None:
-            step = None
-            fields = [field for field in rows.schema.fields if field.name != ANCHOR]
-            schema = arrow_schema_of(StructType(fields))
+            step, schema = None, visible_schema(rows)
         else:
             _refuse_namesakes(rows, called)
             schema = output_schema(called, bolt)
@@ -206,11 +189,8 @@ def ack_anchors(
 class HoldTask:
     """Holds the rows of one task: gives each of them an edge, and reports them as outstanding.
 
-    Of a row it takes the anchor and the time alone: Spark keeps the rest of it meanwhile.
-
-    Attributes:
-        subscriptions: the keys along the paths that arrive.
-        fails_late: whether a row that a watermark dropped fails its root.
+    Of a row it takes the anchor and the time alone: Spark keeps the rest of it meanwhile. `subscriptions`:
+    the keys along the paths that arrive; `fails_late`: a row that a watermark dropped fails its root.
     """
 
     name: str
@@ -220,9 +200,7 @@ class HoldTask:
     fails_late: bool
 
     def __call__(self, columns: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        """Hold rows, of which come the fields of the anchors and the times; report after the last row was
-        taken.
-        """
+        """Hold rows, by the fields of their anchors and their times; report after the last row was taken."""
         held: list[Held] = []
         entry = HeldAt(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
         for packed, sources, positions, until in columns:
@@ -239,11 +217,9 @@ class HoldTask:
 
 @dataclass(frozen=True, slots=True)
 class AckTask:
-    """Acks the anchors on the rows of one task, and passes the rows on without them.
+    """Acks the anchors on the rows of one task, and passes the rows on without them, through a bolt if any.
 
-    Attributes:
-        ledger: the accumulator; None where nothing is tracked.
-        step: the bolt that works on the rows, or None.
+    `ledger`: the accumulator; None where nothing is tracked.
     """
 
     name: str
@@ -252,7 +228,6 @@ class AckTask:
     step: Step | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Remove the anchors; report after the last row was taken."""
         released = [Released()]
         work: list[Counts] = []
         raised: list[Raised] = []

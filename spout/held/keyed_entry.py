@@ -1,9 +1,8 @@
 """How tuples of a topology reach its keyed bolt: Spark's state holds each with the edge of its delivery.
 
-The last stage before the bolt passes its rows to this operator, which reports each tuple as outstanding. Only
-the bolt acks it: when it settles the tuple in a later micro-batch, the same edge is contributed once more.
-The edge is computed from the tuple's path from its root, so a stage that runs again writes the same edge to
-the state store.
+The last stage before the bolt passes its rows to this operator, which reports each tuple as outstanding. When
+the bolt settles the tuple in a later micro-batch, the same edge is contributed once more. It is computed from
+the tuple's path from its root, so a stage that runs again writes the same edge to the state store.
 
 A tuple in the state has one anchor, so one root. If a tuple is anchored on several tuples of one root, its
 edge is the sum of their edges. If it is anchored on tuples of several roots, all these roots fail. A tuple
@@ -47,12 +46,7 @@ _WORD: Final = (1 << 32) - 1
 
 
 class KeyedStream(NamedTuple):
-    """A stream that a keyed bolt reads.
-
-    Attributes:
-        column: the column with its tuples.
-        key: those that are the key; none where all tuples have one key.
-    """
+    """A stream that a keyed bolt reads: the column with its tuples, and the fields that are the key."""
 
     id: StreamId
     column: str
@@ -66,8 +60,7 @@ class Entered(NamedTuple):
     Attributes:
         anchors: for each row the anchor for the state; null where it has no root, or several.
         held: roots, as indices into the batch's plan, and edges of the rows that have one root.
-        refused: the rows with several roots.
-        lost: the roots of the refused rows.
+        refused: the rows with several roots; `lost`: those roots.
     """
 
     anchors: pa.Array
@@ -105,12 +98,7 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
 
 
 def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
-    """Return the edge of each delivery, uint64.
-
-    Args:
-        paths: lists of the root's index and the hops, in the HOPS form of `spout.tuples.anchors`.
-        roots: source and position of each root.
-    """
+    """Return the edge of each delivery, `(n,) uint64`, of their paths in the HOPS form and their roots."""
     edges = np.empty(len(paths), np.uint64)
     for source, rows in roots.by_source():
         edges[rows] = root_edges(source, roots.positions[rows])
@@ -127,8 +115,7 @@ def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
 
 @dataclass(frozen=True, slots=True)
 class EntryTask:
-    """Unpacks the rows of the last stage in one task, gives each tuple its anchor, and reports it as
-    outstanding.
+    """Gives each tuple of the last stage in one task its anchor, and reports it as outstanding.
 
     Attributes:
         streams: what the bolt reads, by the number of its subscription.

@@ -99,11 +99,9 @@ def _count(pair: Any) -> tuple[Counted, Measure]:
 
 @dataclass(frozen=True, slots=True)
 class ExitTask:
-    """The work of one task behind a keyed bolt.
+    """The work of one task behind a keyed bolt; without `stream` and `ledger` nothing is tracked.
 
-    Attributes:
-        stage: the keyed bolt's, with the bolts behind it that need no shuffle.
-        ledger: the accumulator; None where nothing is tracked.
+    `stage` is the keyed bolt's, with the bolts behind it that need no shuffle.
     """
 
     stage: StagePass

@@ -1,10 +1,4 @@
-"""Keyed bolts on Spark's state store: `applyInPandasWithState` with the anchors in the state.
-
-::
-
-    sessions = lines.transform(spout.hold(None)).transform(spout.keyed(Session(), by=["user"]))
-    query = spout.start(sessions.writeStream.outputMode("append").format("parquet")...)
-"""
+"""Keyed bolts on Spark's state store: `applyInPandasWithState` with the anchors in the state."""
 
 from __future__ import annotations
 
@@ -45,9 +39,6 @@ from spout.tuples.tuple import SPARK, StreamId, short_repr
 
 PandasFrame = Any  # pandas ships no types
 
-AnchorNumbers = tuple[int, int, int]
-"""Source, position and edge."""
-
 MOVED = {"spout.keyed_bolt": "spout.bolts.keyed_bolt"}
 """Modules in the states of earlier versions, each with the module that has its classes now."""
 
@@ -66,8 +57,8 @@ Streams = Mapping[str, StreamId]
 Tuples come as structs, since a column of numbers with a null among them would come as floats.
 """
 
-ReportedRow = tuple[Sequence[Any], str | None, Iterable[AnchorNumbers]]
-"""Values of a row, the text of its report, and its anchors."""
+ReportedRow = tuple[Sequence[Any], str | None, Iterable[tuple[int, int, int]]]
+"""Values of a row, the text of its report, and its anchors: source, position and edge."""
 
 
 def keyed(
@@ -165,11 +156,7 @@ def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
 
 
 class Field(NamedTuple):
-    """A field of a keyed bolt's output, and a check that Spark can convert a value to it.
-
-    Spark converts the rows of all keys of a task together, and a value that does not fit ends the query. So
-    each value is converted alone before, as for any other bolt.
-    """
+    """A field of a keyed bolt's output."""
 
     name: str
     kind: DataType
@@ -180,20 +167,15 @@ class Field(NamedTuple):
         return cls(name, kind, arrow_type_of(kind))
 
     def check(self, value: Any) -> None:
-        """Convert a value, as a check.
+        """Convert a value alone: Spark converts the rows of all keys together, and would end the query.
 
         Raises `Exception`: the value does not fit; any exception of Spark's or Arrow's conversions.
         """
         if value is not None and pa.types.is_nested(self.arrow):
-            value = self._plain(value)
+            import pandas as pd  # type: ignore[import-untyped]  # only workers need it
+
+            value = pandas_converter_of(self.kind)(pd.Series([value], dtype=object)).iloc[0]
         pa.array([value], self.arrow, from_pandas=True)
-
-    def _plain(self, value: Any) -> Any:
-        """Return a nested value in the form in which Spark passes it to Arrow."""
-        import pandas as pd  # type: ignore[import-untyped]  # only workers need it
-
-        convert = pandas_converter_of(self.kind)
-        return convert(pd.Series([value], dtype=object)).iloc[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +187,6 @@ class KeyedTask:
             unanchored.
         floats: of each column of the key, whether it is of floats; a NaN in another one is a null.
         _prepared: the task for which the bolt was prepared, if it was.
-        _tracebacks: of what the bolt raised in that task.
     """
 
     name: str
@@ -226,8 +207,11 @@ class KeyedTask:
         key = () if self.one_key else self._with_nulls(key)
         batch_ms = state.getCurrentProcessingTimeMs()
         due_ms, held = _kept(state)
-        if len(self.streams) == 1:
-            _name_source(held, *self.streams.values())
+        if len(self.streams) == 1:  # an older version held tuples without it
+            [stream] = self.streams.values()
+            for each in held:
+                if each.came_from == SPARK:
+                    each.source_component, each.source_stream = stream
         arrived = () if state.hasTimedOut else parts
         new = [each for part in arrived for each in _tuples(part, self.streams, batch_ms)]
         held += new
@@ -258,7 +242,8 @@ class KeyedTask:
             due_ms = 0
         elif is_due or not due_ms:
             due_ms = batch_ms + every_ms
-        _keep(state, collector.held, due_ms, self._wait_ms(due_ms - batch_ms))
+        waits = [each for each in (self.bolt.tick_ms, due_ms - batch_ms) if each and each > 0]
+        _keep(state, collector.held, due_ms, min(waits, default=0))
         counts = counts_of(new, collector, batch_ms, took_ns, self.name)
         yield self._frame(reported_rows(len(self.fields), collector, counts))
 
@@ -267,11 +252,6 @@ class KeyedTask:
             None if isinstance(value, float) and math.isnan(value) and not is_float else value
             for value, is_float in zip_longest(key, self.floats)
         )
-
-    def _wait_ms(self, left_ms: int) -> int:
-        """Return how long a key waits for its next tick if no tuple comes; 0: forever."""
-        waits = ([self.bolt.tick_ms] if self.bolt.tick_ms else []) + ([left_ms] if left_ms > 0 else [])
-        return min(waits, default=0)
 
     def _check(self, values: Sequence[Any]) -> None:
         """Check that an emission fits the output; `TupleError`: it does not."""
@@ -317,23 +297,12 @@ def counts_of(
 
 
 def _tuples(part: PandasFrame, streams: Streams, batch_ms: int) -> Iterator[KeyedTuple]:
-    for (stream, values), anchor in zip(_values(part, streams), part[ANCHOR], strict=True):
+    for anchor, *structs in zip(part[ANCHOR], *(part[column] for column in streams), strict=True):
         found = None if anchor is None else (anchor["source"], anchor["position"], anchor["edge"])
-        yield KeyedTuple(values, found, batch_ms, stream)
-
-
-def _values(part: PandasFrame, streams: Streams) -> Iterator[tuple[StreamId, dict[str, Any]]]:
-    for structs in zip(*(part[column] for column in streams), strict=True):
         for stream, struct in zip(streams.values(), structs, strict=True):
             if struct is not None:  # PySpark 4.2 has a Row, 4.3 a dictionary
-                yield stream, struct if isinstance(struct, dict) else struct.asDict()
-
-
-def _name_source(held: Iterable[KeyedTuple], stream: StreamId) -> None:
-    """Name the source of tuples that an older version held: the one stream that the bolt reads."""
-    for each in held:
-        if each.came_from == SPARK:
-            each.source_component, each.source_stream = stream
+                values = struct if isinstance(struct, dict) else struct.asDict()
+                yield KeyedTuple(values, found, batch_ms, stream)
 
 
 def reported_rows(width: int, collector: KeyedCollector, counts: Counts) -> Iterator[ReportedRow]:
@@ -364,7 +333,7 @@ class _Kept(pickle.Unpickler):
 
 
 def _kept(state: GroupState) -> tuple[int, list[KeyedTuple]]:
-    """Return when the next tick is due (0: never) and the held tuples; older states have no such time."""
+    """Return when the next tick is due (0: never; older states have no such time), and the held tuples."""
     found = _Kept(io.BytesIO(state.get[0])).load() if state.exists else []
     return found if isinstance(found, tuple) else (0, found)
 

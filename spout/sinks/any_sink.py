@@ -89,8 +89,7 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
             f"{text.strip()}: give Spark the sink's jars when it starts (spark.jars, or spark.jars.packages),"
             f" made for Spark {session.version}"
         ) from error
-    trigger = trigger_of(query)
-    if trigger in _NOT_MICRO_BATCHES:
+    if (trigger := trigger_of(query)) in _NOT_MICRO_BATCHES:
         query.stop()
         raise UsageError(f"{trigger}: {_MICRO_BATCHES}")
     return query

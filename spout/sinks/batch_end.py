@@ -73,9 +73,7 @@ class BatchEnd:
             _LOGGER.error(
                 "record_isolated record=%s bolt=%s error=%s how=%r batch=%d",
                 record.place,
-                record.cause.operator,
-                record.cause.error,
-                record.cause.message,
+                *record.cause,
                 self.lane.seq,
             )
         self.application.mailbox(stream).put_published(outcome.plan, not_acked(outcome))

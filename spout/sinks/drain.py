@@ -1,13 +1,10 @@
 """How a sink finds out that its function has read all rows that Spark shuffled behind the last bolt.
 
-The reports of bolts prove that a batch was evaluated to its end only if the bolts run in the stage that the
-sink's function evaluates. Behind a shuffle, a function that takes one row leaves the same reports as one that
-writes all of them. So the rows pass one more operator, the drain, whose tasks report the partitions that were
-read to their end. Only the partition's number goes through Python, in a filter that keeps every row.
-
-The number travels with the rows, as Spark counts the partitions of the batch; that of the task would not do,
-since a function may coalesce, join and repeat the rows. A partition without rows cannot report its number, so
-the partitions that nobody reported are checked for rows. Reports of several jobs count together.
+Behind a shuffle, a function that takes one row leaves the same reports of bolts as one that writes all of
+them. So the rows pass one more operator, the drain, whose tasks report the partitions that were read to their
+end. Only the partition's number goes through Python, in a filter that keeps every row. It travels with the
+rows, since a function may coalesce, join and repeat them in other tasks. A partition without rows cannot
+report its number, so those that nobody reported are checked for rows. Reports of several jobs count together.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
@@ -49,7 +46,6 @@ class Drain:
         self._run = uuid.uuid4().hex
 
     def through(self, rows: DataFrame) -> DataFrame:
-        """Return the same rows, with a drain behind them."""
         # Spark derives the kind of the function from its type hints.
         condition = follower(self._ledger.accumulator, self._batch, self._run)
         followed = arrow_udf(condition, "boolean")  # type: ignore[call-overload]  # the stub requires the kind
@@ -68,10 +64,10 @@ class Drain:
         evaluated = rows.select(sql.lit(1)).rdd
         count = evaluated.getNumPartitions()
         left = sorted(set(range(count)) - self.ended)
-        held = (
-            evaluated.context.runJob(evaluated, lambda rows: [any(True for _ in rows)], left) if left else []
-        )
-        return Unread(sum(held), count)
+        if not left:
+            return Unread(0, count)
+        have_rows = evaluated.context.runJob(evaluated, lambda rows: [any(True for _ in rows)], left)
+        return Unread(sum(have_rows), count)
 
     def forget(self) -> None:
         self._ledger.accumulator.value.pop(self._batch, None)

@@ -1,12 +1,9 @@
 """The sink's wrapper: run the user's function, then publish the acks and fails of the batch.
 
-A batch may run several times; only the run whose rows the sink keeps is published, after the function has
-returned and before Spark's commit log marks the batch as done. After a crash in between, the batch runs again
-under the same id, and the ackers recognise its records. Where Spark shuffles rows behind the last bolt, the
-function gets them through a drain (`spout.sinks.drain`), since the reports of the bolts do not show what the
-function has read.
+A batch may run several times; only the run whose rows the sink keeps is published. After a crash before
+Spark's commit log, the batch runs again under the same id, and the ackers recognise its records.
 
-Source: docs/design/protocol.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
 
 from __future__ import annotations

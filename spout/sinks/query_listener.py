@@ -1,16 +1,12 @@
 """Publishes the batches of queries that write to Spark's own sinks, when Spark reports them committed.
 
-By then everything that the tasks of the batch added to the ledger has arrived. A crash between commit and
-report loses the reports: the batch does not run again, so its roots time out and are replayed. So a crash
-costs replays, never records.
-
 Spark would only log an error of the listener. So it is written to the stream's file, and the planning
 process, which waits for the mark of this batch before it plans the next one, fails the query with it
 (`spout.planner.mailbox`).
 
 A sink that has written a batch before (files, memory or Delta, after a crash before Spark's commit log) does
-not evaluate it again. The reports of the run that wrote the rows are lost, so the roots of the batch are
-failed, as by `spout.skipped`.
+not evaluate it again. The reports of the run that wrote the rows are lost, so its roots are failed, as by
+`spout.skipped`.
 
 Source: docs/design/protocol.md, section 5.2 ("For sinks without foreachBatch").
 """
@@ -34,7 +30,8 @@ from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
 from spout.spark.private import session_uuid
 from spout.streaming.application import Application, Stream
-from spout.streaming.batch_log import batch_offset, plan_of
+from spout.streaming.batch_log import batch_offset
+from spout.streaming.options import plan_between
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -97,7 +94,6 @@ class QueryListener(StreamingQueryListener):
         """Do nothing: no batch has ended."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Publish a batch that Spark has committed."""
         with self._starting:
             followed = self._followed.get(str(event.progress.runId))
         if followed is None:
@@ -128,20 +124,17 @@ class QueryListener(StreamingQueryListener):
         stream = end.stream(reports)
         if stream is not None:
             end.publish(stream, end.settle(stream, reports))
-        elif journal is not None:
-            self._unread(followed, end, journal)
-        if journal is not None:
-            self._application.ledger.forget(*lane)
-            followed.has_ended_a_batch = True
-
-    def _unread(self, followed: Followed, end: BatchEnd, journal: Journal) -> None:
-        """Fail the roots of a batch of whose records none was read."""
-        if followed.has_ended_a_batch:
+        elif journal is not None and followed.has_ended_a_batch:
             raise TrackingError(
                 "none of its records was read: the query drops its source unread (limit(0), a condition that"
                 " is never true); take that out"
             )
-        end.publish(followed.stream, publish.skipped_outcome(plan_of(followed.stream, journal)))
+        elif journal is not None:  # the sink had written it before
+            plan = plan_between(BEGINNING, journal, followed.stream.group, followed.stream.partitions)
+            end.publish(followed.stream, publish.skipped_outcome(plan))
+        if journal is not None:
+            self._application.ledger.forget(*lane)
+            followed.has_ended_a_batch = True
 
     def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
         message = (

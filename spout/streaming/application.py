@@ -1,7 +1,4 @@
-"""What the driver remembers about the streams of one Spark application.
-
-One `Application` belongs to one SparkContext, so that `spout.sink` finds what `spout.read_stream` registered,
-without an argument for it.
+"""What the driver remembers about the streams of one Spark application, which has one SparkContext.
 
 Source: docs/design/protocol.md, sections 5.1 (one session of a group in an application) and 5.2.
 """
@@ -106,7 +103,6 @@ class WorkDone:
     isolated: Mapping[str, int] = field(default_factory=dict)
 
     def add(self, counts: Counts, errors: tuple[Cause, ...], isolated: Mapping[str, int]) -> None:
-        """Add a published batch."""
         self.counts = added([self.counts, counts])
         self.errors = (*self.errors, *errors)[-ERRORS_KEPT:]
         self.isolated = Counter(self.isolated) + Counter(isolated)
@@ -118,15 +114,12 @@ class Stream:
 
     Attributes:
         id: identifies the stream in blobs.
-        tracked: whether the acks and fails of its bolts are published.
         partitions: N, the number of acker partitions.
         carry: how its roots carry their anchors.
-        left_open: warns about roots that its bolts neither ack nor fail.
-        safety: how its tasks protect themselves from bolts that hang or crash.
         late: how many tuples a watermark has dropped so far.
         loose: names of the bolts that run behind Spark's own operators.
         queries: ids of the queries that read it; a query is added with its first batch.
-        work: counts of the bolts' work in the batches that were published.
+        work: of its bolts, in the batches that were published.
         status_path: the file of the planning process's status.
     """
 
@@ -244,13 +237,11 @@ class Application:
 
     def refuse_second(self, group: str) -> None:
         """Raise `UsageError` if a running query of this application, in any session, reads a group."""
-        tracked = [each for each in self.streams.values() if each.group == group and each.tracked]
-        # A Spark session lists only its own queries, and a query runs in the session in which its stream was
-        # read.
+        # A Spark session lists only its own queries, and a query runs in the session that read its stream.
         if any(
             stream.queries & {query.id for query in stream.session.streams.active}
-            for stream in tracked
-            if stream.queries
+            for stream in self.streams.values()
+            if stream.group == group and stream.tracked and stream.queries
         ):
             raise UsageError(
                 f"group {group!r} is read by a query of this application already; read several inputs of"
@@ -258,12 +249,11 @@ class Application:
             )
 
     def reports(self, query: str, batch: int) -> Reports:
-        """Return what tasks reported about a batch in its newest run.
+        """Return what tasks reported about a batch in its newest run; `TrackingError`: some may be missing.
 
         A run that ended between its tasks and its publication leaves its reports behind, and the next run
         evaluates the batch again under the same id. A group has one run at a time, so if two streams of one
-        group have reports, those of the stream that was read later count. Raises `TrackingError`: a merge of
-        the accumulator failed, so reports may be missing.
+        group have reports, those of the stream that was read later count.
         """
         names = self.ledger.streams(query, batch)
         present = [stream for name, stream in self.streams.items() if name in names]

@@ -1,7 +1,7 @@
 """Read from Spark's offset log what was planned for a micro-batch: its offsets, its watermark and its start.
 
-Spark writes this log before the batch runs. It is read for batches without input records (Spark runs one to
-evict state after the watermark has moved) and for batches with tuples that are held.
+It is read for batches without input records (Spark runs one to evict state after the watermark has moved) and
+for batches with tuples that are held.
 
 Source: docs/design/protocol.md, section 5.2; Spark's `OffsetSeqLog` and `OffsetSeqMetadata`.
 """
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from acker.errors import TrackingError
 from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
-from spout.planning.plan import BatchPlan
 from spout.publishing.publish import BatchLane
 from spout.publishing.settle import Moment
 from spout.spark.private import java_query, sequence
 from spout.streaming.application import Application, Stream
+from spout.streaming.options import plan_between
 
 _APPEND = "Append"
 
@@ -43,9 +43,8 @@ class Logged(NamedTuple):
         """The session clock when the batch began, in ms; it is the `touched_at` of its acks.
 
         A batch that emits nothing has no Init of its own. While roots are open, the session clock follows
-        wall time and is never faster, so a timeout that is reset never counts from too early a time. The
-        clock stops while the query is down. Until the next Init, a timeout that is reset then ends later by
-        that pause.
+        wall time and is never faster, so a timeout that is reset never counts from too early a time. While
+        the query is down it stops: until the next Init, a timeout that is reset then ends later by that.
         """
         since_ms = self.end.at_ms if self.emitted_nothing else 0
         return self.end.now + (max(0, self.began_ms - since_ms) if since_ms else 0)
@@ -64,22 +63,8 @@ def logged(application: Application, lane: BatchLane) -> Logged | None:
 
 def moment_of(stream: Stream, found: Logged) -> Moment:
     """Return what `settle` needs from a batch's log entry."""
-    ranges = batch_ranges(found.start, found.end)
-    return Moment(replace(plan_of(stream, found.end, ranges), now=found.now), found.watermark_before_ms)
-
-
-def plan_of(stream: Stream, end: Journal, ranges: Any = None) -> BatchPlan:
-    """Return the plan of a batch from its journal; `ranges` None: the ranges of the journal."""
-    return BatchPlan(
-        group=stream.group,
-        session=end.session,
-        epoch=end.epoch,
-        partitions=stream.partitions,
-        now=end.now,
-        timeout_ms=0,
-        tracked=True,
-        ranges=end.ranges if ranges is None else ranges,
-    )
+    plan = plan_between(found.start, found.end, stream.group, stream.partitions)
+    return Moment(replace(plan, now=found.now), found.watermark_before_ms)
 
 
 def refuse_repeats(application: Application, lane: BatchLane) -> None:

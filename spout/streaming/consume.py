@@ -6,9 +6,9 @@ takes 5 to 12 ms to create a consumer, so the worker process keeps a consumer wh
 batch begins. A `seek` to any other position would take as long, and would drop the records that were fetched
 ahead.
 
-A task of a small batch has a few records of each partition, and Spark gives it to the worker that waits
-longest, whose consumers are where an earlier batch ended. So all its ranges are read together, by one
-consumer that stays connected and has no partitions between two tasks (`Together`).
+Spark gives the task of a small batch to the worker that waits longest, whose consumers are where an earlier
+batch ended. So all its ranges are read together, by one consumer that stays connected and has no partitions
+between two tasks (`Together`).
 
 Source: docs/design/protocol.md, section 5.1; docs/design/performance.md, "Latency".
 """
@@ -55,7 +55,6 @@ SETTINGS: Mapping[str, Any] = {
     "queued.min.messages": 10_000,
 }
 
-
 NOT_OURS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 """The client tries to find the coordinator of its group, which we never use; so it may fail to find it."""
 
@@ -77,7 +76,6 @@ class Kept:
         self._idle: dict[Place, Consumer] = {}
 
     def take(self, place: Place) -> Consumer | None:
-        """Take out the consumer with this position, or return None."""
         return self._idle.pop(place, None)
 
     def put(self, place: Place, consumer: Consumer) -> None:
@@ -90,10 +88,8 @@ class Kept:
 _KEPT = Kept()
 # Global, since nothing else in a worker process outlives a task.
 
-
 COPIES_WAIT_MS = 20
 """How long the broker waits for records before it answers that there are none, where a reader expects so."""
-
 
 TOGETHER_WAIT_MS = 1_000
 """Ranges that are read together are read one by one when nothing comes for so long: a client that connects to
@@ -161,29 +157,26 @@ class Together:
             consumer.assign([TopicPartition(*place, share.start) for place, share in places.items()])
             while left and (first := consumer.poll(TOGETHER_WAIT_MS / 1000)) is not None:
                 messages = [first] if first.error() else [first, *consumer.consume(CHUNK_RECORDS, 0)]
-                events = [message for message in messages if message.error() is not None]
-                records = [message for message in messages if message.error() is None] if events else messages
+                events, records = _sorted(messages)
                 for place, group in by_partition(records).items():
                     if place in left:
                         share = left[place]
-                        found[share] = _grown(found[share], share, group)
+                        ends_at = (group[-1].offset() or 0) + 1
+                        read = found[share].records + _below(group, share.end)
+                        found[share] = Early(read, min(ends_at, share.end))
                 for event in events:
-                    self._note(event, left, found)
+                    # where a partition ends; one that ends too early, or with an error, is not read on
+                    ended = left.pop((event.topic() or "", event.partition() or 0), None)
+                    error, end = event.error(), event.offset() or 0
+                    is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+                    if ended is not None and is_end and end >= ended.end:
+                        found[ended] = found[ended]._replace(next=ended.end)
                 left = {place: share for place, share in left.items() if found[share].next < share.end}
             consumer.unassign()
         except KafkaException:
             self._consumer = None
             consumer.close()
         return found
-
-    @staticmethod
-    def _note(event: Message, left: dict[tuple[str, int], Share], found: dict[Share, Early]) -> None:
-        """Note where a partition ends; one that ends too early, or with an error, is not read on."""
-        error, share = event.error(), left.pop((event.topic() or "", event.partition() or 0), None)
-        if share is None or error is None:
-            return
-        if error.code() == KafkaError._PARTITION_EOF and (event.offset() or 0) >= share.end:
-            found[share] = found[share]._replace(next=share.end)
 
     def _connected(self, settings: Mapping[str, str]) -> Consumer:
         if self._consumer is None or self._settings != settings:
@@ -200,12 +193,16 @@ _TOGETHER = Together()
 # Global, as `_KEPT` is.
 
 
-def _grown(early: Early, share: Share, messages: list[Message]) -> Early:
-    """Add messages of a share's partition, without those behind its end."""
-    last = messages[-1].offset() or 0
-    if last >= share.end:
-        messages = [message for message in messages if (message.offset() or 0) < share.end]
-    return Early(early.records + messages, min(last + 1, share.end))
+def _sorted(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    events = [message for message in messages if message.error() is not None]
+    return events, [message for message in messages if message.error() is None] if events else messages
+
+
+def _below(messages: list[Message], end: int) -> list[Message]:
+    """Return the messages of one partition that are before an offset; in most cases all are."""
+    if (messages[-1].offset() or 0) < end:
+        return messages
+    return [message for message in messages if (message.offset() or 0) < end]
 
 
 def _come(consumer: Consumer, most: int) -> list[Message]:
@@ -237,7 +234,6 @@ class TaskReader:
         kept: Kept = _KEPT,
         together: Together = _TOGETHER,
     ) -> None:
-        """Prepare; nothing is read before the first call of `chunks`."""
         self.lost = 0
         self._settings = settings
         self._kept = kept
@@ -246,7 +242,6 @@ class TaskReader:
         self._early: dict[Share, Early] = {}
 
     def chunks(self, share: Share) -> Iterator[list[Message]]:
-        """Return the records of one of the shares as `RangeReader.chunks` does."""
         if self._small:
             self._early, self._small = self._together.read(self._settings, self._small), ()
         reader = RangeReader(self._settings, share, self._kept, self._early.pop(share, None))
@@ -325,7 +320,10 @@ class RangeReader:
         except (GeneratorExit, WindhoverError):
             consumer.close()
             raise
-        self._keep(consumer)
+        if self._next == self._end and not self._of_copies:  # else it would ask, idle, fifty times a second
+            self._kept.put(self._place, consumer)
+        else:
+            consumer.close()
 
     def _open(self) -> Consumer:
         settings = {**SETTINGS, "fetch.wait.max.ms": COPIES_WAIT_MS} if self._of_copies else SETTINGS
@@ -336,19 +334,14 @@ class RangeReader:
     def _accept(self, messages: list[Message]) -> tuple[list[Message], int | None]:
         """Separate events from records of the range; return also where the partition ended, if it did."""
         end: int | None = None
-        events = [message for message in messages if message.error() is not None]
-        if events:
-            for event in events:
-                if self._is_end(event.error()):
-                    end = event.offset() or 0
-            messages = [message for message in messages if message.error() is None]
-        if not messages:
-            return messages, end
-        last = messages[-1].offset() or 0
-        self._next = last + 1
-        if last >= self._end:
-            messages = [message for message in messages if (message.offset() or 0) < self._end]
-        return messages, end
+        events, records = _sorted(messages)
+        for event in events:
+            if self._is_end(event.error()):
+                end = event.offset() or 0
+        if not records:
+            return records, end
+        self._next = (records[-1].offset() or 0) + 1
+        return _below(records, self._end), end
 
     def _is_end(self, error: KafkaError | None) -> bool:
         if error is None or error.code() == KafkaError._PARTITION_EOF:
@@ -381,20 +374,11 @@ class RangeReader:
         return self._client.error(error, self._where(), use=Use(Operation.READ, topic=self._topic))
 
     def _stalled(self, consumer: Consumer, idle_ms: int) -> WindhoverError:
-        """Return an error that explains why nothing arrives.
-
-        A topic that we may not describe is silent too, until its partitions are requested; that shows the
-        reason.
-        """
+        """Return an error that explains why nothing arrives."""
+        # A topic that we may not describe is silent too, until its partitions are requested.
         if not self._background.is_hopeless:
             self._client.partitions_of(consumer, self._topic, self._background)
         return self._client.unreachable(self._where(), idle_ms, "nothing came", self._background)
-
-    def _keep(self, consumer: Consumer) -> None:
-        if self._next == self._end and not self._of_copies:  # else it would ask, idle, fifty times a second
-            self._kept.put(self._place, consumer)
-        else:
-            consumer.close()
 
     def _where(self) -> str:
         return f"{self._topic}/{self._partition}@{self._next}"

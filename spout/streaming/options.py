@@ -1,9 +1,8 @@
 """What a source needs, as one value that travels inside the data source's class.
 
-`spout.read_stream` builds it in the driver. Spark pickles the class of the source for the planning process
-and for every read task, and they find the value there. Spark's own options do not serve: they are strings,
-and Spark shows them in its plans, which may be stored anywhere, while Kafka's client settings have secrets.
-The value comes from the driver's own session only, never from Kafka.
+Spark pickles the class of the source for the planning process and for every read task, and they find the
+value there. Spark's own options do not serve: they are strings, and Spark shows them in its plans, which may
+be stored anywhere, while Kafka's client settings have secrets.
 """
 
 from __future__ import annotations
@@ -38,21 +37,14 @@ BOLTS_OPTION = "windhover_bolts"
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All settings of one `read_stream` call.
+    """All settings of one `read_stream` call; see there for those that the user gives.
 
     Attributes:
-        inputs: names of the inputs to read; all of one group.
         stream: id of this `read_stream` call within its application; blobs refer to it.
-        starting_offsets: where a group without history begins: ``earliest``, ``latest``, an ISO 8601 time,
-            or None for the `start` of each input.
-        max_offsets_per_trigger: most records in a micro-batch, or None.
-        min_partitions: fewest read tasks in a micro-batch, or None.
+        starting_offsets: None: the `start` of each input.
         parallelism: cores that ran tasks when the stream was read, or None for those of the driver's machine;
             `spout.streaming.options.tasks_now` counts those that came since.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
-        tracked: whether this query takes part in the guarantee.
-        take_over: whether a query with a refused checkpoint goes on with a new session, and a query with a
-            new checkpoint takes the group from a session that is alive.
         application: name and id of the Spark application, which others that try to take the group are shown.
         status_path: file to which the planning process writes its status, or None.
         sink_folder: where the sink marks the batches that it has published; see `spout.planner.mailbox`.
@@ -60,7 +52,6 @@ class SourceOptions:
         columns: columns that the source returns when no bolt runs inside it.
         anchored: whether each row ends with the hidden anchor column.
         traced: whether read tasks report the trace contexts of records.
-        tracked_when: a function that decides which tuples are tracked; None: all are.
         narrow: the bolts that run inside the read task, or None.
         ledger: the accumulator to which a tracked read task adds its blob, or None.
     """
@@ -72,7 +63,6 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = None
     min_partitions: int | None = None
     parallelism: int | None = None
-    include_headers: bool = False
     fail_on_data_loss: bool | None = None
     tracked: bool = True
     take_over: bool = False
@@ -104,20 +94,18 @@ class SourceOptions:
 def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[ReadTask]:
     """Return the read tasks of the batch between two offsets: a pure function of its arguments."""
     spec = planner_spec(options)
-    plan = BatchPlan(
-        group=options.group,
-        session=end.session,
-        epoch=end.epoch,
-        partitions=spec.partitions,
-        now=end.now,
-        timeout_ms=spec.timeout_ms,
-        tracked=bool(end.session),
-        ranges=batch_ranges(start, end),
-    )
+    plan = plan_between(start, end, options.group, spec.partitions, spec.timeout_ms)
     # A batch without positions has one task too: its report proves that no report is missing.
     topics = topic_names(spec.inputs, plan.ranges)
     order = end.order if plan.ranges else {}
     return read_tasks(plan, topics, end.tasks, order) or [ReadTask(plan, (), {})]
+
+
+def plan_between(start: Journal, end: Journal, group: str, partitions: int, timeout_ms: int = 0) -> BatchPlan:
+    """Return the plan of the batch between two offsets; without a session it is not tracked."""
+    ranges = batch_ranges(start, end)
+    is_tracked = bool(end.session)
+    return BatchPlan(group, end.session, end.epoch, partitions, end.now, timeout_ms, is_tracked, ranges)
 
 
 def planner_spec(options: SourceOptions) -> PlannerSpec:

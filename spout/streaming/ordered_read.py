@@ -1,8 +1,7 @@
 """How a read task puts the records of one partition in order: the copies first, sorted by their origins.
 
 The batch has all copies that are not settled (`spout.planner.order_watch`), and everything that was emitted
-before has a lower origin than what is new. So a task reads all copies, sorts them, and then reads the new
-records in the order of the log.
+before has a lower origin than what is new.
 
 Source: docs/design/protocol.md, section 5.1; `spout.planning.order`.
 """
@@ -79,11 +78,8 @@ class Copies:
     def refuse_left_over(self, gate: Gate, index: Callable[[int], int]) -> list[tuple[int, Cause]]:
         """Refuse copies that are left over, and block what comes behind them; return roots with causes."""
         why = f"the task keeps {self._bytes_max >> 20} MiB of copies of {gate.place}"
-        refused: list[tuple[int, Cause]] = []
-        for origin, position, key in self.left_over:
-            at = index(position)
-            refused.append((at, gate.refuse(at, key, origin, why)))
-        return refused
+        named = [(index(position), key, origin) for origin, position, key in self.left_over]
+        return [(at, gate.refuse(at, key, origin, why)) for at, key, origin in named]
 
 
 def _rank(copy: Copy) -> tuple[int, int]:

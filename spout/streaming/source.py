@@ -124,7 +124,6 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader: in the planning process its callbacks plan, in a worker `read` reads."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """Keep the options; the first callback starts everything else."""
         self._options = options
         self._runner: Runner | None = None
 
@@ -133,16 +132,14 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_runner": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the offset before the first batch; it has no session, and starts nothing."""
+        """Return the offset before the first batch, which has no session."""
         return BEGINNING.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that `maxOffsetsPerTrigger` sets."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read the inputs and their replays up to the ends that they have now."""
         self._running().stop_at_ends()
 
     def latestOffset(  # noqa: N802 - Spark's name
@@ -155,11 +152,9 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == begin else end.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SparkTask]:
-        """Return the tasks of the batch between two offsets: a pure function of them."""
         last = journal_of(end)
         again = self._running().begin_again(last)
-        tasks = batch_tasks(self._options, journal_of(start), last)
-        return [SparkTask(task, again=again) for task in tasks]
+        return [SparkTask(task, again=again) for task in batch_tasks(self._options, journal_of(start), last)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from spout.streaming.read_task import read
@@ -172,7 +167,6 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: offsets are committed when their records are settled, not when a batch has ended."""
 
     def stop(self) -> None:
-        """Commit what is settled, and leave the group."""
         if self._runner is not None:
             self._runner.stop()
 
@@ -191,7 +185,7 @@ class Runner:
         planner: Planner | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Connect to Kafka; the thread starts with `begin`. It drives `planner`, or a new one."""
+        """Connect to Kafka; the first callback with a session starts the thread."""
         self._options = options
         self._log = KafkaLog(options.topics.kafka, client_id=f"windhover-spout-{options.group}")
         self._planner = planner or Planner(
@@ -203,7 +197,7 @@ class Runner:
         )
         self._lock = threading.Condition()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._guard, name="windhover-planner", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="windhover-planner", daemon=True)
         self._error: BaseException | None = None
         self._mailbox = Mailbox(Path(options.sink_folder), options.stream, options.group)
         self._sink = SinkWatch(self._mailbox, durable_ms=longest_unreachable_ms(options.read))
@@ -214,7 +208,7 @@ class Runner:
         self._idle_since: float | None = None
 
     def begin_again(self, journal: Journal) -> bool:
-        """Call `begin`; return whether another process had planned the batch, and mark the batch if so."""
+        """Begin; return whether another process had planned the batch, and mark the batch if so."""
         self.begin(journal)
         if not self._has_planned and self._options.sink_folder:
             try:
@@ -248,7 +242,8 @@ class Runner:
         if self._stays_idle():
             return start
         with self._lock:
-            self._wait_until_ready()
+            while not self._planner.is_ready:
+                self._wait(POLL_MS)
             self._wait_for_sink(start)
             if self._sink.not_acked is not None:
                 self._planner.note_published(start, self._sink.not_acked)
@@ -293,7 +288,6 @@ class Runner:
         return end
 
     def stop(self) -> None:
-        """Stop the thread, commit, and leave the group."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
@@ -313,10 +307,6 @@ class Runner:
             return start
         return self._planner.plan(start, limit, _now_ms(), tasks_now(self._options))
 
-    def _wait_until_ready(self) -> None:
-        while not self._planner.is_ready:
-            self._wait(POLL_MS)
-
     def _wait_for_sink(self, start: Journal) -> None:
         """Wait until the batch that ends at `start` is published; `TrackingError` if it was not."""
         late_at = time.monotonic() + self._sink.late_ms / 1000
@@ -335,28 +325,25 @@ class Runner:
         if self._error is not None:
             raise self._error
 
-    def _guard(self) -> None:
-        """Run the loop; keep an error that ends it for the next callback."""
+    def _loop(self) -> None:
+        """Step the planner; keep an error that ends the loop for the next callback."""
         try:
-            self._loop()
+            while not self._stopping.is_set():
+                wait_ms = IDLE_POLL_MS if self._planner.is_idle else POLL_MS
+                records = self._planner.poll(wait_ms)
+                if not self._planner.is_reading:
+                    self._stopping.wait(wait_ms / 1000)
+                with self._lock:
+                    now_ms = _now_ms()
+                    if not self._stopping.is_set():
+                        self._planner.step(records, now_ms)
+                    self._publish(now_ms)
+                    self._lock.notify_all()
         except BaseException as error:  # noqa: BLE001 - a thread's top: it surfaces at the next latestOffset
             with self._lock:
                 self._error = error
                 _LOGGER.error("planner stopped: %s", error)
                 self._publish(_now_ms(), force=True)
-                self._lock.notify_all()
-
-    def _loop(self) -> None:
-        while not self._stopping.is_set():
-            wait_ms = IDLE_POLL_MS if self._planner.is_idle else POLL_MS
-            records = self._planner.poll(wait_ms)
-            if not self._planner.is_reading:
-                self._stopping.wait(wait_ms / 1000)
-            with self._lock:
-                now_ms = _now_ms()
-                if not self._stopping.is_set():
-                    self._planner.step(records, now_ms)
-                self._publish(now_ms)
                 self._lock.notify_all()
 
     def _publish(self, now_ms: int, *, force: bool = False) -> None:
@@ -384,7 +371,6 @@ def _now_ms() -> int:
 
 
 def _report(event: str, fields: Mapping[str, object]) -> None:
-    level = logging.ERROR if event == "batch_over_timeout" else logging.WARNING
-    if event == "session_began":
-        level = logging.INFO
+    levels = {"batch_over_timeout": logging.ERROR, "session_began": logging.INFO}
+    level = levels.get(event, logging.WARNING)
     _LOGGER.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))

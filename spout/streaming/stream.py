@@ -1,7 +1,6 @@
 """The public entry: from topics to DataFrames, and from DataFrames to bolts.
 
-`read_stream` returns an ordinary streaming DataFrame; `bolt` returns a function for `DataFrame.transform`. A
-bolt directly behind `read_stream`, or directly behind another bolt, joins it: the DataFrame is built again
+A bolt directly behind `read_stream`, or directly behind another bolt, joins it: the DataFrame is built again
 with one more bolt in the same Python pass, inside the source's read task where possible. Behind Spark's own
 operators a bolt runs in its own `mapInArrow`, and finds its roots by the hidden column ``_windhover``.
 
@@ -16,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
@@ -113,27 +112,25 @@ def read_stream(
             application reads the group already.
     """
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-    chosen = _source_options(topics, names, options)
-    let_workers_be_this_python(spark.sparkContext)
-    application = Application.of(spark)
+    group, tracked = _group_of(topics, names, options)
     context = spark.sparkContext
+    let_workers_be_this_python(context)
+    application = Application.of(spark)
     refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
     carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
-    stream = application.new_stream(spark, topics, chosen["group"], tracked=chosen["tracked"], carry=carry)
+    stream = application.new_stream(spark, topics, group, tracked=tracked, carry=carry)
     mailbox = application.mailbox(stream)
     stream.inputs = tuple(topics.input(name) for name in names)
     stream.safety = Safety(limit_ms(stream.inputs), str(mailbox.again))
-    if stream.tracked and tried_once(spark.sparkContext.master or ""):
+    if tracked and tried_once(context.master or ""):
         _LOGGER.warning(
             "tasks_are_tried_once master=%s: a record that kills or hangs the worker ends the query, and is"
             " isolated when it is started again; with local[2,3], or on a cluster, it is isolated at once",
-            spark.sparkContext.master,
+            context.master,
         )
     columns = dict(SOURCE_COLUMNS) | ({"headers": HEADERS_TYPE} if options.get("includeHeaders") else {})
-    anchor = spark_type_of(carry.type).simpleString()
-    schema = {**columns, ANCHOR: anchor} if stream.tracked else columns
-    path = options.get("status_path")
-    stream.status_path = Path(path or mailbox.status_path)
+    schema = {**columns, ANCHOR: spark_type_of(carry.type).simpleString()} if tracked else columns
+    stream.status_path = Path(options.get("status_path") or mailbox.status_path)
     source = SourceOptions(
         topics=topics,
         inputs=names,
@@ -142,23 +139,22 @@ def read_stream(
         max_offsets_per_trigger=options.get("maxOffsetsPerTrigger"),
         min_partitions=options.get("minPartitions"),
         parallelism=application.cores,
-        include_headers=bool(options.get("includeHeaders")),
         fail_on_data_loss=options.get("failOnDataLoss"),
-        tracked=stream.tracked,
+        tracked=tracked,
         tracked_when=options.get("tracked_when"),
         take_over=bool(options.get("take_over")),
-        application=f"{spark.sparkContext.appName} ({spark.sparkContext.applicationId})",
+        application=f"{context.appName} ({context.applicationId})",
         status_path=os.fspath(stream.status_path),
         sink_folder=os.fspath(application.sink_folder),
         schema=", ".join(f"{name} {kind}" for name, kind in schema.items()),
         columns=tuple(columns),
-        anchored=stream.tracked,
+        anchored=tracked,
         roots_carry=carry,
-        traced=stream.tracked and configured_spans() is not None,
+        traced=tracked and configured_spans() is not None,
         safety=stream.safety,
         ledger=application.ledger.accumulator,
     )
-    return Node(spark, stream if stream.tracked else None, options=source).frame(anchored=True)
+    return Node(spark, stream if tracked else None, options=source).frame(anchored=True)
 
 
 def let_workers_be_this_python(context: SparkContext) -> None:
@@ -182,7 +178,8 @@ def let_workers_be_this_python(context: SparkContext) -> None:
     context.pythonExec = sys.executable
 
 
-def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> dict[str, Any]:
+def _group_of(topics: Topics, names: Sequence[str], options: ReadOptions) -> tuple[str, bool]:
+    """Return the group of some inputs, and whether they are tracked; check the options of `read_stream`."""
     unknown = sorted(set(options) - set(ReadOptions.__annotations__))
     if unknown:
         allowed = ", ".join(ReadOptions.__annotations__)
@@ -212,7 +209,7 @@ def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) 
                     f"input {ordered[0]} has an ordering, which does not go with {option}: its next batch"
                     " waits for the verdicts of the one before; leave the option out, or set ordering: none"
                 )
-    return {"group": groups[0], "tracked": bool(options.get("tracked", True)) and ackers != {0}}
+    return groups[0], bool(options.get("tracked", True)) and ackers != {0}
 
 
 def bolt(
@@ -254,10 +251,10 @@ def bolt(
     def attach(rows: DataFrame) -> DataFrame:
         step = Step(called, instance, output_schema(called, instance), watching)
         node = node_of(rows)
-        if node is not None and called in node.names:
-            raise UsageError(f"two bolts are called {called!r}; give one of them a name: bolt(..., name=...)")
         if node is None:
             node = loose(rows if grouping is None else grouping.apply(rows), step)
+        elif called in node.names:
+            raise UsageError(f"two bolts are called {called!r}; give one of them a name: bolt(..., name=...)")
         elif grouping is None:
             node = node.extended(step)
         else:

@@ -26,13 +26,14 @@ from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.outputs import parse_output
 from spout.execution.bolt_work import ClockNs
 from spout.held.keyed_exit import ACKED, REPORT, RESET, behind_keyed, counts_text, lone_stage
+from spout.publishing.delayed import by_key
 from spout.publishing.ledger import TaskName, task_name
 from spout.spark.private import arrow_schema_of, arrow_type_of, pandas_converter_of
 from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS, HELD_TYPE
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Tally, What
-from spout.tuples.failures import Cause, cause_of
+from spout.tuples.failures import cause_of
 from spout.tuples.raised import Tracebacks
 from spout.tuples.rows import size_error
 from spout.tuples.tuple import SPARK, StreamId, short_repr
@@ -309,9 +310,7 @@ def reported_rows(width: int, collector: KeyedCollector, counts: Counts) -> Iter
     """Yield the rows of one call: emissions; acked, reset and failed tuples; tracebacks; counts."""
     yield from zip(collector.emissions, repeat(None), collector.anchors, strict=False)
     nothing = [None] * width
-    failed: dict[Cause, list[KeyedTuple]] = {}
-    for each, cause in collector.failed:
-        failed.setdefault(cause, []).append(each)
+    failed = by_key((cause, each) for each, cause in collector.failed)
     for text, tuples in (
         (ACKED, collector.acked),
         (RESET, collector.touched),

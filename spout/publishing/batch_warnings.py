@@ -25,6 +25,7 @@ from acker.units import duration_text
 from replay.records.headers import location
 from spout.group.sources import topic_names
 from spout.planning.plan import BatchPlan
+from spout.publishing.delayed import by_key
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
 from spout.tuples.counts import What
 from spout.tuples.culprits import HUNG, WORKER_DIED
@@ -78,10 +79,7 @@ def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[s
     """Return the roots, `(n,) int64`, that each bolt left open, without failed and best-effort ones."""
     failed = distinct(np.concatenate([_NONE, *(roots for _, roots in outcome.failed)]))
     waiting = outcome.partial[~among(outcome.partial, failed)]
-    found: dict[str, list[I64]] = {}
-    for each in evaluations:
-        for bolt, roots in _left(each.report):
-            found.setdefault(bolt, []).append(roots)
+    found = by_key(pair for each in evaluations for pair in _left(each.report))
     # an evaluation that does not count has left open nothing of these
     here = {bolt: distinct(np.concatenate(parts)) for bolt, parts in found.items()}
     kept = {bolt: roots[among(roots, waiting)] for bolt, roots in sorted(here.items())}

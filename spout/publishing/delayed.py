@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges
 from spout.planning.plan import PlanIndex
 from spout.tuples.failures import Cause
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 LATE = "LATE"
 """The error of a root of which a tuple came too late for its watermark."""
@@ -180,9 +183,7 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
         edges.append((indices[here], part[here]))
         older_acks[source] = at[~here], part[~here]
     summed = {source: xor_sums(*contributed) for source, contributed in older_acks.items()}
-    by_cause: dict[Cause, list[RootPositions]] = {}
-    for cause, places in (pair for each in fails for pair in each.failures):
-        by_cause.setdefault(cause, []).append(places)
+    by_cause = by_key(pair for each in fails for pair in each.failures)
     failed = {cause: _own_and_older(plan, parts) for cause, parts in by_cause.items()}
     touched, older_touched = _own_and_older(plan, [each.touched for each in acks])
     older = Older(
@@ -191,6 +192,14 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
         older_touched,
     )
     return Split(edges, [(cause, own) for cause, (own, _) in failed.items()], touched, older)
+
+
+def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, in their order."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:

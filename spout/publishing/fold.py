@@ -27,7 +27,7 @@ from acker.identity import I64, U64, child_edges, root_edges
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, KeyedRoots, Older, Released, RootPositions
+from spout.publishing.delayed import Held, KeyedRoots, Older, Released, RootPositions, by_key
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counts, added
 from spout.tuples.failures import ERRORS_MAX, Cause
@@ -187,10 +187,8 @@ def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
 
 
 def failures_of(failures: Iterable[tuple[int, Cause]]) -> tuple[tuple[Cause, I64], ...]:
-    grouped: dict[Cause, list[int]] = {}
-    for index, cause in failures:
-        grouped.setdefault(cause, []).append(index)
-    return tuple((cause, np.array(indices, np.int64)) for cause, indices in grouped.items())
+    by_cause = by_key((cause, index) for index, cause in failures)
+    return tuple((cause, np.array(indices, np.int64)) for cause, indices in by_cause.items())
 
 
 def merged(reports: Sequence[TaskReport]) -> TaskReport:
@@ -198,13 +196,8 @@ def merged(reports: Sequence[TaskReport]) -> TaskReport:
 
     Each has what the others do not. They name no plan, and hold and release nothing.
     """
-    failures: dict[Cause, list[I64]] = {}
-    outstanding: dict[Subscriptions, list[I64]] = {}
-    for report in reports:
-        for cause, indices in report.failures:
-            failures.setdefault(cause, []).append(indices)
-        for path, rows in report.outstanding.items():
-            outstanding.setdefault(path, []).append(rows)
+    failures = by_key(pair for report in reports for pair in report.failures)
+    outstanding = by_key(pair for report in reports for pair in report.outstanding.items())
     return replace(
         reports[0],
         failures=tuple((cause, np.concatenate(found)) for cause, found in failures.items()),

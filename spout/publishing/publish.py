@@ -45,7 +45,7 @@ from acker.wire.events import (
 )
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan, by_block
-from spout.publishing.delayed import Older, RootPositions
+from spout.publishing.delayed import Older, RootPositions, by_key
 from spout.publishing.fold import BatchOutcome
 from spout.tuples.failures import Cause, cut_text
 
@@ -265,18 +265,14 @@ def _older_blocks(older: Older) -> Iterator[_Block]:
         named = np.concatenate([at, touched, *(positions for _, positions in failed)])
         for number in np.unique(named >> WIRE_BLOCK_BITS).tolist():
             here = at >> WIRE_BLOCK_BITS == number
-            parts = [
-                (cause, positions[positions >> WIRE_BLOCK_BITS == number]) for cause, positions in failed
-            ]
+            parts = [(cause, every[every >> WIRE_BLOCK_BITS == number]) for cause, every in failed]
             causes = tuple((cause, part) for cause, part in parts if len(part))
             reset = touched[touched >> WIRE_BLOCK_BITS == number]
             yield _Block(source, number, causes=causes, at=at[here], values=values[here], touched=reset)
 
 
 def _joined(own: _Block, older: _Block) -> _Block:
-    causes: dict[Cause, list[I64]] = {}
-    for cause, positions in (*own.causes, *older.causes):
-        causes.setdefault(cause, []).append(positions)
+    causes = by_key((*own.causes, *older.causes))
     at, values = np.concatenate([own.at, older.at]), np.concatenate([own.values, older.values])
     order = np.argsort(at)
     return _Block(
@@ -309,9 +305,7 @@ def _causes(outcome: BatchOutcome, positions: I64, number: I64) -> tuple[tuple[C
 
 
 def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Headers:
-    """Say when the records of copies were emitted first, and to which traces roots belong, of as many as the
-    record has room for.
-    """
+    """Say when copies were emitted first, and the traces of roots, of as many as there is room for."""
     key, room, headers = (record.source, record.block), RECORD_BYTES_MAX - value_bytes, []
     for name, named, size in (
         (FIRST_EMISSIONS, publication.firsts, FIRST_EMISSION_BYTES),

@@ -25,7 +25,7 @@ from acker.wire.causes import HELD
 from acker.wire.events import SourceRun, united
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import LATE, KeyedRoots, split
+from spout.publishing.delayed import LATE, KeyedRoots, by_key, split
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
@@ -168,10 +168,7 @@ def _newest_attempts(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
         report = each.report
         branch = f"{report.operator} (for {report.consumer})" if report.consumer else report.operator
         newest[branch, each.stage, report.ranges] = each
-    grouped: dict[str, Stages] = {}
-    for (branch, stage, _), each in newest.items():
-        grouped.setdefault(branch, {}).setdefault(stage, []).append(each.report)
-    return grouped
+    return _by_stage((branch, stage, each.report) for (branch, stage, _), each in newest.items())
 
 
 def _by_operator(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
@@ -181,11 +178,16 @@ def _by_operator(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
     for each in listed:
         key = each.report.head, each.stage, each.partition
         newest[key] = max(each.attempt, newest.get(key, 0))
-    grouped: dict[str, Stages] = {}
-    for each in listed:
-        if each.attempt == newest[each.report.head, each.stage, each.partition]:
-            grouped.setdefault(each.report.head, {}).setdefault(each.stage, []).append(each.report)
-    return grouped
+    return _by_stage(
+        (each.report.head, each.stage, each.report)
+        for each in listed
+        if each.attempt == newest[each.report.head, each.stage, each.partition]
+    )
+
+
+def _by_stage(reports: Iterable[tuple[str, int, TaskReport]]) -> dict[str, Stages]:
+    by_name = by_key((name, (stage, report)) for name, stage, report in reports)
+    return {name: by_key(pairs) for name, pairs in by_name.items()}
 
 
 def _refuse_namesake(name: str, found: Iterable[str]) -> None:
@@ -287,9 +289,7 @@ def _one_cause_each(failures: Iterable[tuple[Cause, I64]], but: I64) -> tuple[tu
 
     One pass over all of them: a batch may fail each of its records with a message of its own.
     """
-    merged: dict[Cause, list[I64]] = {}
-    for cause, indices in failures:
-        merged.setdefault(cause, []).append(indices)
+    merged = by_key(failures)
     causes = sorted(merged, key=lambda cause: (cause.error == HELD, cause))  # what failed did not only wait
     listed = [np.concatenate(merged[cause]) for cause in causes]
     roots, first = np.unique(np.concatenate([_NONE, *listed]), return_index=True)

@@ -152,12 +152,7 @@ def _refuse_read_apart(plan: JavaObject) -> None:
 
 def _above_holds(plan: JavaObject) -> Iterator[JavaObject]:
     """Yield a plan's nodes from the top down to the first operator of this package on each way, inclusive."""
-    todo = [plan]
-    while todo:
-        node = todo.pop()
-        yield node
-        if not operator_of(node):
-            todo += plan_children(node)
+    return nodes(plan, lambda node: [] if operator_of(node) else plan_children(node))
 
 
 def _is_hold(node: JavaObject) -> bool:

@@ -82,9 +82,7 @@ def hold(
     if late not in ("ack", "fail"):
         raise UsageError(f"hold(late={late!r}): ack or fail")
     moment = sql.expr(until) if isinstance(until, str) else until
-    at_ms = sql.lit(NEVER_MS)
-    if moment is not None:  # rounded up: a watermark reaches this value exactly when it reaches the time
-        at_ms = sql.unix_millis(moment.cast("timestamp") + sql.expr("INTERVAL 999 MICROSECONDS"))
+    at_ms = sql.lit(NEVER_MS) if moment is None else _ceiled_ms(moment)
 
     def attach(rows: DataFrame) -> DataFrame:
         whole = with_anchors(rows, name)
@@ -280,6 +278,11 @@ def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:
     anchors = column.flatten()
     source, position, edge = (_numbers(anchors.field(name)) for name in HELD_TYPE.names)
     return RootPositions(source, position), edge
+
+
+def _ceiled_ms(moment: Column) -> Column:
+    """Return a time in ms, rounded up: a watermark reaches this value exactly when it reaches the time."""
+    return sql.unix_millis(moment.cast("timestamp") + sql.expr("INTERVAL 999 MICROSECONDS"))
 
 
 def _refuse_namesakes(rows: DataFrame, operator: str) -> None:

@@ -60,13 +60,9 @@ def counts_text(counts: Counts) -> str:
 
 
 class KeyedReports(NamedTuple):
-    """What the texts of rows mean; rows that were emitted or acked are in no list.
+    """What the texts of rows mean: row numbers of fails with their causes, and of resets; counts; tracebacks.
 
-    Attributes:
-        failed: row numbers of fails, with their causes.
-        reset: row numbers of tuples that stay held and whose timeouts are reset.
-        counts: those of calls.
-        raised: tracebacks of exceptions in calls.
+    Rows that were emitted or acked are in no list.
     """
 
     failed: list[tuple[int, Cause]]

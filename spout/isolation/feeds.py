@@ -1,7 +1,4 @@
-"""Blocks of rows as bytes, for the way from a worker to the child that it forked, and back.
-
-Pickles of builtins and of this package's own values, between a process and its own child alone.
-"""
+"""Blocks of rows as bytes, for the way from a worker to the child that it forked, and back: as pickles."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ BLOCK_ROWS: Final = 1_000
 
 
 class Feed(NamedTuple):
-    """A block of rows: of a topic or a bolt, with their anchors; or, without anchors, of a stage before.
-
-    Rows that stand in lines have a slip.
-    """
+    """A block of rows, with their anchors, unless they are of a stage before; those in lines have a slip."""
 
     rows: Rows
     anchors: Anchors | None

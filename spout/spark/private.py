@@ -1,9 +1,7 @@
-"""Everything that PySpark and Spark may change without notice: underscore names, Catalyst's nodes, Arrow
-types.
+"""What PySpark and Spark may change without notice: underscore names, Catalyst's nodes, Arrow types.
 
 No other file uses them. Each function returns plain values, or Java objects that are passed to another
-function of this file. They were run on PySpark 4.2 and 4.3; if a name is missing, the error has the name and
-the cure.
+function of this file. If a name is missing, the error has the name and the cure.
 """
 
 from __future__ import annotations
@@ -207,9 +205,7 @@ def option_of(source: JavaObject, name: str) -> str:
 
 
 def function_of(node: JavaObject) -> str:
-    """Return the name of the Python function that a node runs on whole rows, or that computes its last
-    column; empty: none does.
-    """
+    """Return the name of the Python function on whole rows, or of the last column; empty: there is none."""
     if node.nodeName() == OPERATOR:
         return str(node.functionExpr().name())
     last = node.projectList().lastOption() if node.nodeName() == _PROJECT else None

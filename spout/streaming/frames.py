@@ -50,7 +50,7 @@ class Node:
         options: the source with the chain inside it, when the rows come directly from the source.
         base: the rows that `chain` works on, when they come from elsewhere.
         chain: the last bolts; None for a bare source.
-        names: names of all bolts up to here.
+        names: those of all bolts up to here.
         id: distinguishes its chain from others, so that no two chains of a query have one name.
     """
 

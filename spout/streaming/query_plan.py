@@ -1,7 +1,4 @@
-"""What Spark's plan of a DataFrame shows.
-
-Before a query runs: the streams that it reads, operators that cut them short, and operators with the same
-name. While a batch runs: whether Spark shuffles rows behind the last bolt.
+"""What Spark's plan shows: the streams that it reads, operators that may not be there, and shuffles.
 
 Source: docs/design/protocol.md, sections 5.1 and 5.2.
 """

@@ -1,8 +1,6 @@
-"""What a read task does on an executor: read the exact ranges of a task, run the bolts behind the source, and
-report.
+"""What a read task does on an executor: read exact ranges, run the bolts behind the source, and report.
 
-Source: docs/design/protocol.md, sections 5.1 ("Executors read exact ranges") and 5.2 ("inside the source's
-own read task").
+Source: docs/design/protocol.md, sections 5.1 ("Executors read exact ranges") and 5.2.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def read_stream(
             application reads the group already.
     """
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-    group, tracked = _group_of(topics, names, options)
+    group, tracked = _source_options(topics, names, options)
     context = spark.sparkContext
     let_workers_be_this_python(context)
     application = Application.of(spark)
@@ -178,7 +178,7 @@ def let_workers_be_this_python(context: SparkContext) -> None:
     context.pythonExec = sys.executable
 
 
-def _group_of(topics: Topics, names: Sequence[str], options: ReadOptions) -> tuple[str, bool]:
+def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> tuple[str, bool]:
     """Return the group of some inputs, and whether they are tracked; check the options of `read_stream`."""
     unknown = sorted(set(options) - set(ReadOptions.__annotations__))
     if unknown:

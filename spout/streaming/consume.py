@@ -157,7 +157,7 @@ class Together:
             consumer.assign([TopicPartition(*place, share.start) for place, share in places.items()])
             while left and (first := consumer.poll(TOGETHER_WAIT_MS / 1000)) is not None:
                 messages = [first] if first.error() else [first, *consumer.consume(CHUNK_RECORDS, 0)]
-                events, records = _sorted(messages)
+                events, records = _separated(messages)
                 for place, group in by_partition(records).items():
                     if place in left:
                         share = left[place]
@@ -193,7 +193,8 @@ _TOGETHER = Together()
 # Global, as `_KEPT` is.
 
 
-def _sorted(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+def _separated(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """Return events and records of what a consumer returned, which mostly are records alone."""
     events = [message for message in messages if message.error() is not None]
     return events, [message for message in messages if message.error() is None] if events else messages
 
@@ -334,7 +335,7 @@ class RangeReader:
     def _accept(self, messages: list[Message]) -> tuple[list[Message], int | None]:
         """Separate events from records of the range; return also where the partition ended, if it did."""
         end: int | None = None
-        events, records = _sorted(messages)
+        events, records = _separated(messages)
         for event in events:
             if self._is_end(event.error()):
                 end = event.offset() or 0

@@ -242,8 +242,6 @@ class Outage:
 
 
 class KafkaClient:
-    """Settings and manners that readers, writers and the log itself have in common."""
-
     def __init__(
         self,
         settings: Mapping[str, str],
@@ -253,7 +251,7 @@ class KafkaClient:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Keep the settings, named as in librdkafka; nothing is connected. `clock` gives steady seconds."""
-        self._settings = dict(settings)
+        self.settings = dict(settings)
         self._client_id = client_id
         self.operation_timeout_ms = operation_timeout_ms
         self.clock = clock
@@ -262,10 +260,7 @@ class KafkaClient:
 
     @property
     def bootstrap(self) -> str:
-        return self._settings.get("bootstrap.servers") or self._settings.get("metadata.broker.list", "?")
-
-    def setting(self, name: str) -> str | None:
-        return self._settings.get(name)
+        return self.settings.get("bootstrap.servers") or self.settings.get("metadata.broker.list", "?")
 
     def answered(self, background: Background) -> None:
         background.answered()
@@ -284,9 +279,9 @@ class KafkaClient:
         """
         own = {"client.id": self._client_id, "error_cb": background}
         try:
-            return kind({**COMMON, **defaults, **self._settings, **own, **forced})
+            return kind({**COMMON, **defaults, **self.settings, **own, **forced})
         except KafkaException as error:
-            raise ConfigError(refused_setting(error.args[0].str(), self._settings)) from None
+            raise ConfigError(refused_setting(error.args[0].str(), self.settings)) from None
 
     def deadline(self, timeout_ms: int | None = None) -> Deadline:
         return Deadline(self.clock, self.operation_timeout_ms if timeout_ms is None else timeout_ms)
@@ -392,4 +387,4 @@ class KafkaClient:
         return cause.retriable() or cause.code() in TRANSIENT or cause.code() in SILENCE
 
     def _text(self, cause: KafkaError) -> str:
-        return f"{cause.name()}: {hide_values(cause.str(), self._settings)}"
+        return f"{cause.name()}: {hide_values(cause.str(), self.settings)}"

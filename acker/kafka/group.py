@@ -90,11 +90,14 @@ class KafkaMembership:
         own = {"client.id": client_id, "group.id": group, "on_commit": self._answered}
         defaults = dict(DEFAULTS)
         if pause_ms is not None:
-            session_ms = int(client.setting("session.timeout.ms") or DEFAULTS["session.timeout.ms"])
+            session_ms = int(client.settings.get("session.timeout.ms") or DEFAULTS["session.timeout.ms"])
             defaults["max.poll.interval.ms"] = max(pause_ms, session_ms)
         self._consumer: Consumer = client.make(Consumer, defaults, {**FORCED, **own}, self._background)
         self._consumer.subscribe(
-            list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+            list(topics),
+            on_assign=self._assigned,
+            on_revoke=lambda consumer, _: consumer.unassign(),
+            on_lost=self._lost,
         )
 
     def poll(self, timeout_ms: int) -> frozenset[int]:
@@ -162,9 +165,6 @@ class KafkaMembership:
         numbers = [{p.partition for p in partitions if p.topic == topic} for topic in self._topics]
         self._owned = frozenset(set.intersection(*numbers))
         consumer.assign([])
-
-    def _revoked(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        consumer.unassign()
 
     def _lost(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         self._owned = frozenset()

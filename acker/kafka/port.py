@@ -71,10 +71,7 @@ def record_bytes(record: Record | Outgoing) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the broker has it; `settings` are empty where they were not asked for.
-
-    `id` is Kafka's id of the topic: another after it was re-created.
-    """
+    """A topic as the broker has it, with another `id` once it was re-created; `settings`: if asked for."""
 
     name: str
     id: str
@@ -128,21 +125,14 @@ class Picked(NamedTuple):
 
 
 class Picker(Assigned, Protocol):
-    """Reads single committed records of assigned partitions, near each other or far between.
-
-    It raises what a reader does.
-    """
+    """Reads single committed records of assigned partitions, near each other or far between."""
 
     def pick(
         self, timeout_ms: int, offsets: Mapping[TopicPartition, Container[int]], max_records: int = 1000
     ) -> Picked:
-        """Read on: at most `max_records`, wanted or not, as soon as there are any, none when `timeout_ms` is
-        over.
+        """Read on and raise as `Reader.poll` does, at most `max_records`, wanted or not.
 
-        Args:
-            timeout_ms: how long to wait.
-            offsets: of each partition the offsets of the records to return; where it is missing, none.
-            max_records: those that are returned and the others together.
+        `offsets` has of each partition the offsets of the records to return; where it is missing, none.
         """
 
 
@@ -175,8 +165,7 @@ class Transactions(Protocol):
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
         """Queue a record into the open transaction.
 
-        Args:
-            placed: gets its offset, before `commit` returns; of one partition in the order of sending.
+        `placed` gets its offset before `commit` returns; of one partition in the order of sending.
         """
 
     def send_all(self, records: Iterable[Outgoing]) -> None:

@@ -167,7 +167,7 @@ class KafkaReader:
         moved = False
         for event in events:
             error = cast("KafkaError", event.error())
-            partition = TopicPartition(event.topic() or "", event.partition() or 0)
+            partition = _place_of(event)
             if error.code() == KafkaError._PARTITION_EOF:
                 offset = event.offset()
                 if offset is not None and offset > self._positions.get(partition, offset):
@@ -196,13 +196,17 @@ def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]
     topics = list(map(Message.topic, messages))
     if topics.count(topics[0] if topics else None) < len(topics):
         for message in messages:
-            found[TopicPartition(message.topic() or "", message.partition() or 0)].append(message)
+            found[_place_of(message)].append(message)
         return found
     numbers = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
     edges = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
     for start, end in pairwise([0, *edges, len(messages)] if messages else []):
         found[TopicPartition(topics[0] or "", int(numbers[start]))] += messages[start:end]
     return found
+
+
+def _place_of(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic() or "", message.partition() or 0)
 
 
 _record = tuple_maker(Record)
@@ -227,7 +231,6 @@ def client_partition(partition: TopicPartition, offset: int = 0) -> confluent_ka
     return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
 
 
-_Last = Mapping[tuple[str, int], int]
 _Offsets = Mapping[TopicPartition, Container[int]]
 
 
@@ -246,7 +249,7 @@ class KafkaPicker(KafkaReader):
     def _records(self, first: Message, max_records: int) -> tuple[list[Record], bool]:
         with uncollected():
             messages, events = self._queued(first, max_records)
-            last, kept = self._alone(messages) if self._are_alone(messages) else self._several(messages)
+            last, kept = self._sorted_out(messages)
             records = [record_of(message) for message in kept]
             # a message's length is that of its value
             self._passed_bytes += sum(map(len, messages)) - sum(map(len, kept))
@@ -254,26 +257,14 @@ class KafkaPicker(KafkaReader):
         self._advance(last)
         return records, self._note(events) or bool(messages)
 
-    def _are_alone(self, messages: list[Message]) -> bool:
-        return len(self._positions) == 1 and all(
-            (message.topic(), message.partition()) in self._positions
-            for message in (*messages[:1], *messages[-1:])
-        )
-
-    def _alone(self, messages: list[Message]) -> tuple[_Last, list[Message]]:
-        """Return the last offset and what is wanted, where all messages are of one partition."""
-        if not messages:
-            return {}, []
-        (name,) = self._positions
-        offsets = self._offsets.get(name, ())
-        return {name: messages[-1].offset() or 0}, [m for m in messages if m.offset() in offsets]
-
-    def _several(self, messages: list[Message]) -> tuple[_Last, list[Message]]:
-        last: dict[tuple[str, int], int] = {}
+    def _sorted_out(self, messages: list[Message]) -> tuple[dict[tuple[str, int], int], list[Message]]:
+        """Return the last offset of each partition, and the messages that are wanted."""
+        ends = {_place_of(message) for message in (*messages[:1], *messages[-1:])}
+        is_one = len(ends) == 1 and ends == self._positions.keys()  # the usual case: nothing to group
+        groups = {ends.pop(): messages} if is_one else by_partition(messages)
+        last: dict[tuple[str, int], int] = {p: group[-1].offset() or 0 for p, group in groups.items()}
         kept: list[Message] = []
-        for message in messages:
-            name, offset = TopicPartition(message.topic() or "", message.partition() or 0), message.offset()
-            last[name] = offset or 0
-            if offset in self._offsets.get(name, ()):
-                kept.append(message)
+        for place, group in groups.items():
+            offsets = self._offsets.get(place, ())
+            kept += [message for message in group if message.offset() in offsets]
         return last, kept

@@ -22,14 +22,11 @@ def read_piece(
     wait_ms: int,
     alive: Callable[[], None] = lambda: None,
 ) -> Iterator[Record]:
-    """Return the records of a partition from offset `start` up to, not including, `end`, as `Log` returned
-    it.
+    """Yield the records of a partition in [start, end), where `end` is one that `Log` returned.
 
     `alive` is called before each poll, so that a long read does not count as hung.
 
-    Raises:
-        Unreachable: nothing came for `wait_ms`, short of the end.
-        OutOfRange: `start` is not in the log.
+    Raises `Unreachable`: nothing came for `wait_ms`, short of the end; `OutOfRange`: `start` is not there.
     """
     if start >= end:
         return

@@ -60,7 +60,6 @@ class KafkaTransactions(KafkaWriter):
     """Writes in transactions; implements `acker.kafka.port.Transactions`."""
 
     def __init__(self, client: KafkaClient, transactional_id: str, forbidden: Forbidden) -> None:
-        """Make a producer; nothing happens at the broker before `init`."""
         super().__init__(client, {"transactional.id": transactional_id})
         self._id = transactional_id
         self._forbidden = forbidden

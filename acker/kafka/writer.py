@@ -56,8 +56,6 @@ Delivered = Callable[[KafkaError | None, Message], None]
 
 
 class KafkaWriter:
-    """What both kinds of producer do with one record."""
-
     def __init__(self, client: KafkaClient, forced: Mapping[str, Any]) -> None:
         self._client = client
         self._background = Background(client.clock)

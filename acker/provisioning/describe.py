@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from pydantic import BaseModel
 
 from acker.config.problems import items_of, section_keys
-from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.provisioning.topic_times import longest_need_ms
+from acker.provisioning.topic_times import in_seconds_ms, longest_need_ms
 from acker.units import duration_text, time_text
 
 
@@ -27,17 +25,11 @@ def describe(topics: Topics) -> Iterator[str]:
         yield f"  {name}:"
         yield from _keys(each, "    ")
         if each.tracked:
-            yield f"    # {_kept(each)}"
-
-
-def _kept(each: Input) -> str:
-    need_ms = longest_need_ms(each)
-    if need_ms is None:
-        return f"topic {each.topic} has to keep its records for ever: an open one never times out"
-    least = duration_text(math.ceil(need_ms / 1000) * 1000)
-    return (
-        f"topic {each.topic} has to keep its records for {least}: so long one may live, with all its replays"
-    )
+            need_ms = longest_need_ms(each)
+            why = "ever: an open one never times out"
+            if need_ms is not None:
+                why = f"{duration_text(in_seconds_ms(need_ms))}: so long one may live, with all its replays"
+            yield f"    # topic {each.topic} has to keep its records for {why}"
 
 
 def _keys(section: BaseModel, indent: str) -> Iterator[str]:

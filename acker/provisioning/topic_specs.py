@@ -33,8 +33,6 @@ FOR_EVER: Final = "-1"
 
 
 class TopicRole(StrEnum):
-    """What a topic is for."""
-
     LOG = "ack log"
     TABLE = "ack table"
     SOURCE = "source"
@@ -84,8 +82,6 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `windhover topics create` has to do."""
-
     make: tuple[TopicSpec, ...]
     grow: tuple[TopicSpec, ...]
     there: tuple[TopicSpec, ...]

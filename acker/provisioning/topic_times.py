@@ -68,12 +68,17 @@ def longest_need_ms(source: Input) -> int | None:
     return min(by_attempts, by_time) if retry.count_timed_out else by_time
 
 
+def in_seconds_ms(duration_ms: int) -> int:
+    """Round a duration up to whole seconds, in ms."""
+    return math.ceil(duration_ms / 1000) * 1000
+
+
 def long_needs(topics: Topics) -> Iterator[Finding]:
     """Yield a warning for each tracked input that may need a record for longer than Kafka's default."""
     for each in topics.inputs.values():
         need_ms = longest_need_ms(each)
         if each.tracked and (need_ms is None or need_ms > KAFKA_DEFAULT_MS):
-            least = "-1" if need_ms is None else f"above {math.ceil(need_ms / 1000) * 1000}, or -1"
+            least = "-1" if need_ms is None else f"above {in_seconds_ms(need_ms)}, or -1"
             text = (
                 f"input {each.name} {_need(each, need_ms)}, and Kafka keeps records for"
                 f" {duration_text(KAFKA_DEFAULT_MS)} where a topic does not say: set its {RETENTION} {least};"
@@ -91,7 +96,7 @@ def short_retention(topics: Topics, found: Mapping[str, TopicInfo]) -> Iterator[
             need_ms = longest_need_ms(each)
             deletes = "delete" in info.settings.get("cleanup.policy", "delete")
             if deletes and kept_ms >= 0 and (need_ms is None or kept_ms < need_ms):
-                least = -1 if need_ms is None else math.ceil(need_ms / 1000) * 1000
+                least = -1 if need_ms is None else in_seconds_ms(need_ms)
                 text, setting = _text(each, kept_ms, need_ms), f"{RETENTION}={least}"
                 yield Finding(each.topic, Level.WARNING, text, setting)
             if deletes and int(info.settings.get(RETENTION_BYTES, "-1")) >= 0:
@@ -110,8 +115,7 @@ def _text(source: Input, kept_ms: int, need_ms: int | None) -> str:
         return f"{has} has timeout: 0: an open record is needed without end; set {RETENTION}=-1, or a timeout"
     return (
         f"{has} {_need(source, need_ms)}: one that is deleted before it is copied becomes a dead letter"
-        f" without payload; set {RETENTION} above {math.ceil(need_ms / 1000) * 1000}, or lower timeout or"
-        " retry"
+        f" without payload; set {RETENTION} above {in_seconds_ms(need_ms)}, or lower timeout or retry"
     )
 
 
@@ -122,6 +126,6 @@ def _need(source: Input, need_ms: int | None) -> str:
     takeovers = 0 if retry.count_abandoned else retry.max_abandoned
     beside = f", {takeovers} takeover{'s' * (takeovers > 1)}" if takeovers else ""
     return (
-        f"may need a record for {duration_text(math.ceil(need_ms / 1000) * 1000)} ({retry.attempts} attempts"
-        f" of {each}{beside} and their back-off)"
+        f"may need a record for {duration_text(in_seconds_ms(need_ms))} ({retry.attempts} attempts of"
+        f" {each}{beside} and their back-off)"
     )

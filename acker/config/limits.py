@@ -142,12 +142,10 @@ class ReplayLimits(_Limits):
 
     @property
     def hung_ms(self) -> int:
-        """As an acker's."""
         return max(self.step_ms, 4 * self.operation_timeout_ms)
 
     @property
     def live_ms(self) -> int:
-        """As an acker's."""
         return max(LIVE_MS_MIN, self.operation_timeout_ms)
 
 

@@ -115,12 +115,13 @@ def problems_of(
 def _problem(
     item: Mapping[str, Any], model: type[BaseModel], data: Mapping[str, Any], above: Path
 ) -> Problem:
-    section, field, keys = _find(model, tuple(str(part) for part in item["loc"]))
+    loc = tuple(str(part) for part in item["loc"])
+    section, field, keys = _find(model, loc)
     if item["type"] == "extra_forbidden":
-        return unknown_key(above + tuple(str(part) for part in item["loc"]), section_keys(section))
-    if isinstance(item["input"], Mapping | BaseModel) and item["type"] == "value_error" and field is None:
-        return Problem(above + keys, str(item["ctx"]["error"]))
+        return unknown_key(above + loc, section_keys(section))
     path = above + keys
+    if isinstance(item["input"], Mapping | BaseModel) and item["type"] == "value_error" and field is None:
+        return Problem(path, str(item["ctx"]["error"]))
     cure = f"; give {allowed(field)}" if field is not None and allowed(field) else ""
     if item["type"] == "missing":
         return Problem(path, f"is missing{cure}")
@@ -133,8 +134,7 @@ def _problem(
     else:
         what = _MEANING.get(item["type"], "is of the wrong type")
     value = _written(data, keys, item["input"])
-    whole = isinstance(value, dict | BaseModel)
-    return Problem(path, what + cure, None if whole else show(value))
+    return Problem(path, what + cure, None if isinstance(value, dict | BaseModel) else show(value))
 
 
 def _written(data: Any, keys: Path, otherwise: Any) -> Any:

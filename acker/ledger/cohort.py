@@ -100,6 +100,11 @@ class RootCohort:
     def end(self) -> int:
         return self.roots.start + self.roots.size
 
+    def settle_between(self, start: int, end: int) -> Hits:
+        """Settle and return the open roots at the positions [start, end); some of them are the cohort's."""
+        first, last = max(start, self.start), min(end, self.end)
+        return self.roots.settle_run(first - self.start, last - self.start)
+
     def touch(self, at: I64, touched_at_ms: int) -> bool:
         """Move the deadlines of the open roots at `at`, never backwards; return whether one moved."""
         deadline_ms = self.emission.deadline_ms(touched_at_ms)
@@ -139,5 +144,4 @@ class RootCohort:
         return self._later_at[kept], self._later_ms[kept]
 
     def load_touched(self, at: I64, later_ms: I64) -> None:
-        """Set the moved deadlines, as `touched` returns them."""
         self._later_at, self._later_ms = at.copy(), later_ms.copy()

@@ -121,8 +121,7 @@ class Ledger:
         found = 0
         for run in runs:
             for cohort in self._register.within(session, source, run.start, run.end):
-                first, end = max(run.start, cohort.start), min(run.end, cohort.end)
-                hits = cohort.roots.settle_run(first - cohort.start, end - cohort.start)
+                hits = cohort.settle_between(run.start, run.end)
                 self.settled.absent.add(source, cohort.start, hits)
                 self._settle(cohort, len(hits))
                 found += len(hits)
@@ -188,15 +187,12 @@ class Ledger:
         """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at `pin`."""
         for run in verdicts.acked + verdicts.absent:
             for cohort in self._uncarried(run):
-                first, end = max(run.start, cohort.start), min(run.end, cohort.end)
-                hits = cohort.roots.settle_run(first - cohort.start, end - cohort.start)
-                self._settle_logged(cohort, len(hits), pin)
+                self._settle_logged(cohort, len(cohort.settle_between(run.start, run.end)), pin)
         for lost in verdicts.lost:
             named = distinct(positions(lost.positions))
             for run in block_runs(lost.source, named):
                 for cohort in self._uncarried(run):
-                    hits = cohort.roots.settle(clip(named, cohort))
-                    self._settle_logged(cohort, len(hits), pin)
+                    self._settle_logged(cohort, len(cohort.roots.settle(clip(named, cohort))), pin)
 
     # -- what a restart needs
 

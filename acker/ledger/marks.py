@@ -44,8 +44,6 @@ class LaneMark:
 
 
 class Seen(Enum):
-    """What the marks show about a record; `Marks.see` explains the members."""
-
     NEW = auto()
     REPEATED = auto()
     DIFFERENT = auto()
@@ -60,11 +58,10 @@ class Marks:
         self._lanes: dict[SessionLane, LaneMark] = {}
 
     def see(self, lane: SessionLane, content: Content) -> Seen:
-        """Compare a record with the marks, and mark it if it is new.
+        """Compare a record with the marks, and mark it if it is NEW: then it must be applied.
 
-        Returns: NEW: apply the record. REPEATED: it was applied before, or is of a batch before the last;
-            ignore it. DIFFERENT: it was applied with other content before, whose mark stays. NO_ROOM: too
-            many lanes.
+        REPEATED: it was applied before, or is of a batch before the last. DIFFERENT: it was applied, with
+        other content, whose mark stays. NO_ROOM: too many lanes.
         """
         mark = self._lanes.get(lane)
         if mark is None:
@@ -104,7 +101,6 @@ class TrailingMarks:
         self._between: deque[tuple[int, SessionLane, Content]] = deque()
 
     def see(self, offset: int, lane: SessionLane, content: Content) -> Seen:
-        """Compare the record at an offset with the marks, as `Marks.see`."""
         seen = self.now.see(lane, content)
         if seen is Seen.NEW:
             self._between.append((offset, lane, content))

@@ -19,19 +19,13 @@ from acker.wire.events import Event
 
 @dataclass(slots=True)
 class Counts:
-    """Totals since the process started, in roots, contributions or records.
+    """Totals since the process started, in roots, contributions or records; see docs/reference/metrics.md.
 
     Attributes:
-        ignored: positions of an ``Init`` that were below the watermark (emitted before).
         refused: positions of an ``Init`` of a lower session, or of a source or generation that no ``Take``
             announced; and ticks of a lower session.
-        folded: contributions that counted.
         late: contributions and fails for roots that had their verdict already, or are of another session.
-        above: contributions and fails for positions that were never initialised.
-        nondeterministic_records: records that came again with different content.
-        quarantined_records: records that no acker can apply.
         undecodable_records: records of the verdict topic that a restart could not use and passed over.
-        carried: ranges that were moved into State with their values.
     """
 
     initialised: int = 0
@@ -61,18 +55,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class AckerStatus:
-    """The state of an acker service at one moment. `counts` is a copy.
+    """The state of an acker service at one moment; see docs/reference/metrics.md. It shares nothing with it.
 
     Attributes:
         partitions: those that the acker owns and has restored, ascending.
-        assigned: how many partitions the group has assigned to it.
-        ranges: emitted ranges with open roots.
-        never_expiring: open roots without a timeout.
         sessions: sessions that own a group, as ``group/session``.
-        pending: ticks and takes that were read and do not count yet.
         restored: partitions that were restored, and `restored_ms` how long they took together, from their
             assignment on.
-        verdicts: verdicts by input; a copy, for metrics alone.
     """
 
     partitions: tuple[int, ...]
@@ -91,7 +80,6 @@ class AckerStatus:
 class AckerEventKind(StrEnum):
     """What kinds of events an acker reports to the code that runs it."""
 
-    OWNED = "partition_owned"
     RESTORED = "partition_restored"
     LOST = "partition_lost"
     FENCED = "partition_fenced"
@@ -129,8 +117,6 @@ class StepOutput:
 
 
 class OutputBuilder:
-    """Collects the output of one acker partition."""
-
     def __init__(self, partition: int, codec: Codec[Event]) -> None:
         self._partition = partition
         self._codec = codec

@@ -67,13 +67,9 @@ class Roots:
     # -- contributions
 
     def fold(self, at: Hits, values: U64, *, is_distinct: bool = True) -> tuple[int, Hits]:
-        """Fold contributions; return how many counted (not those to settled roots), and the roots settled
-        now.
+        """Fold contributions: uint64, one for each root of `at`; without `is_distinct` it may repeat roots.
 
-        Args:
-            at: the index of each contribution's root.
-            values: the contributions, uint64, as many as `at`.
-            is_distinct: whether `at` is ascending and distinct; if not, any order and repeats are allowed.
+        Returns how many counted (not those to settled roots), and the roots settled now.
         """
         if not self.open:
             return 0, _NONE

@@ -23,6 +23,9 @@ from acker.wire.events import Lost, Reason, SourceRun, Verdicts, joined_bounds, 
 RUN_BYTES: Final = 24
 """Size of a run on the wire, at most: 4 bytes for the source and 10 for each of two positions."""
 
+SOURCE_BYTES: Final = 40
+"""Size of a source in an answer, without its topic id: a few numbers of at most 10 bytes, most shorter."""
+
 RECORD_BUDGET_BYTES: Final = 850_000
 """A record is filled up to this size; 50,000 bytes more below the limit are for array counts and headers."""
 
@@ -46,8 +49,6 @@ class LossCause(NamedTuple):
 
 
 class RunSet:
-    """Positions of many sources; `runs` merges them."""
-
     __slots__ = ("_bounds", "_scattered")
 
     def __init__(self) -> None:
@@ -89,10 +90,10 @@ class RunSet:
 
 
 class VerdictSet:
-    """The verdicts of one step.
+    """The verdicts of one step, of the roots at ``start + i`` for each i of some hits.
 
     Attributes:
-        completed: of acked roots their emission, source, and places: ``start + i`` for each i of the hits.
+        completed: of acked roots their emission, source, start and hits.
         copies: of acked roots that are copies their emission, source, and all positions.
     """
 
@@ -107,7 +108,6 @@ class VerdictSet:
         return bool(self.acked or self.absent or self._lost)
 
     def ack(self, emission: InitEmission, source: int, start: int, hits: Hits) -> None:
-        """Record that the roots at ``start + i``, for each i of `hits`, are acked."""
         if len(hits):
             self.acked.add(source, start, hits)
             if is_replay(source):
@@ -121,7 +121,6 @@ class VerdictSet:
             yield cause, source, sum(map(len, parts))
 
     def lose(self, cause: LossCause, emission: InitEmission, source: int, start: int, hits: Hits) -> None:
-        """Record that the roots at ``start + i``, for each i of `hits`, are lost for a cause."""
         positions = as_array(hits) + start
         if len(positions):
             self._lost.setdefault((cause, emission, source), []).append(positions)

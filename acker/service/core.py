@@ -14,7 +14,8 @@ Source: docs/design/protocol.md, sections 3, 4 and 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 from isal import isal_zlib  # its CRC-32, which reads every packed value, is ten times as fast as zlib's
@@ -24,18 +25,17 @@ from acker.errors import CodecError
 from acker.hot_paths import distinct
 from acker.identity import I64, generation_of
 from acker.kafka.port import Record
-from acker.ledger import answers
 from acker.ledger.cohort import InitEmission, Pin, Session
 from acker.ledger.contribution import Contribution
 from acker.ledger.ledger import Ledger
 from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
 from acker.ledger.output import AckerEventKind, OutputBuilder, StepOutput
 from acker.ledger.sessions import Barrier, Pending, SessionRank, Sessions
-from acker.ledger.verdicts import LossCause
+from acker.ledger.verdicts import RUN_BYTES, SOURCE_BYTES, LossCause, in_records
 from acker.service.bins import Bins
 from acker.wire import checks
 from acker.wire.codec import Codec, read_acks
-from acker.wire.events import Acks, Event, Fails, Init, Reason, Take, Tick, positions
+from acker.wire.events import Acks, Event, Fails, Init, Reason, Take, Taken, TakenSource, Tick, positions
 
 NONDETERMINISTIC = "NONDETERMINISTIC"
 QUESTION_EPOCH = 0
@@ -69,7 +69,6 @@ class PartitionCore:
     # -- 1. inits, ticks and takes
 
     def read_inits(self, records: Iterable[Record]) -> None:
-        """Apply records of ``_ack_init``, in the order of the log."""
         for record in records:
             event = self._decode(record)
             if isinstance(event, Take):
@@ -146,13 +145,11 @@ class PartitionCore:
     # -- 2. barriers
 
     def set_ends(self, ack_end: int, fail_end: int) -> None:
-        """Set the ends of ``_ack_ack`` and ``_ack_fail``, fetched after the last `read_inits`."""
         self.sessions.set_barrier(Barrier(ack_end, fail_end))
 
     # -- 3. fails and contributions
 
     def apply_fails(self, records: Iterable[Record]) -> None:
-        """Apply records of ``_ack_fail``, in the order of the log."""
         for record in records:
             event = self._decode(record)
             if isinstance(event, Fails):
@@ -176,7 +173,6 @@ class PartitionCore:
                 self.ledger.fail(session, fails.source, distinct(positions(cause.positions)), why)
 
     def apply_acks(self, records: Iterable[Record]) -> None:
-        """Apply records of ``_ack_ack``, in the order of the log, after all fails of the step."""
         sweep: list[Record] = []
         size = 0
         for record in records:
@@ -238,7 +234,6 @@ class PartitionCore:
         return seen is Seen.NEW
 
     def see_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
-        """Compare a record of contributions with the marks, and mark it if it is new."""
         if self._outlived(session):
             return Seen.NEW
         content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))
@@ -296,16 +291,34 @@ class PartitionCore:
                 self.fail_marks.forget(other)
                 self.sessions.forget(other)
         self.outbox.settle(self.ledger.take_settled())
-        open_runs = self.ledger.open_runs(session)
-        answer = answers.accepted(self.sessions, self.ledger.watermark, session, item.before_ms, open_runs)
-        self.outbox.write(answer)
+        self.outbox.write(self._answers(session, item.before_ms))
         self.outbox.report(AckerEventKind.TAKEN, self._owner_text(session.group))
+
+    def _answers(self, session: Session, before_ms: int | None) -> list[Taken]:
+        """Answer a session that owns its group now, in parts that each fit into a record.
+
+        `before_ms` is what the former owner's clock showed; None for a restart: its answer has its own clock.
+        """
+        clock_ms = self.sessions.clock(session).read_ms if before_ms is None else before_ms
+        runs = ((1, run, RUN_BYTES) for run in self.ledger.open_runs(session))
+        cuts = in_records(2, chain(self._sources_of(session.group), runs)) or [((), ())]
+        group, epoch, own = session
+        return [
+            Taken(group, own, epoch, own, "", part, len(cuts), clock_ms, *rows)
+            for part, rows in enumerate(cuts)
+        ]
+
+    def _sources_of(self, group: str) -> Iterator[tuple[int, TakenSource, int]]:
+        """Yield the sources of a group as rows of `in_records`."""
+        for number, source in self.sessions.sources_of(group):
+            end = self.ledger.watermark(number)
+            row = TakenSource(number, source.topic_id, source.generation, source.from_, end)
+            yield 0, row, SOURCE_BYTES + len(source.topic_id.encode())
 
     # -- 5. output
 
     @property
     def has_output(self) -> bool:
-        """Whether the step produced verdicts, answers, quarantined records or events."""
         return bool(self.ledger.settled) or bool(self.outbox)
 
     def take_output(self) -> StepOutput:
@@ -330,7 +343,17 @@ class PartitionCore:
         self.outbox.report(AckerEventKind.REFUSED, f"session {asked_by} does not get group {group}: {why}")
 
     def _write_refusal(self, group: str, asked_by: str, why: str) -> None:
-        self.outbox.write([answers.refusal(self.sessions, self.ledger.watermark, group, asked_by, why)])
+        """Answer a session that does not get a group, and name the one that owns it; `why` is not empty.
+
+        A refusal has one part: of more than some 12,000 sources it contains only the first.
+        """
+        entry = self.sessions.groups.get(group)
+        owner = entry.owner if entry else Session(group, 0, "")
+        cuts = in_records(1, self._sources_of(group)) or [((),)]
+        clock_ms = self.sessions.clock(owner).read_ms
+        self.outbox.write(
+            [Taken(group, owner.id, owner.epoch, asked_by, why, 0, 1, clock_ms, cuts[0][0], ())]
+        )
 
     def _owner_text(self, group: str) -> str:
         owner = self.sessions.groups[group].owner

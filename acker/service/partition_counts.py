@@ -24,9 +24,7 @@ class PartitionCounts:
     def __init__(self, log: Log, names: Iterable[str], partitions: int) -> None:
         """Check for the first time; `names` are the ack topics that the process reads or writes.
 
-        Raises:
-            TopicError: a topic is missing.
-            Disagreement: a topic has not N partitions, as topics.yaml says.
+        Raises `TopicError`: a topic is missing; `Disagreement`: one has not as many partitions as it must.
         """
         self._log = log
         self._names = tuple(names)

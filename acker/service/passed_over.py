@@ -48,7 +48,7 @@ def marked_offset(record: Record) -> int | None:
     return int(digits) if digits.isdigit() and len(digits) < 20 else None
 
 
-def is_passed_over(log: Log, record: Record, *, wait_ms: int = WAIT_MS) -> bool:
+def is_passed_over(log: Log, record: Record, *, wait_ms: int) -> bool:
     """Return whether a mark lets all pass over a record; search from the end of its partition back to it."""
     place = TopicPartition(record.topic, record.partition)
     end = log.stable_ends([place])[place]
@@ -81,7 +81,6 @@ def require_passed_over(
 
 
 def kind_of(value: bytes | None) -> str:
-    """Return a text about what an unreadable record may be."""
     if value is not None and value[:2] == MAGIC and len(value) >= HEADER_BYTES:
         return "perhaps a newer Windhover's: C3 01 and a fingerprint that this version does not know"
     return "garbage: it does not begin with C3 01 as all records of Windhover do"

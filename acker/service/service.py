@@ -154,7 +154,6 @@ class AckerService:
         return worked
 
     def close(self) -> None:
-        """Commit what waits for a transaction, and leave the group."""
         try:
             for number, acker in list(self._owned.items()):
                 self._at(f"the last commit of partition {number}")
@@ -222,10 +221,10 @@ class AckerService:
         core.apply_acks(fetched.acks)
         core.pass_to(*self._reader.positions(number))
         has_read_acks = bool(fetched.fails or fetched.acks)
-        if has_read_acks or fetched.inits:
+        has_read = has_read_acks or bool(fetched.inits)
+        if has_read:
             self._owned[number].changed(now_ms, has_read_acks=has_read_acks)
-            return True
-        return False
+        return has_read
 
     def _find_ends(self) -> None:
         """Find out up to where contributions come before ticks and takes: one request for all partitions."""
@@ -243,10 +242,6 @@ class AckerService:
         if not acker.must_write(now_ms):
             return worked
         self._at(f"committing partition {number}")
-        self._write(number, acker, now_ms)
-        return True
-
-    def _write(self, number: int, acker: PartitionAcker, now_ms: int) -> None:
         try:
             output = acker.write()
         except Fenced as error:
@@ -263,6 +258,7 @@ class AckerService:
             self._tally.add(output.settled, now_ms)
             for event in output.events:
                 self._report(event)
+        return True
 
     # -- which partitions this process owns
 

@@ -142,8 +142,6 @@ class Carried:
 
 
 class StoredRange(NamedTuple):
-    """A range with open roots."""
-
     emission: int
     source: int
     bin: int
@@ -223,7 +221,6 @@ def state_from(
 
 
 def carried_from(codec: Codec[Stored], part: StatePart, bytes_max: int = STATE_BYTES_MAX) -> Carried:
-    """Unpack a bin, to so many bytes at most."""
     return _open(codec, part.body, Carried, bytes_max)
 
 

@@ -104,7 +104,7 @@ class AckerView:
 
     def open_ranges(self) -> Iterator[OpenRange]:
         """Return the ranges with open roots, in the order in which they were emitted."""
-        return (self._range(cohort) for cohort in self._core.ledger.cohorts())
+        return map(self._range, self._core.ledger.cohorts())
 
     def find(self, source: int, position: int) -> OpenRange | None:
         """Return the range in which a root is open; None when it is not open."""
@@ -140,11 +140,8 @@ class _Settled:
 
     def __init__(self, first: int) -> None:
         self.first = self.next = first
-        self._runs: list[SourceRun] = []
+        self.runs: list[SourceRun] = []
         self._last: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._runs)
 
     def put(self, event: Verdicts) -> None:
         for source, start, end in event.acked + event.absent:
@@ -153,17 +150,14 @@ class _Settled:
             for start, end in runs_of(distinct(positions(lost.positions))):
                 self._add(lost.source, start, end)
 
-    def all(self) -> Verdicts:
-        return Verdicts(tuple(self._runs), (), ())
-
     def _add(self, source: int, start: int, end: int) -> None:
         """Add a run, to the last one of the source if it follows that."""
         at = self._last.get(source)
-        if at is not None and self._runs[at].end == start:
-            self._runs[at] = self._runs[at]._replace(end=end)
+        if at is not None and self.runs[at].end == start:
+            self.runs[at] = self.runs[at]._replace(end=end)
         else:
-            self._last[source] = len(self._runs)
-            self._runs.append(SourceRun(source, start, end))
+            self._last[source] = len(self.runs)
+            self.runs.append(SourceRun(source, start, end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +176,8 @@ class ViewReader:
         The first one reads the verdicts since the oldest open root, at most about
         `AckerLimits.refold_bytes`, and a later one those since the view before.
 
-        Raises:
-            Disagreement: its State was written with another N, or cannot be read.
-            OutOfRange: the logs were shortened during each of several tries.
+        Raises `Disagreement`: its State was written with another N, or cannot be read; `OutOfRange`: the logs
+        were shortened during each of several tries.
         """
         for _ in range(_TRIES - 1):
             with suppress(OutOfRange):
@@ -216,7 +209,7 @@ class ViewReader:
         end = self.log.stable_ends([verdict])[verdict]
         wait_ms = self.limits.operation_ms
         kept = self._settled.pop(core.partition, None)
-        if kept is None or not kept.first <= start <= kept.next <= end or len(kept) > RUNS_MAX:
+        if kept is None or not kept.first <= start <= kept.next <= end or len(kept.runs) > RUNS_MAX:
             kept = _Settled(start)
         for record in read_piece(self.log, verdict, kept.next, end, committed=True, wait_ms=wait_ms):
             event = read_verdicts(record.value)
@@ -224,4 +217,4 @@ class ViewReader:
                 kept.put(event)
         kept.next = end
         self._settled[core.partition] = kept
-        core.ledger.settle_logged(kept.all(), Pin(start, 0))
+        core.ledger.settle_logged(Verdicts(tuple(kept.runs), (), ()), Pin(start, 0))

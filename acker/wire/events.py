@@ -37,8 +37,6 @@ class SourceRun(NamedTuple):
 
 
 class Reason(StrEnum):
-    """Why a root was not fully processed."""
-
     FAILED = "FAILED"
     TIMED_OUT = "TIMED_OUT"
     ABANDONED = "ABANDONED"

@@ -16,8 +16,7 @@ from typing import Final, Protocol
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
 from acker.kafka.port import Headers, Log, Outgoing, Producer, TopicPartition
-from acker.ledger.answers import SOURCE_BYTES
-from acker.ledger.verdicts import RECORD_BUDGET_BYTES
+from acker.ledger.verdicts import RECORD_BUDGET_BYTES, SOURCE_BYTES
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick
 from spout.group.presence import Who, sign_headers

@@ -20,8 +20,6 @@ GROUP_CHARACTERS_MAX: Final = 255
 NAME_CHARACTERS_MAX: Final = 100
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]*")
 
 
 class Section(BaseModel):
@@ -96,16 +94,13 @@ def _group(value: str) -> str:
     return value
 
 
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value) or len(value) > NAME_CHARACTERS_MAX:
-        raise ValueError("is no name of an input")
-    return value
+def _name(pattern: str, wrong: str) -> AfterValidator:
+    def checked(value: str) -> str:
+        if not re.fullmatch(pattern, value) or len(value) > NAME_CHARACTERS_MAX:
+            raise ValueError(wrong)
+        return value
 
-
-def _prefix(value: str) -> str:
-    if not _PREFIX.fullmatch(value) or len(value) > NAME_CHARACTERS_MAX:
-        raise ValueError("cannot begin the name of a topic")
-    return value
+    return AfterValidator(checked)
 
 
 def _start(value: object) -> object:
@@ -125,8 +120,8 @@ DurationMs = Annotated[int, BeforeValidator(_duration)]
 TimeoutMs = Annotated[DurationMs, AfterValidator(_timeout)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 GroupName = Annotated[str, AfterValidator(_group)]
-InputName = Annotated[str, AfterValidator(_name)]
-TopicPrefix = Annotated[str, AfterValidator(_prefix)]
+InputName = Annotated[str, _name(r"[A-Za-z0-9][A-Za-z0-9._-]*", "is no name of an input")]
+TopicPrefix = Annotated[str, _name(r"[A-Za-z0-9._-]*", "cannot begin the name of a topic")]
 StartAt = Annotated[Literal["committed", "earliest", "latest"] | int, BeforeValidator(_start)]
 
 TIMEOUT_MS_MIN: Final = 500

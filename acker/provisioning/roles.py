@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from acker.config.settings import Input
@@ -146,6 +147,9 @@ def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
     return sorted(found, key=lambda right: (right.resource, right.name, right.operation))
 
 
+_resource_of = attrgetter("resource", "name", "is_prefix")
+
+
 def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:
     """Yield the calls of Kafka's own tool that grant rights, one for each resource."""
     options = {
@@ -166,10 +170,6 @@ def rights_text(found: Iterable[Right]) -> Iterator[str]:
     for (resource, name, is_prefix), members in groupby(found, key=_resource_of):
         shown = f"{name}*" if is_prefix else name
         yield f"{resource} {shown}: {', '.join(right.operation for right in members)}"
-
-
-def _resource_of(right: Right) -> tuple[Resource, str, bool]:
-    return right.resource, right.name, right.is_prefix
 
 
 def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:

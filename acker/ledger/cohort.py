@@ -75,13 +75,17 @@ class RootCohort:
         "bin",
         "deadline_ms",
         "emission",
+        "end",
         "roots",
         "serial",
+        "start",
         "verdict_pin",
     )
 
     def __init__(self, roots: Roots, emission: InitEmission, ack_from: int, serial: int) -> None:
         self.roots = roots
+        self.start = roots.start
+        self.end = roots.start + roots.size
         self.emission = emission
         self.ack_from = ack_from
         self.serial = serial
@@ -91,14 +95,6 @@ class RootCohort:
         self.bin: int | None = None
         self._later_at = np.zeros(0, np.int64)
         self._later_ms = np.zeros(0, np.int64)
-
-    @property
-    def start(self) -> int:
-        return self.roots.start
-
-    @property
-    def end(self) -> int:
-        return self.roots.start + self.roots.size
 
     def settle_between(self, start: int, end: int) -> Hits:
         """Settle and return the open roots at the positions [start, end); some of them are the cohort's."""

@@ -55,24 +55,15 @@ class Pending:
     barrier: Barrier | None = None
 
 
-class PendingQueue:
-    """Ticks and takes that wait. Those without a barrier are always the last ones."""
+class PendingQueue(OrderedDict[Pending, None]):
+    """Ticks and takes that wait, as keys. Those without a barrier are always the last ones."""
 
     def __init__(self) -> None:
-        self._items: OrderedDict[Pending, None] = OrderedDict()
+        super().__init__()
         self._ticks: dict[Session, deque[Pending]] = {}
 
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[Pending]:
-        return iter(self._items)
-
-    def __reversed__(self) -> Iterator[Pending]:
-        return reversed(self._items)
-
     def append(self, item: Pending) -> None:
-        self._items[item] = None
+        self[item] = None
         if not item.take:
             self._ticks.setdefault(item.session, deque()).append(item)
 
@@ -80,14 +71,11 @@ class PendingQueue:
         """Add a tick; where `ticks_max` of its session wait already, it replaces the last one."""
         ticks = self._ticks.get(tick.session)
         if ticks and len(ticks) >= ticks_max:
-            del self._items[ticks.pop()]
+            del self[ticks.pop()]
         self.append(tick)
 
-    def drop(self, take: Pending) -> None:
-        del self._items[take]
-
     def popleft(self) -> Pending:
-        item, _ = self._items.popitem(last=False)
+        item, _ = self.popitem(last=False)
         if not item.take:
             ticks = self._ticks[item.session]
             ticks.popleft()
@@ -221,7 +209,7 @@ class Sessions:
         waiting = [item for item in self.line if item.take and item.session.group == take.group]
         overtaken = [item for item in waiting if item.session < session]
         for item in overtaken:
-            self.line.drop(item)
+            del self.line[item]
         self.line.append(Pending(session, 0, take=True, before_ms=before_ms))
         return overtaken
 

@@ -221,8 +221,8 @@ MUTANTS = (
     Mutant(
         "of-too-many-ticks-the-last-is-replaced",
         "acker/ledger/sessions.py",
-        "del self._items[ticks.pop()]",
-        "del self._items[ticks.popleft()]",
+        "del self[ticks.pop()]",
+        "del self[ticks.popleft()]",
         "tests/unit/acker/ledger/test_acker_sessions.py::test_too_many_waiting_ticks_of_a_session_are_merged",
         "while ticks wait, the first would be dropped again and again, and nothing would time out",
     ),

@@ -22,13 +22,7 @@ from acker.wire.checks import read_verdicts
 from replay.records.due import parse_history
 from replay.records.headers import HISTORY, header_text, parse_location
 from replay.records.letters import LETTER, Letter, LetterAction, Mark, parse_letter
-from replay.records.redrives import (
-    AUDIT_PARTITION,
-    RedriveBegun,
-    RedriveEnded,
-    parse_audit,
-    redrive_of,
-)
+from replay.records.redrives import AUDIT_PARTITION, RedriveBegun, RedriveEnded, parse_audit, redrive_of
 
 
 class LetterOutcome(StrEnum):

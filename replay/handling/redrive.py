@@ -105,7 +105,6 @@ class Redrive:
 
     @property
     def progress(self) -> RedriveProgress:
-        """What the last `step` knew."""
         now = self._now.progress if self._now else RedriveProgress()
         past = self._past
         end = (self._end or RedriveEnd.DONE) if self.is_done else None

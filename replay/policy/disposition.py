@@ -187,8 +187,6 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Write a dead letter, for a reason."""
-
     reason: DeadReason
 
 

@@ -261,7 +261,6 @@ class DueView:
             self.progress[record.partition] = value
 
     def pauses(self) -> dict[int, Pause]:
-        """Return the inputs that are paused in some partition, by their ids."""
         return {pause.input: pause for pause in self._pauses.values()}
 
 

@@ -14,7 +14,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import build_dead_letter
 from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, was_a_record
-from replay.worker.fetch import Absence, RecordPlace, record_place
+from replay.worker.fetch import Absence, record_place
 from replay.worker.worker import Worker, bytes_max, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
@@ -75,45 +75,38 @@ def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutc
     """
     owners = {key: worker.input_of(*key) for key in dict.fromkeys((due.source, due.group) for due in dues)}
     unique = {owner.id: owner for owner in owners.values()}
-    targets: list[_Target] = []
-    for due in dues:
-        place = record_place((due.topic, partition_of(due.source), offset_of(due.position)))
-        targets.append((due, owners[due.source, due.group], place, (due.topic, due.topic_id)))
-    topics = {target[3] for target in targets}
+    topics = {(due.topic, due.topic_id) for due in dues}
     infos = worker.topics_of(unique.values(), {topic for topic, _ in topics}, settings=True)
-    found = _fetch(worker, targets, unchanged(topics, infos))
+    found = _fetch(worker, dues, unchanged(topics, infos))
     build = _Build(infos, now_ms)
-    return [build.outcome(*each) for each in found]
+    return [build.outcome(due, owners[due.source, due.group], record, dead) for due, record, dead in found]
 
 
-_Target = tuple[Due, Input, RecordPlace, tuple[str, str]]
-"""A due root, its input, the place of its record, and the name and id of the topic there."""
-
-_Found = tuple[Due, Input, Record | Absence, DeadReason | None]
-"""A due root, its input, its record or why there is none, and why that makes it a dead letter, if it does."""
+_Found = tuple[Due, Record | Absence, DeadReason | None]
+"""A due root, its record or why there is none, and why that makes it a dead letter, if it does."""
 
 
-def _fetch(worker: Worker, targets: Sequence[_Target], there: set[tuple[str, str]]) -> list[_Found]:
+def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]]) -> list[_Found]:
     """Fetch records whose topic is `there` before and after; in a new topic an offset is another record."""
-    places = [place for _, _, place, topic in targets if topic in there]
-    answers = worker.fetcher.fetch(places)
+    targets = [
+        (due, record_place((due.topic, partition_of(due.source), offset_of(due.position)))) for due in dues
+    ]
+    answers = worker.fetcher.fetch(place for due, place in targets if (due.topic, due.topic_id) in there)
     there = worker.same_topics(there)
     found: list[_Found] = []
-    for due, owner, place, topic in targets:
+    for due, place in targets:
         if due.dead == DeadReason.UNREADABLE:
-            found.append((due, owner, Absence.GONE, DeadReason.UNREADABLE))
-        elif topic not in there:
-            found.append((due, owner, Absence.GONE, DeadReason.RECREATED))
+            found.append((due, Absence.GONE, DeadReason.UNREADABLE))
+        elif (due.topic, due.topic_id) not in there:
+            found.append((due, Absence.GONE, DeadReason.RECREATED))
         elif (record := answers.get(place)) is not None:
             if record is Absence.NEVER and was_a_record(due):
                 record = Absence.GONE
-            found.append((due, owner, record, DeadReason.GONE if record is Absence.GONE else None))
+            found.append((due, record, DeadReason.GONE if record is Absence.GONE else None))
     return found
 
 
 class _Build:
-    """Builds what is written, for the topics and settings that the broker has now."""
-
     def __init__(self, infos: Mapping[str, TopicInfo], now_ms: int) -> None:
         self._infos = infos
         self._rooms = {name: bytes_max(info) for name, info in infos.items()}

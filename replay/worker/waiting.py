@@ -35,7 +35,6 @@ class DueTable:
         self._rows_min = self._reduce_at = rows_min
 
     def put(self, root: Root, offset: int, due_ms: int) -> None:
-        """Let a root wait."""
         self._append(root, offset, max(0, due_ms))
 
     def remove(self, root: Root, offset: int) -> None:
@@ -82,8 +81,6 @@ class DueRoot(NamedTuple):
 
 
 class Schedule:
-    """Entries, of which the earliest ones can be taken."""
-
     def __init__(self, chunk: int = CHUNK, recent_min: int = RECENT_MIN) -> None:
         self._chunk = chunk
         self._recent_min = recent_min

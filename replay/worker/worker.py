@@ -145,7 +145,6 @@ class Worker:
         self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms)
 
     def works(self, input_ids: Iterable[int]) -> None:
-        """End the troubles of some inputs, of which a transaction was committed."""
         for input_id in input_ids:
             self.suspects.discard(input_id)
             if self._troubles.pop(input_id, None) is not None:
@@ -197,7 +196,6 @@ class Worker:
         return found
 
     def tracked(self, source: int) -> Input | None:
-        """Return the tracked input of a source; None if topics.yaml does not have it."""
         found = self._inputs.get(input_id_of(source))
         return found if found is not None and found.tracked else None
 

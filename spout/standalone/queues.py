@@ -125,7 +125,6 @@ class QueueCollection:
     # -- what clients do
 
     def open(self, limits: ClientLimits, queue: Queue, count: int, now_ms: int) -> Items:
-        """Give waiting items to a client, as many as it may still open."""
         room = min(count, limits.max_open - queue.store.open_of(limits.client))
         if room <= 0 or not self.is_active:
             return Items()
@@ -188,7 +187,6 @@ class QueueCollection:
         return len(settled)
 
     def abort(self, client: str, what: Settleable) -> int:
-        """Put items back; return how many of them were open."""
         if isinstance(what, Items):
             if what.lease is None or not self._has(client, what.lease):
                 return 0

@@ -107,7 +107,6 @@ class ReadAhead:
         return [found[owner] for owner in sorted(found)]
 
     def show(self, sources: Iterable[int]) -> None:
-        """Let only these sources be planned."""
         shown = set(sources)
         self._shown = frozenset(p for p, buffer in self._buffers.items() if buffer.spec.source in shown)
 

@@ -65,7 +65,6 @@ class Lease:
         return serial in self.singles
 
     def left(self) -> list[PositionRun]:
-        """Return the open items, ascending."""
         return list(self.runs) if self.is_whole else runs_of_serials(self.singles)
 
     def items(self) -> set[int]:
@@ -187,7 +186,6 @@ class PendingStore:
         return [(lease, serial) for serial, lease in nsmallest(count, held, key=lambda pair: pair[0])]
 
     def leave(self, client: str) -> int:
-        """Let all open items of a client wait again: it died, or was closed."""
         return sum(self._return(lease) for lease in list(self._leases.get(client, ())))
 
     def expire(self, now_ms: int) -> int:
@@ -264,7 +262,6 @@ class Demand:
         self._now = max(self._now, count)
 
     def ahead(self, now_ms: int) -> int:
-        """Return how many records to keep ready before clients request them."""
         self._turn(now_ms)
         return min(AHEAD_MAX, max(self._before, self._now))
 

@@ -22,6 +22,7 @@ from acker.config.limits import ReplayLimits
 from acker.config.topics import Topics
 from acker.errors import Aborted, Disagreement, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
+from acker.service.partition_counts import PartitionCounts
 from replay.worker.partition import VerdictPartition, paused_text
 from replay.worker.report import Counters, ReplayStatus, Report, Written
 from replay.worker.worker import Worker
@@ -60,7 +61,7 @@ class ReplayService:
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._share = 0
         self._is_assignment_stale = False
-        self._is_unchecked = True
+        self._counts: PartitionCounts | None = None
         self._status_ms = 0
         self._fenced_until_ms: dict[int, int] = {}
         self._aborts: dict[int, int] = {}
@@ -124,7 +125,7 @@ class ReplayService:
         self._topics = topics
         self._limits = limits
         self._worker = self._make(topics, limits=self._limits, counters=self._worker.counters)
-        self._is_unchecked = True
+        self._counts = None
         self._worker.report("topics_taken", inputs=len(topics.inputs))
 
     def close(self) -> None:
@@ -187,14 +188,14 @@ class ReplayService:
     def _follow_group(self, now_ms: int) -> bool:
         """Open partitions that the group assigned, drop those that it took back; True if one was opened."""
         self._worker.at("asking the group what is ours")
-        if self._is_unchecked:
-            self._worker.check_topics(now_ms)
-            self._is_unchecked = False
+        if self._counts is None:
+            self._counts = self._worker.check_topics(now_ms)
         if self._membership is None:
             topics, pause_ms = [self._worker.names.verdict], PAUSE_LIMITS * self._limits.hung_ms
             self._membership = self._worker.log.join(self._worker.group, topics, pause_ms=pause_ms)
         owned = self._membership.poll(0 if self._assigned else self._wait_ms(now_ms))
-        self._worker.check_counts(owned, now_ms)
+        self._counts.require(owned)
+        self._counts.step(now_ms)
         self._share = len(owned)
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")

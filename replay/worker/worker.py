@@ -82,7 +82,6 @@ class Worker:
         self._report = report
         self.written = written
         self._log_once = LogOnce()
-        self._counts: PartitionCounts | None = None
         self._inputs = {found.id: found for found in topics.inputs.values()}
         self.policies = {found.id: _policy(found) for found in topics.inputs.values()}
         self.breakers = {
@@ -208,15 +207,6 @@ class Worker:
         if self._log_once.is_first(topic, error):
             self.report("undecodable", topic=topic, partition=partition, offset=offset, error=error)
 
-    def check_counts(self, owned: Iterable[int], now_ms: int) -> None:
-        """Check the ack topics' partitions as `PartitionCounts` does; do nothing before `check_topics`.
-
-        `owned` are the partitions that the group assigned.
-        """
-        if self._counts is not None:
-            self._counts.require(owned)
-            self._counts.step(now_ms)
-
     def same_topics(self, roots: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Return those pairs of topic and topic id that the broker has."""
         pairs = set(roots)
@@ -233,14 +223,18 @@ class Worker:
             raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
         return infos
 
-    def check_topics(self, now_ms: int) -> None:
-        """Compare the topics with topics.yaml; an input with a missing or small topic gets a `Trouble`."""
-        self._counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
+    def check_topics(self, now_ms: int) -> PartitionCounts:
+        """Compare the topics with topics.yaml; an input with a missing or small topic gets a `Trouble`.
+
+        Return the ack topics' counts, which are to be checked further on.
+        """
+        counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
         tracked = [found for found in self._inputs.values() if found.tracked]
         self.apart(tracked, lambda found: found.id, self._check, now_ms)
         for input_id, trouble in self._troubles.items():
             self._reported_ms[input_id] = now_ms
             self.report("put_aside", input=self.name_of(input_id), roots=0, why=trouble.why)
+        return counts
 
     def _check(self, inputs: Sequence[Input]) -> None:
         infos = self.topics_of(inputs, (found.topic for found in inputs), settings=False)

@@ -123,10 +123,8 @@ def _judge_names(facts: FileFacts) -> Iterator[CheckResult]:
     for name in IMPORT_NAMES:
         others = list(facts.owners.get(name, ()))
         if others:
-            names = " ".join(each.rpartition(" ")[0] for each in others)
-            yield NAMES.failed(
-                name, f"also owned by {', '.join(others)}", cure=NAMES.cure.format(other=names)
-            )
+            cure = NAMES.cure.format(other=" ".join(each.rpartition(" ")[0] for each in others))
+            yield NAMES.failed(name, f"also owned by {', '.join(others)}", cure=cure)
         elif name in facts.shadows:
             at = facts.shadows[name]
             yield NAMES.failed(name, f"is imported from {at}", cure=f"mv {at} {at}.old")

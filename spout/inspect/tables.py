@@ -111,12 +111,12 @@ def cut_message(limit: int) -> Callable[[Any], str]:
     return text_of
 
 
-def write(rows: Sequence[Row], columns: Sequence[Column], output: OutputFormat, *, title: str = "") -> None:
-    """Print rows on stdout; the title stands above a table only."""
+def write(rows: Sequence[Row], columns: Sequence[Column], output: OutputFormat) -> None:
+    """Print rows on stdout; of a table without rows nothing."""
     if output is not OutputFormat.TABLE:
         typer.echo(encoded(rows, output).rstrip("\n"))
     elif rows:
-        _print_table(rows, columns, title)
+        _print_table(rows, columns)
 
 
 def encoded(value: object, output: OutputFormat) -> str:
@@ -127,26 +127,25 @@ def encoded(value: object, output: OutputFormat) -> str:
     return str(yaml.safe_dump(value, allow_unicode=True, sort_keys=False))
 
 
-def _print_table(rows: Sequence[Row], columns: Sequence[Column], title: str) -> None:
+def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left")
+    table = Table()
     for column in columns:
         justify: Literal["right", "left"] = "right" if column.text in (count, span) else "left"
         table.add_column(column.title, justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(column, row)) for column in columns))
+        texts = (
+            absent_text(column, row) if row[column.key] is None else printable(column.text(row[column.key]))
+            for column in columns
+        )
+        table.add_row(*map(Text, texts))
     console = Console()
     if not console.is_terminal:  # a pipe has no width: nothing is folded there
         console = Console(width=console.measure(table, options=console.options.update(width=10_000)).maximum)
     console.print(table)
-
-
-def _cell(column: Column, row: Row) -> str:
-    value = row[column.key]
-    return absent_text(column, row) if value is None else printable(column.text(value))
 
 
 def absent_text(column: Column, row: Row) -> str:

@@ -47,7 +47,6 @@ def serve_pages(
     actions: Actions | None = None,
     drivers: Sequence[str] = (),
     config: Path | None = None,
-    end: Callable[[int], None] = os._exit,
 ) -> int:
     """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers. Port 0: a free one.
 
@@ -56,10 +55,10 @@ def serve_pages(
     None: the default one.
 
     Redrives that run here are ended first. What still reads then waits for a broker that does not answer, for
-    half a minute or longer, and a thread cannot be stopped: after `STOP_S` `end` ends the process with it.
+    half a minute or longer, and a thread cannot be stopped: after `STOP_S` the process ends with it.
 
     Returns:
-        The exit code, 143 for SIGTERM and 130 for SIGINT; `end` gets the same.
+        The exit code, 143 for SIGTERM and 130 for SIGINT.
 
     Raises:
         UsageError: the address is in use, or is none of this machine; one of `drivers` is none; or a
@@ -79,7 +78,7 @@ def serve_pages(
         def exit_code() -> int:
             return 0 if signals.received is None else 128 + signals.received
 
-        cut_off = Timer(STOP_S, lambda: end(exit_code()))
+        cut_off = Timer(STOP_S, lambda: os._exit(exit_code()))
         cut_off.daemon = True
         stack.callback(cut_off.cancel)  # when all below is closed
         listener = stack.enter_context(closing(listening(host, port)))

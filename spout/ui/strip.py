@@ -122,7 +122,7 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
     )
 
 
-def copies_strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip]:
+def copies_strip_of(state: PartitionState) -> Reading[Strip]:
     """Return the band of a partition's copies on the replay topic, from the first one that is not settled."""
     copies, end = state.copies, state.copies_end
     if copies.value is None or end.value is None:
@@ -130,7 +130,7 @@ def copies_strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Readin
     emitted_to = int(offset_of(copies.value.emitted_to))
     offsets = _open_offsets(copies.value.ranges)
     start = int(offsets.min(initial=min(emitted_to, end.value)))
-    cells = _Cells(start, end.value, cells_max)
+    cells = _Cells(start, end.value, CELLS_MAX)
     base = cells.base(start, copies.value)
     counts = np.zeros((len(_COUNTED), cells.number), np.int64)
     counts[0] = cells.counts(offsets)

@@ -34,14 +34,6 @@ settings.load_profile("windhover")
 
 _TESTS = Path(__file__).parent
 _MARK_OF_FIXTURE = {"broker": "kafka", "spark": "spark", "docker": "docker"}
-_ON_BOTH_BROKERS = (
-    "integration/kafka/test_acker_process.py",
-    "integration/kafka/test_embedded.py",
-    "integration/kafka/test_kafka_spout_broker.py",
-    "integration/kafka/test_replay_process.py",
-    "integration/spark/test_source_spark.py",
-)
-"""Each kind of client meets both kinds of broker here; what is in the image is the same Kafka."""
 _NUMBERS = itertools.count(1)
 _TAKES_MINUTES = (
     "e2e/test_examples_run.py",
@@ -85,9 +77,11 @@ def pytest_configure() -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what stands next to the broker on the embedded one and on a container, all else on the former."""
-    file = metafunc.definition.path.relative_to(_TESTS).as_posix()
-    if "broker" in metafunc.fixturenames and file.startswith(_ON_BOTH_BROKERS):
+    """Run a test of each kind of client on the embedded broker and on a container, all else on the former.
+
+    What is in the image is the same Kafka, so a second test of the same client would find the same.
+    """
+    if metafunc.definition.get_closest_marker("both_brokers"):
         container = pytest.param(CONTAINER, marks=[pytest.mark.docker, pytest.mark.slow])
         metafunc.parametrize("broker", [EMBEDDED, container], indirect=True, scope="session")
 

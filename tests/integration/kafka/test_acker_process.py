@@ -264,6 +264,7 @@ def test_an_acker_that_was_paused_gives_no_verdict_twice(installation: Installat
     successor.close()
 
 
+@pytest.mark.both_brokers
 def test_ackers_that_are_killed_and_restarted_give_the_verdicts_once(installation: Installation) -> None:
     """Rule 7: killed by SIGKILL between the halves of their contributions, and stopped by SIGTERM."""
     made = installation

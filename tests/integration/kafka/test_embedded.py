@@ -63,6 +63,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.both_brokers
 def test_a_transaction_is_committed_and_read_back(broker: Broker, prefix: str) -> None:
     topic = f"{prefix}t"
     create(broker.bootstrap, topic)
@@ -79,6 +80,7 @@ def test_a_transaction_is_committed_and_read_back(broker: Broker, prefix: str) -
     assert read(broker.bootstrap, topic, 1) == [b"kept"]
 
 
+@pytest.mark.both_brokers
 def test_a_topic_is_never_created_by_using_it(broker: Broker, prefix: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 3000, "log_level": 0})
     errors: list[object] = []

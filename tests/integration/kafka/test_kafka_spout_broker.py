@@ -21,6 +21,9 @@ from spout.runtime.child import Child
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
 
+# all of them, for they share an installation
+pytestmark = pytest.mark.both_brokers
+
 WAIT_MS = 20_000
 
 YAML = """

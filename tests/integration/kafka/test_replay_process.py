@@ -163,6 +163,7 @@ def by_partition(records: list[Record]) -> dict[int, list[int]]:
     return {partition: sorted(offsets) for partition, offsets in found.items()}
 
 
+@pytest.mark.both_brokers
 def test_two_workers_one_of_them_killed_write_each_outcome_once(installation: Installation) -> None:
     """Rules 5 and 7: every lost root becomes one copy, and after its last attempt one dead letter."""
     made = installation

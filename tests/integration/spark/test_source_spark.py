@@ -119,6 +119,7 @@ def settled(topics: Topics) -> tuple[int, int, int]:
     return acked, absent, lost
 
 
+@pytest.mark.both_brokers
 @pytest.mark.parametrize("tracked", [False, True])
 def test_every_record_is_read_once_and_a_restart_goes_on_behind_it(
     spark: SparkSession, config: Path, topics: Topics, tmp_path: Path, tracked: bool

@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -70,9 +69,8 @@ def checks(
 ) -> list[Check]:
     """Judge a finished demo.
 
-    `expected_words` is the plain count of the text without dead-lettered lines, `uncommitted` maps partitions
-    whose committed offset is not at the end to "committed of end", `lost_across_kill` are origins open at the
-    kill and lost after it, though not meant to fail or time out.
+    `expected_words` is the plain count of the text without dead-lettered lines; `lost_across_kill` are
+    origins open at the kill and lost after it, though not meant to fail or time out.
     """
     difference = first_difference(expected_words, found_words)
     judged = [
@@ -108,7 +106,7 @@ def first_difference(expected: Counter[str], found: Counter[str]) -> str:
 def judge_demo(
     stage: Stage, observer: OutcomeObserver, lines: Sequence[DemoLine], seconds: float
 ) -> tuple[DemoOutcome, list[Check]]:
-    """Count the outcome of every record, and make every check. `seconds` is how long the demo took."""
+    """Count the outcome of every record, and make every check."""
     observer.read_to_end(READ_TO_END_MS_MAX)
     counts = observer.outcomes.counts
     partitions = len(stage.partitions())
@@ -168,8 +166,7 @@ def print_report(stage: Stage, outcome: DemoOutcome, judged: Sequence[Check]) ->
         table.add_row(name, f"{value:,}" if isinstance(value, int) else value)
     out.print(table)
     for check in judged:
-        found = "" if check.passed else f": {check.found}"
-        out.print(f"{'ok      ' if check.passed else 'FAILED  '}{check.name}{found}")
+        out.print(f"ok      {check.name}" if check.passed else f"FAILED  {check.name}: {check.found}")
     if stage.options.json:
         out.out(json.dumps(asdict(outcome)), highlight=False)
 
@@ -209,9 +206,7 @@ SPEED_UPDATES = 30
 BAR_CELLS = 40
 
 THROTTLED_FROM = 1.5
-"""When a batch took this many times longer than it should, the demo shows that its size is cut: the aim is a
-quarter of the timeout, and batches vary around it.
-"""
+"""When a batch took this many times longer than it should, the demo shows that its size is cut."""
 
 
 def status_line(
@@ -238,21 +233,17 @@ class DemoProgress:
         self._status_path = status_path
         self._total = total
         self._timeout_ms = timeout_ms
-        self._live = (
-            Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-        )
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
         self._printed_at = 0.0
         self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_UPDATES)
 
     def __enter__(self) -> DemoProgress:
-        if self._live is not None:
+        if self._console.is_terminal:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
+    def __exit__(self, *_: object) -> None:
+        if self._console.is_terminal:
             self._live.stop()
 
     def show(self, records_done: int, counts: OutcomeCounts) -> None:
@@ -262,7 +253,7 @@ class DemoProgress:
         per_second = (records_done - done) / (now - since) if now > since else 0.0
         line = status_line(read_status(self._status_path), counts, per_second, self._timeout_ms)
         of = f"{records_done:,} of {self._total:,}"
-        if self._live is not None:
+        if self._console.is_terminal:
             row = Table.grid(padding=(0, 1))
             row.add_row(ProgressBar(self._total, records_done, width=BAR_CELLS), of)
             self._live.update(Group(row, Text(line)))

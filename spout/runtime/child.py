@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from acker.errors import Unreachable
@@ -31,14 +30,7 @@ _CHECK_EVERY_S = 0.05
 
 
 class Child:
-    """One acker or one replay worker.
-
-    ::
-
-        with Child("acker", Path("topics.yaml")) as acker:
-            acker.wait_ready()
-            acker.kill()
-            acker.start()
+    """One acker or one replay worker, as long as the context lasts.
 
     Start it from the main thread: it is killed when the thread that started it ends. Its output is appended
     to `log`; None: a temporary file. `program`: arguments for Python, instead of the command of its kind.
@@ -65,9 +57,7 @@ class Child:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -82,28 +72,27 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, None before its first start. A process that has ended keeps it."""
+        """Its process id, also after its end; None before its first start."""
         return self._process.pid if self._process else None
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code, negative after a signal; None while it runs or before it was started."""
+        """Negative after a signal; None while it runs or before it was started."""
         return self._process.poll() if self._process else None
 
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it, for the first time or again; do nothing if it runs."""
+        """Start it, for the first time or again, unless it runs."""
         if self.alive():
             return
         self._started_at_byte = self.log.stat().st_size if self.log.exists() else 0
-        self._process = tether.spawn(
-            tether.Command([sys.executable, *self._program], self.log, environ=self._environ)
-        )
+        command = tether.Command([sys.executable, *self._program], self.log, environ=self._environ)
+        self._process = tether.spawn(command)
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until its log shows that it owns partitions; else raise `Unreachable` with its last lines."""
+        """Wait until it is ready; else raise `Unreachable` with its last lines."""
         if self._process is None:
             raise RuntimeError(f"the {self.kind} was not started")
         deadline = time.monotonic() + timeout_s
@@ -128,7 +117,7 @@ class Child:
         return f"the {self.kind} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """End it by SIGTERM, after `timeout_s` by SIGKILL; return whether it ended by itself and cleanly."""
+        """See `tether.stop`."""
         return self._process is None or tether.stop(self._process, int(timeout_s * 1000))
 
     def kill(self) -> None:

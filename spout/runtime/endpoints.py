@@ -55,13 +55,7 @@ class Health:
     def __init__(
         self, moved_s: Callable[[], float], live_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin without a status.
-
-        Args:
-            moved_s: returns the seconds since the loop last ended a step or began an operation.
-            live_s: a loop that has not gone on for so many seconds is not live.
-            clock: monotonic, in seconds.
-        """
+        """`moved_s` returns the seconds since the loop last went on; over `live_s` it is not live."""
         self._moved_s = moved_s
         self._live_s = live_s
         self._clock = clock
@@ -72,12 +66,12 @@ class Health:
         self._status = status
 
     def live(self) -> str:
-        """Return why the loop is not live; empty: it is."""
+        """Return why the loop is not live, as a `Probe`."""
         quiet_s = self._moved_s()
         return f"the loop has not gone on for {quiet_s:.0f} s" if quiet_s > self._live_s else ""
 
     def ready(self) -> str:
-        """Return why the partitions are not served; empty: all that are assigned are restored."""
+        """Return why the assigned partitions are not served, as a `Probe`."""
         if why := self.live():
             return why
         status = self._status
@@ -147,10 +141,7 @@ def address_of(address: int | str) -> tuple[str, int]:
 
 
 def serve(collector: Collector, address: int | str, probes: Mapping[str, Probe] | None = None) -> None:
-    """Serve a collector's metrics, and probes by path, over HTTP on a thread.
-
-    `UsageError`: `address_of`, or it is in use.
-    """
+    """Serve a collector's metrics, and probes by path, over HTTP on a thread; `UsageError`: it cannot."""
     host, port = address_of(address)
     server_class = _ServerV6 if ":" in host else _Server
     application = _application(collector, dict(probes or {}))
@@ -164,7 +155,7 @@ def serve(collector: Collector, address: int | str, probes: Mapping[str, Probe] 
 
 
 def registry_of(collector: Collector) -> CollectorRegistry:
-    """Return a registry of a collector's metrics, and of those that every process has."""
+    """Return the metrics of a collector, and those that every process has."""
     registry = CollectorRegistry()
     registry.register(collector)
     registry.register(Scraped(lambda: [build_info()]))

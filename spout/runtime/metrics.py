@@ -93,10 +93,7 @@ EXEMPLAR_CHARACTERS_MAX: Final = 120
 
 
 def flatten(status: Any) -> dict[str, Any]:
-    """Return the fields of a status, with those of nested values, as one flat mapping, for a line of a log.
-
-    A field with ``repr=False`` is left out.
-    """
+    """Return the fields of a status and of its nested values; one with ``repr=False`` is left out."""
     flat: dict[str, Any] = {}
     for field in fields(status):
         value = getattr(status, field.name)
@@ -106,7 +103,7 @@ def flatten(status: Any) -> dict[str, Any]:
 
 
 def gauge(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[str]) -> Metric:
-    """Return a gauge with samples by the values of its labels."""
+    """Return a gauge with its samples by the values of its labels."""
     metric = GaugeMetricFamily(name, text, labels=list(labels))
     for values, number in samples.items():
         metric.add_metric(list(values), number)
@@ -149,20 +146,13 @@ class StatusCollector(Collector):
         metrics: Callable[[Any], Iterable[Metric]],
         age_s: Callable[[], float] | None = None,
     ) -> None:
-        """Begin without a status.
-
-        Args:
-            part: acker or replay.
-            metrics: returns the metrics of a status.
-            age_s: returns the seconds since the last step ended, on the serving thread: it grows in a step.
-        """
+        """`age_s` returns the seconds since the last step of the `part`, acker or replay, ended."""
         self._part = part
         self._metrics = metrics
         self._age_s = age_s
         self._status: Any = None
 
     def update(self, status: Any) -> None:
-        """Keep a status for the next scrapes."""
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
@@ -187,16 +177,14 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
     tallies = {number: InputTally() for number in inputs} | status.verdicts.inputs
     by_input = {_names(number, inputs): each for number, each in tallies.items()}
     verdicts = {
-        (*names, reason.lower()): float(each.verdicts[reason])
+        (*names, reason.lower()): each.verdicts[reason]
         for names, each in by_input.items()
         for reason in REASONS
     }
     labels = ["input", "group"]
     yield counter("windhover_acker_verdicts", "roots by verdict", verdicts, [*labels, "reason"])
     failures = {
-        (*names, *cause): float(count)
-        for names, each in by_input.items()
-        for cause, count in each.failures.items()
+        (*names, *cause): count for names, each in by_input.items() for cause, count in each.failures.items()
     }
     text = "failed roots by operator and error class"
     yield counter("windhover_acker_failures", text, failures, [*labels, "operator", "cause"])

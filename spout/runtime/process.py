@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Protocol, Self
 
 from acker.errors import ConfigError, UsageError, WindhoverError
@@ -47,11 +47,10 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the loop gets from outside: wall time in ms, logging, the metrics' `publish`, the watch of its
-    steps.
+    """What the loop gets from outside; `clock` is wall time in ms.
 
-    `part`, acker or replay, begins each event's name; `reload` takes the present topics.yaml, None: it
-    cannot; `notify` gets ``READY=1`` and ``STOPPING=1`` for systemd.
+    `part`, acker or replay, begins each event's name; `publish` gets the status for the metrics; `reload`
+    takes the present topics.yaml, None: it cannot; `notify` gets ``READY=1`` and ``STOPPING=1`` for systemd.
     """
 
     part: str
@@ -76,9 +75,7 @@ class Signals:
         self._previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._hang_up)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -94,8 +91,7 @@ class Signals:
 def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> int:
     """Create a service, step it until a signal arrives, and return 143 (SIGTERM) or 130 (SIGINT).
 
-    Signals are handled already when `make` is called, so it can be ended cleanly. An error of the service is
-    raised after the service was closed.
+    An error of the service is raised after the service was closed.
     """
     with Signals() as signals, around.steps as steps:
         service = make()

@@ -39,10 +39,7 @@ class Pulse:
 
 
 class OverdueCalls:
-    """Finds calls that take too long, from samples.
-
-    A call counts from the sample that first sees it, so that it is never found too early.
-    """
+    """Finds calls that take too long; each counts from the sample that first sees it."""
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms

@@ -1,10 +1,9 @@
 """Watches the loop of a service from a separate thread, which no call of the loop can delay.
 
 A call that hangs in a C library hangs the thread that made it, and Python runs no signal handlers in it. So
-the loop writes down what it does, and the watching thread reads it. If one thing takes longer than the limit,
-the watching thread logs what it is, with a trace of all threads, and ends the process; the next owner goes on
-from the log. It also ends the process if the loop has not ended within the grace period after a signal to
-stop, and at once if a second signal arrives that the loop does not handle.
+the loop writes down what it does. If one thing takes longer than the limit, the watching thread logs what it
+is, with a trace of all threads, and ends the process; the next owner goes on from the log. It does so too if
+the loop has not ended within the grace period after a signal to stop, and at once at a second signal.
 
 C code that keeps the interpreter's lock stops the watching thread as well. So an alarm of the operating
 system is set again at each check; `faulthandler`, which needs no lock, writes the trace.
@@ -24,7 +23,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self
 
 from acker.units import duration_text
@@ -64,7 +62,7 @@ class StepWatch:
         clock: Callable[[], float] = time.monotonic,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare to watch a `part`, acker or replay; watching begins with the context.
+        """Prepare to watch a `part`, acker or replay.
 
         Args:
             limit_ms: how long one thing may take.
@@ -104,7 +102,7 @@ class StepWatch:
         return max(0.0, self._clock() - self._moved_s)
 
     def __enter__(self) -> Self:
-        """Begin to watch; call it from the main thread, since only that may set where signals are written."""
+        """Begin to watch, on the main thread: only that may set where signals are written."""
         self._signals_out.setblocking(False)
         self._signals_in.setblocking(False)
         self._wakeup = signal.set_wakeup_fd(self._signals_out.fileno(), warn_on_full_buffer=False)
@@ -113,9 +111,7 @@ class StepWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(self._wakeup)
         self._signals_out.close()  # the thread reads the end of the stream
         self._thread.join()
@@ -124,7 +120,7 @@ class StepWatch:
         self._signals_in.close()
 
     def check(self, checks: StepChecks, signals: bytes = b"") -> None:
-        """Check once what the loop does; `signals` are the numbers of those since the last check."""
+        """Check once what the loop does; `signals`: the numbers of those since the last check."""
         now_s = self._clock()
         passed_s, self._checked_s = min(now_s - self._checked_s, CHECK_S_MAX), now_s
         for number in signals:
@@ -145,18 +141,16 @@ class StepWatch:
             self.check(checks, received)
 
     def _act(self, checks: StepChecks, found: str) -> None:
-        if not found:
-            return
         fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}
         limit = duration_text(int(self._limit_s * 1000))
         if found == "slow":
             self._log(f"{self._part}.step_slow", limit=limit, **fields)
-            return
-        if found == "hung":
+        elif found == "hung":
             self._log(f"{self._part}.step_hung", limit=limit, **fields)
-        else:
+            end_process(EXIT_HUNG)
+        elif found == "stop":
             self._log(f"{self._part}.stop_hung", grace=duration_text(int(self._grace_s * 1000)), **fields)
-        end_process(EXIT_HUNG)
+            end_process(EXIT_HUNG)
 
     def _set_alarm(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, ALARM_LIMITS * self._limit_s)
@@ -176,10 +170,10 @@ class StepChecks:
 
     def note_signal(self, number: int) -> bool:
         """Note a signal to stop; return whether there was one before."""
-        is_second = self._left_s is not None
-        if not is_second:
-            self._left_s = self._grace_s
-        return is_second
+        if self._left_s is not None:
+            return True
+        self._left_s = self._grace_s
+        return False
 
     def pass_time(self, at: tuple[str, int], passed_s: float) -> str:
         """Add time in which the loop did `at`; return ``slow``, ``hung``, ``stop``, or an empty text."""

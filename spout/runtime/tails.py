@@ -65,12 +65,10 @@ class Tails:
         return read_piece(self.log, where, first, end, committed=committed, wait_ms=self.wait_ms)
 
     def _lacks(self, topic: str, lacking: str) -> bool:
-        if topic not in self.missing:
-            return False
         note = f"topic {topic} is missing: {lacking}; run `windhover topics create`"
-        if note not in self.notes:
+        if topic in self.missing and note not in self.notes:
             self.notes.append(note)
-        return True
+        return topic in self.missing
 
     def _note(self, where: TopicPartition, first: int, end: int, lacking: str) -> None:
         if first < end:

@@ -1,10 +1,9 @@
 """Child processes that cannot outlive the process that started them.
 
-The kernel kills a tethered process (SIGKILL) as soon as its parent ends, for whatever reason, also by
-SIGKILL. On Linux this works for each process separately (prctl, PR_SET_PDEATHSIG): a child of a child needs
-its own tether. It must be set in the new process before the program starts, so the command is started through
-this file: ``python tether.py PARENT COMMAND...`` sets it and becomes COMMAND. A hook between fork and exec
-would be shorter, and can deadlock in a process that has threads.
+The kernel kills a tethered process (SIGKILL) as soon as its parent ends, also by SIGKILL (Linux: prctl,
+PR_SET_PDEATHSIG). A child of a child needs its own tether. It must be set in the new process before the
+program starts: ``python tether.py PARENT COMMAND...`` sets it and becomes COMMAND. A hook between fork and
+exec would be shorter, and can deadlock in a process that has threads.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 OpenTelemetry is optional: where its SDK is not installed, or no tracer provider is configured, nothing is
 imported and nothing is made. The configuration is the user's, by `opentelemetry-instrument` or by code.
 
-Copies and dead letters have the header as the record has it, so all attempts of a record belong to the trace
-of its producer.
-
 Source: W3C, "Trace Context"; docs/operate/monitoring.md.
 """
 
@@ -83,14 +80,9 @@ class Spans:
         attributes: Mapping[str, str | int],
         error: str = "",
     ) -> None:
-        """Write one span.
+        """Write one span below the trace context `parent`; its `error` is empty if it did not fail.
 
-        Args:
-            name: of few values, such as ``bolt split``.
-            parent: the trace context of the record.
-            begin_ns: wall time; likewise `end_ns`.
-            attributes: what the span says.
-            error: why it failed; empty: it did not.
+        The `name` has few values, such as ``bolt split``; begin and end are wall time.
         """
         from opentelemetry.trace import Status, StatusCode
 
@@ -114,8 +106,7 @@ class Spans:
 class TracedRoots:
     """The pending roots of a `KafkaSpout` whose records carry a trace context.
 
-    Those that are acked get a span ``spout <input>``, from the emission to the verdict; the replay worker
-    writes that of a lost one.
+    Those that are acked get a span ``spout <input>``; the replay worker writes that of a lost one.
     """
 
     def __init__(self, spans: Spans) -> None:
@@ -143,7 +134,6 @@ class TracedRoots:
                 self._take(lost.source, position, position + 1)
 
     def _take(self, source: int, start: int, end: int) -> list[tuple[int, tuple[str, int]]]:
-        """Take the traced roots of a run out."""
         roots = self._roots.get(source)
         if not roots:
             return []

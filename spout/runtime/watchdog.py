@@ -1,8 +1,7 @@
 """Ends a worker whose bolt hangs, with a stack trace; the task is tried again, with the record isolated.
 
-A daemon thread checks several times within each limit which bolt the task runs, and since when. A C extension
-that keeps the interpreter's lock stops that thread too. So the thread sets an alarm of `faulthandler`, which
-needs no lock, and sets it anew at each check.
+A C extension that keeps the interpreter's lock stops the watching thread too. So the thread sets an alarm of
+`faulthandler`, which needs no lock, anew at each check.
 
 Source: docs/design/protocol.md, section 5.2; Storm's ``topology.message.timeout.secs`` ends no bolt.
 """
@@ -15,7 +14,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 from acker.units import duration_text
@@ -25,7 +23,6 @@ EXIT_HUNG: Final = 70
 """The exit code of a worker whose bolt hung."""
 
 CHECKS_PER_LIMIT: Final = 4
-"""Checks within one limit."""
 
 ALARM_LIMITS: Final = 3
 """The alarm fires when nobody has checked for this many limits: not too early, even on a busy machine."""
@@ -60,9 +57,7 @@ class Watchdog:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._limit_ms:
             self._stopping.set()
             self._thread.join()

@@ -130,9 +130,9 @@ class Outcomes:
         self.counts = OutcomeCounts()
         self.lost: dict[Root, str] = {}
         self.copies: dict[tuple[int, int], Emission] = {}
-        self.dead: Counter[str] = Counter()
-        self.replaced: Counter[str] = Counter()
-        self.ended_again: Counter[str] = Counter()
+        self.dead = Counter[str]()
+        self.replaced = Counter[str]()
+        self.ended_again = Counter[str]()
         self._input_id = input_id
         self._topic = topic
         self._replay_topic = replay_topic
@@ -170,8 +170,9 @@ class Outcomes:
         self.replaced[loss.root if loss else f"nobody, by {record.topic}"] += 1
         if record.topic == self._replay_topic:
             self.counts.copies += 1
-            self.copies[record.partition, record.offset] = Emission(lineage.origin, lineage.attempt)
-            if (record.partition, record.offset) in self._acked_copies:
+            place = record.partition, record.offset
+            self.copies[place] = Emission(lineage.origin, lineage.attempt)
+            if place in self._acked_copies:
                 self._end(lineage.origin)
         else:
             self.counts.dead_letters += 1
@@ -210,9 +211,9 @@ class Outcomes:
         if not is_replay(source):
             self._end_run(partition, first, first + end - start)
             return
-        for offset in range(first, first + end - start):
-            self._acked_copies.add((partition, offset))
-            if emission := self.copies.get((partition, offset)):
+        for place in ((partition, offset) for offset in range(first, first + end - start)):
+            self._acked_copies.add(place)
+            if emission := self.copies.get(place):
                 self._end(emission.origin)
 
     def _end(self, origin: str) -> None:

@@ -1,15 +1,11 @@
-"""Reads what became of every record from outside: from the topics alone, without the processes.
-
-The observer follows the verdicts, the replay topic and the dead letters of one input for
-`spout.demo.judge.Outcomes`, and keeps what the demo shows and judges beside them.
-"""
+"""Reads what became of every record of an input from its topics alone, for `spout.demo.judge.Outcomes`."""
 
 from __future__ import annotations
 
 from acker.config.topics import Input, Topics
 from acker.identity import Root, input_id_of
 from acker.kafka.follow import Follower
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import Log, TopicPartition
 from acker.wire import events
 from acker.wire.codec import wire_codec
 from spout.demo.judge import Outcomes, SettledRun, settled_runs
@@ -38,20 +34,25 @@ class OutcomeObserver:
         self._acked_at: dict[int, list[tuple[int, int, int]]] = {}
         numbers = range(topics.acker.partitions)
         self._acks = Follower(log, [TopicPartition(topics.ack_topics.ack, p) for p in numbers])
-        places = [TopicPartition(self._verdict_topic, p) for p in numbers]
-        infos = log.topics([source.replay_topic, source.dead_letter.topic])
-        for name, info in infos.items():
-            places += [TopicPartition(name, p) for p in range(info.partitions)]
+        self._places = [TopicPartition(self._verdict_topic, p) for p in numbers]
+        for name, info in log.topics([source.replay_topic, source.dead_letter.topic]).items():
+            self._places += [TopicPartition(name, p) for p in range(info.partitions)]
         self._reader = log.reader(committed=True)
-        self._reader.assign(log.starts(places))
-        self._places = places
+        self._reader.assign(log.starts(self._places))
         self._log = log
 
     def step(self, timeout_ms: int) -> int:
         """Read new records; wait at most `timeout_ms` for the first one. Return how many were read."""
         records = self._reader.poll(timeout_ms, POLL_RECORDS_MAX)
         for record in records:
-            self._read(record)
+            if record.topic == self._verdict_topic:
+                event = self._codec.decode(record.value)
+                if isinstance(event, events.Verdicts):
+                    self._settle(event, record.timestamp_ms)
+                continue
+            self.outcomes.replace(record)
+            if record.topic == self._source.dead_letter.topic:
+                self.dead_lines.append(record.value or b"")
         self._note_acks()
         return len(records)
 
@@ -88,31 +89,20 @@ class OutcomeObserver:
         self._acks.close()
         self._reader.close()
 
-    def _read(self, record: Record) -> None:
-        if record.topic == self._verdict_topic:
-            event = self._codec.decode(record.value)
-            if isinstance(event, events.Verdicts):
-                self._settle(event, record.timestamp_ms)
-            return
-        self.outcomes.replace(record)
-        if record.topic == self._source.dead_letter.topic:
-            self.dead_lines.append(record.value or b"")
-
     def _settle(self, verdicts: events.Verdicts, at_ms: int) -> None:
         acked = self.outcomes.counts.acked
         for run in settled_runs(verdicts):
             self.outcomes.settle(run)
-            lost = run.lost
-            if lost is not None and input_id_of(run.source) == self._source.id and self._was_open(lost):
+            lost, killed_at = run.lost, self._killed_at_wall
+            if lost is None or killed_at is None or input_id_of(run.source) != self._source.id:
+                continue
+            if lost.emitted_wall <= killed_at:
                 timed_out = lost.reason is events.Reason.TIMED_OUT
                 due_wall = lost.emitted_wall + self._source.timeout_ms if timed_out else None
                 self._lost_across_kill.append((run, due_wall))
         if self.outcomes.counts.acked > acked:
             self.first_ack_ms = self.first_ack_ms or at_ms
             self.last_ack_ms = max(self.last_ack_ms, at_ms)
-
-    def _was_open(self, lost: events.Lost) -> bool:
-        return self._killed_at_wall is not None and lost.emitted_wall <= self._killed_at_wall
 
     def _note_acks(self) -> None:
         """Remember when roots were acked completely; the ackers shorten that log while it is read."""

@@ -61,14 +61,7 @@ stream goes on in the meantime.
 
 
 def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
-    """Run the demo until it is judged; all that it started ends with it.
-
-    1. Read the text. 2. Start the broker, the topics, an acker and a replay worker. 3. Start Spark and the
-    topology. 4. Produce, watch, and kill the acker at a quarter. 5. Stop, count, judge.
-
-    Returns:
-        0 when every check is passed, 1 otherwise.
-    """
+    """Run the demo until it is judged; return 0 if every check is passed, else 1."""
     console = Console(stderr=True)
     text = lines_of_file(options.input) if options.input else python_topics()
     lines = list(demo_lines(text, options.records))
@@ -95,10 +88,13 @@ def _rehearse(spark: SparkSession, text: Sequence[str]) -> None:
     """Run the bolts over lines that are no records, so that Java has compiled what the stream will use."""
     lines = list(islice(cycle(text), REHEARSED_LINES))
     rows = spark.createDataFrame(pa.table({"origin": pa.array(range(len(lines))), "line": lines}))
-    words = rows.transform(spout.bolt(SplitSentence(), name="split")).transform(
+    WordTable().upsert(_counted(rows).toArrow())
+
+
+def _counted(lines: DataFrame) -> DataFrame:
+    return lines.transform(spout.bolt(SplitSentence(), name="split")).transform(
         spout.bolt(CountWord(), name="count", grouping=spout.fields("word"))
     )
-    WordTable().upsert(words.toArrow())
 
 
 def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
@@ -110,11 +106,7 @@ def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
         maxOffsetsPerTrigger=max(BATCH_RECORDS_MIN, stage.options.records // BATCHES_MIN),
         status_path=stage.status_path,
     )
-    counted = (
-        lines.transform(spout.bolt(CheckLine(), name="check"))
-        .transform(spout.bolt(SplitSentence(), name="split"))
-        .transform(spout.bolt(CountWord(), name="count", grouping=spout.fields("word")))
-    )
+    counted = _counted(lines.transform(spout.bolt(CheckLine(), name="check")))
 
     def upsert(batch: DataFrame, _batch_id: int) -> None:
         stage.words.upsert(batch.select(*COLUMNS).toArrow())

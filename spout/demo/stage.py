@@ -37,8 +37,7 @@ SESSION_MS = "6000"
 
 TIMEOUT_JOBS = 12
 """The records' timeout is at least this many times the time of a small job in the warm Spark; a micro-batch
-takes about two. A shorter timeout would pass on a slow machine before any batch ends, and nothing would ever
-be acked.
+takes about two. With a shorter one nothing would ever be acked on a slow machine.
 """
 
 SPARK_LOG = "spark.log"
@@ -186,9 +185,8 @@ def patient_ms(timeout_ms: int, job_s: float) -> int:
 def _stderr_into(path: Path) -> Iterator[None]:
     """Redirect the standard error of everything started here to a file.
 
-    Spark's Java process passes on what its Python workers print. It closes their sockets when it stops a
-    query or no longer needs them, and each worker then prints a traceback (BrokenPipeError, "failed to flush
-    the output") though nothing went wrong. A real error comes as an exception of the query.
+    Spark closes its Python workers' sockets when it stops a query, and each worker then prints a traceback
+    (BrokenPipeError) though nothing went wrong. A real error comes as an exception of the query.
     """
     kept = os.dup(2)
     try:

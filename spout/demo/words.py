@@ -125,7 +125,7 @@ class CheckLine(ArrowBolt):
     fields = ("topic", "partition", "offset", "key", "value", "headers")
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        """Emit (origin, line) for every line; copies and special lines are looked at one by one."""
+        """Emit (origin, line) of every line; only copies and special lines are looked at one by one."""
         lines = batch.column("value").cast(pa.string())
         origins = batch.column("offset").to_numpy() + (
             batch.column("partition").to_numpy().astype(np.int64) << OFFSET_BITS
@@ -158,7 +158,6 @@ class SplitSentence(ArrowBolt):
     fields = ("origin", "line")
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        """Emit (origin, ordinal, word) for every word, anchored on its line."""
         words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch.column("line")))
         parents = pc.list_parent_indices(words).to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(words).to_numpy(zero_copy_only=False)
@@ -175,7 +174,6 @@ class CountWord(ArrowBolt):
     fields = ("origin", "ordinal", "word")
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        """Emit each word with its identity: the table counts identities, so that a replay counts once."""
         collector.emit(batch.columns, np.arange(batch.num_rows))
 
 

@@ -30,7 +30,6 @@ from spout.cli.common import (
 from spout.inspect.tables import As, OutputFormat, encoded, printable, with_configs, write
 
 if TYPE_CHECKING:
-    from acker.config.settings import Input
     from acker.config.topics import Topics
     from acker.kafka.port import Log
     from replay.handling.redrive import Redrive, RedriveLimits, RedriveProgress
@@ -337,29 +336,14 @@ def _cancelled_by_interrupt(redrive: Redrive) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _filter(
-    cause: str | None,
-    operator: str | None,
-    reason: str | None,
-    key: str | None,
-    since: str | None,
-    until: str | None,
-    *,
-    handled: bool,
-) -> Filter:
+def _filter(*texts: str | None, handled: bool) -> Filter:
+    """Parse the texts of the options: error, operator, reason, key, since and until."""
     from acker.errors import UsageError
     from spout.inspect.dead_letters import parse_filter
 
-    texts = {
-        "error": cause,
-        "operator": operator,
-        "reason": reason,
-        "key": key,
-        "since": since,
-        "until": until,
-    }
+    named = dict(zip(("error", "operator", "reason", "key", "since", "until"), texts, strict=True))
     try:
-        return parse_filter(texts, wall_ms(), handled=handled, option="--")
+        return parse_filter(named, wall_ms(), handled=handled, option="--")
     except UsageError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -408,5 +392,5 @@ def _read(
 ) -> FoundLetters:
     from spout.inspect.dead_letters import by_place, inputs_named, matching_letters
 
-    meant: list[tuple[Input, Filter]] = by_place(inputs_named(topics, inputs or ()), places or (), matching)
+    meant = by_place(inputs_named(topics, inputs or ()), places or (), matching)
     return matching_letters(log, meant, wait_ms=topics.replay.limits.operation_timeout_ms)

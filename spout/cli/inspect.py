@@ -37,6 +37,8 @@ from spout.inspect.tables import (
 )
 
 if TYPE_CHECKING:
+    from acker.config.topics import Topics
+    from spout.inspect.overview import Snapshot
     from spout.inspect.trail import InputRecord, Trail
 
 STATUS: Final = (
@@ -150,23 +152,17 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
     """Show the state of each partition of each input; a value that cannot be found is unknown, never 0."""
     from acker.errors import TopicError
 
-    with ExitStack() as stack:
-        topics, log = stack.enter_context(opened(config, "status"))
-        from spout.inspect.overview import Overview, missing_processes, notes_on, unknown_values
+    for topics, snapshot in _snapshots("status", config, watch):
+        from spout.inspect.overview import missing_processes, notes_on, unknown_values
 
-        overview = stack.enter_context(closing(Overview(log, topics)))
-        for number, _ in enumerate(_rounds(watch)):
-            snapshot = overview.snapshot(wall_ms())
-            if snapshot.away is not None and number == 0:
-                raise snapshot.away
-            rows = snapshot.rows()
-            _clear(watch, output)
-            write(rows, STATUS, output)
-            if output is OutputFormat.TABLE:
-                for line in notes_on(rows):
-                    typer.echo(with_configs(printable(line), not_default(config)))
-            notes = [*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input]
-            _print_notes([printable(line) for line in notes], config)
+        rows = snapshot.rows()
+        _clear(watch, output)
+        write(rows, STATUS, output)
+        if output is OutputFormat.TABLE:
+            for line in notes_on(rows):
+                typer.echo(with_configs(printable(line), not_default(config)))
+        notes = [*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input]
+        _print_notes([printable(line) for line in notes], config)
     if snapshot.refused is not None:
         return snapshot.refused.exit_code
     return TopicError.exit_code if snapshot.missing else 0
@@ -234,31 +230,18 @@ def latency(
 
 def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Show acker partitions, replay workers and the sessions that own the groups."""
-    with ExitStack() as stack:
-        topics, log = stack.enter_context(opened(config, "machinery"))
-        from spout.inspect.overview import Overview
-        from spout.ui.machinery import (
-            ACKER_PARTITIONS,
-            REPLAY_WORKERS,
-            SESSIONS,
-            machinery_notes,
-            machinery_of,
-        )
+    for _, snapshot in _snapshots("machinery", config, watch):
+        from spout.ui import machinery as page
 
-        overview = stack.enter_context(closing(Overview(log, topics)))
-        for number, _ in enumerate(_rounds(watch)):
-            snapshot = overview.snapshot(wall_ms())
-            if snapshot.away is not None and number == 0:
-                raise snapshot.away
-            rows = machinery_of(snapshot).rows()
-            _clear(watch, output)
-            if output is not OutputFormat.TABLE:
-                typer.echo(encoded(rows, output).rstrip("\n"))
-                continue
-            write(rows["acker_partitions"], ACKER_PARTITIONS, output)
-            write(rows["workers"] or [], REPLAY_WORKERS, output)
-            write(rows["groups"], SESSIONS, output)
-            _print_notes([printable(f"unknown, since {why}") for why in machinery_notes(rows)], config)
+        rows = page.machinery_of(snapshot).rows()
+        _clear(watch, output)
+        if output is not OutputFormat.TABLE:
+            typer.echo(encoded(rows, output).rstrip("\n"))
+            continue
+        write(rows["acker_partitions"], page.ACKER_PARTITIONS, output)
+        write(rows["workers"] or [], page.REPLAY_WORKERS, output)
+        write(rows["groups"], page.SESSIONS, output)
+        _print_notes([printable(f"unknown, since {why}") for why in page.machinery_notes(rows)], config)
     return 0 if snapshot.refused is None else snapshot.refused.exit_code
 
 
@@ -270,6 +253,20 @@ def _rounds(watch: float | None) -> Iterator[None]:
         yield
 
 
+def _snapshots(command: str, config: Path, watch: float | None) -> Iterator[tuple[Topics, Snapshot]]:
+    """Yield what there is in each round; raise what keeps the first one from the broker."""
+    with ExitStack() as stack:
+        topics, log = stack.enter_context(opened(config, command))
+        from spout.inspect.overview import Overview
+
+        overview = stack.enter_context(closing(Overview(log, topics)))
+        for number, _ in enumerate(_rounds(watch)):
+            snapshot = overview.snapshot(wall_ms())
+            if snapshot.away is not None and number == 0:
+                raise snapshot.away
+            yield topics, snapshot
+
+
 def _clear(watch: float | None, output: OutputFormat) -> None:
     if watch is not None and output is OutputFormat.TABLE:
         from rich.console import Console
@@ -278,7 +275,7 @@ def _clear(watch: float | None, output: OutputFormat) -> None:
 
 
 def _with_key(
-    trail: Trail, topics: Any, key: str, since: str | None, inputs: list[str] | None
+    trail: Trail, topics: Topics, key: str, since: str | None, inputs: list[str] | None
 ) -> tuple[list[InputRecord], list[str]]:
     from spout.inspect.dead_letters import inputs_named
     from spout.inspect.letter_rows import parse_key
@@ -291,7 +288,8 @@ def _with_key(
     notes: list[str] = []
     for one in inputs_named(topics, inputs or ()):
         more, unread = trail.with_key(one, parse_key(key), since_ms, RECORDS_SHOWN - len(found))
-        found, notes = [*found, *more], [*notes, *unread]
+        found += more
+        notes += unread
     return found, notes
 
 

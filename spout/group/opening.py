@@ -292,9 +292,7 @@ class Opening:
         partition, reason = next(iter(answers.refusals.items()))
         if answers.owner > self._name:
             spec = self._spec
-            owner = describe_session(
-                self._log, spec.topics.init, spec.partitions, spec.group, answers.owner, now_ms
-            )
+            owner = describe_session(self._log, spec, answers.owner, now_ms)
             raise SessionRefused(
                 f"session {self._name} of group {spec.group} is refused: {owner} holds the group; stop the"
                 f" query that runs it, or start this one with {spec.way} to abandon what is open there"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -24,6 +25,7 @@ from acker.kafka.follow import Follower
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
+from spout.group.sources import PlannerSpec
 from spout.planning.session import SessionName
 
 SIGN_EVERY_MS: Final = 2_000
@@ -210,15 +212,10 @@ class Presence:
         return None if sign.leaves else name
 
 
-def describe_session(
-    log: Log, topic: str, partitions: int, group: str, name: SessionName, now_ms: int
-) -> str:
+def describe_session(log: Log, spec: PlannerSpec, name: SessionName, now_ms: int) -> str:
     """Print a session as `Presence.describe` does, after reading once; only its name where that fails."""
     try:
-        presence = Presence(log, topic, partitions, group, now_ms)
+        with closing(Presence(log, spec.topics.init, spec.partitions, spec.group, now_ms)) as presence:
+            return presence.describe(name, now_ms)
     except WindhoverError:  # then the message lacks the process, and is still true
         return f"session {name}"
-    try:
-        return presence.describe(name, now_ms)
-    finally:
-        presence.close()

@@ -150,11 +150,6 @@ class Batches:
         found = [(self._tenure.cursors[source], end) for source, end in ends.items()]
         return not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
 
-    @property
-    def records_max(self) -> int:
-        """How many records the next batch may hold; 0: any number."""
-        return self.pace.allowed() or 0
-
     def _unjournalled(self) -> list[SourceRun]:
         runs = self._tenure.take_unjournalled()
         if self._order is None:

@@ -280,7 +280,8 @@ class Planner:
             undecodable=0 if self._verdicts is None else self._verdicts.undecodable,
             lost_from_log=batches.lost_from_log,
             oldest_pending_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
-            batch_ms=batches.took_ms, batch_records_max=batches.records_max, limit_hits=batches.limit_hits,
+            batch_ms=batches.took_ms, batch_records_max=batches.pace.allowed() or 0,
+            limit_hits=batches.limit_hits,
             clock=tenure.clock.now,
             committed={str(self.sources[s]): at for s, at in committer.committed().items()},
             commit_failures=committer.failures, error=error, wall=now_ms,
@@ -358,8 +359,7 @@ class Planner:
         other = SessionName(event.epoch, event.session)
         if event.group == spec.group and other > tenure.name:
             self._has_left = True  # the group is another's: this process has nothing to leave
-            log = self._context.log
-            owner = describe_session(log, spec.topics.init, spec.partitions, spec.group, other, now_ms)
+            owner = describe_session(self._context.log, spec, other, now_ms)
             raise SessionSuperseded(
                 f"{owner} took group {spec.group} from session {tenure.name}; what was open is replayed"
                 f" there. Stop that query before this one is started again with {spec.way}"

@@ -9,6 +9,7 @@ Source: docs/design/protocol.md, section 5.1.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -132,16 +133,14 @@ def read_tasks(
 def _whole(
     ranges: Sequence[SourceRun], order: Mapping[int, LineUp], tasks: int
 ) -> list[tuple[SourceRun, ...]]:
-    sizes: dict[int, int] = {}
+    sizes = Counter[int]()
     for run in ranges:
-        source: int = first_source(run.source)
-        if source in order:
-            sizes[source] = sizes.get(source, 0) + run.end - run.start
+        if (first := first_source(run.source)) in order:
+            sizes[first] += run.end - run.start
     dealt = [0] * min(tasks, len(sizes))
     task_of: dict[int, int] = {}
     for source in sorted(sizes, key=lambda source: (-sizes[source], source)):
-        task = dealt.index(min(dealt))
-        task_of[source] = task
+        task_of[source] = task = dealt.index(min(dealt))
         dealt[task] += sizes[source]
     return [
         tuple(run for run in ranges if task_of.get(first_source(run.source)) == task)

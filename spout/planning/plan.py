@@ -8,11 +8,11 @@ Source: docs/design/protocol.md, section 5.1.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import numpy as np
 
@@ -180,12 +180,17 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
     firsts = list(accumulate((run.end - run.start for run in ranges), initial=0))
     share = total / max(1, pieces)
     cuts = (_near_edge(ranges, firsts, round(share * i), share / 4) for i in range(1, max(1, pieces)))
-    edges = sorted({*cuts} - {0, total})
-    shares: list[list[SourceRun]] = [[] for _ in range(len(edges) + 1)]
+    edges = deque(sorted({*cuts} - {0, total}))
+    shares: list[list[SourceRun]] = [[]]
     for (source, start, end), first in zip(ranges, firsts[:-1], strict=True):
-        inside = edges[bisect_right(edges, first) : bisect_left(edges, first + end - start)]
-        for low, high in pairwise([start, *(start + edge - first for edge in inside), end]):
-            shares[bisect_right(edges, first + low - start)].append(SourceRun(source, low, high))
+        shift = start - first
+        while edges and (middle := edges[0] + shift) < end:
+            if start < middle:
+                shares[-1].append(SourceRun(source, start, middle))
+            shares.append([])
+            start = middle
+            edges.popleft()
+        shares[-1].append(SourceRun(source, start, end))
     return [tuple(share) for share in shares]
 
 

@@ -108,10 +108,9 @@ class WaitingRoot(NamedTuple):
 
 
 class DueEntries(DueReader):
-    """The waiting roots of some inputs, by partition, for what is read in order."""
+    """The waiting roots of some inputs, by their ids, for what is read in order."""
 
     def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
-        """`inputs` are ids."""
         super().__init__(log, topic, partitions)
         self._inputs = frozenset(inputs)
         self._waiting: dict[int, dict[bytes, WaitingRoot]] = {}

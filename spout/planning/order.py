@@ -105,10 +105,7 @@ class WaitingRecord(NamedTuple):
 
 
 class NotAcked(NamedTuple):
-    """A root that is not acked when its batch is published: it failed, or is open.
-
-    `line` None: it is in no line, and `origin` is -1.
-    """
+    """A root that is not acked when its batch is published; `line` None: in no line, and `origin` is -1."""
 
     source: int
     position: int
@@ -117,10 +114,9 @@ class NotAcked(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What the next batch may read of a partition.
+    """What the next batch may read of a partition: all copies that are written or none, and new records.
 
     Attributes:
-        takes_copies: whether to plan all copies that are on the replay topic, or none.
         most: how many new records may be planned.
         why: what the partition waits for, in words; empty if it does not wait.
     """
@@ -184,10 +180,8 @@ class OrderedRoom:
 class Slip(NamedTuple):
     """A gate's state for some records, for a second gate in the child process that works on them.
 
-    Attributes:
-        place: ``topic/partition`` of the source.
-        standing: index, line and origin of each record that is in a line.
-        failed: by line, the lowest origin that failed.
+    `standing` has index, line and origin of each record that is in a line, `failed` by line the lowest origin
+    that failed.
     """
 
     place: str
@@ -269,7 +263,7 @@ class Gate:
         return Cause(self._operator, HELD, why)
 
     def holds(self, index: int) -> Cause | None:
-        """Return why a record that has passed is blocked now: an earlier one failed; None: it is not."""
+        """Return why a record that has passed is blocked now; None: no earlier one failed."""
         standing = self._placed().get(index) if self._failed else None
         if standing is None:
             return None
@@ -338,7 +332,6 @@ def _in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Sequence
 
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:
-    """Return the cause of a blocked record; it waits for the record `origin` of `place`, a partition."""
     return Cause(operator, HELD, f"waits for {place}@{origin}")
 
 

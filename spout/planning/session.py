@@ -113,12 +113,11 @@ class Answers:
 
     @property
     def owner(self) -> SessionName:
-        """The highest session that any answer names as owner of the group."""
+        """The highest session that any answer names."""
         return max((SessionName(t.epoch, t.session) for t in self._parts()), default=SessionName(0, ""))
 
     @property
     def refusals(self) -> dict[int, str]:
-        """The reason of each partition that refused."""
         return {p: parts[0].refused for p, parts in self._whole.items() if parts[0].refused}
 
     @property
@@ -147,10 +146,8 @@ class Answers:
 class SourceHistory:
     """The state of a source in N acker partitions, at the highest `generation` that any of them has.
 
-    Attributes:
-        topic_id: Kafka's id of the topic in that generation.
-        from_: the lowest first position of that generation.
-        watermarks: by acker partition that has the source: its first position that was never initialised.
+    `from_` is the lowest first position of that generation; `watermarks` has by acker partition that has the
+    source its first position that was never initialised.
     """
 
     generation: int

@@ -25,8 +25,6 @@ COHORTS_MAX = 1_000
 
 
 class _Cohort(NamedTuple):
-    """Ranges that were emitted together, at a wall time in ms."""
-
     emitted_ms: int
     ranges: tuple[SourceRun, ...]
 
@@ -71,7 +69,7 @@ class Window:
         self._remember(_Cohort(now_ms, tuple(runs)))
 
     def emit(self, runs: Sequence[SourceRun], now_ms: int) -> None:
-        """Note that ranges were emitted at a wall time; they are pending from now on."""
+        """Note that ranges were emitted at a wall time: they are pending."""
         for source, start, end in runs:
             self.emitted += self._of(source).add(start, end)
             self._high[source] = max(end, self._high.get(source, 0))

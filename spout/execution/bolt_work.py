@@ -55,7 +55,6 @@ from spout.topology.stage_pass import BoltPass
 from spout.tuples.counts import Counted, Tally, What
 from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.places import Deliveries
-from spout.tuples.rows import arrow_of
 from spout.tuples.tuple import AnchoredTuple, PlacedTuple, Rows, StreamId
 
 ClockNs = Callable[[], int]
@@ -243,7 +242,7 @@ class BoltWork(BoltObserver):
         began_ns = self._clock_ns()
         self._pulse.begin(self.name)
         try:
-            invoke(self.name, bolt.execute, arrow_of(rows, bolt.fields), collector)
+            invoke(self.name, bolt.execute, rows.arrow(bolt.fields), collector)
             emitted = batches_of(self.name, self._streams, self.collector, collector)
             blocks = [
                 block_by_row(stream, None, batch, parents, rows, places) for stream, batch, parents in emitted
@@ -363,7 +362,7 @@ class BoltWork(BoltObserver):
             self.collector.receive(received)
         self._pulse.begin(self.name)
         try:
-            invoke(self.name, bolt.execute, arrow_of(rows, bolt.fields), collector)
+            invoke(self.name, bolt.execute, rows.arrow(bolt.fields), collector)
             self._emit_rows(collector, inputs)
             causes = dict(collector.failures)
             settled = {*causes, *collector.left_open}

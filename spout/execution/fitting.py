@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from acker.errors import TupleError
 from acker.identity import I64
-from spout.bolts.bolts import BatchCollector, columns_in_order
+from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.failures import Cause, cause_of
-from spout.tuples.rows import MISFITS, Misfit, batch_of, in_order, misfits, missized, unanchored_misfit
+from spout.tuples.rows import MISFITS, Misfit, batch_of, in_order, misfits, missized
+from spout.tuples.tuple import values_in_order
 
 RowFailure = tuple[int, Cause]
 """A failed input row, and why."""
@@ -111,7 +112,10 @@ def fitted_by_hand(
         roots = [each.root for anchor in emissions[row].anchors for each in anchor.deliveries]
         if not roots:
             output = "its output" if stream.on_frame else f"stream {stream.id.stream!r}"
-            raise unanchored_misfit(bolt, output, error)
+            raise TupleError(
+                f"bolt {bolt!r} emitted, unanchored, what does not fit {output}: {error}; no input fails for"
+                " it, so the query ends: anchor it, and its input fails alone, or emit what fits"
+            )
         cause = cause_of(bolt, error)
         failed += [(root, cause) for root in roots]
     kept = [each for row, each in enumerate(emissions) if row not in bad]
@@ -150,7 +154,7 @@ def _joined(
 ) -> pa.RecordBatch:
     tables = []
     for columns in emitted:
-        listed = columns_in_order(columns, schema.names, bolt)
+        listed = values_in_order(columns, schema.names, bolt) if isinstance(columns, Mapping) else columns
         if len(listed) != len(schema):
             fields = ", ".join(schema.names)
             raise TupleError(f"bolt {bolt!r} emitted {len(listed)} columns, whose fields are {fields}")

@@ -13,16 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, invoke, stops
-from spout.bolts.collectors import BasicCollector, OutputCollector
-from spout.bolts.hooks import BoltContext
+from spout.bolts.collectors import BasicCollector
 from spout.tuples.culprits import Call, Isolated, Orders
 from spout.tuples.failures import cause_of
 from spout.tuples.tuple import Delivery, PlacedTuple, Tuple
+
+B = TypeVar("B", bound=AnyBolt)
 
 ROOTS_MAX: Final = 4_096
 """Roots of one tuple that are written down; one with more is named by the number of its call alone."""
@@ -51,7 +52,6 @@ class CallMemory:
     """Memory that a child writes and its parent reads; the names of the bolts stand for their numbers."""
 
     def __init__(self, bolts: Sequence[str]) -> None:
-        """Begin idle, before the child is forked."""
         self.bolts = bolts
         self._cells = memoryview(mmap.mmap(-1, (_HEAD + ROOTS_MAX) * 8)).cast("q")
 
@@ -117,13 +117,12 @@ class Guard:
         self.guarded(call, work)
 
     def next_call(self, rows: int, roots: frozenset[int] = frozenset()) -> Call:
-        """Number a call for rows, or for one tuple of some roots."""
         number = self._calls[roots]
         self._calls[roots] += 1
         return Call(self.bolt, self.feed, number, 0, rows, roots)
 
     def rows(self, call: Call) -> list[tuple[Call, Isolated | None]]:
-        """Return the calls that are made in the place of one for many rows; culprits with their blame."""
+        """Return the calls that replace one for many rows; those of culprits with their blame."""
         blames: dict[int, Isolated] = {}
         for row in range(call.first, call.end):
             blame = self._orders.blame_of(self._one(call, row))
@@ -150,64 +149,39 @@ class Guard:
         self._memory.idle()
 
 
-class Guarded:
-    """What all guarded bolts have: their guard."""
+class Guarded(Generic[B]):
+    """A bolt and its guard: what all guarded bolts have."""
 
-    guard: Guard
-
-
-class GuardedBasic(Guarded, BasicBolt):
-    """Guards a `BasicBolt`."""
-
-    def __init__(self, bolt: BasicBolt, guard: Guard) -> None:
+    def __init__(self, bolt: B, guard: Guard) -> None:
         self._bolt = bolt
         self.guard = guard
-        self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
+        self.stops_on = bolt.stops_on
 
-    def prepare(self, context: BoltContext) -> None:
+    def prepare(self, *arguments: Any, **named: Any) -> None:
         with self.guard.during(Phase.PREPARE):
-            self._bolt.prepare(context)
+            self._bolt.prepare(*arguments, **named)
 
+    def cleanup(self) -> None:
+        with self.guard.during(Phase.CLEANUP):
+            self._bolt.cleanup()
+
+
+class GuardedBasic(Guarded[BasicBolt], BasicBolt):
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         self.guard.execute(tuple, lambda: invoke(self.guard.bolt, self._bolt.execute, tuple, collector))
 
-    def cleanup(self) -> None:
-        with self.guard.during(Phase.CLEANUP):
-            self._bolt.cleanup()
 
-
-class GuardedRich(Guarded, Bolt):
-    """Guards a rich `Bolt`."""
-
-    def __init__(self, bolt: Bolt, guard: Guard) -> None:
-        self._bolt = bolt
-        self.guard = guard
-        self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
-
-    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
-        with self.guard.during(Phase.PREPARE):
-            self._bolt.prepare(context, collector)
-
+class GuardedRich(Guarded[Bolt], Bolt):
     def execute(self, tuple: Tuple) -> None:
         self.guard.execute(tuple, lambda: invoke(self.guard.bolt, self._bolt.execute, tuple))
 
-    def cleanup(self) -> None:
-        with self.guard.during(Phase.CLEANUP):
-            self._bolt.cleanup()
 
-
-class GuardedArrow(Guarded, ArrowBolt):
-    """Guards an `ArrowBolt`: calls it for all rows, or for parts of them where orders say so."""
+class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
+    """Calls its bolt for all rows, or for parts of them where orders say so."""
 
     def __init__(self, bolt: ArrowBolt, guard: Guard) -> None:
-        self._bolt = bolt
-        self.guard = guard
-        self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
+        super().__init__(bolt, guard)
         self.fields = bolt.fields  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
-
-    def prepare(self, context: BoltContext) -> None:
-        with self.guard.during(Phase.PREPARE):
-            self._bolt.prepare(context)
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         whole = self.guard.next_call(batch.num_rows)
@@ -221,13 +195,9 @@ class GuardedArrow(Guarded, ArrowBolt):
             else:
                 collector.fail(call.first, blame)
 
-    def cleanup(self) -> None:
-        with self.guard.during(Phase.CLEANUP):
-            self._bolt.cleanup()
-
     def _part(self, call: Call, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Call the bolt for a part of the rows; what it raises fails these alone."""
-        part = collector.part(call.end - call.first)
+        part = BatchCollector(call.bolt, call.end - call.first, collector.tracebacks)
         rows = batch.slice(call.first, call.end - call.first)
         try:
             self.guard.guarded(call, lambda: invoke(call.bolt, self._bolt.execute, rows, part))

@@ -35,7 +35,7 @@ from spout.tuples.counts import Counted, Tally, What, added
 from spout.tuples.messages import MessageRows
 from spout.tuples.places import Deliveries, Descendants, Places, children_of, column_of, only_roots, places_of
 from spout.tuples.raised import first_of_each
-from spout.tuples.rows import ArrowRows, arrow_of
+from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Delivery, Rows
 
 
@@ -161,7 +161,7 @@ class StageRun:
         if parcels:
             transferred = Counted(What.TRANSFERRED, stream.id.component, stream.id)
             self._tally.add(transferred, len(parcels) * len(rows))
-        batch = arrow_of(rows, stream.schema.names) if stream.leaves else None
+        batch = rows.arrow(stream.schema.names) if stream.leaves else None
         self._distribute(Emissions(stream, rows, batch, parcels))
 
     def _arrive(self, batch: pa.RecordBatch) -> None:

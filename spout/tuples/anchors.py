@@ -63,19 +63,17 @@ class Fingerprint(NamedTuple):
     total: int = 0
 
     def plus(self, other: Fingerprint) -> Fingerprint:
-        """Return the fingerprint of both sets of rows together."""
         return Fingerprint(self.rows + other.rows, (self.total + other.total) & _MASK)
 
 
 def fingerprint(rows: int, anchors: I64) -> Fingerprint:
-    """Take the fingerprint of `rows` rows that carry these anchor numbers."""
     mixed = anchors.astype(np.uint64)
     mix64_in_place(mixed)
     return Fingerprint(rows, int(mixed.sum(dtype=np.uint64)))
 
 
 def pack(indices: I64, ordinals: I64) -> I64:
-    """Pack indices and ordinals, one int64 for each row; `TrackingError`: an ordinal does not fit."""
+    """Pack the index and ordinal of each row; `TrackingError`: an ordinal does not fit."""
     if len(ordinals) and ordinals.max() >= ORDINALS_MAX:
         raise TrackingError(f"a bolt emitted more than {ORDINALS_MAX:,} tuples for one input tuple")
     packed: I64 = indices << ORDINAL_BITS | ordinals
@@ -96,26 +94,20 @@ class Anchors:
     subscriptions: tuple[int, ...] = ()
 
     def roots(self) -> I64:
-        """Return the root's index of each row of a PACKED or WIDE column."""
+        """Return the root's index of each row, `(n,) int64`; this and the next two: of PACKED or WIDE."""
         indices: I64 = self.packed() >> ORDINAL_BITS
         return indices
 
     def ordinals(self) -> I64:
-        """Return the ordinal of each row of a PACKED or WIDE column."""
         ordinals: I64 = self.packed() & (ORDINALS_MAX - 1)
         return ordinals
 
     def packed(self) -> I64:
-        """Return index and ordinal of each row of a PACKED or WIDE column."""
         column = self.column.field("packed") if self.carry is Carry.WIDE else self.column
         return np.asarray(column, dtype=np.int64)
 
     def again(self, parents: I64, packed: I64) -> pa.Array:
-        """Build the column, PACKED or WIDE, of rows that descend from these.
-
-        `parents` has for each new row, `(n,) int64`, the row that it descends from, `packed` its index and
-        ordinal.
-        """
+        """Build the column, PACKED or WIDE, of rows that descend from rows `parents`, `(n,) int64`."""
         column = pa.array(packed)
         if self.carry is not Carry.WIDE:
             return column
@@ -123,7 +115,7 @@ class Anchors:
         return wide_column(column, of.field("source"), of.field("position"))
 
     def deliveries(self) -> Iterator[tuple[Delivery, ...]]:
-        """Return the deliveries of each row; an unanchored row has none."""
+        """Yield the deliveries of each row; an unanchored row has none."""
         if self.carry in (Carry.PACKED, Carry.WIDE):
             for number in self.packed().tolist():
                 ordinal = number & (ORDINALS_MAX - 1)
@@ -143,10 +135,10 @@ def wide_column(packed: pa.Array, sources: pa.Array, positions: pa.Array) -> pa.
 
 def hops_column(rows: Sequence[tuple[Delivery, ...]]) -> pa.Array:
     """Build a HOPS column from each row's deliveries."""
-    return pa.array([[_hops(each) for each in deliveries] for deliveries in rows], PATHS_TYPE)
+    return pa.array([[_path(each) for each in deliveries] for deliveries in rows], PATHS_TYPE)
 
 
-def _hops(delivery: Delivery) -> list[int]:
+def _path(delivery: Delivery) -> list[int]:
     hops = (subscription << 32 | ordinal for subscription, ordinal in delivery.path)
     return [delivery.root, *(hop - (1 << 64) if hop >> 63 else hop for hop in hops)]
 

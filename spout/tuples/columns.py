@@ -56,7 +56,8 @@ class Origins:
 
     def learn(self, indices: I64, named: pa.StructArray) -> None:
         """Remember roots of the input: their indices, `(n,) int64`, -1: none, and sources and positions."""
-        places = zip(_numbers(named.field("source")), _numbers(named.field("position")), strict=True)
+        sources, positions = (named.field(each).fill_null(0).to_pylist() for each in ROOT_TYPE.names)
+        places = zip(sources, positions, strict=True)
         self._places.update(zip(indices.tolist(), places, strict=True))
 
     def column(self, indices: I64) -> pa.Array:
@@ -68,8 +69,3 @@ class Origins:
         sources, positions = np.array(found, np.int64).reshape(-1, 2).T
         columns = [pa.array(sources), pa.array(positions)]
         return pa.StructArray.from_arrays(columns, fields=list(ROOT_TYPE), mask=pa.array(indices < 0))
-
-
-def _numbers(column: pa.Array) -> list[int]:
-    numbers: list[int] = column.fill_null(0).to_pylist()
-    return numbers

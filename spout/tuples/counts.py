@@ -64,7 +64,6 @@ class Measure(NamedTuple):
 
     @property
     def mean_ms(self) -> float:
-        """How long on average, ms; 0 where nothing was counted."""
         return self.total_ns / self.tuples / 1_000_000 if self.tuples else 0.0
 
 
@@ -72,7 +71,7 @@ Counts = Mapping[Counted, Measure]
 
 
 def added(every: Iterable[Counts]) -> Counts:
-    """Return the sum of counts, ordered by what they are."""
+    """Return the sum of counts, sorted."""
     total: dict[Counted, Measure] = {}
     for counts in every:
         for counted, measure in counts.items():
@@ -102,8 +101,6 @@ def count_of(counts: Counts, what: What | str, component: str, source: str | Non
 
 class Tally:
     """Counts in one task."""
-
-    __slots__ = ("_found", "_times")
 
     def __init__(self) -> None:
         self._found: dict[Counted, list[int]] = {}

@@ -27,10 +27,9 @@ Key = tuple[int, int, int, frozenset[int]]
 
 
 class Isolated(Exception):
-    """Is raised instead of a call that would kill or hang its process; `error` names the cause."""
+    """Is raised instead of a call that would kill or hang its process; `error`: `WORKER_DIED` or `HUNG`."""
 
     def __init__(self, error: str, message: str) -> None:
-        """Name the cause, `WORKER_DIED` or `HUNG`; `message` has what was observed."""
         super().__init__(message)
         self.error = error
 
@@ -57,7 +56,6 @@ class Call(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What names its only tuple."""
         return self.feed, self.number, self.first, self.roots
 
 
@@ -86,7 +84,7 @@ class Orders:
         return True
 
     def blame_of(self, call: Call) -> Isolated | None:
-        """Return what to raise instead of a call for one tuple; None: make the call."""
+        """Return what to raise instead of a call for one tuple, if anything."""
         blame = self.blames.get((call.bolt, call.key))
         if blame is None and call.bolt in self.condemned:
             roots, sentence = self.condemned[call.bolt]
@@ -129,7 +127,6 @@ class Search:
 
     @property
     def condemned(self) -> frozenset[int]:
-        """The roots to condemn in the next child."""
         return frozenset([*self._left[: self._tried], *self.guilty])
 
     def died(self) -> bool:

@@ -14,8 +14,6 @@ from acker.wire.events import PositionRun, difference
 class IntervalSet:
     """Positions as ascending intervals [start, end) that neither overlap nor touch each other."""
 
-    __slots__ = ("_ends", "_size", "_starts")
-
     def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
         """Begin with the union of runs [start, end), in any order."""
         self._starts: list[int] = []
@@ -35,12 +33,12 @@ class IntervalSet:
 
     @property
     def holes(self) -> int:
-        """How many intervals it is kept as: what it costs."""
+        """The number of intervals: what it costs."""
         return len(self._starts)
 
     @property
     def first(self) -> int | None:
-        """The lowest position, None when empty."""
+        """The lowest position."""
         return self._starts[0] if self._starts else None
 
     def __contains__(self, position: object) -> bool:
@@ -68,7 +66,6 @@ class IntervalSet:
         return added
 
     def remove(self, start: int, end: int) -> int:
-        """Remove [start, end) and return how many positions of it were there."""
         return self.remove_all(((start, end),))
 
     def remove_all(self, runs: Iterable[tuple[int, int]]) -> int:
@@ -93,7 +90,7 @@ class IntervalSet:
         return removed
 
     def within(self, start: int, end: int) -> list[PositionRun]:
-        """Return the parts of [start, end) that are in the set, ascending; none if it is empty."""
+        """Return the parts of [start, end) that are in the set, ascending."""
         if start >= end:
             return []
         low = bisect_right(self._ends, start)

@@ -42,19 +42,6 @@ ARROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(
 _NAMES = tuple(name for name in ARROW_TYPES if name != "headers")
 
 
-def _timestamp_ms(message: Message) -> int:
-    return int(message.timestamp()[1])
-
-
-def _timestamp(message: Message) -> datetime:
-    return _EPOCH + timedelta(milliseconds=_timestamp_ms(message))
-
-
-def _timestamp_type(message: Message) -> int:
-    # The client counts 0 unknown, 1 create time, 2 append time; Spark's connector -1, 0, 1.
-    return int(message.timestamp()[0]) - 1
-
-
 def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
     pairs: Sequence[tuple[str, str | bytes | None]] = message.headers() or ()  # type: ignore[assignment]
     return tuple([(name, _as_bytes(value)) for name, value in pairs])
@@ -75,13 +62,13 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         "topic": Message.topic,
         "partition": Message.partition,
         "offset": Message.offset,
-        "timestamp": _timestamp,
-        "timestampType": _timestamp_type,
+        "timestamp": lambda message: _EPOCH + timedelta(milliseconds=message.timestamp()[1]),
+        # The client counts 0 unknown, 1 create time, 2 append time; Spark's connector -1, 0, 1.
+        "timestampType": lambda message: message.timestamp()[0] - 1,
         "headers": lambda message: list(headers_of(message)),
     }
 )
 """How to read a tuple's field, by name. Values are as in Spark's column; a timestamp has the zone UTC."""
-
 
 SPOUT = StreamId("spout")
 """`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder` have their own names."""
@@ -123,9 +110,7 @@ class MessageRows:
         return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms)
 
     def first_emissions(self) -> tuple[I64, I64]:
-        """Return the positions of copies whose headers say when their records were emitted first, and the
-        wall times, ms.
-        """
+        """Return the positions of copies whose headers have the time of the first emission, and it, ms."""
         found = [
             (position, first_ms)
             for row, position in enumerate(self._positions.tolist())
@@ -135,14 +120,13 @@ class MessageRows:
         return at, wall_ms
 
     def part(self, first: int, size: int) -> MessageRows:
-        """Return `size` of the messages, from `first` on."""
         end = first + size
         part = MessageRows(self._messages[first:end], self._source, self._positions[first:end])
         part.came_from = self.came_from
         return part
 
     def packed(self) -> tuple[Any, ...]:
-        """Return the messages as built-in types and an array, for another process."""
+        """Return them as built-in types and an array, for another process."""
         messages = [
             (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp())
             for m in self._messages
@@ -151,7 +135,6 @@ class MessageRows:
 
     @classmethod
     def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
-        """Restore messages that another process packed; they need no client here."""
         source, positions, came_from, messages = packed
         names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
         rows = cls([Message(**dict(zip(names, m, strict=True))) for m in messages], source, positions)
@@ -169,7 +152,7 @@ class MessageRows:
             # One partition at a time: the same value in every row.
             return pa.repeat(pa.scalar(GETTERS[name](messages[0]), ARROW_TYPES[name]), rows)
         if name == "timestamp":
-            ms = np.fromiter(map(_timestamp_ms, messages), np.int64, rows)
+            ms = np.fromiter((message.timestamp()[1] for message in messages), np.int64, rows)
             return pa.array(ms * 1000).cast(_TIMESTAMP)
         if name == "headers":
             return pa.array([[{"key": k, "value": v} for k, v in headers_of(m)] for m in messages], _HEADERS)

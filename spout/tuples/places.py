@@ -20,22 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from acker.identity import I64, U64, mix64, mix64_in_place
-from spout.tuples.anchors import (
-    PATHS_TYPE,
-    Anchors,
-    Carry,
-    Fingerprint,
-    fingerprint,
-    hops_column,
-    pack,
-)
+from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry, Fingerprint, fingerprint, hops_column, pack
 from spout.tuples.tuple import Delivery
 
 Deliveries = tuple[Delivery, ...]
 
 _WORD = (1 << 32) - 1
 _MASK = (1 << 64) - 1
-_DEPTH = PATHS_TYPE.value_type
 
 
 def _hop(subscription: int, ordinals: I64) -> I64:
@@ -47,15 +38,15 @@ def _hop(subscription: int, ordinals: I64) -> I64:
 class Places(Sequence[Deliveries]):
     """Places of tuples that have one anchor each and the same number of hops behind them."""
 
-    __slots__ = ("_hops", "_roots")
+    __slots__ = ("hops", "roots")
 
     def __init__(self, roots: I64, hops: tuple[I64, ...] = ()) -> None:
         """Create places from arrays of one number for each tuple: its root's index, and one for each hop."""
-        self._roots = roots
-        self._hops = hops
+        self.roots = roots
+        self.hops = hops
 
     def __len__(self) -> int:
-        return len(self._roots)
+        return len(self.roots)
 
     @overload
     def __getitem__(self, row: int) -> Deliveries: ...
@@ -63,46 +54,38 @@ class Places(Sequence[Deliveries]):
     def __getitem__(self, row: slice) -> Places: ...
     def __getitem__(self, row: int | slice) -> Deliveries | Places:
         if isinstance(row, slice):
-            return Places(self._roots[row], tuple(hop[row] for hop in self._hops))
-        numbers = [int(hop[row]) for hop in self._hops]
+            return Places(self.roots[row], tuple(hop[row] for hop in self.hops))
+        numbers = [int(hop[row]) for hop in self.hops]
         path = tuple([(number >> 32 & _WORD, number & _WORD) for number in numbers])
-        return (Delivery(int(self._roots[row]), path),)
-
-    @property
-    def roots(self) -> I64:
-        return self._roots
-
-    @property
-    def hops(self) -> tuple[I64, ...]:
-        return self._hops
+        return (Delivery(int(self.roots[row]), path),)
 
     def children(self, parents: I64, subscription: int, ordinals: I64) -> Places:
-        """Return the places below those of `parents`, each at its ordinal on one subscription."""
-        before = tuple(hop[parents] for hop in self._hops)
-        return Places(self._roots[parents], (*before, _hop(subscription, ordinals)))
+        before = tuple(hop[parents] for hop in self.hops)
+        return Places(self.roots[parents], (*before, _hop(subscription, ordinals)))
 
     def column(self) -> pa.Array:
-        rows, width = len(self), 1 + len(self._hops)
+        rows, width = len(self), 1 + len(self.hops)
         flat = np.empty((rows, width), np.int64)
-        flat[:, 0] = self._roots
-        for depth, hop in enumerate(self._hops, start=1):
+        flat[:, 0] = self.roots
+        for depth, hop in enumerate(self.hops, start=1):
             flat[:, depth] = hop
         inner = np.arange(0, (rows + 1) * width, width, dtype=np.int32)
-        paths = pa.ListArray.from_arrays(pa.array(inner), pa.array(flat.reshape(-1)), type=_DEPTH)
+        values = pa.array(flat.reshape(-1))
+        paths = pa.ListArray.from_arrays(pa.array(inner), values, type=PATHS_TYPE.value_type)
         outer = pa.array(np.arange(rows + 1, dtype=np.int32))
         return pa.ListArray.from_arrays(outer, paths, type=PATHS_TYPE)
 
     def fingerprint(self) -> Fingerprint:
-        """Return the fingerprint of the column."""
-        found = fingerprint(len(self), self._roots)
-        for hop in self._hops:
+        """Return the fingerprint of the column, without building it."""
+        found = fingerprint(len(self), self.roots)
+        for hop in self.hops:
             found = found.plus(fingerprint(0, hop))
         return found
 
     def numbers(self) -> U64:
-        """Return a number for each place, the one of `number_of`."""
-        found = self._roots.astype(np.uint64)
-        for hop in self._hops:
+        """Return the `number_of` each place."""
+        found = self.roots.astype(np.uint64)
+        for hop in self.hops:
             mix64_in_place(found)
             found += hop.view(np.uint64)
         return found
@@ -137,11 +120,10 @@ class Descendants(Sequence[Deliveries]):
         return self._places[int(self.parents[row])]
 
     def children(self, parents: I64, subscription: int) -> Descendants:
-        """Return what was emitted for these tuples on one subscription."""
         return Descendants(self._anchors, self.parents[parents], subscription)
 
     def column(self, carry: Carry) -> pa.Array:
-        """Build the column of rows that leave: each is numbered among those of the row that it is of."""
+        """Build the column of rows that leave: each is numbered among those of its row."""
         if self._anchors is None:
             return pa.nulls(len(self), carry.type)
         ordinals = ordinals_of(self.parents, len(self._anchors.column))
@@ -208,8 +190,9 @@ def children_of(
 ) -> Sequence[Deliveries]:
     """Return the places of tuples that were emitted on one subscription.
 
-    `parents`, `(n,) int64`, numbers each tuple's parent, on which it is anchored; `ordinals`, `(n,) int64`,
-    the tuple among those of its parent.
+    Args:
+        parents: `(n,) int64`: the number of the tuple that each is anchored on.
+        ordinals: `(n,) int64`: its number among those of that tuple.
     """
     if isinstance(places, Descendants):
         return places.children(parents, subscription)

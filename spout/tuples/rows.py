@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Sized
 from operator import countOf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
-from spout.tuples.tuple import SPARK, MessageId, Rows, StreamId, short_repr, values_in_order
+from spout.tuples.tuple import SPARK, MessageId, StreamId, short_repr, values_in_order
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""
 
 
-def unknown_id(row: int) -> MessageId:
+def unknown_id(row: int) -> NoReturn:
     """Raise for a row whose message id is not available, only its place in a tree."""
     raise MessageIdUnknown(
         "message_id is known in the bolts directly behind read_stream only; let one of those emit what is"
@@ -30,7 +30,7 @@ def unknown_id(row: int) -> MessageId:
 class ListRows:
     """Rows that a bolt emitted, as lists of values."""
 
-    __slots__ = ("_at", "_find_id", "came_from", "names", "rows", "schema")
+    __slots__ = ("_at", "_rows", "_schema", "came_from", "message_id", "names")
 
     def __init__(
         self,
@@ -42,35 +42,42 @@ class ListRows:
     ) -> None:
         """Take emitted rows; `schema` is that of the bolt's output, needed for columns of nulls."""
         self.names = names
-        self.schema = schema
         self.came_from = came_from
+        self.message_id = find_id
         self._at = {name: place for place, name in enumerate(names)}
-        self.rows = rows
-        self._find_id = find_id
+        self._rows = rows
+        self._schema = schema
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._rows)
 
     def value(self, name: str, row: int) -> Any:
-        return self.rows[row][self._at[name]]
+        return self._rows[row][self._at[name]]
 
-    def message_id(self, row: int) -> MessageId:
-        return self._find_id(row)
+    def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
+        names = list(self.names if fields is None else fields)
+        arrays = [pa.array([row[self._at[name]] for row in self._rows]) for name in names]
+        if self._schema is not None:  # a column of nulls has no type of its own
+            arrays = [
+                pa.nulls(len(self), self._schema.field(name).type) if pa.types.is_null(array.type) else array
+                for name, array in zip(names, arrays, strict=True)
+            ]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 class ArrowRows:
     """Rows of an Arrow batch; a column becomes a list when its first value is used."""
 
-    __slots__ = ("_find_id", "_lists", "batch", "came_from", "names")
+    __slots__ = ("_lists", "batch", "came_from", "message_id", "names")
 
     def __init__(
         self, batch: pa.RecordBatch, find_id: FindId = unknown_id, came_from: StreamId = SPARK
     ) -> None:
         self.batch = batch
         self.came_from = came_from
+        self.message_id = find_id
         self.names: Sequence[str] = batch.schema.names
         self._lists: dict[str, list[Any]] = {}
-        self._find_id = find_id
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -81,29 +88,8 @@ class ArrowRows:
             values = self._lists[name] = self.batch.column(name).to_pylist()
         return values[row]
 
-    def message_id(self, row: int) -> MessageId:
-        return self._find_id(row)
-
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
-        """Return the named columns; None: all."""
         return self.batch if fields is None else self.batch.select(list(fields))
-
-
-def arrow_of(rows: Rows, fields: Sequence[str] | None) -> pa.RecordBatch:
-    """Return rows as an Arrow batch of the named columns; None: all of them."""
-    convert = getattr(rows, "arrow", None)
-    if convert is not None:
-        batch: pa.RecordBatch = convert(fields)
-        return batch
-    names = list(rows.names if fields is None else fields)
-    arrays = [pa.array([rows.value(name, row) for row in range(len(rows))]) for name in names]
-    schema: pa.Schema | None = getattr(rows, "schema", None)
-    if schema is not None:  # a column of nulls has no type of its own
-        arrays = [
-            pa.nulls(len(rows), schema.field(name).type) if pa.types.is_null(array.type) else array
-            for name, array in zip(names, arrays, strict=True)
-        ]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 class Misfit(NamedTuple):
@@ -131,47 +117,38 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str | None = None) -> list[Misfit]:
+def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list[Misfit]:
     """Find the rows that `batch_of` cannot convert, each with its error; `bolt` emitted them."""
     bad: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
             batch_of([row], schema)
         except MISFITS as error:
-            wrong = size_error(row, schema.names, bolt) or value_error(row, schema, bolt) or error
+            wrong = size_error(row, schema.names, bolt) or _value_error(row, schema, bolt) or error
             bad.append(Misfit(number, wrong))
     return bad
 
 
-def value_error(row: Sequence[Any], schema: pa.Schema, bolt: str | None) -> Exception | None:
+def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception | None:
     """Return an error that names the first value of a row that does not fit its field; None: all fit.
 
     The error keeps the class of PyArrow's error, because rules for causes name classes.
     """
+    from spout.spark.private import spark_type_of  # only where something does not fit
+
     for value, field in zip(row, schema, strict=True):
         try:
             pa.array([value], field.type)
         except MISFITS as error:
-            who = "the bolt" if bolt is None else f"bolt {bolt!r}"
-            return _renamed(
-                error,
-                f"{who} emitted {short_repr(value)}, a {type(value).__name__}, as {field.name!r}, which is"
-                f" {_type_text(field.type)}: {error}",
+            message = (
+                f"bolt {bolt!r} emitted {short_repr(value)}, a {type(value).__name__}, as {field.name!r},"
+                f" which is {spark_type_of(field.type).simpleString()}: {error}"
             )
+            try:
+                return type(error)(message)
+            except TypeError:  # for example UnicodeEncodeError, which needs more arguments than a message
+                return ValueError(message)
     return None
-
-
-def _renamed(error: Exception, message: str) -> Exception:
-    try:
-        return type(error)(message)
-    except TypeError:  # for example UnicodeEncodeError, which needs more arguments than a message
-        return ValueError(message)
-
-
-def _type_text(kind: pa.DataType) -> str:
-    from spout.spark.private import spark_type_of  # only where something does not fit
-
-    return spark_type_of(kind).simpleString()
 
 
 def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
@@ -197,14 +174,6 @@ def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> lis
     return bad
 
 
-def unanchored_misfit(bolt: str, output: str, error: Exception) -> TupleError:
-    """Build the error for an unanchored emission that does not fit the bolt's output, with the cure."""
-    return TupleError(
-        f"bolt {bolt!r} emitted, unanchored, what does not fit {output}: {error}; no input fails for it, so"
-        " the query ends: anchor it, and its input fails alone, or emit what fits"
-    )
-
-
 def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
     """Find the rows that do not have exactly one value for each field, each with its error."""
     try:
@@ -216,10 +185,9 @@ def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) ->
     return [Misfit(number, error) for number, error in sized if error is not None]
 
 
-def size_error(row: Any, fields: Sequence[str], bolt: str | None = None) -> TupleError | None:
+def size_error(row: Any, fields: Sequence[str], bolt: str) -> TupleError | None:
     """Build the error for an emission without exactly one value for each field; None: it has them."""
     size = len(row) if isinstance(row, Sized) else -1
     if size == len(fields):
         return None
-    who = "the bolt" if bolt is None else f"bolt {bolt!r}"
-    return TupleError(f"{who} emitted {size} values, whose fields are {', '.join(fields)}")
+    return TupleError(f"bolt {bolt!r} emitted {size} values, whose fields are {', '.join(fields)}")

@@ -9,14 +9,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from acker.errors import TupleError
 from acker.identity import Root
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 DEFAULT_STREAM = "default"
 """The stream of a component that names none, as Storm calls it."""
-
 
 Values = Sequence[Any] | Mapping[str, Any]
 """The values of an emission: in the order of the stream's fields, or by field name."""
@@ -92,7 +94,7 @@ class Delivery(NamedTuple):
     path: tuple[tuple[int, int], ...]
 
     def child(self, subscription: int, ordinal: int) -> Delivery:
-        """Return the delivery one hop further, with this ordinal on a subscription."""
+        """Return the delivery one hop further."""
         return Delivery(self.root, (*self.path, (subscription, ordinal)))
 
 
@@ -128,8 +130,11 @@ class Rows(Protocol):
     def value(self, name: str, row: int) -> Any:
         """Return one value. Raises KeyError for an unknown name."""
 
-    def message_id(self, row: int) -> MessageId:
+    def message_id(self, row: int, /) -> MessageId:
         """Return what the row descends from. Raises MessageIdUnknown where only its tree is available."""
+
+    def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
+        """Return the named columns; None: all, but not the headers of records."""
 
 
 class Tuple:
@@ -225,25 +230,21 @@ class Tuple:
 class PlacedTuple(Tuple):
     """A tuple as a task gives it to a bolt, with its places in its trees."""
 
-    __slots__ = ("_places",)
+    __slots__ = ("places",)
 
     def __init__(self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]]) -> None:
         """Take one row; `places` has the deliveries of each of the rows, none of an unanchored one."""
         self._rows = rows  # as Tuple does: a call for each tuple of a stream would be felt
         self._row = row
-        self._places = places
+        self.places = places
 
     @property
     def row(self) -> int:
         return self._row
 
     @property
-    def places(self) -> Sequence[tuple[Delivery, ...]]:
-        return self._places
-
-    @property
     def deliveries(self) -> tuple[Delivery, ...]:
-        return self._places[self._row]
+        return self.places[self._row]
 
 
 class TupleState(Enum):
@@ -262,10 +263,10 @@ class AnchoredTuple(PlacedTuple):
     def __init__(
         self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str, since_ns: int = 0
     ) -> None:
-        """Receive a tuple in the bolt `receiver`; `places` has each row's deliveries, none if unanchored."""
+        """Take one row in the bolt `receiver`; see `PlacedTuple`."""
         self._rows = rows  # as PlacedTuple does: a call for each tuple of a stream would be felt
         self._row = row
-        self._places = places
+        self.places = places
         self.receiver = receiver
         self.since_ns = since_ns
         self.state = TupleState.OPEN

@@ -19,8 +19,8 @@ from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.counts import TIME_BOUNDS_NS, Counted, Counts, Measure, What, added, count_of
 from spout.tuples.failures import Cause
-from spout.tuples.rows import ArrowRows, Rows
-from spout.tuples.tuple import SPARK, StreamId, Tuple
+from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import SPARK, Rows, StreamId, Tuple
 
 WORD = pa.schema([("word", pa.string())])
 CONTEXT = BoltContext("pass", 2, 9)

@@ -76,7 +76,9 @@ class Stopping:
         """
         super().__init_subclass__()
         named = cls.stops_on
-        if not isinstance(named, tuple) or not all(_is_exception(each) for each in named):
+        if not isinstance(named, tuple) or not all(
+            isinstance(each, type) and issubclass(each, Exception) for each in named
+        ):
             raise UsageError(
                 f"{cls.__name__}.stops_on is {named!r}; it is a tuple of exception classes, as (OSError,)"
             )
@@ -94,10 +96,6 @@ class _Declares(Stopping):
         Override it for several streams, or for none; such a bolt needs a `TopologyBuilder`.
         """
         declarer.declare(self.output)
-
-
-def _is_exception(named: object) -> bool:
-    return isinstance(named, type) and issubclass(named, Exception)
 
 
 class BasicBolt(_Declares):
@@ -253,9 +251,6 @@ class BatchCollector:
         if not 0 <= row < self._rows:
             raise TupleError(f"bolt {self._bolt!r} {action} row {row} of a batch of {self._rows}")
 
-    def part(self, rows: int) -> BatchCollector:
-        return BatchCollector(self._bolt, rows, self.tracebacks)
-
     def join(self, part: BatchCollector, first: int) -> None:
         """Add what the collector of a part has collected; the part begins at row `first` of this batch."""
         self.columns += part.columns
@@ -300,41 +295,21 @@ class ArrowBolt(_Declares):
         """Release what `prepare` acquired; called after the last batch of a task."""
 
 
-def columns_in_order(
-    columns: Sequence[pa.Array] | Mapping[str, pa.Array], fields: Sequence[str], bolt: str
-) -> Sequence[pa.Array]:
-    """Return the columns that an `ArrowBolt` emitted, in the order of the fields.
-
-    Raises `TupleError`: it emitted a mapping, and its names are not those of the fields.
-    """
-    return values_in_order(columns, fields, bolt) if isinstance(columns, Mapping) else columns
-
-
 AnyBolt = BasicBolt | Bolt | ArrowBolt
-
-
-_METHODS = ("declare", "prepare", "execute", "tick", "cleanup")
-"""The methods of a bolt that Windhover calls."""
 
 _FORMS = ("spout.bolts.bolts", "spout.bolts.keyed_bolt")
 """Modules of the base classes. A method that comes from there was not overridden."""
 
-_HOOK_METHODS = ("prepare", "emit", "execute", "ack", "fail", "cleanup")
-
 
 def bolt_name(bolt: object, name: str | None) -> str:
-    """Return the name of a bolt: `name`, or the name of its class if that is None."""
+    """Return `name`, or if that is None the name of the bolt's class."""
     if name is not None:
         return name
     return bolt.__name__ if isinstance(bolt, type) else type(bolt).__name__
 
 
 def check_bolt(name: str, bolt: object) -> None:
-    """Check a bolt when it is attached: would a call of each of its methods run the author's code?
-
-    Raises `UsageError`: it is a class, lacks a method that it must have, or a method is a generator or
-    `async`.
-    """
+    """Raise `UsageError` if a call of one of the bolt's methods would not run the author's code."""
     _refuse_class(f"bolt {name!r}", bolt)
     if isinstance(bolt, Stopping):
         for method in ("prepare", "execute") if isinstance(bolt, Bolt) else ("execute",):
@@ -343,29 +318,22 @@ def check_bolt(name: str, bolt: object) -> None:
                     f"bolt {name!r}: {type(bolt).__name__} has no {method}; define it, since it is called"
                     f" {'for every tuple' if method == 'execute' else 'with the collector of each task'}"
                 )
-    _refuse_unrun(name, bolt, _METHODS)
+    _refuse_unrun(name, bolt, "declare", "prepare", "execute", "tick", "cleanup")
 
 
 def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
-    """Check the hooks of a bolt as `check_bolt` does, and return them as a tuple.
-
-    Raises `UsageError`: one is a class, or has a method that is a generator or `async`; or `hooks` is no
-    list.
-    """
+    """Check the hooks of a bolt as `check_bolt` does, and return them as a tuple."""
     if isinstance(hooks, TaskHook) or not isinstance(hooks, Iterable):
         raise UsageError(f"bolt {name!r}: hooks={hooks!r}; give a list of hooks: hooks=[Slow()]")
     listed = tuple(hooks)
     for hook in listed:
         _refuse_class(f"a hook of bolt {name!r}", hook)
-        _refuse_unrun(name, hook, _HOOK_METHODS)
+        _refuse_unrun(name, hook, "prepare", "emit", "execute", "ack", "fail", "cleanup")
     return listed
 
 
 def check_runs(what: str, function: object) -> None:
-    """Check that a call of a function runs its code.
-
-    Raises `UsageError`: it is a generator or `async`; the message calls it `what`.
-    """
+    """Raise `UsageError` if a call of a function would not run its code; the message calls it `what`."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
             f"{what} is async, and nothing awaits it, so that its code would never run: write a plain def,"
@@ -379,12 +347,7 @@ def check_runs(what: str, function: object) -> None:
 
 
 def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None:
-    """Call a method of a bolt, or of one of its hooks.
-
-    Raises:
-        TupleError: it returned something other than None.
-        Exception: whatever it raises.
-    """
+    """Call a method of a bolt or of one of its hooks; `TupleError`: it returned something else than None."""
     if (returned := method(*arguments)) is not None:
         raise returned_error(bolt, method, returned)
 
@@ -407,7 +370,7 @@ def _refuse_class(what: str, value: object) -> None:
         raise UsageError(f"{what}: {value.__name__} is a class; pass an instance: {value.__name__}()")
 
 
-def _refuse_unrun(name: str, owner: object, methods: Sequence[str]) -> None:
+def _refuse_unrun(name: str, owner: object, *methods: str) -> None:
     for method in methods:
         check_runs(f"bolt {name!r}: {type(owner).__name__}.{method}", getattr(owner, method, None))
 
@@ -425,10 +388,7 @@ def stops(bolt: Stopping, error: Exception) -> bool:
 
 
 def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
-    """End the query if an exception that escaped the bolt has to; see `stops`.
-
-    Raises `BoltStopped`: the query ends. If nothing is raised, the caller fails the input by the error.
-    """
+    """Raise `BoltStopped` if an exception that escaped the bolt ends the query; see `stops`."""
     if isinstance(error, MessageIdUnknown):
         raise BoltStopped(f"bolt {name!r}: {error}") from error
     if stops(bolt, error):

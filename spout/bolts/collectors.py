@@ -91,9 +91,7 @@ class Outlet(NamedTuple):
 
 
 class Emits(NamedTuple):
-    """One stream of a bolt: the names of its fields, its subscriptions, whether its emitter names the task,
-    and whether the bolt works on a DataFrame, where it has no other.
-    """
+    """One stream of a bolt; `direct`: its emitter names the task; `on_frame`: the bolt has no other."""
 
     fields: tuple[str, ...]
     outlets: tuple[Outlet, ...] = ()
@@ -117,7 +115,7 @@ class Sent(NamedTuple):
     task: int = -1
 
     def deliveries(self, number: int, subscription: int) -> tuple[Delivery, ...]:
-        """Return its deliveries on a subscription: this copy, counted over all outlets, with this key."""
+        """Return the deliveries of one copy, by its number over all outlets; `subscription` is its key."""
         first = number * len(self.anchors)
         return tuple(
             [
@@ -138,14 +136,11 @@ def one_stream_error(bolt: str) -> TupleError:
 class BoltObserver:
     """Is called for each thing that a bolt does; override what you want to see."""
 
-    def emitted(self, sent: Sent) -> None:
-        """React to an emission."""
+    def emitted(self, sent: Sent) -> None: ...
 
-    def acked(self, received: AnchoredTuple) -> None:
-        """React to an ack."""
+    def acked(self, received: AnchoredTuple) -> None: ...
 
-    def failed(self, received: AnchoredTuple, cause: Cause) -> None:
-        """React to a fail."""
+    def failed(self, received: AnchoredTuple, cause: Cause) -> None: ...
 
 
 class OutputCollector:
@@ -188,7 +183,7 @@ class OutputCollector:
     )
 
     def __init__(self, bolt: str, streams: Mapping[str, Emits], observer: BoltObserver | None = None) -> None:
-        """Collect for the bolt of this name, with these streams; call `observer` for all that it does."""
+        """Collect for the bolt of this name; call `observer` for all that it does."""
         self._bolt = bolt
         self._streams = streams
         self._keys = {
@@ -285,25 +280,13 @@ class OutputCollector:
         self.touched.update(delivery.root for delivery in tuple_.deliveries)
 
     def outstanding(self) -> Iterator[Delivery]:
-        """List the deliveries whose edges are still missing in the XOR values of their roots.
-
-        These are, for every tuple that is not acked, its own edges and those of what was emitted on it.
-        """
+        """Yield what is missing in the XOR values of the roots: open tuples, and what was emitted on them."""
         for received in self.open:
             yield from received.deliveries
             yield from received.children
 
     def checked(self, values: Values, stream: str, task: int | None = None) -> Sequence[Any]:
-        """Return the values of an emission in the order of the stream's fields.
-
-        Args:
-            values: what is emitted.
-            stream: name of the stream.
-            task: the task of `emit_direct`; None for `emit`.
-
-        Raises `TupleError`: the bolt has no such stream, the stream has other fields, a direct stream got no
-        task, another one got a task, or no consumer has such a task.
-        """
+        """Return the values of an emission in the order of the stream's fields; `task`: of `emit_direct`."""
         emits = self._streams.get(stream) or self.named(stream)
         row = values if type(values) is tuple else values_in_order(values, emits.fields, self._bolt)
         if len(row) != len(emits.fields):
@@ -344,11 +327,8 @@ class OutputCollector:
         )
 
     def _send(self, values: Sequence[Any], stream: str, task: int, anchors: Tuple | Iterable[Tuple]) -> None:
-        distinct: tuple[AnchoredTuple, ...]
-        if isinstance(anchors, Tuple):
-            distinct = (self._own(anchors, "emitted on"),)
-        else:
-            distinct = tuple([self._own(anchor, "emitted on") for anchor in dict.fromkeys(anchors)])
+        listed = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)
+        distinct = tuple([self._own(anchor, "emitted on") for anchor in listed])
         ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct])
         sent = Sent(values, stream, distinct, ordinals, task)
         self.sent.append(sent)

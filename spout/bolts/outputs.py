@@ -17,10 +17,7 @@ RESERVED = frozenset({ANCHOR, TO, TASK})
 
 
 def parse_output(bolt: str, output: str) -> StructType:
-    """Read the fields of a stream.
-
-    Raises `UsageError`: it is not valid DDL, has no fields, or names one of Windhover's own columns.
-    """
+    """Read the fields of a stream; `UsageError`: no valid DDL, no fields, or one of Windhover's columns."""
     try:
         parsed = StructType.fromDDL(output)
     except PySparkException as error:
@@ -33,10 +30,10 @@ def parse_output(bolt: str, output: str) -> StructType:
     return parsed
 
 
-def only_output(bolt: str, instance: AnyBolt) -> str:
-    """Return the output of a bolt that is used without a `TopologyBuilder`.
+def output_schema(bolt: str, instance: AnyBolt) -> pa.Schema:
+    """Return the Arrow schema of the output of a bolt that is used without a `TopologyBuilder`.
 
-    Raises `UsageError`: it does not declare exactly the default stream, or declares it as direct.
+    Raises `UsageError`: see `parse_output`; or it does not declare exactly the default stream, or as direct.
     """
     declarer = OutputDeclarer()
     instance.declare(declarer)
@@ -47,12 +44,4 @@ def only_output(bolt: str, instance: AnyBolt) -> str:
             f"bolt {bolt!r} declares {found}; on a DataFrame a bolt has the stream {DEFAULT_STREAM!r} alone,"
             " not direct: put it into a spout.TopologyBuilder"
         )
-    return output
-
-
-def output_schema(bolt: str, instance: AnyBolt) -> pa.Schema:
-    """Return the Arrow schema of the output of a bolt that is used without a `TopologyBuilder`.
-
-    Raises `UsageError`: see `parse_output` and `only_output`.
-    """
-    return arrow_schema_of(parse_output(bolt, only_output(bolt, instance)))
+    return arrow_schema_of(parse_output(bolt, output))

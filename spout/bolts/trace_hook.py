@@ -39,8 +39,7 @@ def traceparent(tuple: Tuple) -> str:
 
 
 def _of_headers(headers: Iterable[Any]) -> str:
-    """Return the trace context in headers, as pairs or as the rows of Spark's column."""
-    return traceparent_in(
+    return traceparent_in(  # pairs, or the rows of Spark's column
         (each["key"], each["value"]) if isinstance(each, dict) else each for each in headers
     )
 
@@ -50,7 +49,6 @@ _FIELDS: Final[Sequence[tuple[str, Callable[[Any], str]]]] = (
     ("headers", _of_headers),
 )
 """Where a tuple may have its trace context, and how it is read."""
-
 
 _EVENTS: Final = ("emit", "execute", "ack", "fail", "cleanup")
 

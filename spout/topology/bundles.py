@@ -64,7 +64,7 @@ class LeavingRows(NamedTuple):
     places: Places | None = None
 
     def fingerprint(self, carry: Carry) -> Fingerprint:
-        """Return the fingerprint of the rows; `carry`: the form of the column of anchors, if there is one."""
+        """Return the fingerprint; `carry`: the form of the column of anchors, if there is one."""
         if self.places is not None:
             return self.places.fingerprint()
         return fingerprint_of(carry, self.rows.column(ANCHOR))
@@ -72,9 +72,11 @@ class LeavingRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bundling:
-    """Which rows go to which of `tasks` tasks; `fields`: equal values to one task, none: spread evenly.
+    """Which rows go to which of `tasks` tasks.
 
-    `named`: the rows name their tasks themselves, in the column ``_task``.
+    Attributes:
+        fields: rows with equal values of them go to one task; none: rows are spread evenly.
+        named: the rows name their tasks themselves, in the column ``_task``.
     """
 
     tasks: int
@@ -105,7 +107,6 @@ class Bundling:
         return pa.RecordBatch.from_arrays([tasks, bundles], schema=BUNDLES)
 
     def _bundles(self, load: LeavingRows, first: int) -> Iterator[tuple[int, pa.Buffer]]:
-        """Yield the tasks that rows go to, each with the rows for it."""
         batch = self.coded(load.rows)
         tasks = self._tasks_of(batch, first) % self.tasks
         small = tasks.astype(np.uint16) if self.tasks <= _RADIX_MAX else tasks
@@ -179,7 +180,7 @@ class Bundling:
 
 
 def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Return the rows of bundles, at most `ROWS_MAX` at once."""
+    """Yield the rows of bundles, at most `ROWS_MAX` at once."""
     for each in bundles.column(BUNDLE):
         written = pa.ipc.open_stream(each.as_buffer()).read_next_batch()
         columns = [_widened(written, field) for field in schema]
@@ -207,7 +208,7 @@ def _coded(column: pa.Array, tasks: int) -> pa.Array:
 
 
 def _packed(batch: pa.RecordBatch) -> I64 | None:
-    """Return packed anchors; None: the rows have others, or none."""
+    """Return packed anchors, if that is what the rows have."""
     place = batch.schema.get_field_index(ANCHOR)
     column = None if place < 0 else batch.column(place)
     if column is None or column.null_count or not pa.types.is_int64(column.type):
@@ -220,12 +221,10 @@ def _narrow(numbers: I64) -> pa.Array:
 
 
 def _fitting(values: int) -> np.dtype[Any]:
-    """Return the narrowest type that holds so many values from 0 on."""
     return next((each for each in _NARROW if values <= np.iinfo(each).max + 1), np.dtype(np.int64))
 
 
 def _widened(written: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """Return a column as it was before it was written."""
     metadata = written.schema.metadata or {}
     if field.name == ANCHOR and _FIRST in metadata:
         return _anchors(written, field.type)

@@ -16,7 +16,7 @@ from spout.bolts.bolts import AnyBolt, Bolt
 from spout.bolts.hooks import TaskHook
 from spout.topology.bundles import Bundling
 from spout.topology.graph import Kind, Subscription
-from spout.topology.stage_pass import BoltPass, Frame, StagePass, StreamPass, roots_arrive
+from spout.topology.stage_pass import BoltPass, Frame, StagePass, StreamPass
 from spout.topology.stages import Route, SinkOutput
 from spout.tuples.anchors import Carry
 from spout.tuples.columns import ANCHOR
@@ -62,7 +62,8 @@ class Chain:
 
     @property
     def roots_arrive(self) -> bool:
-        return roots_arrive(self.arrives, self.subscriptions)
+        """Whether the rows that arrive are the roots themselves."""
+        return self.arrives in (Carry.PACKED, Carry.WIDE) and not self.subscriptions
 
     @property
     def rich(self) -> bool:
@@ -80,10 +81,9 @@ class Chain:
     @property
     def leaving(self) -> tuple[int, ...]:
         """The keys along the paths of emitted rows, where they carry roots and ordinals."""
-        last = len(self.steps) - 1
-        return (
-            () if self.rich or self.arrives is Carry.HOPS else (*self.subscriptions, self._read_by(last).key)
-        )
+        if self.rich or self.arrives is Carry.HOPS:
+            return ()
+        return *self.subscriptions, self._read_by(len(self.steps) - 1).key
 
     @property
     def stage(self) -> StagePass:
@@ -94,6 +94,7 @@ class Chain:
             came_from=StreamId(self.upstream.rpartition("+")[2]) if self.upstream else SPARK,
             arrives=self.arrives,
             subscriptions=self.subscriptions,
+            roots_arrive=self.roots_arrive,
             entry=subscription_key(SPARK.component, DEFAULT_STREAM, self.steps[0].name) if is_loose else 0,
             carry=self.carry,
             by_row=not self.rich,

@@ -18,7 +18,7 @@ def _lines(plan: Layout) -> Iterator[str]:
         if stage == plan.keyed_stage:
             yield from _keyed(plan)
         else:
-            where = "in the source's read task" if stage == 0 else f"{_tasks(plan.partitions[stage])}"
+            where = "in the source's read task" if stage == 0 else _tasks(plan.partitions[stage])
             yield f"stage {stage}: one Python pass, {where}"
         for name in names:
             if name != plan.keyed:

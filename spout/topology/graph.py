@@ -9,7 +9,7 @@ Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2; Storm's ``To
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
@@ -69,7 +69,6 @@ class Subscription:
 
     @property
     def key(self) -> int:
-        """The key of its edges."""
         return subscription_key(self.producer.component, self.producer.stream, self.consumer)
 
     def __str__(self) -> str:
@@ -107,7 +106,7 @@ class Graph:
 
     @property
     def keyed(self) -> str:
-        """Name of the bolt that holds tuples by key; empty without one."""
+        """The name of the keyed bolt; empty without one."""
         return next((each.name for each in self.components.values() if each.is_keyed), "")
 
     def behind(self, bolt: str) -> frozenset[str]:
@@ -119,14 +118,7 @@ class Graph:
         return frozenset(found - {bolt})
 
     def stream(self, name: StreamId, reader: str) -> OutputStream:
-        """Return a stream.
-
-        Args:
-            name: its component and name.
-            reader: who asks, for the message.
-
-        Raises `UsageError`: there is no such component, or it declares no such stream.
-        """
+        """Return a stream; `UsageError`: there is none of this name, and `reader` reads it."""
         component = self.components.get(name.component)
         if component is None:
             near = _nearest(name.component, self.components)
@@ -144,12 +136,8 @@ class Graph:
     def unread(self) -> tuple[StreamId, ...]:
         """Return the streams of bolts that no bolt subscribes to, in order."""
         read = {each.producer for each in self.subscriptions}
-        every = (
-            StreamId(each.name, s)
-            for each in self.components.values()
-            if not each.is_spout
-            for s in each.streams
-        )
+        bolts = (each for each in self.components.values() if not each.is_spout)
+        every = (StreamId(each.name, stream) for each in bolts for stream in each.streams)
         return tuple(stream for stream in every if stream not in read)
 
     def _check(self, subscription: Subscription) -> None:
@@ -192,10 +180,7 @@ class Graph:
 
     def _ordered(self) -> Iterator[str]:
         """Yield the components, every producer before its consumers; `UsageError`: there is a cycle."""
-        producers = {
-            name: {each.producer.component for each in self.inputs_of(name)} for name in self.components
-        }
-        left = dict(producers)
+        left = {name: {each.producer.component for each in self.inputs_of(name)} for name in self.components}
         while left:
             free = [name for name, before in left.items() if not before & left.keys()]
             if not free:
@@ -219,9 +204,7 @@ def _cycle(producers: Mapping[str, Collection[str]]) -> list[str]:
         path.append(before)
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
-    listed = list(names)
-    near = get_close_matches(name, listed, n=1)
-    if near:
+def _nearest(name: str, names: Collection[str]) -> str:
+    if near := get_close_matches(name, names, n=1):
         return f"; did you mean {near[0]!r}?"
-    return f"; there are: {', '.join(listed) or 'none'}"
+    return f"; there are: {', '.join(names) or 'none'}"

@@ -26,17 +26,13 @@ def check_keyed(
     hooks: Collection[TaskHook],
     schemas: Mapping[StreamId, pa.Schema],
 ) -> None:
-    """See that a topology with keyed bolts can run; without one there is nothing to see.
+    """Raise `UsageError` if a topology with a keyed bolt cannot run; it names the bolt and the cure.
 
     Args:
-        graph: the topology, checked.
-        sinks: the streams that the sink gets.
         options: of `read_stream`, as the spouts have them.
         ordered: names of the inputs that are read in order.
         hooks: what watches every bolt.
         schemas: the fields of each stream; a type that is not parsed is Arrow's null.
-
-    Raises `UsageError`: it cannot; the message names the bolt and the cure.
     """
     keyed = [each for each in graph.components.values() if each.is_keyed]
     if not keyed:
@@ -69,7 +65,6 @@ def check_keyed(
 
 
 def _check_input(keyed: Component, inputs: Collection[Subscription]) -> None:
-    """See that a keyed bolt reads its streams by fields, or all tuples as those of one key."""
     name = keyed.name
     for each in inputs:
         if each.kind not in (Kind.FIELDS, Kind.GLOBAL):
@@ -110,7 +105,6 @@ def _check_keys(bolt: str, inputs: Sequence[Subscription], schemas: Mapping[Stre
 def _check_read(
     bolt: str, options: Mapping[str, object], ordered: Collection[str], hooks: Collection[TaskHook]
 ) -> None:
-    """See that what is read may be held, and that nobody expects to watch who holds it."""
     if options.get("delayed_acks", True) is not True:
         raise UsageError(
             f"bolt {bolt!r} is a KeyedBolt, which acks in a later batch; leave delayed_acks="
@@ -129,13 +123,8 @@ def _check_read(
 
 
 def check_trigger(name: str, bolt: KeyedBolt | None, trigger: Mapping[str, object]) -> None:
-    """See that a keyed bolt's ticks come: Spark runs their batches only while the query goes on.
-
-    Raises `UsageError`: the query ends when nothing is pending any more, and its bolt waits for ticks.
-    """
-    if bolt is None or not trigger.get("availableNow"):
-        return
-    if bolt.tick_ms or bolt.tick_every_ms:
+    """Raise `UsageError` if the query ends when nothing is pending, and its keyed bolt waits for ticks."""
+    if bolt is not None and trigger.get("availableNow") and (bolt.tick_ms or bolt.tick_every_ms):
         raise UsageError(
             f"bolt {name!r} is a KeyedBolt that ticks, and with the trigger availableNow Spark runs"
             " no batch for ticks while the source waits for the last verdicts: leave the trigger out, and"

@@ -33,7 +33,6 @@ def tasks_for(
 
     Args:
         kind: the grouping; ALL and DIRECT name their tasks themselves.
-        tasks: how many tasks the consumer has.
         keys: `value_keys` the grouping's fields, for groupings that have some.
         deliveries: each row's place in its trees; a row without one is dealt out by turns.
         first: rows without a place that were dealt out before.

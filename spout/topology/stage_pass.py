@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -62,7 +63,6 @@ class StreamPass:
 
     @property
     def emits(self) -> Emits:
-        """What the collector needs of it."""
         outlets = tuple(Outlet(r.subscription.key, r.tasks, r.copies) for r in self.routes)
         return Emits(tuple(self.schema.names), outlets, self.direct, self.on_frame)
 
@@ -88,8 +88,7 @@ class BoltPass:
     hooks: tuple[TaskHook, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """What a number in ``_to`` means in the stage where its rows are wanted."""
 
     consumer: str
@@ -104,6 +103,7 @@ class Frame:
         came_from: the component of which the rows are.
         arrives: how rows that arrive carry their anchors; `Carry.NONE` where nothing is tracked.
         subscriptions: the keys along the paths that arrive, where roots and ordinals do.
+        roots_arrive: whether the rows that arrive are the roots themselves.
         entry: key of the subscription on which Spark's operators deliver tuples, which they may drop or
             repeat; 0: what arrives is of the source, or of another chain of bolts.
         carry: how the rows that leave carry their anchors.
@@ -113,18 +113,10 @@ class Frame:
     came_from: StreamId
     arrives: Carry
     subscriptions: tuple[int, ...]
+    roots_arrive: bool
     entry: int
     carry: Carry
     by_row: bool
-
-    @property
-    def roots_arrive(self) -> bool:
-        return roots_arrive(self.arrives, self.subscriptions)
-
-
-def roots_arrive(arrives: Carry, subscriptions: tuple[int, ...]) -> bool:
-    """Return whether rows are the roots themselves, by the form of their anchors and the keys along them."""
-    return arrives in (Carry.PACKED, Carry.WIDE) and not subscriptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +161,7 @@ class StagePass:
 
     @property
     def leaving(self) -> pa.Schema:
-        """Schema of what leaves: of bundles, or of the rows themselves."""
+        """The schema of what leaves: of bundles, or of the rows themselves."""
         return self.schema if self.bundling is None else BUNDLES
 
     def rows_of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -188,7 +180,6 @@ class StagePass:
 
     @property
     def carry(self) -> Carry:
-        """How the rows that leave carry their anchors."""
         if self.frame is not None:
             return self.frame.carry
         return Carry.NONE if self.is_last else Carry.HOPS
@@ -196,15 +187,7 @@ class StagePass:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a layout is made into passes with.
-
-    Attributes:
-        bolts: each bolt, by name.
-        schemas: fields of each stream.
-        inputs: ids of the inputs of each spout.
-        hooks: what watches every bolt.
-        tracked: whether tuples are acked and failed.
-    """
+    """What a layout is made into passes with. `inputs`: the ids of each spout's; `hooks` watch every bolt."""
 
     bolts: Mapping[str, AnyBolt]
     schemas: Mapping[StreamId, pa.Schema]
@@ -232,7 +215,17 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
         found.append(
             StagePass(
                 name=names[stage],
-                bolts=tuple(_bolt(plan, parts, streams, name) for name in components if name in parts.bolts),
+                bolts=tuple(
+                    BoltPass(
+                        name,
+                        parts.bolts[name],
+                        {id_.stream: stream for id_, stream in streams.items() if id_.component == name},
+                        plan.tasks[name],
+                        parts.hooks,
+                    )
+                    for name in components
+                    if name in parts.bolts
+                ),
                 spouts={
                     input_id: streams[StreamId(name)]
                     for name in components
@@ -275,13 +268,7 @@ def _stream(plan: Layout, parts: Parts, id_: StreamId, number: int) -> StreamPas
     )
 
 
-def _bolt(plan: Layout, parts: Parts, streams: Mapping[StreamId, StreamPass], name: str) -> BoltPass:
-    own = {id_.stream: stream for id_, stream in streams.items() if id_.component == name}
-    return BoltPass(name, parts.bolts[name], own, plan.tasks[name], parts.hooks)
-
-
 def _leaving(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> pa.Schema:
-    """Return the columns of the rows that leave a stage."""
     is_last = stage + 1 == len(plan.stages)
     if is_last and len(plan.outputs) == 1:
         return streams[plan.outputs[0].stream].schema

@@ -151,7 +151,6 @@ class BoltWork(BoltObserver):
         return blocks
 
     def forget(self) -> None:
-        """Forget what was reported; the bolt holds nothing."""
         self.collector.failures.clear()
         self.collector.left_open.clear()
         self.collector.touched.clear()
@@ -206,9 +205,8 @@ class BoltWork(BoltObserver):
                 failures.append((received.row, cause))
                 if self.gate is not None:
                     self.gate.fail_all(each.root for each in received.deliveries)
-                del (
-                    error
-                )  # its traceback holds this frame, and with it the rows: nothing collects cycles here
+                # its traceback holds this frame, and with it the rows: nothing collects cycles here
+                del error
             ended(len(emitted))
         self._pulse.end()
         took_ns = self._clock_ns() - began_ns
@@ -363,25 +361,21 @@ class BoltWork(BoltObserver):
         self._pulse.begin(self.name)
         try:
             invoke(self.name, bolt.execute, rows.arrow(bolt.fields), collector)
-            self._emit_rows(collector, inputs)
+            for stream, batch, parents in batches_of(self.name, self._streams, self.collector, collector):
+                values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                for parent, row in zip(parents.tolist(), values, strict=True):
+                    self.collector.emit(row, inputs[parent], stream.id.stream)
             causes = dict(collector.failures)
             settled = {*causes, *collector.left_open}
-            for row, received in enumerate(inputs):
-                if row not in settled:
+            for number, received in enumerate(inputs):
+                if number not in settled:
                     self.collector.ack(received)
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
             cause = self._cause_of(error)
             self.collector.sent.clear()
             causes = dict.fromkeys(range(len(inputs)), cause)
-        for row, cause in causes.items():
-            self.collector.refuse(inputs[row], cause)
-
-    def _emit_rows(self, collector: BatchCollector, inputs: Sequence[AnchoredTuple]) -> None:
-        """Emit what an Arrow bolt emitted, without what it emitted on rows that it failed."""
-        for stream, batch, parents in batches_of(self.name, self._streams, self.collector, collector):
-            values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            for parent, row in zip(parents.tolist(), values, strict=True):
-                self.collector.emit(row, inputs[parent], stream.id.stream)
+        for number, cause in causes.items():
+            self.collector.refuse(inputs[number], cause)
 
     def _settle(self, what: What, received: AnchoredTuple) -> int:
         """Count a tuple that is acked or failed by hand; return how long it took, ns."""

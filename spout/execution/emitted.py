@@ -146,18 +146,15 @@ class RowCollector(BasicCollector):
 class StreamCollector(RowCollector):
     """Collects what a `BasicBolt` of a topology emits, on any of its streams; each emission is checked."""
 
-    __slots__ = ("_collector", "_emits", "_streams", "_tasks")
+    __slots__ = ("_collector", "_emits", "_has_one", "_streams", "_tasks")
 
     def __init__(self, collector: OutputCollector, streams: Mapping[str, Emits]) -> None:
         self._collector = collector
         self._emits = streams
+        self._has_one = [(name, each.direct) for name, each in streams.items()] == [(DEFAULT_STREAM, False)]
         self._streams: list[str] = []
         self._tasks: list[int] = []
         super().__init__(collector.report_error)
-
-    @property
-    def _has_one(self) -> bool:
-        return [(name, each.direct) for name, each in self._emits.items()] == [(DEFAULT_STREAM, False)]
 
     def _emit_function(self) -> Emit:
         append, named, tasks = self.values.append, self._streams.append, self._tasks.append

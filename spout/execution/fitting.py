@@ -43,8 +43,15 @@ class Fitted(NamedTuple):
     failures: list[RowFailure]
     batch: pa.RecordBatch | None = None
 
-    def without(self, bolt: str, bad: list[Misfit]) -> Fitted:
-        """Fail the inputs of rows that do not fit, and drop all that was emitted for them."""
+    def without(self, bolt: str, bad: list[Misfit], *, tracked: bool) -> Fitted:
+        """Fail the inputs of rows that do not fit, and drop all that was emitted for them.
+
+        Raises `Exception`: there is such a row, and nothing is tracked.
+        """
+        if not bad:
+            return self
+        if not tracked:
+            raise bad[0].error
         causes: dict[int, Cause] = {}
         for row, error in bad:
             causes.setdefault(int(self.parents[row]), cause_of(bolt, error))
@@ -62,28 +69,15 @@ def fitted(
     Raises `Exception`: one does not fit, and nothing is tracked.
     """
     bolt, fields = stream.id.component, stream.schema.names
-    found = Fitted(emitted, parents, tasks, [])
-    if unordered := in_order(emitted, fields, bolt):
-        if not tracked:
-            raise unordered[0].error
-        found = found.without(bolt, unordered)
-    if stream.leaves:
-        return _as_arrow(stream, found, tracked=tracked)
-    if bad := missized(found.emitted, fields, bolt):
-        if not tracked:
-            raise bad[0].error
-        found = found.without(bolt, bad)
-    return found
-
-
-def _as_arrow(stream: StreamPass, found: Fitted, *, tracked: bool) -> Fitted:
+    unordered = in_order(emitted, fields, bolt)
+    found = Fitted(emitted, parents, tasks, []).without(bolt, unordered, tracked=tracked)
+    if not stream.leaves:
+        return found.without(bolt, missized(found.emitted, fields, bolt), tracked=tracked)
     try:
         return found._replace(batch=batch_of(found.emitted, stream.schema))
-    except MISFITS as error:
-        bad = misfits(found.emitted, stream.schema, stream.id.component)
-        if not tracked:
-            raise (bad[0].error if bad else error) from None
-    found = found.without(stream.id.component, bad)
+    except MISFITS:
+        bad = misfits(found.emitted, stream.schema, bolt)
+    found = found.without(bolt, bad, tracked=tracked)
     return found._replace(batch=batch_of(found.emitted, stream.schema))
 
 

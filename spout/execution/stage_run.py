@@ -92,7 +92,7 @@ class StageRun:
 
     @property
     def gate(self) -> Gate | None:
-        """What holds records that stand in lines; its bolts ask it before each tuple."""
+        """What blocks records behind others that failed; the bolts ask it before each tuple."""
         return self._gate
 
     @gate.setter
@@ -122,10 +122,7 @@ class StageRun:
             self._arrive(rows.batch)
         else:
             raise TypeError(f"a stage is fed messages or Arrow rows, not {type(rows).__name__}")
-        for name, work in self._works.items():
-            self._receive(name)
-            self._send(work.take())
-        return self._left()
+        return self._run_bolts()
 
     def _enter(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
         if anchors is not None and self._pass.upstream:
@@ -186,12 +183,20 @@ class StageRun:
             )
 
     def finish(self) -> list[pa.RecordBatch]:
-        for name, work in self._works.items():
-            self._receive(name)
-            work.cleanup()
-            self._send(work.take())
-        left = self._left()
+        left = self._run_bolts(ends=True)
         return [left] if left.num_rows else []
+
+    def _run_bolts(self, *, ends: bool = False) -> pa.RecordBatch:
+        """Let each bolt work on what it receives, producers first; return what leaves the task."""
+        for name, work in self._works.items():
+            inbox, self._inboxes[name] = self._inboxes[name], []
+            for rows, deliveries in inbox:
+                work.receive(rows, deliveries)
+            if ends:
+                work.cleanup()
+            for block in work.take():
+                self._distribute(block)
+        return self._left()
 
     def report(self) -> TaskReport:
         collectors = [work.collector for work in self._works.values()]
@@ -223,33 +228,23 @@ class StageRun:
             work.forget()
         return report
 
-    def _receive(self, name: str) -> None:
-        inbox, self._inboxes[name] = self._inboxes[name], []
-        for rows, deliveries in inbox:
-            self._works[name].receive(rows, deliveries)
-
-    def _send(self, blocks: Sequence[Emissions]) -> None:
-        for block in blocks:
-            if len(block.rows):
-                self._distribute(block)
-
     def _distribute(self, block: Emissions) -> None:
         stream, rows, batch, parcels, named = block
+        if not len(rows):
+            return
         if batch is not None and self._pass.bundling is not None and self._pass.frame is None:
             batch = self._pass.bundling.coded(batch)  # once, and before tasks are found by its values
         left = iter(parcels)
         for route in stream.routes:
             for copy in range(route.copies):
-                deliveries = next(left, ())
-                if not len(rows):
-                    continue
+                deliveries = next(left)
                 if route.stays:
                     self._inboxes[route.subscription.consumer].append(Arrived(rows, deliveries))
                 elif batch is not None:
                     tasks = self._tasks(route, copy, batch, deliveries) if named is None else named
                     self._outbox.add(stream, route.number, batch, tasks, deliveries)
         for output in stream.outputs:
-            if batch is not None and len(rows):
+            if batch is not None:
                 tasks = np.zeros(0, np.int64)
                 if not self._pass.is_last:  # by its values: a tuple that runs again must take the same way
                     tasks = (value_keys(batch, stream.schema.names) >> np.uint64(33)).astype(np.int64)
@@ -292,13 +287,7 @@ class TaskOutbox:
         tasks: I64,
         deliveries: Sequence[tuple[Delivery, ...]],
     ) -> None:
-        """Put tuples of a stream on rows.
-
-        Args:
-            number: of the subscription or output that the tuples are for.
-            tasks: the task that each one goes to.
-            deliveries: the places of each in its trees.
-        """
+        """Put tuples on rows, for the subscription or output of this number, each for one of the tasks."""
         if self._pass.bare:
             self._loads.append(LeavingRows(tuples))
             return
@@ -331,7 +320,6 @@ class TaskOutbox:
         self._put(dict(zip(rows.schema.names, rows.columns, strict=True)), rows.num_rows)
 
     def take(self) -> list[LeavingRows]:
-        """Return what was collected since this was called last."""
         loads, self._loads = self._loads, []
         return loads
 

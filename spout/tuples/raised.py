@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple
 
 KINDS_MAX: Final = 20
@@ -101,8 +100,11 @@ def place_of(error: BaseException) -> str:
         elif home is not None and (not package or home == package):
             package, installed = home, step
         step = step.tb_next
-    found = own or installed
-    return "" if found is None else _text_of_place(found)
+    if (found := own or installed) is None:
+        return ""
+    name = re.split(r"[/\\]", found.tb_frame.f_code.co_filename)[-1]
+    cut = name.encode("utf-8", "replace")[:_NAME_BYTES_MAX].decode("utf-8", "ignore")
+    return f"{re.sub(r'[()]', '_', cut)}:{found.tb_lineno}"
 
 
 @lru_cache(maxsize=4_096)
@@ -114,12 +116,6 @@ def _home_of(file: str) -> str | None:
     if installed is not None:
         return installed[0]
     return None if file.startswith(_PYTHONS) or file.endswith(_COMPILED) else ""
-
-
-def _text_of_place(step: TracebackType) -> str:
-    name = re.split(r"[/\\]", step.tb_frame.f_code.co_filename)[-1]
-    cut = name.encode("utf-8", "replace")[:_NAME_BYTES_MAX].decode("utf-8", "ignore")
-    return f"{re.sub(r'[()]', '_', cut)}:{step.tb_lineno}"
 
 
 def _text_of(error: BaseException) -> str:

@@ -24,11 +24,11 @@ Source: Storm's ``flux-core``; ``acker.config.topics`` for how problems are repo
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -107,11 +107,6 @@ class FileSection(Section):
     """Settings of the Spark session."""
 
 
-LISTS: Mapping[str, type[Section]] = MappingProxyType(
-    {"spouts": SpoutSection, "bolts": BoltSection, "streams": StreamSection}
-)
-
-
 @dataclass(frozen=True, slots=True)
 class TopologyFile:
     """A parsed file, ready to be submitted."""
@@ -145,15 +140,17 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     if not data and not document.problems:
         reader.problem((), "is empty; it needs name, spouts, bolts and streams")
     about = reader.file(data)
-    lists = {name: reader.list(name, model, data.get(name)) for name, model in LISTS.items()}
+    spouts = reader.list("spouts", SpoutSection, data)
+    bolts = reader.list("bolts", BoltSection, data)
+    streams = reader.list("streams", StreamSection, data)
     problems.refuse(reader.found, str(path), document.lines)
     if about is None:
         raise UsageError(f"{path}: has no keys")
-    bolts = {n: reader.instance(("bolts", str(n)), bolt) for n, bolt in enumerate(lists["bolts"])}
+    instances = [reader.instance(("bolts", str(n)), bolt) for n, bolt in enumerate(bolts)]
     sink = reader.sink(about.sink)
     problems.refuse(reader.found, str(path), document.lines)
     read = topics.load_topics(path.parent / about.topics, environ)
-    builder = _Assembly(reader, read).build(lists, bolts)
+    builder = _Assembly(reader, read).build(spouts, bolts, instances, streams)
     problems.refuse(reader.found, str(path), document.lines)
     return TopologyFile(builder, sink, about)
 
@@ -168,18 +165,18 @@ class _Reader:
         self.found.append(Problem(path, text, None if value is None else problems.show(value)))
 
     def file(self, data: Mapping[str, Any]) -> FileSection | None:
-        allowed = [*problems.section_keys(FileSection), *LISTS]
+        keys = problems.section_keys(FileSection)
+        allowed = [*keys, "spouts", "bolts", "streams"]
         self.found += [unknown_key((name,), allowed) for name in data if name not in allowed]
-        own = {name: value for name, value in data.items() if name in problems.section_keys(FileSection)}
-        return self.section(FileSection, own, ())
+        return self.section(FileSection, {name: data[name] for name in data if name in keys}, ())
 
-    def list(self, name: str, model: type[S], data: Any) -> list[S]:
-        if not isinstance(data, list) or not data:
-            missing = data is None and name == "bolts"
-            if not missing:
+    def list(self, name: str, model: type[S], data: Mapping[str, Any]) -> list[S]:
+        listed = data.get(name)
+        if not isinstance(listed, list) or not listed:
+            if listed is not None or name != "bolts":
                 self.problem((name,), f"must be a list of {name}, each with its keys")
             return []
-        sections = [self.section(model, each, (name, str(n))) for n, each in enumerate(data)]
+        sections = [self.section(model, each, (name, str(n))) for n, each in enumerate(listed)]
         return [each for each in sections if each is not None]
 
     def section(self, model: type[S], data: Any, path: problems.Path) -> S | None:
@@ -208,9 +205,7 @@ class _Reader:
             self.problem(path, f"is not there: module {module} has no {name}", named)
         return getattr(found, name, None)
 
-    def instance(self, path: problems.Path, bolt: Section) -> Any:
-        if not isinstance(bolt, BoltSection):
-            return None
+    def instance(self, path: problems.Path, bolt: BoltSection) -> Any:
         factory = self.imported((*path, "className"), bolt.class_name)
         if factory is None:
             return None
@@ -229,10 +224,11 @@ class _Reader:
         if isinstance(named, str):
             found: Sink = self.imported(("sink",), named)
             return found
-        return {
-            _stream_key(stream): self.imported(("sink", stream), function)
-            for stream, function in named.items()
-        }
+        functions: dict[Any, Any] = {}
+        for stream, function in named.items():
+            component, slash, name = stream.partition("/")
+            functions[(component, name) if slash else component] = self.imported(("sink", stream), function)
+        return functions
 
 
 def _raised(error: BaseException) -> str:
@@ -247,12 +243,6 @@ def _raised(error: BaseException) -> str:
     return what
 
 
-def _stream_key(named: str) -> str | tuple[str, str]:
-    """Parse ``component`` or ``component/stream``."""
-    component, slash, stream = named.partition("/")
-    return (component, stream) if slash else component
-
-
 class _Assembly:
     """Builds a topology; a component that the builder refuses becomes a problem at its place in the file."""
 
@@ -260,34 +250,34 @@ class _Assembly:
         self._reader = reader
         self._topics = read
 
-    def build(self, lists: Mapping[str, Sequence[Section]], bolts: Mapping[int, Any]) -> TopologyBuilder:
+    def build(
+        self,
+        spouts: Sequence[SpoutSection],
+        bolts: Sequence[BoltSection],
+        instances: Sequence[Any],
+        streams: Sequence[StreamSection],
+    ) -> TopologyBuilder:
         builder = TopologyBuilder()
         declarers: dict[str, Any] = {}
-        for n, spout in enumerate(lists["spouts"]):
-            if isinstance(spout, SpoutSection):
-                self._set(("spouts", str(n)), lambda each=spout: self._spout(builder, each))
-        for n, bolt in enumerate(lists["bolts"]):
-            if isinstance(bolt, BoltSection):
-                declarers[bolt.id] = self._set(
-                    ("bolts", str(n)),
-                    lambda each=bolt, at=n: builder.set_bolt(each.id, bolts[at], each.parallelism),
-                )
-        for n, stream in enumerate(lists["streams"]):
-            if isinstance(stream, StreamSection):
-                self._subscribe(("streams", str(n)), declarers, stream)
+        for n, spout in enumerate(spouts):
+            with self._problem_at("spouts", str(n)):
+                for name in spout.inputs:
+                    self._topics.input(name)
+                builder.set_spout(spout.id, self._topics, spout.inputs, **spout.options)
+        for n, (bolt, instance) in enumerate(zip(bolts, instances, strict=True)):
+            declarers[bolt.id] = None
+            with self._problem_at("bolts", str(n)):
+                declarers[bolt.id] = builder.set_bolt(bolt.id, instance, bolt.parallelism)
+        for n, stream in enumerate(streams):
+            self._subscribe(("streams", str(n)), declarers, stream)
         return builder
 
-    def _spout(self, builder: TopologyBuilder, spout: SpoutSection) -> None:
-        for name in spout.inputs:
-            self._topics.input(name)
-        builder.set_spout(spout.id, self._topics, spout.inputs, **spout.options)
-
-    def _set(self, path: problems.Path, act: Any) -> Any:
+    @contextmanager
+    def _problem_at(self, *path: str) -> Iterator[None]:
         try:
-            return act()
+            yield
         except WindhoverError as error:
             self._reader.problem(path, str(error))
-            return None
 
     def _subscribe(self, path: problems.Path, declarers: Mapping[str, Any], stream: StreamSection) -> None:
         declarer = declarers.get(stream.to)

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import UsageError
-from spout.builder.tuple_metrics import Labels, status_metrics
+from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.planner.mailbox import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
 from spout.runtime.metrics import Scraped
@@ -65,11 +65,13 @@ _PREFIX: Final = "windhover_stream"
 
 def stream_metrics(statuses: Iterable[StreamStatus], now_ms: int) -> Iterator[Metric]:
     """Yield the metrics of streams, one status for each group; wall time now."""
-    every: dict[Labels, StreamStatus] = {(each.group,): each for each in statuses}
+    every = {(each.group,): each for each in statuses}
+    yield from tuple_metrics(_PREFIX, {of: each.counts for of, each in every.items()})
     late = CounterMetricFamily(f"{_PREFIX}_late", "tuples that a watermark dropped", labels=["group"])
     for of, each in every.items():
         late.add_metric(of, each.late)
-    yield from status_metrics(_PREFIX, every, late, ["group"], now_ms)
+    yield late
+    yield from root_metrics(_PREFIX, {of: each.spout for of, each in every.items()}, now_ms)
 
 
 def stream_status(rows: DataFrame) -> StreamStatus:

@@ -1,4 +1,4 @@
-"""A submitted topology: its status, and how it is paused, resumed and ended.
+"""A submitted topology: its DataFrame, its status, and how it is paused, resumed and ended.
 
 Source: docs/design/protocol.md, section 5.2; Storm's ``activate``, ``deactivate`` and ``kill``.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Metric
 from pyspark.sql import DataFrame, SparkSession
@@ -17,18 +18,22 @@ from pyspark.sql import functions as sql
 from acker.errors import UsageError
 from spout.bolts.outputs import parse_output
 from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
-from spout.builder.stage_frames import TopologyFrame, frame_of
-from spout.builder.tuple_metrics import status_metrics
-from spout.planner.mailbox import PlannerStatus, read_status
+from spout.builder.tuple_metrics import root_metrics, tuple_metrics
+from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
+from spout.planner.mailbox import Mailbox, PlannerStatus, read_status
 from spout.runtime.endpoints import serve
 from spout.runtime.metrics import Scraped, counter, gauge
 from spout.sinks.foreach_batch import sink as publishing
 from spout.spark.private import arrow_schema_of
-from spout.streaming.application import classic
+from spout.streaming.application import Application, Stream, classic
+from spout.streaming.frames import Node, narrowed, node_of, through
+from spout.streaming.map_task import MapTask
+from spout.streaming.stream import read_stream
 from spout.topology.explain import explain
 from spout.topology.graph import Graph
 from spout.topology.keyed_graph import check_trigger
-from spout.tuples.columns import COLUMN, TO
+from spout.topology.stage_pass import Parts, passes_of
+from spout.tuples.columns import COLUMN, TASK, TO
 from spout.tuples.counts import Counts, What, count_of
 from spout.tuples.failures import Cause
 
@@ -95,8 +100,52 @@ def topology_metrics(
     yield gauge(f"{_PREFIX}_edge", "1: the operator reads the stream", edges, names)
     records = {(group, error): float(count) for error, count in status.isolated.items()}
     labels = ["group", "cause"]
-    isolated = counter(f"{_PREFIX}_isolated", "records that ended or hung a worker", records, labels)
-    yield from status_metrics(_PREFIX, {(group,): status}, isolated, ["group"], now_ms)
+    yield from tuple_metrics(_PREFIX, {(group,): status.counts})
+    yield counter(f"{_PREFIX}_isolated", "records that ended or hung a worker", records, labels)
+    yield from root_metrics(_PREFIX, {(group,): status.spout}, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFrame:
+    """The DataFrame of a topology, the stream that it reads, and its two files."""
+
+    rows: DataFrame
+    stream: Stream
+    mailbox: Mailbox
+    status_path: Path
+
+
+def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
+    """Build the DataFrame of a topology: one chain of stages, with one shuffle between each and the next.
+
+    At the stage of a keyed bolt Spark shuffles by its key, and keeps its state.
+
+    Raises `UsageError`: as `spout.read_stream`.
+    """
+    read = compiled.read
+    application = Application.of(spark)
+    options: Any = dict(read.options) | ({"delayed_acks": True} if compiled.keyed else {})
+    source = node_of(read_stream(spark, read.topics, read.inputs, **options))
+    if source is None or source.options is None:
+        raise UsageError("read_stream returned rows that are not its own")
+    stream = application.streams[source.options.stream]
+    inputs = {
+        name: tuple(read.topics.input(each).id for each in inputs) for name, inputs in compiled.inputs.items()
+    }
+    parts = Parts(compiled.bolts, compiled.schemas, inputs, compiled.hooks, stream.tracked)
+    passes = passes_of(compiled.layout, parts)
+    ledger = application.ledger.accumulator if stream.tracked else None
+    rows = Node(spark, source.stream, options=narrowed(source.options, passes[0])).read()
+    for before, stage, partitions in zip(passes, passes[1:], compiled.layout.partitions[1:], strict=False):
+        if compiled.keyed is not None and stage.keyed is not None:
+            reads = keyed_streams(compiled.layout, stage)
+            entry = EntryTask(compiled.layout.keyed, before.name, reads, stream.id, ledger)
+            rows = keyed_frame(rows, before, entry, compiled.keyed, stage)
+        else:
+            task = MapTask(stage, stream.id, ledger, stream.safety)
+            rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving)
+    status_path = Path(source.options.status_path or "")
+    return TopologyFrame(rows, stream, application.mailbox(stream), status_path)
 
 
 class SubmittedTopology:
@@ -114,7 +163,6 @@ class SubmittedTopology:
     """
 
     def __init__(self, compiled: Compiled, frame: TopologyFrame, options: SubmitOptions) -> None:
-        """Prepare; `resume` starts the query."""
         self._compiled = compiled
         self._frame = frame
         self._options = options
@@ -263,11 +311,7 @@ class SubmittedTopology:
 def submit(
     compiled_for: Callable[..., Compiled], spark: SparkSession, options: SubmitOptions
 ) -> SubmittedTopology:
-    """Compile a topology and run it; see `TopologyBuilder.submit`.
-
-    Raises `UsageError`: the topology cannot run, an option is unknown, or the session is one of Spark
-    Connect.
-    """
+    """Compile a topology and run it; see `TopologyBuilder.submit`."""
     unknown = sorted(set(options) - set(SubmitOptions.__annotations__))
     if unknown:
         allowed = ", ".join(SubmitOptions.__annotations__)

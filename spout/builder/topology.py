@@ -1,22 +1,14 @@
 """Storm's `TopologyBuilder`: spouts, bolts and groupings, compiled to one Spark query.
 
-::
-
-    builder = spout.TopologyBuilder()
-    builder.set_spout("lines", topics, "sentences")
-    builder.set_bolt("split", SplitSentence()).shuffle_grouping("lines")
-    builder.set_bolt("count", CountWords(), parallelism=2).fields_grouping("split", "word")
-    running = builder.submit(spark, sink=write)
-
 The graph is checked and cut into stages without Spark (`spout.topology.graph`, `spout.topology.stages`);
-`spout.builder.stage_frames` builds the DataFrame, and `spout.builder.submitted` runs it.
+`spout.builder.submitted` builds the DataFrame and runs it.
 
 Source: docs/design/protocol.md, section 5.2; Storm's ``TopologyBuilder`` and ``InputDeclarer``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -204,15 +196,7 @@ class TopologyBuilder:
         self._hooks += check_hooks("every", [hook])
 
     def compile(self, parse: ParseOutput, sink: Sink = None, *, cores: int) -> Compiled:
-        """Check the topology and cut it into stages; without Spark.
-
-        Args:
-            parse: parses the bolts' outputs.
-            sink: see `submit`.
-            cores: how many tasks a bolt without `parallelism` has.
-
-        Raises `UsageError`: it cannot run; the message has the reason and the cure.
-        """
+        """Check the topology and cut it into stages, without Spark; for `sink` and errors see `submit`."""
         read = one_read(self._spouts)
         schemas: dict[StreamId, pa.Schema] = {}
         components: dict[str, Component] = {}
@@ -284,21 +268,18 @@ class TopologyBuilder:
 def declared_streams(name: str, bolt: AnyBolt | KeyedBolt) -> dict[str, tuple[str, bool]]:
     """Return the streams that a bolt declares: by stream, the DDL of its fields, and whether it is direct."""
     declarer = OutputDeclarer()
-    if isinstance(bolt, KeyedBolt):
-        declarer.declare(bolt.output)
-        return declarer.streams
     try:
-        bolt.declare(declarer)
+        if isinstance(bolt, KeyedBolt):
+            declarer.declare(bolt.output)
+        else:
+            bolt.declare(declarer)
     except UsageError as error:
         raise UsageError(f"bolt {name!r}: {error}") from error
     return declarer.streams
 
 
 def one_read(spouts: Mapping[str, Spout]) -> Spout:
-    """Join the inputs and options of several spouts into one `read_stream`.
-
-    Raises `UsageError`: they read several groups or files, or one input twice, or their options differ.
-    """
+    """Join the inputs and options of several spouts into one `read_stream`; `UsageError`: it cannot be."""
     if not spouts:
         raise UsageError('a topology needs a spout: builder.set_spout("lines", topics, "sentences")')
     first = next(iter(spouts.values()))
@@ -332,11 +313,7 @@ def one_read(spouts: Mapping[str, Spout]) -> Spout:
 
 
 def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
-    """Return the streams that the sink gets, each with its function.
-
-    Raises `UsageError`: the sink is one function, and no stream or several are unread; or it has a name that
-    is no stream.
-    """
+    """Return the streams that the sink gets, each with its function; `UsageError`: it is not clear which."""
     if sink is None:
         return {}
     if isinstance(sink, Mapping):
@@ -347,7 +324,7 @@ def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
         return found
     left = graph.unread()
     if len(left) != 1:
-        what = "every stream has a subscriber" if not left else f"several are left: {_listed(left)}"
+        what = f"several are left: {', '.join(map(str, left))}" if left else "every stream has a subscriber"
         example = left[0].component if left else graph.order[-1]
         raise UsageError(
             f"the sink is one function, which gets the stream that no bolt reads, and {what}; say which:"
@@ -359,10 +336,6 @@ def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
 
 def _check_write(write: WriteBatch) -> None:
     check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
-
-
-def _listed(streams: Iterable[StreamId]) -> str:
-    return ", ".join(map(str, streams))
 
 
 def _names_only(_bolt: str, output: str) -> pa.Schema:

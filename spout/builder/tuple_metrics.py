@@ -8,9 +8,9 @@ Source: docs/reference/metrics.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
@@ -19,8 +19,8 @@ from spout.planner.mailbox import PlannerStatus
 from spout.runtime.metrics import counter, gauge
 from spout.tuples.counts import TIME_BOUNDS_NS, Counts, Measure, What
 
-Labels = tuple[str, ...]
-"""Values of the labels that identify a topology or stream."""
+Group = tuple[str]
+"""The group that a topology or stream reads, as the values of labels."""
 
 STALE_MS: Final = 30_000
 """A planning process writes its status four times a second; an older one says nothing about now."""
@@ -45,35 +45,11 @@ ROOT_COUNTERS: Final = {
 """What a planning process counts, with the help of each."""
 
 
-class WorkStatus(Protocol):
-    """What the status of a topology and the status of a stream have in common."""
-
-    @property
-    def spout(self) -> PlannerStatus | None:
-        """The planning process's counts of roots; None before it runs."""
-
-    @property
-    def counts(self) -> Counts:
-        """Counts of the components' work."""
-
-
-def status_metrics(
-    prefix: str, every: Mapping[Labels, WorkStatus], own: Metric, names: Sequence[str], now_ms: int
-) -> Iterator[Metric]:
-    """Yield the counters of tuples by operator and stream, then those of roots."""
-    work = {of: each.counts for of, each in every.items()}
-    yield from _tuple_metrics(prefix, work, names)
-    yield _times(prefix, work, names)
-    yield own
-    spouts = {of: each.spout for of, each in every.items() if each.spout is not None}
-    yield from root_metrics(prefix, spouts, names, now_ms)
-
-
-def _tuple_metrics(prefix: str, every: Mapping[Labels, Counts], names: Sequence[str]) -> Iterator[Metric]:
-    """Yield a counter for each kind of work, and a counter of time for the kinds that are timed."""
+def tuple_metrics(prefix: str, every: Mapping[Group, Counts]) -> Iterator[Metric]:
+    """Yield a counter for each kind of work, one of time for the kinds that are timed, and the times."""
     for what in What:
         sent = what in (What.EMITTED, What.TRANSFERRED)
-        labels = [*names, "operator", "stream"] if sent else [*names, "operator", "source", "stream"]
+        labels = ["group", "operator", *([] if sent else ["source"]), "stream"]
         tuples = CounterMetricFamily(f"{prefix}_{what}", f"tuples {what}", labels=labels)
         timed = _TIMED.get(what, "")
         seconds = CounterMetricFamily(f"{prefix}_{timed}_seconds", f"time of tuples {what}", labels=labels)
@@ -88,16 +64,17 @@ def _tuple_metrics(prefix: str, every: Mapping[Labels, Counts], names: Sequence[
         yield tuples
         if timed:
             yield seconds
+    yield _times(prefix, every)
 
 
-def _times(prefix: str, every: Mapping[Labels, Counts], names: Sequence[str]) -> Metric:
+def _times(prefix: str, every: Mapping[Group, Counts]) -> Metric:
     """Return the histogram of how long executed tuples took."""
     text = (
         "time of a tuple within execute; a bolt's rows are timed together, so each tuple counts with the mean"
         " of the rows that were timed with it"
     )
     name = f"{prefix}_execute_per_tuple_seconds"
-    found = HistogramMetricFamily(name, text, labels=[*names, "operator", "source", "stream"])
+    found = HistogramMetricFamily(name, text, labels=["group", "operator", "source", "stream"])
     for of, counts in every.items():
         for (what, operator, stream), measure in counts.items():
             if what is What.EXECUTED:
@@ -113,14 +90,13 @@ def _classes(measure: Measure) -> list[tuple[str, float]]:
     return list(zip(bounds, accumulate(times.get(at, 0) for at in range(len(bounds))), strict=True))
 
 
-def root_metrics(
-    prefix: str, every: Mapping[Labels, PlannerStatus], names: Sequence[str], now_ms: int
-) -> Iterator[Metric]:
+def root_metrics(prefix: str, every: Mapping[Group, PlannerStatus | None], now_ms: int) -> Iterator[Metric]:
     """Yield the planning processes' counts of roots, of those that took their group and are alive."""
+    names = ["group"]
     alive = {
         of: each
         for of, each in every.items()
-        if (each.session or each.state == "running") and now_ms - each.wall < STALE_MS
+        if each is not None and (each.session or each.state == "running") and now_ms - each.wall < STALE_MS
     }
     pending = {of: float(each.pending) for of, each in alive.items()}
     yield gauge(f"{prefix}_roots_pending", "roots without a verdict", pending, names)
@@ -134,7 +110,7 @@ def root_metrics(
     text = "batches that were chosen while a limit held them back"
     yield counter(f"{prefix}_limit_hits", text, hits, [*names, "limit"])
     labels = [*names, "topic", "partition"]
-    blocked, waits = dict[Labels, float](), dict[Labels, float]()
+    blocked, waits = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
     for of, each in alive.items():
         for place, count in each.held_now.items():
             topic, _, partition = place.rpartition("/")

@@ -277,7 +277,7 @@ _PREFIX = "windhover_spout"
 def spout_metrics(status: SpoutStatus, now_ms: int) -> Iterator[Metric]:
     """Yield the metrics of a spout; wall time now. Clients, whose names may be random, count together."""
     group = status.group.group
-    yield from root_metrics(_PREFIX, {(group,): status.group}, ["group"], now_ms)
+    yield from root_metrics(_PREFIX, {(group,): status.group}, now_ms)
     open_items = {name: sum(clients.values()) for name, clients in status.open.items()}
     for name, text, found in (
         ("waiting_records", "records that are ready to be opened", status.waiting),

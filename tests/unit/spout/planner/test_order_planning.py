@@ -510,7 +510,7 @@ def test_held_records_and_waiting_partitions_are_metrics() -> None:
     assert status.held == 2
     found = {
         metric.name: metric.samples
-        for metric in root_metrics("windhover_topology", {("g",): status}, ["group"], world.now_ms)
+        for metric in root_metrics("windhover_topology", {("g",): status}, world.now_ms)
     }
     held, waits = found["windhover_topology_held_now"], found["windhover_topology_waits"]
     assert {sample.labels["partition"]: sample.value for sample in held} == {"0": 2, "1": 0}

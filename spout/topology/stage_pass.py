@@ -101,12 +101,9 @@ class Frame:
 
     Attributes:
         came_from: the component of which the rows are.
-        arrives: how rows that arrive carry their anchors; `Carry.NONE` where nothing is tracked.
-        subscriptions: the keys along the paths that arrive, where roots and ordinals do.
-        roots_arrive: whether the rows that arrive are the roots themselves.
+        arrives: this, the next two and `carry`: as in `spout.topology.chain.Chain`.
         entry: key of the subscription on which Spark's operators deliver tuples, which they may drop or
             repeat; 0: what arrives is of the source, or of another chain of bolts.
-        carry: how the rows that leave carry their anchors.
         by_row: whether every bolt settles a tuple when it is called, so that a row's own place is enough.
     """
 

@@ -55,7 +55,6 @@ class Layout:
     """A topology in stages.
 
     Attributes:
-        graph: the topology, checked.
         stages: the components of each stage, producers before their consumers; spouts are in stage 0.
         partitions: tasks of each stage; 0 for the first, which has as many as a batch has read tasks, and for
             that of a keyed bolt, which has ``spark.sql.shuffle.partitions``.
@@ -87,10 +86,9 @@ class Layout:
 
 
 def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
-    """Cut a topology into stages.
+    """Cut a checked topology into stages.
 
     Args:
-        graph: as `Graph.checked` returns it.
         outputs: the streams that the sink gets.
         cores: tasks of a bolt behind a shuffle that says nothing of its parallelism.
     """

@@ -150,9 +150,7 @@ def lone_stage(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
     """Return the stage of a keyed bolt on a DataFrame: its rows are all that leaves."""
     id_ = StreamId(bolt)
     emitted = StreamPass(id_, schema, "", (), (SinkOutput(0, id_, 0),))
-    return StagePass(
-        bolt, (), {}, {}, {}, schema, {}, tracked, is_last=True, keyed=emitted, is_behind_keyed=True
-    )
+    return StagePass(bolt, (), schema, tracked, is_last=True, keyed=emitted, is_behind_keyed=True)
 
 
 def behind_keyed(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:

@@ -105,11 +105,7 @@ class Chain:
                 BoltPass(step.name, step.bolt, {DEFAULT_STREAM: stream}, 0, step.hooks)
                 for step, stream in zip(self.steps, streams, strict=True)
             ),
-            spouts={},
-            arrivals={},
-            passing={},
             schema=self.schema,
-            tasks={},
             tracked=is_tracked,
             is_last=True,
             upstream=self.upstream,

@@ -24,7 +24,7 @@ for each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -141,13 +141,13 @@ class StagePass:
 
     name: str
     bolts: tuple[BoltPass, ...]
-    spouts: Mapping[int, StreamPass]
-    arrivals: Mapping[int, Arrival]
-    passing: Mapping[int, StreamPass]
     schema: pa.Schema
-    tasks: Mapping[str, int]
     tracked: bool
     is_last: bool
+    spouts: Mapping[int, StreamPass] = field(default_factory=dict)
+    arrivals: Mapping[int, Arrival] = field(default_factory=dict)
+    passing: Mapping[int, StreamPass] = field(default_factory=dict)
+    tasks: Mapping[str, int] = field(default_factory=dict)
     upstream: str = ""
     consumer: str = ""
     frame: Frame | None = None

@@ -41,9 +41,7 @@ class IntervalSet:
         """The lowest position."""
         return self._starts[0] if self._starts else None
 
-    def __contains__(self, position: object) -> bool:
-        if not isinstance(position, int):
-            return False
+    def __contains__(self, position: int) -> bool:
         index = bisect_right(self._starts, position) - 1
         return index >= 0 and position < self._ends[index]
 

@@ -77,7 +77,7 @@ SPOUT = StreamId("spout")
 class MessageRows:
     """Messages of one partition, in order."""
 
-    __slots__ = ("_messages", "_positions", "_replayed", "_source", "came_from", "names")
+    __slots__ = ("_messages", "_positions", "_replayed", "came_from", "names", "source")
 
     names: Sequence[str]
 
@@ -85,16 +85,12 @@ class MessageRows:
         self.names = _NAMES
         self.came_from = SPOUT
         self._messages = messages
-        self._source = Source(source)
-        self._replayed = is_replay(self._source)
+        self.source = Source(source)
+        self._replayed = is_replay(self.source)
         self._positions = positions
 
     def __len__(self) -> int:
         return len(self._messages)
-
-    @property
-    def source(self) -> Source:
-        return self._source
 
     def value(self, name: str, row: int) -> Any:
         return GETTERS[name](self._messages[row])
@@ -102,7 +98,7 @@ class MessageRows:
     def message_id(self, row: int) -> MessageId:
         """Return where a record was first emitted: a copy has that in its headers; else at its own place."""
         message = self._messages[row]
-        root = Root(self._source, Position(int(self._positions[row])))
+        root = Root(self.source, Position(int(self._positions[row])))
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
         if not self._replayed:
             return MessageId(root, 1, location(topic, partition, offset), None)
@@ -121,7 +117,7 @@ class MessageRows:
 
     def part(self, first: int, size: int) -> MessageRows:
         end = first + size
-        part = MessageRows(self._messages[first:end], self._source, self._positions[first:end])
+        part = MessageRows(self._messages[first:end], self.source, self._positions[first:end])
         part.came_from = self.came_from
         return part
 
@@ -131,7 +127,7 @@ class MessageRows:
             (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp())
             for m in self._messages
         ]
-        return int(self._source), self._positions, tuple(self.came_from), messages
+        return int(self.source), self._positions, tuple(self.came_from), messages
 
     @classmethod
     def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from enum import Enum
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from acker.errors import TupleError
@@ -168,10 +169,7 @@ class Tuple:
 
     def value(self, position: int) -> Any:
         """Return a value by position, as Storm's ``getValue``; `IndexError`: there is none."""
-        try:
-            return self._rows.value(self._rows.names[position], self._row)
-        except LookupError as error:
-            raise self._lookup_error(position, error) from None
+        return self[index(position)]
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -95,21 +95,18 @@ class TraceHook(TaskHook):
             context.hooks.remove(self)  # a bolt that is watched takes ten times as long for a tuple
 
     def ack(self, info: AckInfo) -> None:
-        if self._spans is not None:
-            self._write(self._spans, info.tuple, info.latency_ms, "")
+        self._write(info.tuple, info.latency_ms, "")
 
     def fail(self, info: FailInfo) -> None:
-        if self._spans is not None:
-            self._write(self._spans, info.tuple, info.latency_ms, info.cause.error or "FailTuple")
+        self._write(info.tuple, info.latency_ms, info.cause.error or "FailTuple")
 
     def around(self, execute: Execute, rows: Rows) -> Execute:
         """Return ``execute`` of a basic bolt so that it writes the spans of some rows.
 
         It is the same function where none of them has a trace context: they cost nothing more.
         """
-        spans = self._spans
-        contexts = {} if spans is None else _contexts(rows)
-        if spans is None or not contexts:
+        contexts = {} if self._spans is None else _contexts(rows)
+        if not contexts:
             return execute
 
         def traced(received: PlacedTuple, collector: BasicCollector) -> object:
@@ -122,16 +119,16 @@ class TraceHook(TaskHook):
             finally:
                 if error and (kind := sys.exc_info()[0]) is not None:
                     error = kind.__name__
-                self._write(spans, received, (time.perf_counter_ns() - began_ns) / NS_PER_MS, error)
+                self._write(received, (time.perf_counter_ns() - began_ns) / NS_PER_MS, error)
 
         return traced
 
-    def _write(self, spans: Spans, tuple: Tuple, took_ms: float, error: str) -> None:
-        if not (parent := traceparent(tuple)):
+    def _write(self, tuple: Tuple, took_ms: float, error: str) -> None:
+        if self._spans is None or not (parent := traceparent(tuple)):
             return
         end_ns = time.time_ns()
         begin_ns = end_ns - int(took_ms * NS_PER_MS)
         attributes: dict[str, str | int] = {"operator": self._name, "source": tuple.source_component}
         with suppress(MessageIdUnknown):  # behind a shuffle only its tree is there
             attributes |= {"origin": tuple.message_id.origin, "attempt": tuple.message_id.attempt}
-        spans.write(f"bolt {self._name}", parent, begin_ns, end_ns, attributes, error)
+        self._spans.write(f"bolt {self._name}", parent, begin_ns, end_ns, attributes, error)

@@ -150,13 +150,13 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     sink = reader.sink(about.sink)
     problems.refuse(reader.found, str(path), document.lines)
     read = topics.load_topics(path.parent / about.topics, environ)
-    builder = _Assembly(reader, read).build(spouts, bolts, instances, streams)
+    builder = reader.build(read, spouts, bolts, instances, streams)
     problems.refuse(reader.found, str(path), document.lines)
     return TopologyFile(builder, sink, about)
 
 
 class _Reader:
-    """Parses sections, and collects the problems."""
+    """Parses sections and builds a topology of them; what is refused becomes a problem at its place."""
 
     def __init__(self, found: list[Problem]) -> None:
         self.found = found
@@ -230,28 +230,9 @@ class _Reader:
             functions[(component, name) if slash else component] = self.imported(("sink", stream), function)
         return functions
 
-
-def _raised(error: BaseException) -> str:
-    """Describe in one line what was raised, and where in the user's code: nobody is shown a traceback."""
-    text = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if isinstance(error, ImportError | SyntaxError):  # their messages have the place
-        return what
-    for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename != __file__ and "importlib" not in frame.filename:
-            return f"{what} ({Path(frame.filename).name}:{frame.lineno})"
-    return what
-
-
-class _Assembly:
-    """Builds a topology; a component that the builder refuses becomes a problem at its place in the file."""
-
-    def __init__(self, reader: _Reader, read: topics.Topics) -> None:
-        self._reader = reader
-        self._topics = read
-
     def build(
         self,
+        read: topics.Topics,
         spouts: Sequence[SpoutSection],
         bolts: Sequence[BoltSection],
         instances: Sequence[Any],
@@ -262,8 +243,8 @@ class _Assembly:
         for n, spout in enumerate(spouts):
             with self._problem_at("spouts", str(n)):
                 for name in spout.inputs:
-                    self._topics.input(name)
-                builder.set_spout(spout.id, self._topics, spout.inputs, **spout.options)
+                    read.input(name)
+                builder.set_spout(spout.id, read, spout.inputs, **spout.options)
         for n, (bolt, instance) in enumerate(zip(bolts, instances, strict=True)):
             declarers[bolt.id] = None
             with self._problem_at("bolts", str(n)):
@@ -277,19 +258,29 @@ class _Assembly:
         try:
             yield
         except WindhoverError as error:
-            self._reader.problem(path, str(error))
+            self.problem(path, str(error))
 
     def _subscribe(self, path: problems.Path, declarers: Mapping[str, Any], stream: StreamSection) -> None:
         declarer = declarers.get(stream.to)
         if declarer is None:
             names = ", ".join(declarers) or "none"
-            self._reader.problem((*path, "to"), f"is no bolt of this file; there are: {names}", stream.to)
+            self.problem((*path, "to"), f"is no bolt of this file; there are: {names}", stream.to)
             return
         grouping = stream.grouping
         if grouping.args and grouping.type not in ("fields", "partial_key"):
-            self._reader.problem(
-                (*path, "grouping", "args"), f"means nothing to {grouping.type}; leave it out"
-            )
+            self.problem((*path, "grouping", "args"), f"means nothing to {grouping.type}; leave it out")
             return
         group = getattr(declarer, f"{grouping.type}_grouping")
         group(stream.from_, *grouping.args, stream=grouping.stream_id)
+
+
+def _raised(error: BaseException) -> str:
+    """Describe in one line what was raised, and where in the user's code: nobody is shown a traceback."""
+    text = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, ImportError | SyntaxError):  # their messages have the place
+        return what
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename != __file__ and "importlib" not in frame.filename:
+            return f"{what} ({Path(frame.filename).name}:{frame.lineno})"
+    return what

@@ -23,8 +23,8 @@ from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pack
-from spout.tuples.rows import ArrowRows, Rows
-from spout.tuples.tuple import Tuple
+from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import Rows, Tuple
 from tests.support.cpu_time import within
 from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TIMEOUT_MS, TOPICS, World
 

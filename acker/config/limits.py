@@ -72,11 +72,9 @@ class AckerLimits(_Limits):
     """Positions in one Init, as many as `max_spout_pending` can be; a larger one is quarantined."""
     fenced_ms: Whole = 10_000
     """A partition that another process took is left alone so long, in which the group hands it over."""
-    restore_attempts: Whole = 5
-    """Restores of a partition in a row, without a commit between them; one more ends the acker."""
-    commit_attempts: Whole = 3
-    """How often a transaction is written before its partition is restored: an election aborts one, and the
-    second try may meet its end."""
+    restore_attempts: Whole = 15
+    """Restores of a partition in a row, without a commit between them; one more ends the acker. An election
+    aborts one transaction, and the next one may meet its end."""
     put_off_ms: Whole = 1_000
     """Transactions of steps that read only inits and ticks are put off so long: two ticks share one."""
 

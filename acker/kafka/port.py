@@ -171,6 +171,15 @@ class Transactions(Protocol):
     def send_all(self, records: Iterable[Outgoing]) -> None:
         """Queue records whose offsets nobody wants to know; of one partition in the order given."""
 
+    def flush(self, timeout_ms: int) -> None:
+        """Wait until what was sent is in the log, before anything that is sent later; it is not visible yet.
+
+        A record that was refused is for `commit` to tell. Those with `placed` are sent afterwards.
+
+        Raises:
+            Unreachable: it took too long; `init` a new owner and look.
+        """
+
     def commit(self, timeout_ms: int) -> None:
         """Make the open transaction durable and visible, whole.
 

@@ -118,6 +118,20 @@ class KafkaTransactions(KafkaWriter):
             if not number % SERVED_EVERY:
                 self._serve(record.topic)
 
+    def flush(self, timeout_ms: int) -> None:
+        self._require_open()
+        if self._reports.missing:  # their callbacks would run with a fatal error's exception already set
+            raise LogError(f"transactional id {self._id}: flush before records whose offsets are asked for")
+        doing, deadline = f"writing a transaction of {self._id}", self._client.deadline(timeout_ms)
+        try:
+            while left := self._producer.flush(deadline.piece_s):
+                text = f"{left} records are not acknowledged"
+                if deadline.is_over:
+                    raise self._client.unreachable(doing, timeout_ms, text, self._background)
+                self._client.outage.waits(doing, deadline.past_ms, text)
+        except KafkaException as error:
+            self._refuse(error.args[0], doing)
+
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction, or abort it if a record of it was refused."""
         self._require_open()

@@ -3,9 +3,13 @@
 All that a step produces is written in one transaction: verdicts and answers, State, and quarantined records.
 Steps that only read inits and ticks share one transaction. State contains the positions up to which the three
 topics are read. Each transaction writes State, and a fenced owner cannot commit any; the offsets that the
-consumer group commits (`done`) only follow. The output stays in memory until it has committed. An aborted
-transaction is written again; if that does not help, the partition is restored, which reads the same records
-and gives the same verdicts.
+consumer group commits (`done`) only follow. If it does not commit, the partition is restored, which reads the
+same records and gives the same verdicts.
+
+A transaction is not always whole. A request to commit that was delayed on its way, and sent again, may come
+while the next transaction is open, and commits what that has written so far: librdkafka uses one epoch for
+all transactions (https://cwiki.apache.org/confluence/display/KAFKA/KIP-890, part 2). So the verdicts are in
+the log before State is sent, a restore reads the verdicts behind State, too, and nothing is written again.
 """
 
 from __future__ import annotations
@@ -14,7 +18,6 @@ from collections.abc import Sequence
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
-from acker.errors import Aborted
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
 from acker.ledger.output import StepOutput
 from acker.service.core import PartitionCore
@@ -111,7 +114,7 @@ class PartitionAcker:
         """Write the output of the core, and return it when it has committed.
 
         Raises:
-            Aborted: the transaction was aborted at each try; restore the partition.
+            Aborted: the transaction was aborted; restore the partition.
             Fenced: another process owns the partition; give it up.
             Unreachable: the transaction may have committed or not; restore the partition.
         """
@@ -128,9 +131,8 @@ class PartitionAcker:
         self._has_read_acks = False
         core.ledger.counts.transactions += 1
         verdict = TopicPartition(self._topics.verdict, core.partition)
-        floor = state.verdict if state.verdict >= 0 else core.ledger.verdict_next.offset
         ack = TopicPartition(self._topics.ack, core.partition)
-        self.needed = {**self.done, ack: state.safe, verdict: floor}
+        self.needed = {**self.done, ack: state.safe, verdict: state.verdict}
         output.events += core.take_output().events
         return output
 
@@ -179,14 +181,8 @@ class PartitionAcker:
 
     def _commit(self, records: Sequence[Outgoing]) -> None:
         timeout_ms = self._limits.operation_ms
-        for attempt in range(self._limits.commit_attempts):
-            try:
-                self._transactions.begin()
-                self._transactions.send_all(records)
-                self._transactions.commit(timeout_ms)
-            except Aborted:
-                self._transactions.abort(timeout_ms)
-                if attempt + 1 == self._limits.commit_attempts:
-                    raise
-            else:
-                return
+        self._transactions.begin()
+        self._transactions.send_all(record for record in records if record.topic != self._topics.state)
+        self._transactions.flush(timeout_ms)
+        self._transactions.send_all(record for record in records if record.topic == self._topics.state)
+        self._transactions.commit(timeout_ms)

@@ -1,7 +1,8 @@
 """Restores an acker partition to its state after the last committed step.
 
 1. Read State: the last record of each of its parts.
-2. Settle the roots with a verdict in the verdict log, from the first verdict of a range with open roots on.
+2. Settle the roots with a verdict in the verdict log: from the first verdict of a range with open roots on,
+   or from those that were written with State, to its end. Verdicts without a State of their own count, too.
 3. Fold the contributions in [safe, position) again, except to roots that State carries by value.
 
 Only the verdict log decides what is settled: contributions that are read again give no verdict. ``_ack_init``
@@ -128,7 +129,7 @@ class Restore:
     # -- 2. verdicts
 
     def _settle(self, core: PartitionCore, state: State, verdict: TopicPartition, end: int) -> None:
-        if state.verdict < 0:
+        if state.verdict < 0:  # a former version wrote it: no verdict concerned an open root
             return
         read = 0
         wait_ms = self.limits.operation_ms

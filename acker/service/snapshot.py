@@ -68,6 +68,7 @@ def state_of(core: PartitionCore) -> State:
     """
     pinned, judged = core.ledger.ack_pin(), core.ledger.verdict_pin()
     safe = pinned.ack_pin.offset if pinned and pinned.ack_pin else core.ack_next
+    verdict = judged.verdict_pin if judged and judged.verdict_pin else core.ledger.verdict_next
     core.ack_marks.advance(safe)
     groups = core.sessions.groups
     sessions: dict[Session, int] = {}
@@ -106,7 +107,7 @@ def state_of(core: PartitionCore) -> State:
         core.ack_next,
         core.fail_next,
         safe,
-        judged.verdict_pin.offset if judged and judged.verdict_pin else -1,
+        verdict.offset,
         tuple(_source(core, source) for source in sorted(core.sessions.sources)),
         tuple(_stored(session, groups.get(session.group)) for session in sessions),
         pending,

@@ -340,19 +340,28 @@ class VerdictPartition:
     def _transact(self, records: Iterable[Outgoing]) -> None:
         """Run one transaction of at least one record.
 
+        Copies and dead letters are in the log before the tombstones of their roots are sent: if a part of the
+        transaction is committed alone (`acker.service.partition` says when), no root is lost.
+
         Then `_placed` has, in order, the offsets of the entries that let roots wait.
         """
         transactions, self._placed = self._transactions, []
         transactions.begin()
+        timeout_ms = self._worker.limits.operation_timeout_ms
+        elsewhere: list[Outgoing] = []
+        waiting: list[Outgoing] = []
         others: list[Outgoing] = []
         for record in records:
-            is_entry = record.topic == self._due.topic and len(record.key or b"") == ROOT_KEY_BYTES
-            if is_entry and record.value is not None:
-                transactions.send(record, self._placed.append)
-            else:
-                others.append(record)
+            is_due, is_entry = record.topic == self._due.topic, len(record.key or b"") == ROOT_KEY_BYTES
+            kind = waiting if is_entry and record.value is not None else others
+            (kind if is_due else elsewhere).append(record)
+        if elsewhere:
+            transactions.send_all(elsewhere)
+            transactions.flush(timeout_ms)
+        for record in waiting:
+            transactions.send(record, self._placed.append)
         transactions.send_all(others)
-        transactions.commit(self._worker.limits.operation_timeout_ms)
+        transactions.commit(timeout_ms)
 
     def _require_owned(self) -> None:
         """Commit the progress once more, which raises `Fenced` if another worker owns the partition."""

@@ -249,17 +249,37 @@ MUTANTS = (
         "verdicts-and-state-are-one-transaction",
         "acker/service/partition.py",
         "self._commit(records)",
-        "self._commit(records[: len(output.verdicts)])\n"
-        "        self._commit(records[len(output.verdicts) :])",
+        "self._commit(records[len(output.verdicts) :])\n"
+        "        self._commit(records[: len(output.verdicts)])",
         "tests/unit/acker/service/test_acker_restart.py::test_an_unknown_outcome_of_a_commit_is_looked_up",
-        "a crash between the two would give a second verdict",
+        "a crash between the two would lose the verdicts",
     ),
     Mutant(
-        "an-aborted-transaction-is-written-again",
+        "verdicts-are-in-the-log-before-state-is",
         "acker/service/partition.py",
-        "if attempt + 1 == self._limits.commit_attempts:\n                    raise",
-        "return",
-        "tests/unit/acker/service/test_acker_restart.py::test_an_aborted_transaction_is_written_again",
+        "record.topic != self._topics.state)\n        self._transactions.flush(timeout_ms)",
+        "record.topic == self._topics.state)\n        self._transactions.flush(timeout_ms)",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_verdicts_that_are_committed_without_their_state_are_not_given_again",
+        "State that is committed alone would lose its verdicts",
+    ),
+    Mutant(
+        "a-restart-reads-the-verdicts-behind-state",
+        "acker/service/snapshot.py",
+        "else core.ledger.verdict_next\n",
+        "else Pin(-1, 0)\n",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_verdicts_that_are_committed_without_their_state_are_not_given_again",
+        "verdicts that were committed alone would be given again",
+    ),
+    Mutant(
+        "an-aborted-transaction-is-not-taken-for-committed",
+        "acker/service/service.py",
+        "except (Aborted, Unreachable) as error:\n            self._lose(",
+        "except Aborted:\n            return\n"
+        "        except Unreachable as error:\n            self._lose(",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_an_aborted_transaction_leads_to_a_restore_and_in_the_end_to_an_error",
         "verdicts would be lost with the transaction",
     ),
     Mutant(

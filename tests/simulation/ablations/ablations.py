@@ -146,8 +146,8 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         begin=30,
     ),
     "acker-transaction": Ablation(
-        "verdicts and State are committed one after the other", cut.acker_transaction,
-        ("OneVerdict",), _biased(crash=0.03),
+        "State and its verdicts are committed one after the other", cut.acker_transaction,
+        ("OneVerdict", "NoLoss", "NothingBlocks"), _biased(crash=0.03),
         begin=20,
     ),
     "replay-first-transaction": Ablation(

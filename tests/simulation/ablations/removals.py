@@ -230,15 +230,15 @@ def _commit_one(transactions: Transactions, records: Iterable[Outgoing], timeout
 
 
 def acker_transaction() -> Replaced:
-    """Commit verdicts, then State."""
+    """Commit State, then verdicts."""
 
     def _commit(self: PartitionAcker, records: Sequence[Outgoing]) -> None:
         timeout_ms = self._limits.operation_ms
         verdicts = [record for record in records if record.topic == self._topics.verdict]
         try:
-            _commit_one(self._transactions, verdicts, timeout_ms)
             rest = [record for record in records if record.topic != self._topics.verdict]
             _commit_one(self._transactions, rest, timeout_ms)
+            _commit_one(self._transactions, verdicts, timeout_ms)
         except Aborted:
             self._transactions.abort(timeout_ms)
             raise

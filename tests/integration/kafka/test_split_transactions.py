@@ -1,0 +1,211 @@
+"""A commit that was delayed on its way ends the next transaction early: no verdict is lost or given twice."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from acker.config.topics import load_topics
+from acker.errors import WindhoverError
+from acker.identity import source_of
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.provisioning.provision import create_topics
+from acker.service.service import AckerService
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Event, Init, PositionRun, SourceRun, Take, TakeSource, Verdicts
+from spout.local.embedded import EmbeddedBroker
+from tests.support.waiting import eventually
+
+PRODUCE, END_TXN = 0, 26
+"""Numbers of requests in Kafka's protocol."""
+
+AFTER_S: Final = 0.5
+"""The broker has this long to work on the delayed request before what came behind it is passed on."""
+
+SOURCE: Final = source_of(1, 0)
+ROOTS: Final = 10
+TIMEOUT_MS: Final = 30_000
+
+YAML: Final = """
+kafka: {bootstrap.servers: "%s"}
+acker: {partitions: 1}
+inputs: {sentences: {id: 1, group: g, partitions: 1}}
+"""
+
+
+class DelayingProxy:
+    """Passes requests on, one by one. Armed, it keeps the next request to end a transaction, and closes the
+    client's connection; the broker gets it before the produce request number `before` that comes then.
+    """
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.is_armed = False
+        self.target = 0
+        self.before = 0
+        self.kept: tuple[socket.socket, bytes] | None = None
+        self._lock = threading.Lock()
+        self._produced = 0
+        self._sockets: list[socket.socket] = [self._listener]
+
+    def serve(self) -> None:
+        """Accept connections until the proxy is closed."""
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                broker = socket.create_connection(("127.0.0.1", self.target))
+                self._sockets += [client, broker]
+                threading.Thread(target=self._requests, args=(client, broker), daemon=True).start()
+                threading.Thread(target=self._answers, args=(broker, client), daemon=True).start()
+
+    def close(self) -> None:
+        """End all connections."""
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _answers(self, broker: socket.socket, client: socket.socket) -> None:
+        with suppress(OSError):
+            while data := broker.recv(1 << 16):
+                client.sendall(data)
+            client.shutdown(socket.SHUT_RDWR)
+
+    def _requests(self, client: socket.socket, broker: socket.socket) -> None:
+        with suppress(OSError), client.makefile("rb") as stream:
+            while head := stream.read(4):
+                (length,) = struct.unpack(">i", head)
+                request = head + stream.read(length)
+                if not self._keeps(request, broker):
+                    broker.sendall(request)
+                else:
+                    client.shutdown(socket.SHUT_RDWR)
+
+    def _keeps(self, request: bytes, broker: socket.socket) -> bool:
+        (kind,) = struct.unpack(">h", request[4:6])
+        with self._lock:
+            if kind == END_TXN and self.is_armed:
+                self.is_armed = False
+                self.kept = broker, request
+                self._produced = 0
+                return True
+            if kind == PRODUCE and self.kept is not None:
+                self._produced += 1
+                if self._produced == self.before:
+                    (late, delayed), self.kept = self.kept, None
+                    late.sendall(delayed)
+                    threading.Event().wait(AFTER_S)
+        return False
+
+
+class Installation:
+    """A broker, an acker whose requests go through the proxy, and a session played by the test."""
+
+    def __init__(self, broker: EmbeddedBroker, proxy: DelayingProxy, config: Path) -> None:
+        config.write_text(YAML % broker.bootstrap, encoding="utf-8")
+        self.topics = load_topics(config, {})
+        create_topics(self.topics)
+        self.log = KafkaLog(self.topics.kafka)
+        self.names = self.topics.ack_topics
+        self.proxy = proxy
+        self.now_ms = 0
+        self.found: dict[int, list[str]] = {}
+        self.acker = self._start()
+        self._codec = wire_codec()
+        self._producer = self.log.producer()
+        self._reader = self.log.reader(committed=True)
+        self._reader.assign({TopicPartition(self.names.verdict, 0): 0})
+
+    def _start(self) -> AckerService:
+        log = KafkaLog({**self.topics.kafka, "bootstrap.servers": f"127.0.0.1:{self.proxy.port}"})
+        return AckerService(log, self.names, 1, group=self.topics.acker.group)
+
+    def restart(self) -> None:
+        """Let another acker process take the partition over; nothing that this one knows is left."""
+        self.acker.close()
+        self.acker = self._start()
+
+    def write(self, topic: str, *events: Event) -> None:
+        """Write records of the session."""
+        for event in events:
+            self._producer.send(Outgoing(topic, 0, self._codec.encode(event)))
+        self._producer.flush(TIMEOUT_MS)
+
+    def open(self, start: int, end: int) -> None:
+        """Emit roots that do not expire."""
+        runs = (SourceRun(SOURCE, start, end),)
+        self.write(self.names.init, Init("g", "s", 1, 0, 0, 0, 1, "sentences", "id", runs))
+
+    def ack(self, start: int, end: int) -> None:
+        """Complete roots."""
+        edges = PositionRun(start, end)
+        self.write(self.names.ack, Acks("q/b", start, "g", "s", 1, SOURCE, 0, (edges,), b"", b"", (), b"", 0))
+
+    def step(self) -> None:
+        """Let the acker work, and read what it has decided."""
+        self.now_ms += 200  # contributions are paced
+        self.acker.step(self.now_ms)
+        for record in self._reader.poll(10, 1_000):
+            event = self._codec.decode(record.value)
+            for _source, start, end in event.acked if isinstance(event, Verdicts) else ():
+                for position in range(start, end):
+                    self.found.setdefault(position, []).append("ACKED")
+
+    def settle(self, end: int) -> None:
+        """Work until all roots below a position have a verdict."""
+        eventually(lambda: len(self.found) >= end, step=self.step)
+
+    def close(self) -> None:
+        """Leave."""
+        with suppress(WindhoverError):
+            self.acker.close()
+        self._reader.close()
+        self.log.close()
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Iterator[Installation]:
+    proxy = DelayingProxy()
+    with EmbeddedBroker(tmp_path / "kafka", listeners={"DELAYED": proxy.port}) as broker:
+        proxy.target = broker.listener_port("DELAYED")
+        threading.Thread(target=proxy.serve, daemon=True).start()
+        opened = Installation(broker, proxy, tmp_path / "topics.yaml")
+        yield opened
+        opened.close()
+        proxy.close()
+
+
+@pytest.mark.parametrize("before", [1, 2], ids=["before the verdicts", "between verdicts and State"])
+def test_a_delayed_commit_neither_doubles_nor_loses_a_verdict(
+    installation: Installation, before: int
+) -> None:
+    """The acker's second transaction is committed after its verdicts, or before them, by the first one's."""
+    proxy = installation.proxy
+    installation.write(
+        installation.names.init, Take("g", "s", 1, 0, 1, (TakeSource(SOURCE, "sentences", "id", 0, 0),))
+    )
+    for number in range(3):  # ranges of their own, so that no State tells of verdicts in a live range
+        installation.open(number * ROOTS, (number + 1) * ROOTS)
+    installation.ack(0, ROOTS)
+    installation.settle(ROOTS)
+    proxy.before, proxy.is_armed = before, True
+    installation.ack(ROOTS, 2 * ROOTS)
+    installation.settle(2 * ROOTS)
+    assert proxy.kept is not None  # the second commit of the same transaction has ended it
+    installation.ack(2 * ROOTS, 3 * ROOTS)
+    installation.settle(3 * ROOTS)
+    assert proxy.kept is None
+    installation.restart()
+    installation.open(3 * ROOTS, 4 * ROOTS)
+    installation.ack(3 * ROOTS, 4 * ROOTS)
+    installation.settle(4 * ROOTS)
+    assert installation.found == {position: ["ACKED"] for position in range(4 * ROOTS)}

@@ -285,6 +285,20 @@ def test_a_record_that_is_refused_again_is_told_again(cluster: Cluster) -> None:
             owner.commit(TIMEOUT_MS)
 
 
+def test_what_was_flushed_is_in_the_log_before_the_rest_and_not_visible(cluster: Cluster) -> None:
+    """A transaction that ends early has what was flushed, and nothing of what comes then."""
+    first, second = _both(cluster, "first")[1], _both(cluster, "second")[1]
+    owner = cluster.owner()
+    owner.begin()
+    owner.send_all([Outgoing(*first, b"1"), Outgoing(*first, b"2")])
+    owner.flush(TIMEOUT_MS)
+    assert _ends(cluster, first) == (0, 2)
+    owner.send(Outgoing(*second, b"3"))
+    owner.commit(TIMEOUT_MS)
+    assert values(read_count(cluster.reader({first: 0}), 2)) == [b"1", b"2"]
+    assert values(read_count(cluster.reader({second: 0}), 1)) == [b"3"]
+
+
 def test_an_empty_transaction_commits(cluster: Cluster) -> None:
     """And leaves no trace."""
     _topic, partition = _both(cluster, "topic")

@@ -276,8 +276,7 @@ MUTANTS = (
         "an-aborted-transaction-is-not-taken-for-committed",
         "acker/service/service.py",
         "except (Aborted, Unreachable) as error:\n            self._lose(",
-        "except Aborted:\n            return\n"
-        "        except Unreachable as error:\n            self._lose(",
+        "except Aborted:\n            return\n        except Unreachable as error:\n            self._lose(",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_an_aborted_transaction_leads_to_a_restore_and_in_the_end_to_an_error",
         "verdicts would be lost with the transaction",

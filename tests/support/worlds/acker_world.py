@@ -10,7 +10,7 @@ import numpy as np
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.identity import WIRE_BLOCK_BITS, acker_partition, generation_of, root_edge, source_of
-from acker.kafka.port import Outgoing, Record, TopicPartition
+from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from acker.ledger.output import AckerEvent, AckerStatus
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
@@ -174,17 +174,17 @@ class World:
         self.writer_log = self.cluster.log()
         self.acker = self.start()
 
-    def start(self, faults: Faults | None = None) -> AckerService:
+    def start(self, faults: Faults | None = None, log: Log | None = None) -> AckerService:
         """Start a further acker process."""
         return AckerService(
-            self.cluster.log(faults), TOPICS, self.partitions, group="windhover-acker",
+            log or self.cluster.log(faults), TOPICS, self.partitions, group="windhover-acker",
             limits=self.limits, report=self.events.append,
         )  # fmt: skip
 
-    def crash(self, faults: Faults | None = None) -> None:
+    def crash(self, faults: Faults | None = None, log: Log | None = None) -> None:
         """Kill the acker, wherever it is, and start another that takes its place."""
         self.acker._membership.vanish()
-        self.acker = self.start(faults)
+        self.acker = self.start(faults, log)
 
     def session(self, session: str = "s1", epoch: int = 1, group: str = GROUP, topic: str = TOPIC) -> Writer:
         """Make a writer."""

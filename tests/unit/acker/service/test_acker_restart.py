@@ -11,13 +11,14 @@ from acker.config.limits import AckerLimits
 from acker.config.settings import VERDICT_RETENTION_MS
 from acker.errors import Aborted, DataLoss, Disagreement, LogError, TopicError, Unreachable
 from acker.identity import U64, root_edges_of_run
-from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, TopicPartition, Transactions
 from acker.ledger.output import AckerEventKind
 from acker.service.service import AckerService
 from acker.service.state import StatePart, part_key, state_codec
 from acker.service.step_reader import BURST, StepReader
 from acker.wire.events import Acks, pack_positions, pack_values
-from tests.support.memory.cluster import MemoryCluster
+from tests.support.memory.clients import MemoryTransactions, NoFaults
+from tests.support.memory.cluster import MemoryCluster, MemoryLog
 from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer, edge
 
 CARRY_AT_ONCE = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, refold_bytes=0)
@@ -43,21 +44,25 @@ class Once:
             raise self._error
 
 
-class Split:
-    """Lets what a transaction has written before its flush be committed alone, once."""
+class Split(MemoryTransactions):
+    """A transaction of which only what was flushed is committed; the acker does not learn it."""
 
-    def __init__(self, world: World) -> None:
-        self._world, self.is_due = world, True
+    def flush(self, timeout_ms: int) -> None:
+        """Commit, as a delayed request to commit the transaction before does."""
+        self.commit(timeout_ms)
+        raise Unreachable("drawn")
 
-    def before(self, operation: str) -> None:
-        """Do nothing."""
 
-    def after(self, operation: str) -> None:
-        """Commit, and let the acker not know it."""
-        if self.is_due and operation == "flush":
-            self.is_due = False
-            self._world.cluster.end_transaction("windhover-acker-0", committed=True)
-            raise Unreachable("drawn")
+class SplitOnce(MemoryLog):
+    """A log whose first owner has its transactions split."""
+
+    was_split = False
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        """Make an owner."""
+        kind = MemoryTransactions if self.was_split else Split
+        self.was_split = True
+        return kind(self._broker, self._faults, transactional_id)
 
 
 class Meanwhile:
@@ -182,11 +187,10 @@ def test_verdicts_that_are_committed_without_their_state_are_not_given_again(wor
     writer = begin(world)
     writer.init((0, 5))
     world.settle()
-    split = Split(world)
-    world.crash(split)
+    world.crash(log=SplitOnce(world.cluster, NoFaults()))
     writer.acks(runs=[(0, 3)], seq=1)
     world.settle()
-    assert not split.is_due
+    assert AckerEventKind.ABORTED in {event.kind for event in world.events}
     writer.acks(runs=[(3, 5)], seq=2)
     world.settle()
     assert world.of() == dict.fromkeys(range(5), "ACKED")

@@ -251,7 +251,8 @@ MUTANTS = (
         "self._commit(records)",
         "self._commit(records[len(output.verdicts) :])\n"
         "        self._commit(records[: len(output.verdicts)])",
-        "tests/unit/acker/service/test_acker_restart.py::test_an_unknown_outcome_of_a_commit_is_looked_up",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_an_unknown_outcome_of_a_commit_with_verdicts_is_looked_up",
         "a crash between the two would lose the verdicts",
     ),
     Mutant(

@@ -182,6 +182,14 @@ def test_an_unknown_outcome_of_a_commit_is_looked_up(world: World, moment: str) 
     assert finish(world, half_done(world)) == EXPECTED
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_unknown_outcome_of_a_commit_with_verdicts_is_looked_up(world: World, moment: str) -> None:
+    """They are committed with their State, or neither is."""
+    writer = half_done(world)
+    world.crash(Once(moment, "commit", Unreachable("drawn")))
+    assert finish(world, writer) == EXPECTED
+
+
 def test_verdicts_that_are_committed_without_their_state_are_not_given_again(world: World) -> None:
     """A delayed commit of the transaction before ends this one early; State tells of no verdict at all."""
     writer = begin(world)

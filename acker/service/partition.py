@@ -131,8 +131,9 @@ class PartitionAcker:
         self._has_read_acks = False
         core.ledger.counts.transactions += 1
         verdict = TopicPartition(self._topics.verdict, core.partition)
+        floor = state.verdict if state.verdict >= 0 else core.ledger.verdict_next.offset
         ack = TopicPartition(self._topics.ack, core.partition)
-        self.needed = {**self.done, ack: state.safe, verdict: state.verdict}
+        self.needed = {**self.done, ack: state.safe, verdict: floor}
         output.events += core.take_output().events
         return output
 

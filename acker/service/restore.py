@@ -30,7 +30,7 @@ from acker.ledger.marks import Seen
 from acker.service.core import PartitionCore, weight
 from acker.service.passed_over import marked_offset, require_passed_over
 from acker.service.snapshot import load_state
-from acker.service.state import Carried, State, Stored, loading, read_last_state
+from acker.service.state import Carried, State, Stored, loading, read_last_state, verdicts_from
 from acker.wire.checks import wrong_verdicts
 from acker.wire.codec import Codec
 from acker.wire.events import Acks, Event, Verdicts, positions
@@ -129,11 +129,10 @@ class Restore:
     # -- 2. verdicts
 
     def _settle(self, core: PartitionCore, state: State, verdict: TopicPartition, end: int) -> None:
-        if state.verdict < 0:  # a former version wrote it: no verdict concerned an open root
-            return
+        start = verdicts_from(self.log, verdict, state)
         read = 0
         wait_ms = self.limits.operation_ms
-        for record in read_piece(self.log, verdict, state.verdict, end, committed=True, wait_ms=wait_ms):
+        for record in read_piece(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
             self.at("restoring: verdicts")
             verdicts = self._verdicts(core, record)
             if verdicts is not None:

@@ -26,6 +26,7 @@ from acker.service.state import (
     StoredRange,
     StoredSession,
     StoredSource,
+    not_needed_from,
     pack_ranges,
     unpack_ranges,
 )
@@ -68,7 +69,8 @@ def state_of(core: PartitionCore) -> State:
     """
     pinned, judged = core.ledger.ack_pin(), core.ledger.verdict_pin()
     safe = pinned.ack_pin.offset if pinned and pinned.ack_pin else core.ack_next
-    verdict = judged.verdict_pin if judged and judged.verdict_pin else core.ledger.verdict_next
+    own = not_needed_from(core.ledger.verdict_next.offset)
+    verdict = judged.verdict_pin.offset if judged and judged.verdict_pin else own
     core.ack_marks.advance(safe)
     groups = core.sessions.groups
     sessions: dict[Session, int] = {}
@@ -107,7 +109,7 @@ def state_of(core: PartitionCore) -> State:
         core.ack_next,
         core.fail_next,
         safe,
-        verdict.offset,
+        verdict,
         tuple(_source(core, source) for source in sorted(core.sessions.sources)),
         tuple(_stored(session, groups.get(session.group)) for session in sessions),
         pending,

@@ -306,6 +306,21 @@ def read_last_state(
         reach *= 8
 
 
+def not_needed_from(offset: int) -> int:
+    """Return what `State.verdict` is where no range needs a verdict and those of its own transaction begin at
+    `offset`. A former version took any negative number for that, and wrote -1.
+    """
+    return -2 - offset
+
+
+def verdicts_from(log: Log, where: TopicPartition, state: State) -> int:
+    """Return the offset from which the verdicts must be read; without one, as far as they are still there."""
+    if state.verdict >= 0:
+        return state.verdict
+    first = log.starts([where])[where]
+    return log.stable_ends([where])[where] if state.verdict == -1 else max(first, -2 - state.verdict)
+
+
 def _last_records(log: Log, where: TopicPartition, start: int, end: int, wait_ms: int) -> dict[int, Record]:
     last: dict[int, Record] = {}
     passed: set[int] = set()

@@ -267,8 +267,8 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-the-verdicts-behind-state",
         "acker/service/snapshot.py",
-        "else core.ledger.verdict_next\n",
-        "else Pin(-1, 0)\n",
+        "else own\n",
+        "else -1\n",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_verdicts_that_are_committed_without_their_state_are_not_given_again",
         "verdicts that were committed alone would be given again",

@@ -129,10 +129,10 @@ class Restore:
     # -- 2. verdicts
 
     def _settle(self, core: PartitionCore, state: State, verdict: TopicPartition, end: int) -> None:
-        start = verdicts_from(self.log, verdict, state)
+        first = verdicts_from(self.log, verdict, state)
         read = 0
         wait_ms = self.limits.operation_ms
-        for record in read_piece(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
+        for record in read_piece(self.log, verdict, first, end, committed=True, wait_ms=wait_ms):
             self.at("restoring: verdicts")
             verdicts = self._verdicts(core, record)
             if verdicts is not None:

@@ -294,8 +294,8 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-committed-verdicts",
         "acker/service/restore.py",
-        "for record in read_piece(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):",
-        "for record in read_piece(self.log, verdict, start, end, committed=False, wait_ms=wait_ms):",
+        "for record in read_piece(self.log, verdict, first, end, committed=True, wait_ms=wait_ms):",
+        "for record in read_piece(self.log, verdict, first, end, committed=False, wait_ms=wait_ms):",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_verdicts_of_a_transaction_that_was_never_committed_settle_nothing",
         "verdicts of an aborted transaction would settle roots that nobody heard of",

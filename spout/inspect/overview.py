@@ -194,7 +194,8 @@ class Overview:
                 for partition, ends in self._ends(ask, infos, one)
             ]
         of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
-        ack_ends = [infos.require(names.init) or ask(self._ack_ends, number) for number in self._numbers]
+        unread = infos.require(names.init, names.ack)
+        ack_ends = [unread or ask(self._ack_ends, number) for number in self._numbers]
         return Snapshot(
             now_ms,
             partitions,
@@ -217,7 +218,7 @@ class Overview:
     def _topic_infos(self, ask: Questions) -> _Infos:
         """Ask for all topics at once; where one refuses, for the ack topics and those of each input alone."""
         names = self._topics.ack_topics
-        ours = [names.state, names.verdict, names.due, names.init]
+        ours = [names.state, names.verdict, names.due, names.init, names.ack]
         of_inputs = [[one.topic, one.replay_topic, one.dead_letter.topic] for one in self._inputs]
         every = [*ours, *(name for each in of_inputs for name in each)]
         infos = _Infos()

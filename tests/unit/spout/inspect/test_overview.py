@@ -329,6 +329,13 @@ def test_a_missing_topic_is_named_with_the_cure_and_hides_only_what_it_holds() -
     assert (row["dead_letters"], row["pending"], row["lag"], row["end"]) == (None, 1, 1, 10)
 
 
+def test_a_missing_topic_of_contributions_is_named() -> None:
+    world = World()
+    ten(world)
+    world.cluster.delete_topic("_ack_ack")
+    assert Overview(world.cluster.log(), world.topics).snapshot(world.now_ms).missing == ["_ack_ack"]
+
+
 TWO_INPUTS = """
 acker: {partitions: 3}
 inputs:

@@ -177,6 +177,7 @@ class Transactions(Protocol):
         A record that was refused is for `commit` to tell. Those with `placed` are sent afterwards.
 
         Raises:
+            Aborted, Fenced: as `commit`.
             Unreachable: it took too long; `init` a new owner and look.
         """
 

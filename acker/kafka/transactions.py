@@ -44,6 +44,9 @@ Forbidden = Callable[[Operation, Collection[str]], Collection[str]]
 
 _REPORT_POLL_S = 0.05
 
+FLUSH_PIECE_S: Final = 0.2
+"""A flush looks so often whether its transaction is still open."""
+
 SERVED_EVERY: Final = 1_000
 """Records between two polls for callbacks: a poll costs more than queueing a record, since others may run."""
 
@@ -123,14 +126,27 @@ class KafkaTransactions(KafkaWriter):
         if self._reports.missing:  # their callbacks would run with a fatal error's exception already set
             raise LogError(f"transactional id {self._id}: flush before records whose offsets are asked for")
         doing, deadline = f"writing a transaction of {self._id}", self._client.deadline(timeout_ms)
+        while True:
+            left = 0
+            with suppress(KafkaException):  # what killed the producer is told below
+                left = self._producer.flush(min(FLUSH_PIECE_S, deadline.piece_s))
+            # where a partition was refused to the transaction, its records fail or stay in the queue
+            self._call("writing", deadline, self._require_sound)
+            if not left:
+                return
+            text = f"{left} records are not acknowledged"
+            if deadline.is_over:
+                raise self._client.unreachable(doing, timeout_ms, text, self._background)
+            self._client.outage.waits(doing, deadline.past_ms, text)
+
+    def _require_sound(self) -> None:
+        """Raise what has happened to the open transaction: librdkafka tells it to who would begin another."""
         try:
-            while left := self._producer.flush(deadline.piece_s):
-                text = f"{left} records are not acknowledged"
-                if deadline.is_over:
-                    raise self._client.unreachable(doing, timeout_ms, text, self._background)
-                self._client.outage.waits(doing, deadline.past_ms, text)
+            self._producer.begin_transaction()
         except KafkaException as error:
-            self._refuse(error.args[0], doing)
+            cause: KafkaError = error.args[0]
+            if cause.txn_requires_abort() or cause.fatal():
+                raise
 
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction, or abort it if a record of it was refused."""

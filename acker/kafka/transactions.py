@@ -128,7 +128,7 @@ class KafkaTransactions(KafkaWriter):
         doing, deadline = f"writing a transaction of {self._id}", self._client.deadline(timeout_ms)
         while True:
             left = 0
-            with suppress(KafkaException):  # what killed the producer is told below
+            with suppress(KafkaException):  # what killed the producer is raised below
                 left = self._producer.flush(min(FLUSH_PIECE_S, deadline.piece_s))
             # where a partition was refused to the transaction, its records fail or stay in the queue
             self._call("writing", deadline, self._require_sound)

@@ -51,6 +51,11 @@ class Up:
         """The address that it named."""
         return self.lines[-1].split("bootstrap.servers=")[1].split()[0]
 
+    @property
+    def page(self) -> str:
+        """The address of its page: the last one that it named, since another process may take the first."""
+        return [found[1] for each in self.lines if (found := re.match(r"page: (\S+) ", each))][-1]
+
     def gone(self) -> list[str]:
         """Return the parts whose process has ended, waiting for each."""
         return [part for part, watch in self.watches.items() if watch.ended()]
@@ -96,9 +101,7 @@ def test_ctrl_c_ends_all_of_it_and_the_next_one_finds_the_data(tmp_path: Path) -
     with up("--config", config(tmp_path), "--dir", tmp_path / "data") as first:
         assert set(first.pids) == {"broker", "acker", "replay", "page"}, "\n".join(first.lines)
         assert re.fullmatch(r"page: (\S+) answers as soon as Kafka runs", first.lines[0])
-        # the second one where another process has taken the port meanwhile
-        line = [found for each in first.lines if (found := re.match(r"page: (\S+) ", each))][-1]
-        eventually(lambda: b"g on lines: " in urllib.request.urlopen(line[1]).read())
+        eventually(lambda: b"g on lines: " in urllib.request.urlopen(first.page).read())
         first.process.send_signal(signal.SIGINT)
         assert first.process.wait(60) == 130
         assert first.gone() == list(first.pids)
@@ -122,8 +125,7 @@ def test_the_page_draws_the_topology_of_the_driver_that_up_names(tmp_path: Path)
     edge = gauge("windhover_topology_edge", "an edge", {tuple(labels.values()): 1}, labels)
     serve(Scraped(lambda: [edge]), driver)
     with up("--config", config(tmp_path), "--driver", driver) as running:
-        page = running.lines[0].split()[1]
-        asked = urllib.request.Request(f"{page}topology", headers={"accept": "application/json"})
+        asked = urllib.request.Request(f"{running.page}topology", headers={"accept": "application/json"})
         (graph,) = json.load(urllib.request.urlopen(asked, timeout=10))
         assert (graph["driver"], graph["group"]) == (driver, "g")
         assert [(each["source"], each["operator"]) for each in graph["edges"]] == [("lines", "split")]

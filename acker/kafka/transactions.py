@@ -125,7 +125,14 @@ class KafkaTransactions(KafkaWriter):
         self._require_open()
         if self._reports.missing:  # their callbacks would run with a fatal error's exception already set
             raise LogError(f"transactional id {self._id}: flush before records whose offsets are asked for")
-        doing, deadline = f"writing a transaction of {self._id}", self._client.deadline(timeout_ms)
+        if not self._written:
+            return
+        self._once_more(self._flush, self._client.deadline(timeout_ms))
+        if self._kept is not None:
+            self._kept.append(lambda: self._flush(self._client.deadline(timeout_ms)))
+
+    def _flush(self, deadline: Deadline) -> None:
+        doing = f"writing a transaction of {self._id}"
         while True:
             left = 0
             with suppress(KafkaException):  # what killed the producer is raised below
@@ -136,7 +143,7 @@ class KafkaTransactions(KafkaWriter):
                 return
             text = f"{left} records are not acknowledged"
             if deadline.is_over:
-                raise self._client.unreachable(doing, timeout_ms, text, self._background)
+                raise self._client.unreachable(doing, deadline.timeout_ms, text, self._background)
             self._client.outage.waits(doing, deadline.past_ms, text)
 
     def _require_sound(self) -> None:
@@ -151,9 +158,13 @@ class KafkaTransactions(KafkaWriter):
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction, or abort it if a record of it was refused."""
         self._require_open()
-        deadline = self._client.deadline(timeout_ms)
+        self._once_more(self._commit, self._client.deadline(timeout_ms))
+        self._was_undone = False
+
+    def _once_more(self, end: Callable[[Deadline], None], deadline: Deadline) -> None:
+        """Do the last of what is done to a transaction; if it is aborted, write what was kept once more."""
         try:
-            self._commit(deadline)
+            end(deadline)
         except Aborted:
             kept, self._kept = self._kept, None
             if kept is None:
@@ -161,8 +172,7 @@ class KafkaTransactions(KafkaWriter):
             self._begin()
             for write in kept:
                 write()
-            self._commit(deadline)
-        self._was_undone = False
+            end(deadline)
 
     def _commit(self, deadline: Deadline) -> None:
         if self._refused is None:

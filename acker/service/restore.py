@@ -129,7 +129,7 @@ class Restore:
     # -- 2. verdicts
 
     def _settle(self, core: PartitionCore, state: State, verdict: TopicPartition, end: int) -> None:
-        first = verdicts_from(self.log, verdict, state)
+        first = verdicts_from(self.log, verdict, state, end)
         read = 0
         wait_ms = self.limits.operation_ms
         for record in read_piece(self.log, verdict, first, end, committed=True, wait_ms=wait_ms):

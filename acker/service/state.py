@@ -313,12 +313,12 @@ def not_needed_from(offset: int) -> int:
     return -2 - offset
 
 
-def verdicts_from(log: Log, where: TopicPartition, state: State) -> int:
-    """Return the offset from which the verdicts must be read; without one, as far as they are still there."""
+def verdicts_from(log: Log, where: TopicPartition, state: State, end: int) -> int:
+    """Return from which offset on the verdicts up to `end` are read; what is not needed may be gone."""
     if state.verdict >= 0:
         return state.verdict
-    first = log.starts([where])[where]
-    return log.stable_ends([where])[where] if state.verdict == -1 else max(first, -2 - state.verdict)
+    own = -2 - state.verdict  # see `not_needed_from`
+    return end if own < 0 else max(log.starts([where])[where], own)
 
 
 def _last_records(log: Log, where: TopicPartition, start: int, end: int, wait_ms: int) -> dict[int, Record]:

@@ -355,9 +355,8 @@ class VerdictPartition:
             is_due, is_entry = record.topic == self._due.topic, len(record.key or b"") == ROOT_KEY_BYTES
             kind = waiting if is_entry and record.value is not None else others
             (kind if is_due else elsewhere).append(record)
-        if elsewhere:
-            transactions.send_all(elsewhere)
-            transactions.flush(timeout_ms)
+        transactions.send_all(elsewhere)
+        transactions.flush(timeout_ms)
         for record in waiting:
             transactions.send(record, self._placed.append)
         transactions.send_all(others)

@@ -274,6 +274,27 @@ def test_a_refusal_leaves_no_gap_for_the_next_transaction(cluster: Cluster) -> N
     assert sorted(values(found)) == [b"all"] * 10 + [b"each"] * 10
 
 
+def test_a_flush_does_not_meet_what_a_refused_record_left_behind_either(cluster: Cluster) -> None:
+    """The transaction after one that was refused stands, in the order in which it was written."""
+    topic = cluster.topic(4)
+    partitions = [TopicPartition(topic, p) for p in range(4)]
+    compacted = cluster.topic(name="compacted", compacted=True)
+    for number in range(5):
+        owner = cluster.owner(f"{number}")
+        owner.begin()
+        owner.send_all([Outgoing(*partition, b"dropped") for partition in partitions])
+        owner.send(Outgoing(compacted, 0, b"without key"))
+        with pytest.raises(Aborted):
+            owner.commit(TIMEOUT_MS)
+        owner.begin()
+        owner.send_all(Outgoing(*partition, b"first") for partition in partitions[:2])
+        owner.flush(TIMEOUT_MS)
+        owner.send_all(Outgoing(*partition, b"second") for partition in partitions[2:])
+        owner.commit(TIMEOUT_MS)
+    found = read_until(cluster.reader(dict.fromkeys(partitions, 0)), cluster.log.ends(partitions))
+    assert sorted(values(found)) == [b"first"] * 10 + [b"second"] * 10
+
+
 def test_a_record_that_is_refused_again_is_told_again(cluster: Cluster) -> None:
     """A transaction is written once more for what its predecessor left behind, not for its own fault."""
     compacted = cluster.topic(name="compacted", compacted=True)

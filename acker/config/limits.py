@@ -140,10 +140,12 @@ class ReplayLimits(_Limits):
 
     @property
     def hung_ms(self) -> int:
+        """How long one thing of a step may take before it counts as hung, in milliseconds."""
         return max(self.step_ms, 4 * self.operation_timeout_ms)
 
     @property
     def live_ms(self) -> int:
+        """How long the loop may not go on before ``/livez`` fails: an answer may be waited for."""
         return max(LIVE_MS_MIN, self.operation_timeout_ms)
 
 

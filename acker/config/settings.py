@@ -200,6 +200,7 @@ class Input(Section):
 
     @property
     def ordered(self) -> bool:
+        """Whether records of it wait for those before them."""
         return self.ordering != "none"
 
     @property

@@ -166,6 +166,7 @@ class KafkaLog:
         )
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets that a group has committed; it waits for an open transaction of the group."""
         found = self._committed(group, partitions)
         return {TopicPartition(p.topic, p.partition): p.offset for p in found}
 

@@ -70,6 +70,7 @@ class Refused(KafkaException):
 
 
 def unauthorized(doing: str, right: Right | None, bootstrap: str, text: str) -> str:
+    """Say which right is missing for what, and how it is granted."""
     missing = f"the right to {right} is missing" if right else "a right is missing"
     return (
         f"{doing}: {missing} at {bootstrap} ({text}); `windhover acls` prints what each role needs: grant it"

@@ -140,4 +140,5 @@ class RootCohort:
         return self._later_at[kept], self._later_ms[kept]
 
     def load_touched(self, at: I64, later_ms: I64) -> None:
+        """Set the moved deadlines, as `touched` returns them."""
         self._later_at, self._later_ms = at.copy(), later_ms.copy()

@@ -44,6 +44,8 @@ class LaneMark:
 
 
 class Seen(Enum):
+    """What the marks show about a record; `Marks.see` explains the members."""
+
     NEW = auto()
     REPEATED = auto()
     DIFFERENT = auto()
@@ -101,6 +103,7 @@ class TrailingMarks:
         self._between: deque[tuple[int, SessionLane, Content]] = deque()
 
     def see(self, offset: int, lane: SessionLane, content: Content) -> Seen:
+        """Compare the record at an offset with the marks, as `Marks.see`."""
         seen = self.now.see(lane, content)
         if seen is Seen.NEW:
             self._between.append((offset, lane, content))

@@ -177,6 +177,7 @@ class Sessions:
             self.set_source(source.source, entry)
 
     def set_source(self, source: int, entry: SourceGeneration) -> None:
+        """Set the description of a source, from a `Take` or from State."""
         self.sources[source] = entry
         self._topics[source >> 16] = entry.topic
         self._groups_of_inputs[input_id_of(source)] = entry.group
@@ -235,6 +236,7 @@ class Sessions:
     # -- counting
 
     def waits_for_ends(self) -> bool:
+        """Return whether something in the line has no barrier yet."""
         last = next(reversed(self.line), None)
         return last is not None and last.barrier is None
 

@@ -166,6 +166,7 @@ class VerdictTally:
             tally.ack(max(0, now_ms - wall_ms), len(rows), root, now_ms)
 
     def copy(self) -> VerdictTally:
+        """Return a copy that later verdicts do not change."""
         other = VerdictTally()
         other.inputs = {
             number: InputTally(

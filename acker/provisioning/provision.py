@@ -43,6 +43,7 @@ class Provisioned:
 
 
 def create_topics(topics: Topics) -> list[str]:
+    """Make the topics of a file that are missing, as `create` does; return lines for people."""
     return create(topics, KafkaAdmin(topics.kafka)).lines()
 
 
@@ -88,6 +89,7 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
 
 
 def raise_errors(findings: Iterable[Finding]) -> None:
+    """Raise the errors among findings as one `TopicError`, a line for each."""
     lines = [f"{found.topic}: {found.text}" for found in findings if found.level is Level.ERROR]
     if lines:
         raise TopicError("\n".join(lines))

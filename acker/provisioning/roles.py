@@ -59,6 +59,8 @@ class Of(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
+    """What a role does with resources of one kind, and what for."""
+
     role: Role
     of: Of
     operations: tuple[Operation, ...]

@@ -33,6 +33,8 @@ FOR_EVER: Final = "-1"
 
 
 class TopicRole(StrEnum):
+    """What a topic is for."""
+
     LOG = "ack log"
     TABLE = "ack table"
     SOURCE = "source"
@@ -82,6 +84,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """What `windhover topics create` has to do."""
+
     make: tuple[TopicSpec, ...]
     grow: tuple[TopicSpec, ...]
     there: tuple[TopicSpec, ...]

@@ -145,6 +145,7 @@ class PartitionCore:
     # -- 2. barriers
 
     def set_ends(self, ack_end: int, fail_end: int) -> None:
+        """Set the ends of ``_ack_ack`` and ``_ack_fail``, fetched after the last `read_inits`."""
         self.sessions.set_barrier(Barrier(ack_end, fail_end))
 
     # -- 3. fails and contributions
@@ -234,6 +235,7 @@ class PartitionCore:
         return seen is Seen.NEW
 
     def see_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
+        """Compare a record of contributions with the marks, and mark it if it is new."""
         if self._outlived(session):
             return Seen.NEW
         content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))

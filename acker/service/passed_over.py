@@ -81,6 +81,7 @@ def require_passed_over(
 
 
 def kind_of(value: bytes | None) -> str:
+    """Return a text about what an unreadable record may be."""
     if value is not None and value[:2] == MAGIC and len(value) >= HEADER_BYTES:
         return "perhaps a newer Windhover's: C3 01 and a fingerprint that this version does not know"
     return "garbage: it does not begin with C3 01 as all records of Windhover do"

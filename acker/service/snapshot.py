@@ -150,6 +150,7 @@ def _lane(session: int, name: str, mark: LaneMark) -> StoredLane:
 
 
 def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
+    """Take a snapshot of the cohorts of a bin."""
     ranges = []
     for cohort in cohorts:
         at, later_ms = cohort.touched()

@@ -221,6 +221,7 @@ def state_from(
 
 
 def carried_from(codec: Codec[Stored], part: StatePart, bytes_max: int = STATE_BYTES_MAX) -> Carried:
+    """Unpack a bin, to so many bytes at most."""
     return _open(codec, part.body, Carried, bytes_max)
 
 

@@ -41,6 +41,7 @@ def clipped(text: str, bytes_max: int) -> str:
 
 
 def error_text(kind: type[BaseException]) -> str:
+    """Write an exception's class as the wire has it."""
     name = kind.__name__[:NAME_CHARACTERS_MAX]
     if _is_built_in(kind):
         return name

@@ -53,11 +53,13 @@ _BLOCK_MAX: Final = 1 << (63 - WIRE_BLOCK_BITS)
 
 
 def wrong_names(*names: str) -> str:
+    """Tell whether a name is longer than `NAME_CHARS`."""
     longest = max(len(name) for name in names)
     return f"a name of {longest} characters" if longest > NAME_CHARS else ""
 
 
 def wrong_numbers(*numbers: int) -> str:
+    """Tell whether an epoch or a time lies beyond `NUMBER_MAX`."""
     for number in numbers:
         if abs(number) > NUMBER_MAX:
             return f"{number} is no epoch and no time"

@@ -198,10 +198,12 @@ def values(packed: bytes) -> U64:
 
 
 def pack_positions(array: I64) -> bytes:
+    """Pack positions for the wire: int64, little-endian."""
     return array.astype("<i8", copy=False).tobytes()
 
 
 def pack_values(array: U64) -> bytes:
+    """Pack values for the wire: uint64, little-endian."""
     return array.astype("<u8", copy=False).tobytes()
 
 

@@ -105,6 +105,7 @@ class Redrive:
 
     @property
     def progress(self) -> RedriveProgress:
+        """How far it is, as of the last `step`."""
         now = self._now.progress if self._now else RedriveProgress()
         past = self._past
         end = (self._end or RedriveEnd.DONE) if self.is_done else None

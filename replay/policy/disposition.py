@@ -115,6 +115,8 @@ def action_of(rules: Sequence[Rule], operator: str, error: str) -> Action:
 
 
 class DeadReason(StrEnum):
+    """Why a record became a dead letter."""
+
     ATTEMPTS = "ATTEMPTS"
     """It was lost as often as `attempts` allows."""
     ABANDONED = "ABANDONED"
@@ -175,6 +177,7 @@ class LostEmission:
 
     @property
     def is_blocked(self) -> bool:
+        """Whether this emission was blocked, so that no bolt has received it."""
         return self.reason is Reason.FAILED and self.error == HELD
 
 
@@ -187,6 +190,8 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
+    """Write a dead letter, for a reason."""
+
     reason: DeadReason
 
 

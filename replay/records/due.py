@@ -196,10 +196,12 @@ def due_codec() -> DueCodec:
 
 
 def root_key(root: Root | Due) -> bytes:
+    """Return the key that a root has in `_ack_due`: 12 bytes."""
     return _KEY.pack(root.source, root.position)
 
 
 def parse_root_key(key: bytes | None) -> Root | None:
+    """Return the root that a key names; None when it names none."""
     if key is None or len(key) != ROOT_KEY_BYTES:
         return None
     source, position = _KEY.unpack(key)
@@ -261,6 +263,7 @@ class DueView:
             self.progress[record.partition] = value
 
     def pauses(self) -> dict[int, Pause]:
+        """Return the inputs that are paused somewhere, by their ids."""
         return {pause.input: pause for pause in self._pauses.values()}
 
 
@@ -294,6 +297,7 @@ def left_out_entry(last: Loss, count: int) -> Loss:
 
 
 def left_out_of(history: tuple[Loss, ...]) -> int:
+    """Return how many losses a history has left out."""
     return sum(map(left_out_by, history))
 
 

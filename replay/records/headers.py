@@ -70,6 +70,7 @@ class Lineage:
 
 
 def location(topic: str, partition: int, offset: int) -> str:
+    """Name one record of a log, ``topic/partition@offset``."""
     return f"{topic}/{partition}@{offset}"
 
 

@@ -47,6 +47,8 @@ WHY: Final = "windhover.why"
 
 
 class LetterAction(StrEnum):
+    """What was done with a letter."""
+
     REPLAYED = "REPLAYED"
     DROPPED = "DROPPED"
 
@@ -221,6 +223,7 @@ def copy_of(letter: Letter, record: Record, replay_topic: str, redrive: str = ""
 
 
 def mark_record(letter: Letter, topic: str, mark: Mark) -> Outgoing:
+    """Build the record that says of a letter that it was handled."""
     return Outgoing(
         topic=topic,
         partition=letter.partition,

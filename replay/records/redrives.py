@@ -30,6 +30,8 @@ AUDIT_PARTITION: Final = 0
 
 
 class RedriveEnd(StrEnum):
+    """How a redrive ended."""
+
     DONE = "DONE"
     CANCELLED = "CANCELLED"
     DIED_AGAIN = "DIED_AGAIN"

@@ -29,6 +29,8 @@ _PLACE: Callable[[Record], tuple[str, int, int]] = itemgetter(0, 1, 2)
 
 
 class RecordPlace(NamedTuple):
+    """One record of a log."""
+
     topic: str
     partition: int
     offset: int

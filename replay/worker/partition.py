@@ -388,6 +388,7 @@ class VerdictPartition:
 
 
 def paused_text(name: str, pause: Pause) -> str:
+    """Return a text about why an input is paused, and what to do."""
     return (
         f"{pause.why}; correct what fails them, then run `windhover replay resume {name}`: what is no dead"
         " letter yet waits, and nothing is lost"

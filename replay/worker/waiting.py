@@ -35,6 +35,7 @@ class DueTable:
         self._rows_min = self._reduce_at = rows_min
 
     def put(self, root: Root, offset: int, due_ms: int) -> None:
+        """Add an entry that lets a root wait; it replaces an earlier one of the root."""
         self._append(root, offset, max(0, due_ms))
 
     def remove(self, root: Root, offset: int) -> None:
@@ -81,6 +82,8 @@ class DueRoot(NamedTuple):
 
 
 class Schedule:
+    """Entries, of which the earliest ones can be taken."""
+
     def __init__(self, chunk: int = CHUNK, recent_min: int = RECENT_MIN) -> None:
         self._chunk = chunk
         self._recent_min = recent_min

@@ -117,6 +117,7 @@ class Worker:
         )
 
     def name_of(self, input_id: int) -> str:
+        """Return an input's name, or a text like ``id 7`` if topics.yaml does not have the input."""
         found = self._inputs.get(input_id)
         return f"id {input_id}" if found is None else found.name
 
@@ -144,6 +145,7 @@ class Worker:
         self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms)
 
     def works(self, input_ids: Iterable[int]) -> None:
+        """Record that a transaction of some inputs succeeded: their troubles are over."""
         for input_id in input_ids:
             self.suspects.discard(input_id)
             if self._troubles.pop(input_id, None) is not None:
@@ -195,6 +197,7 @@ class Worker:
         return found
 
     def tracked(self, source: int) -> Input | None:
+        """Return the tracked input of a source; None if topics.yaml does not have it."""
         found = self._inputs.get(input_id_of(source))
         return found if found is not None and found.tracked else None
 

@@ -158,6 +158,7 @@ class SplitSentence(ArrowBolt):
     fields = ("origin", "line")
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit (origin, ordinal, word) for every word, anchored on its line."""
         words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch.column("line")))
         parents = pc.list_parent_indices(words).to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(words).to_numpy(zero_copy_only=False)
@@ -174,6 +175,7 @@ class CountWord(ArrowBolt):
     fields = ("origin", "ordinal", "word")
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit each word with its identity: the table counts identities, so that a replay counts once."""
         collector.emit(batch.columns, np.arange(batch.num_rows))
 
 

@@ -151,6 +151,7 @@ class BoltWork(BoltObserver):
         return blocks
 
     def forget(self) -> None:
+        """Forget what was reported; the bolt holds nothing."""
         self.collector.failures.clear()
         self.collector.left_open.clear()
         self.collector.touched.clear()

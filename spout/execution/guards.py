@@ -117,6 +117,7 @@ class Guard:
         self.guarded(call, work)
 
     def next_call(self, rows: int, roots: frozenset[int] = frozenset()) -> Call:
+        """Number a call for rows, or for one tuple of some roots."""
         number = self._calls[roots]
         self._calls[roots] += 1
         return Call(self.bolt, self.feed, number, 0, rows, roots)

@@ -320,6 +320,7 @@ class TaskOutbox:
         self._put(dict(zip(rows.schema.names, rows.columns, strict=True)), rows.num_rows)
 
     def take(self) -> list[LeavingRows]:
+        """Return what was collected since this was called last."""
         loads, self._loads = self._loads, []
         return loads
 

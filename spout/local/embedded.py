@@ -126,6 +126,7 @@ class EmbeddedBroker:
         return self._member.node_id if self._member else 1
 
     def listener_port(self, name: str) -> int:
+        """Return the port of a further listener; it stays the same over `restart`."""
         return self._listeners[name].port
 
     @property

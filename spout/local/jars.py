@@ -86,6 +86,7 @@ class Jar:
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
+    """Return the folder for everything that is fetched once."""
     if named := environ.get(CACHE):
         return Path(named)
     base = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home()) / ".cache"

@@ -61,6 +61,7 @@ def cluster_session(name: str, master: str, settings: Mapping[str, Any]) -> Spar
 
 
 def local_settings(cache: Path, further: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a local session; `further` overrides them."""
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

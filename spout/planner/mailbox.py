@@ -82,6 +82,7 @@ class Mailbox:
         return Published(None if rows is None else tuple(NotAcked(*row) for row in rows))
 
     def put_listener(self, failure: str = "") -> None:
+        """Say that a listener publishes the batches of the stream, or why it could not."""
         self._put(self._listens, failure)
 
     def drop_listener(self) -> None:
@@ -126,6 +127,7 @@ class Mailbox:
         return self._inactive.exists()
 
     def is_for_good(self) -> bool:
+        """Return whether Spark may not run a batch without records either."""
         return self._last.exists()
 
     def put_idle(self) -> None:
@@ -204,6 +206,7 @@ class SinkWatch:
         return LATE_MS if self._mailbox.listener() is None else self._listener_late_ms
 
     def failure(self) -> TrackingError | None:
+        """Return why the stream's listener could not publish a batch; None: it could."""
         failure = self._mailbox.listener()
         return TrackingError(failure) if failure else None
 

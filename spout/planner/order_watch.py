@@ -92,6 +92,7 @@ class OrderWatch:
         self.blocked: dict[str, int] = {}
 
     def note_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
+        """Learn what an acker partition decided, in the record at an offset."""
         for lost in verdicts.lost:
             source = first_source(lost.source)
             if self._ordering(source) not in (KEY, PARTITION):

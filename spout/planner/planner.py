@@ -137,6 +137,7 @@ class Planner:
 
     @property
     def sources(self) -> Mapping[int, SourceSpec]:
+        """The sources that are read, new partitions among them once they are found."""
         return self._context.sources
 
     def open(self, journal: Journal, now_ms: int) -> None:

@@ -44,6 +44,7 @@ class SourceCursor:
         return self.next if gap is None else gap
 
     def position_of(self, offset: int) -> int:
+        """Return the position of an offset in the cursor's generation."""
         return position_at(generation_of(self.from_), offset)
 
     def free_below(self, end: int) -> int:

@@ -332,6 +332,7 @@ def _in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Sequence
 
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:
+    """Return the cause of a blocked record; it waits for the record `origin` of `place`, a partition."""
     return Cause(operator, HELD, f"waits for {place}@{origin}")
 
 

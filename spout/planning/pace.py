@@ -90,6 +90,7 @@ class BatchPace:
         return max(1, math.ceil(max(min(fits, most), count / SHRINK_MAX)))
 
     def emitted(self, count: int, now_ms: int) -> None:
+        """Note that a batch of `count` records was planned."""
         self._count = count
         self._emitted_ms = now_ms
 

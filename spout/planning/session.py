@@ -109,6 +109,7 @@ class Answers:
 
     @property
     def missing(self) -> list[int]:
+        """The acker partitions whose answer is not complete."""
         return [p for p in range(self._partitions) if p not in self._whole]
 
     @property
@@ -118,6 +119,7 @@ class Answers:
 
     @property
     def refusals(self) -> dict[int, str]:
+        """The reason of each partition that refused."""
         return {p: parts[0].refused for p, parts in self._whole.items() if parts[0].refused}
 
     @property

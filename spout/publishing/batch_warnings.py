@@ -111,6 +111,7 @@ class IsolatedRecord(NamedTuple):
 
 
 def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
+    """Name what was isolated in a batch; a record of another input has its source's number."""
     place = places(outcome.plan, inputs)
     for cause, roots in outcome.failed:
         if cause.error in _ISOLATED:

@@ -46,6 +46,7 @@ class Drain:
         self._run = uuid.uuid4().hex
 
     def through(self, rows: DataFrame) -> DataFrame:
+        """Return the same rows, with a drain behind them."""
         # Spark derives the kind of the function from its type hints.
         condition = follower(self._ledger.accumulator, self._batch, self._run)
         followed = arrow_udf(condition, "boolean")  # type: ignore[call-overload]  # the stub requires the kind

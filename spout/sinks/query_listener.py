@@ -94,6 +94,7 @@ class QueryListener(StreamingQueryListener):
         """Do nothing: no batch has ended."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Publish a batch that Spark has committed."""
         with self._starting:
             followed = self._followed.get(str(event.progress.runId))
         if followed is None:

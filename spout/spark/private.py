@@ -86,6 +86,7 @@ def rows_of(writer: DataStreamWriter) -> DataFrame:
 
 
 def java_query(query: StreamingQuery) -> JavaObject:
+    """Return the execution behind a query's handle."""
     with _there("StreamingQuery._jsq"):
         return query._jsq.streamingQuery()
 
@@ -216,6 +217,7 @@ def function_of(node: JavaObject) -> str:
 
 
 def planned_function_of(operator: JavaObject) -> str:
+    """Return the name of the function of a physical `OPERATOR`."""
     return str(operator.func().name())
 
 

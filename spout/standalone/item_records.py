@@ -103,6 +103,7 @@ class ItemRecords:
         return runs
 
     def let_go(self, runs: Iterable[tuple[int, int]]) -> None:
+        """Drop the records of settled items; each item is dropped once."""
         emptied: list[int] = []
         for segment, start, end, index in self._pieces(runs):
             segment.messages[start - segment.first : end - segment.first] = [None] * (end - start)  # type: ignore[list-item]  # a settled item's message is not read again

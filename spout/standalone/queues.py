@@ -125,6 +125,7 @@ class QueueCollection:
     # -- what clients do
 
     def open(self, limits: ClientLimits, queue: Queue, count: int, now_ms: int) -> Items:
+        """Give waiting items to a client, as many as it may still open."""
         room = min(count, limits.max_open - queue.store.open_of(limits.client))
         if room <= 0 or not self.is_active:
             return Items()
@@ -187,6 +188,7 @@ class QueueCollection:
         return len(settled)
 
     def abort(self, client: str, what: Settleable) -> int:
+        """Put items back; return how many of them were open."""
         if isinstance(what, Items):
             if what.lease is None or not self._has(client, what.lease):
                 return 0
@@ -231,6 +233,7 @@ class QueueCollection:
         return sum(queue.store.leave(client) for queue in self.by_name.values())
 
     def status(self, group: PlannerStatus) -> SpoutStatus:
+        """Join the numbers of the queues and the planner's status."""
         waiting = {name: queue.store.waiting for name, queue in self.by_name.items()}
         opened = {name: queue.store.open_by_client() for name, queue in self.by_name.items()}
         return SpoutStatus(group, waiting, opened, self.late_count)

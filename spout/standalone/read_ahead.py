@@ -107,6 +107,7 @@ class ReadAhead:
         return [found[owner] for owner in sorted(found)]
 
     def show(self, sources: Iterable[int]) -> None:
+        """Allow only these sources to be planned."""
         shown = set(sources)
         self._shown = frozenset(p for p, buffer in self._buffers.items() if buffer.spec.source in shown)
 

@@ -65,6 +65,7 @@ class Lease:
         return serial in self.singles
 
     def left(self) -> list[PositionRun]:
+        """Return the items that are still open, ascending."""
         return list(self.runs) if self.is_whole else runs_of_serials(self.singles)
 
     def items(self) -> set[int]:
@@ -94,12 +95,14 @@ class PendingStore:
         return self._open.get(client, 0)
 
     def open_by_client(self) -> dict[str, int]:
+        """Return how many items each client has open; clients without any are left out."""
         return {client: count for client, count in self._open.items() if count}
 
     def add(self, start: int, end: int) -> None:
         self._waiting.add(start, end)
 
     def peek(self) -> int | None:
+        """Return the item that would be opened next; None if none waits."""
         return self._waiting.first
 
     def open(self, client: str, count: int, until_ms: int | None = None) -> Lease | None:
@@ -186,6 +189,7 @@ class PendingStore:
         return [(lease, serial) for serial, lease in nsmallest(count, held, key=lambda pair: pair[0])]
 
     def leave(self, client: str) -> int:
+        """Let all open items of a client wait again: it died, or was closed."""
         return sum(self._return(lease) for lease in list(self._leases.get(client, ())))
 
     def expire(self, now_ms: int) -> int:
@@ -262,6 +266,7 @@ class Demand:
         self._now = max(self._now, count)
 
     def ahead(self, now_ms: int) -> int:
+        """Return how many records to keep ready before a client requests them."""
         self._turn(now_ms)
         return min(AHEAD_MAX, max(self._before, self._now))
 

@@ -103,6 +103,7 @@ class WorkDone:
     isolated: Mapping[str, int] = field(default_factory=dict)
 
     def add(self, counts: Counts, errors: tuple[Cause, ...], isolated: Mapping[str, int]) -> None:
+        """Add a published batch; `isolated`: number of records that killed or hung a process, by error."""
         self.counts = added([self.counts, counts])
         self.errors = (*self.errors, *errors)[-ERRORS_KEPT:]
         self.isolated = Counter(self.isolated) + Counter(isolated)

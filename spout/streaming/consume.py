@@ -76,6 +76,7 @@ class Kept:
         self._idle: dict[Place, Consumer] = {}
 
     def take(self, place: Place) -> Consumer | None:
+        """Take out the consumer with this position, or return None."""
         return self._idle.pop(place, None)
 
     def put(self, place: Place, consumer: Consumer) -> None:
@@ -243,6 +244,7 @@ class TaskReader:
         self._early: dict[Share, Early] = {}
 
     def chunks(self, share: Share) -> Iterator[list[Message]]:
+        """Return the records of one of the shares as `RangeReader.chunks` does."""
         if self._small:
             self._early, self._small = self._together.read(self._settings, self._small), ()
         reader = RangeReader(self._settings, share, self._kept, self._early.pop(share, None))

@@ -136,10 +136,12 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return BEGINNING.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return the limit that `maxOffsetsPerTrigger` sets."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read the inputs and their replays up to the ends that they have now."""
         self._running().stop_at_ends()
 
     def latestOffset(  # noqa: N802 - Spark's name
@@ -152,6 +154,7 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == begin else end.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SparkTask]:
+        """Return the tasks of the batch between two offsets: a pure function of them."""
         last = journal_of(end)
         again = self._running().begin_again(last)
         return [SparkTask(task, again=again) for task in batch_tasks(self._options, journal_of(start), last)]
@@ -167,6 +170,7 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: offsets are committed when their records are settled, not when a batch has ended."""
 
     def stop(self) -> None:
+        """Commit what is settled, and leave the group."""
         if self._runner is not None:
             self._runner.stop()
 

@@ -69,6 +69,7 @@ class Subscription:
 
     @property
     def key(self) -> int:
+        """The key of its edges."""
         return subscription_key(self.producer.component, self.producer.stream, self.consumer)
 
     def __str__(self) -> str:

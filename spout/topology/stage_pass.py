@@ -63,6 +63,7 @@ class StreamPass:
 
     @property
     def emits(self) -> Emits:
+        """What the collector needs of it."""
         outlets = tuple(Outlet(r.subscription.key, r.tasks, r.copies) for r in self.routes)
         return Emits(tuple(self.schema.names), outlets, self.direct, self.on_frame)
 
@@ -177,6 +178,7 @@ class StagePass:
 
     @property
     def carry(self) -> Carry:
+        """How the rows that leave carry their anchors."""
         if self.frame is not None:
             return self.frame.carry
         return Carry.NONE if self.is_last else Carry.HOPS

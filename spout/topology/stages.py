@@ -72,6 +72,7 @@ class Layout:
 
     @property
     def keyed(self) -> str:
+        """Name of the keyed bolt; empty without one."""
         return self.graph.keyed
 
     @property

@@ -63,10 +63,12 @@ class Fingerprint(NamedTuple):
     total: int = 0
 
     def plus(self, other: Fingerprint) -> Fingerprint:
+        """Return the fingerprint of both sets of rows together."""
         return Fingerprint(self.rows + other.rows, (self.total + other.total) & _MASK)
 
 
 def fingerprint(rows: int, anchors: I64) -> Fingerprint:
+    """Take the fingerprint of `rows` rows that carry these anchor numbers."""
     mixed = anchors.astype(np.uint64)
     mix64_in_place(mixed)
     return Fingerprint(rows, int(mixed.sum(dtype=np.uint64)))
@@ -99,10 +101,12 @@ class Anchors:
         return indices
 
     def ordinals(self) -> I64:
+        """Return the ordinal of each row of a PACKED or WIDE column."""
         ordinals: I64 = self.packed() & (ORDINALS_MAX - 1)
         return ordinals
 
     def packed(self) -> I64:
+        """Return index and ordinal of each row of a PACKED or WIDE column."""
         column = self.column.field("packed") if self.carry is Carry.WIDE else self.column
         return np.asarray(column, dtype=np.int64)
 

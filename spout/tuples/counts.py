@@ -64,6 +64,7 @@ class Measure(NamedTuple):
 
     @property
     def mean_ms(self) -> float:
+        """How long on average, ms; 0 where nothing was counted."""
         return self.total_ns / self.tuples / 1_000_000 if self.tuples else 0.0
 
 

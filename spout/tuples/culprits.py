@@ -56,6 +56,7 @@ class Call(NamedTuple):
 
     @property
     def key(self) -> Key:
+        """What names its only tuple."""
         return self.feed, self.number, self.first, self.roots
 
 
@@ -127,6 +128,7 @@ class Search:
 
     @property
     def condemned(self) -> frozenset[int]:
+        """The roots to condemn in the next child."""
         return frozenset([*self._left[: self._tried], *self.guilty])
 
     def died(self) -> bool:

@@ -64,6 +64,7 @@ class IntervalSet:
         return added
 
     def remove(self, start: int, end: int) -> int:
+        """Remove [start, end) and return how many positions of it were there."""
         return self.remove_all(((start, end),))
 
     def remove_all(self, runs: Iterable[tuple[int, int]]) -> int:

@@ -116,6 +116,7 @@ class MessageRows:
         return at, wall_ms
 
     def part(self, first: int, size: int) -> MessageRows:
+        """Return `size` of the messages, from `first` on."""
         end = first + size
         part = MessageRows(self._messages[first:end], self.source, self._positions[first:end])
         part.came_from = self.came_from
@@ -131,6 +132,7 @@ class MessageRows:
 
     @classmethod
     def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
+        """Restore messages that another process packed; they need no client here."""
         source, positions, came_from, messages = packed
         names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
         rows = cls([Message(**dict(zip(names, m, strict=True))) for m in messages], source, positions)

@@ -60,6 +60,7 @@ class Places(Sequence[Deliveries]):
         return (Delivery(int(self.roots[row]), path),)
 
     def children(self, parents: I64, subscription: int, ordinals: I64) -> Places:
+        """Return the places below those of `parents`, each at its ordinal on one subscription."""
         before = tuple(hop[parents] for hop in self.hops)
         return Places(self.roots[parents], (*before, _hop(subscription, ordinals)))
 
@@ -120,6 +121,7 @@ class Descendants(Sequence[Deliveries]):
         return self._places[int(self.parents[row])]
 
     def children(self, parents: I64, subscription: int) -> Descendants:
+        """Return what was emitted for these tuples on one subscription."""
         return Descendants(self._anchors, self.parents[parents], subscription)
 
     def column(self, carry: Carry) -> pa.Array:

@@ -89,6 +89,7 @@ class ArrowRows:
         return values[row]
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
+        """Return the named columns; None: all."""
         return self.batch if fields is None else self.batch.select(list(fields))
 
 

@@ -22,8 +22,7 @@ from tests.support.brokers import Broker
 
 PROJECT = Path(__file__).resolve().parents[3]
 WRONG = "kafka: {sasl.password: hunter2}\ninputs: {a: {id: 0, group: g}}\n"
-NOBODY = "kafka: {bootstrap.servers: 127.0.0.1:1}\ninputs: {a: {id: 1, group: g}}\n"
-"""Port 1 of this machine is reserved and closed."""
+NOBODY = "kafka: {bootstrap.servers: '%s'}\ninputs: {a: {id: 1, group: g}}\n"
 
 
 @pytest.fixture
@@ -31,15 +30,23 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "topics.yaml"
 
 
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address that refuses connections: its port is taken, so no other program can listen there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
 def test_a_broker_that_is_not_there_ends_with_3_and_its_address(
-    file: Path, capsys: pytest.CaptureFixture[str]
+    file: Path, nobody: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file.write_text(NOBODY)
+    file.write_text(NOBODY % nobody)
 
     assert cli.run(["topics", "check", str(file)]) == 3
 
     (line,) = capsys.readouterr().err.splitlines()
-    assert "127.0.0.1:1" in line
+    assert nobody in line
     assert "refused" in line
 
 
@@ -127,9 +134,9 @@ def test_a_part_says_that_it_is_ready_serves_metrics_and_ends_cleanly_on_a_signa
 
 
 def test_the_page_tells_systemd_that_it_is_ready_and_goes_on_while_no_broker_answers(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file.write_text(NOBODY)
+    file.write_text(NOBODY % nobody)
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     port = free_port()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:

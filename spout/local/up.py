@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -159,7 +160,8 @@ def start_page(
     try:
         page.wait_ready()
     except Unreachable as error:
-        if is_free(port):
+        # its own words, since by now the port may be free again
+        if os.strerror(errno.EADDRINUSE) not in str(error):
             say(f"no page: {error}")
             return
         say(f"page: http://{HOST}:{(other := free_port())}/ for another process has taken port {port}")

@@ -16,6 +16,7 @@ import pytest
 
 from acker.errors import UsageError
 from spout.cli.main import run
+from spout.local.embedded import free_port
 from spout.local.up import announce_page, start_page
 from spout.ui.serve import listening
 
@@ -52,6 +53,30 @@ def test_a_port_that_was_taken_since_it_was_named_is_exchanged_for_another(tmp_p
         assert lines[1].startswith("page is ready (process ")
         with urlopen(found[1], timeout=20) as answer:
             assert answer.status == 200
+
+
+def test_a_port_that_was_taken_only_while_the_page_started_is_exchanged_too(tmp_path: Path) -> None:
+    lines: list[str] = []
+    port = free_port()
+    # Python runs this file in the page's process, which so takes its own port, and frees it by its end
+    (tmp_path / "sitecustomize.py").write_text(
+        "import socket, sys\n"
+        f"if '{port}' in sys.orig_argv:\n"
+        f"    socket.taken = socket.create_server(('127.0.0.1', {port}))\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with ExitStack() as stack:
+        start_page(stack, port, config_of_nobody(tmp_path), environ, lines.append, [])
+    assert [line.partition(" ")[0] for line in lines] == ["page:", "page"], lines
+    assert lines[0].endswith(f"for another process has taken port {port}")
+
+
+def test_a_page_that_fails_for_another_reason_is_not_tried_again(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with ExitStack() as stack:
+        start_page(stack, free_port(), tmp_path / "missing.yaml", {**os.environ}, lines.append, [])
+    assert len(lines) == 1
+    assert lines[0].startswith("no page: the ui ended with exit code 2; ")
 
 
 def config_of_nobody(folder: Path) -> Path:

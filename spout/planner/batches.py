@@ -113,10 +113,11 @@ class Batches:
         self._last = (start, end)
         self.count += 1
         self.replayed += sum(run.end - run.start for run in ranges if self._specs[run.source].is_replay)
-        worked = sum(run.end - run.start for run in ranges)
-        if most is not None and end.order:
-            worked = min(worked, most * len(end.order))
-        self.pace.emitted(worked, now_ms)
+        counts = Counter[int]()
+        for source, first, stop in ranges:
+            counts[first_source(source)] += stop - first
+        worked = (min(n, most or n) if source in end.order else n for source, n in counts.items())
+        self.pace.emitted(sum(worked), now_ms)
         return end
 
     def progressed(self, now_ms: int) -> None:

@@ -71,8 +71,9 @@ class OrderWorld(World):
         max_held: int = 1_000,
         attempts: int = 4,
         max_spout_pending: int = 1_000_000,
+        more: str = "",
     ) -> None:
-        """Start an acker and a replay worker."""
+        """Start an acker and a replay worker; `more` has further inputs, which are not executed."""
         values = {
             "ordering": ordering,
             "timeout": timeout,
@@ -80,7 +81,7 @@ class OrderWorld(World):
             "attempts": attempts,
             "pending": max_spout_pending,
         }
-        super().__init__(YAML % values)
+        super().__init__(YAML % values + more)
         self.start_replays()
         self.done = BEGINNING
         self.running: Journal | None = None

@@ -435,6 +435,31 @@ def test_copies_wait_for_room_beside_what_a_process_before_has_initialised() -> 
     assert world.succeeded(partition=1) == [0, 1]
 
 
+def test_the_pace_counts_unordered_records_beside_copies_that_exceed_the_room() -> None:
+    world = OrderWorld(more="  words: {id: 2, group: g, partitions: 1, timeout: 30s}\n")
+    world.produce(10, keys=(A,))
+    world.bolt = fails_first(*range(10))  # type: ignore[assignment]
+    world.live(200)
+    world.kill_replays()
+    world.produce(1_000, topic="words")
+    while world.spout.plan(world.done, None, world.now_ms) == world.done:
+        world.run(100)
+    world.start_replays()
+    while len(world.records("sentences.g.replay")) < 10:
+        world.run(100)
+    world.restart()  # the plan was never journalled
+    world.run(1_000)  # a replay worker reads the answer of the ackers
+    assert world.plan(limit=1_001)
+    assert world.running is not None
+    assert sum(run.end - run.start for run in batch_ranges(world.done, world.running)) >= 1_010
+    world.run(3_000)
+    world.done, world.running = world.running, None
+    world.produce(5_000, topic="words")
+    assert world.plan()
+    # 1,001 records took 3 s, and 7.5 s is a quarter of the timeout
+    assert sum(run.end - run.start for run in batch_ranges(world.done, world.running)) == 2_503
+
+
 def test_an_ordered_input_is_read_tracked() -> None:
     world = OrderWorld("key")
     with pytest.raises(UsageError, match="sentences has an ordering, which needs tracking"):

@@ -131,11 +131,12 @@ def redrive_rows(
     log: Log, topics: Topics, inputs: Sequence[Input], since_ms: int = 0
 ) -> list[dict[str, Any]]:
     """Read the redrives of inputs, the oldest first, with what became of their letters until now."""
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[int, dict[str, Any]]] = []
     for one in inputs:
         found = find_redrives(log, one, wait_ms=topics.replay.limits.operation_timeout_ms, since_ms=since_ms)
-        rows += [row for row, _ in _with_outcomes(log, topics, one, found)]
-    return sorted(rows, key=lambda row: str(row["begun"]))
+        times = [each.begun.at_ms for each in found]
+        rows += zip(times, (row for row, _ in _with_outcomes(log, topics, one, found)), strict=True)
+    return [row for _, row in sorted(rows, key=lambda each: each[0])]
 
 
 def redrive_details(log: Log, topics: Topics, redrive: str) -> list[dict[str, Any]]:

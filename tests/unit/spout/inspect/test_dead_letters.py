@@ -22,6 +22,7 @@ from spout.inspect.dead_letters import (
     inputs_named,
     matching_letters,
     records_of,
+    redrive_rows,
 )
 from spout.inspect.letter_rows import (
     PREVIEW_BYTES,
@@ -71,14 +72,14 @@ def found(world: World, wanted: Filter = Filter(), *places: str) -> FoundLetters
 
 def do(
     world: World, action: LetterAction = LetterAction.REPLAYED, *places: str, faults: Faults | None = None,
-    wanted: Filter = Filter(), chunk: int = CHUNK_MAX,  # noqa: B008  # frozen
+    wanted: Filter = Filter(), chunk: int = CHUNK_MAX, name: str = "r",  # noqa: B008  # frozen
 ) -> RedriveProgress:  # fmt: skip
     """Carry an order out, in transactions of so many letters."""
     redrive = Redrive(
         world.cluster.log(faults),
         ONE_LIFE,
         by_place([INPUT], places, wanted),
-        Order(action, wanted, "kim", "fixed in 1.3", "r"),
+        Order(action, wanted, "kim", "fixed in 1.3", name),
         RateLimit(None, world.now_ms, chunk),
     )
     return carry_out(redrive, clock=lambda: world.now_ms, sleep_ms=lambda _: None, progress=lambda _: None)
@@ -205,6 +206,16 @@ def test_a_handled_letter_is_listed_no_more_but_stays_with_who_did_it_and_why(wo
     assert do(world).done == 1, "the other one"
     assert do(world).done == 0
     assert do(world, wanted=Filter(handled=True)).done == 2
+
+
+def test_redrives_of_one_second_are_listed_in_the_order_in_which_they_began(world: World) -> None:
+    let_die(world, b"a", b"b")
+    assert world.now_ms % 1_000 == 0, "a time without a fraction"
+    for name, place in (("first", "sentences/0@0"), ("second", "sentences/0@1")):
+        do(world, LetterAction.DROPPED, place, name=name)
+        world.now_ms += 1
+    rows = redrive_rows(world.cluster.log(), ONE_LIFE, [INPUT])
+    assert [row["redrive"] for row in rows] == ["first", "second"]
 
 
 def test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died(world: World) -> None:

@@ -39,8 +39,9 @@ from acker.config.problems import Problem, problems_of, unknown_key
 from acker.config.yaml_text import read_yaml
 from acker.errors import UsageError, WindhoverError
 from spout.builder.compiled import Sink
-from spout.builder.topology import TopologyBuilder
-from spout.tuples.tuple import DEFAULT_STREAM
+from spout.builder.topology import TopologyBuilder, names_only
+from spout.topology.graph import Kind, Subscription
+from spout.tuples.tuple import DEFAULT_STREAM, StreamId
 
 S = TypeVar("S", bound=Section)
 
@@ -251,6 +252,11 @@ class _Reader:
                 declarers[bolt.id] = builder.set_bolt(bolt.id, instance, bolt.parallelism)
         for n, stream in enumerate(streams):
             self._subscribe(("streams", str(n)), declarers, stream)
+        if not self.found:
+            graph, _ = builder.declared(names_only)
+            for n, stream in enumerate(streams):
+                with self._problem_at("streams", str(n)):
+                    graph.check(_subscription(stream))
         return builder
 
     @contextmanager
@@ -272,6 +278,11 @@ class _Reader:
             return
         group = getattr(declarer, f"{grouping.type}_grouping")
         group(stream.from_, *grouping.args, stream=grouping.stream_id)
+
+
+def _subscription(stream: StreamSection) -> Subscription:
+    producer = StreamId(stream.from_, stream.grouping.stream_id)
+    return Subscription(producer, stream.to, Kind(stream.grouping.type), stream.grouping.args)
 
 
 def _raised(error: BaseException) -> str:

@@ -198,21 +198,8 @@ class TopologyBuilder:
     def compile(self, parse: ParseOutput, sink: Sink = None, *, cores: int) -> Compiled:
         """Check the topology and cut it into stages, without Spark; for `sink` and errors see `submit`."""
         read = one_read(self._spouts)
-        schemas: dict[StreamId, pa.Schema] = {}
-        components: dict[str, Component] = {}
-        for name in self._spouts:
-            columns = [*SOURCE_COLUMNS, *(["headers"] if read.options.get("includeHeaders") else [])]
-            schemas[StreamId(name)] = pa.schema([(column, ARROW_TYPES[column]) for column in columns])
-            components[name] = Component(name, {DEFAULT_STREAM: OutputStream(tuple(columns))}, is_spout=True)
-        for name, declared in self._bolts.items():
-            streams: dict[str, OutputStream] = {}
-            for stream, (output, direct) in declared_streams(name, declared.bolt).items():
-                schema = schemas[StreamId(name, stream)] = parse(name, output)
-                streams[stream] = OutputStream(tuple(schema.names), direct)
-            is_keyed = isinstance(declared.bolt, KeyedBolt)
-            components[name] = Component(name, streams, declared.parallelism, is_keyed=is_keyed)
-        listed = tuple(each for declared in self._bolts.values() for each in declared.subscriptions)
-        graph = Graph(components, listed).checked()
+        graph, schemas = self.declared(parse)
+        graph = graph.checked()
         sinks = sinks_of(graph, sink)
         ordered = [name for name in read.inputs if read.topics.input(name).ordered]
         check_keyed(graph, sinks, read.options, ordered, self._hooks, schemas)
@@ -228,6 +215,25 @@ class TopologyBuilder:
             next((bolt for bolt in bolts.values() if isinstance(bolt, KeyedBolt)), None),
         )
 
+    def declared(self, parse: ParseOutput) -> tuple[Graph, dict[StreamId, pa.Schema]]:
+        """Return the graph, not checked yet, and its schemas; `UsageError`: a bolt declares no streams."""
+        schemas: dict[StreamId, pa.Schema] = {}
+        has_headers = any(each.options.get("includeHeaders") for each in self._spouts.values())
+        components: dict[str, Component] = {}
+        for name in self._spouts:
+            columns = [*SOURCE_COLUMNS, *(["headers"] if has_headers else [])]
+            schemas[StreamId(name)] = pa.schema([(column, ARROW_TYPES[column]) for column in columns])
+            components[name] = Component(name, {DEFAULT_STREAM: OutputStream(tuple(columns))}, is_spout=True)
+        for name, declared in self._bolts.items():
+            streams: dict[str, OutputStream] = {}
+            for stream, (output, direct) in declared_streams(name, declared.bolt).items():
+                schema = schemas[StreamId(name, stream)] = parse(name, output)
+                streams[stream] = OutputStream(tuple(schema.names), direct)
+            is_keyed = isinstance(declared.bolt, KeyedBolt)
+            components[name] = Component(name, streams, declared.parallelism, is_keyed=is_keyed)
+        listed = tuple(each for declared in self._bolts.values() for each in declared.subscriptions)
+        return Graph(components, listed), schemas
+
     def explain(self, cores: int = 2, sink: Sink = None) -> str:
         """Return the compiled plan as text, without Spark: stages, shuffles, and where edges are carried.
 
@@ -235,7 +241,7 @@ class TopologyBuilder:
             cores: how many tasks a bolt without `parallelism` has.
             sink: see `submit`.
         """
-        return explain(self.compile(_names_only, sink, cores=cores).layout)
+        return explain(self.compile(names_only, sink, cores=cores).layout)
 
     def submit(
         self, spark: SparkSession, *, sink: Sink = None, **options: Unpack[SubmitOptions]
@@ -338,7 +344,7 @@ def _check_write(write: WriteBatch) -> None:
     check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
 
 
-def _names_only(_bolt: str, output: str) -> pa.Schema:
+def names_only(_bolt: str, output: str) -> pa.Schema:
     """Parse the names of an output's fields; their types do not matter for a plan, and stay open."""
     fields: list[str] = []
     depth, begin = 0, 0

@@ -92,7 +92,7 @@ class Graph:
         if not any(each.is_spout for each in self.components.values()):
             raise UsageError('a topology needs a spout: builder.set_spout("lines", topics, "sentences")')
         for subscription in self.subscriptions:
-            self._check(subscription)
+            self.check(subscription)
         self._check_pairs()
         for component in self.components.values():
             if not component.is_spout and not self.inputs_of(component.name):
@@ -141,7 +141,8 @@ class Graph:
         every = (StreamId(each.name, stream) for each in bolts for stream in each.streams)
         return tuple(stream for stream in every if stream not in read)
 
-    def _check(self, subscription: Subscription) -> None:
+    def check(self, subscription: Subscription) -> None:
+        """Raise `UsageError` if there is no such stream, or it is not read so."""
         bolt = f"bolt {subscription.consumer!r}"
         found = self.stream(subscription.producer, bolt)
         missing = [name for name in subscription.fields if name not in found.fields]

@@ -194,3 +194,9 @@ class ReportLedger:
     def forget(self, query: str, batch: int) -> None:
         """Forget a batch: it was published, or is about to be evaluated anew."""
         self.accumulator.value.pop((query, batch), None)
+
+    def forget_all(self, query: str) -> None:
+        """Forget the batches of a query that has ended."""
+        for batch in list(self.accumulator.value):  # tasks of other queries may add to it meanwhile
+            if batch[0] == query:
+                self.accumulator.value.pop(batch, None)

@@ -9,6 +9,7 @@ Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from contextvars import ContextVar
 
 from pyspark import SparkContext
@@ -89,17 +90,18 @@ class Sink:
         context = rows.sparkSession.sparkContext
         lane = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
         end = BatchEnd(Application.of(rows.sparkSession), lane)
-        _check_plan(end, rows)
-        stream = end.application.stream_of(lane.name)
-        if stream is not None and not stream.tracked:
-            self._write(_visible(rows), batch_id)
-        else:
+        with ExitStack() as stack:
+            # however it ends: the next run of the batch counts nothing of this one
+            stack.callback(end.application.ledger.forget, *lane)
+            _check_plan(end, rows)
+            stream = end.application.stream_of(lane.name)
+            if stream is not None and not stream.tracked:
+                self._write(_visible(rows), batch_id)
+                return
             drain = self._drain(end, rows)
-            skips = self._run(end, rows, drain)
             if drain is not None:
-                drain.forget()
-            self._publish(end, rows, skips=skips)
-        end.application.ledger.forget(*lane)
+                stack.callback(drain.forget)
+            self._publish(end, rows, skips=self._run(end, rows, drain))
 
     def _run(self, end: BatchEnd, rows: DataFrame, drain: Drain | None) -> bool:
         """Call the function; return whether it skipped the batch."""
@@ -112,9 +114,6 @@ class Sink:
         token = _SKIPPED.set(batches)
         try:
             self._write(visible if drain is None else drain.through(visible), lane.seq)
-        except BaseException:
-            application.ledger.forget(*lane)
-            raise
         finally:
             _SKIPPED.reset(token)
         if lane.seq in batches:
@@ -145,7 +144,6 @@ class Sink:
         if not crosses_stages(running(session, query).lastExecution().executedPlan()):
             return None
         if not stays(rows):
-            end.application.ledger.forget(*end.lane)
             raise TrackingError(
                 f"batch {end.lane.seq} was shuffled by its query and again before spout.sink got it, where"
                 " nobody can tell what was read: shuffle it within the function that spout.sink was given"
@@ -196,11 +194,7 @@ def _check_plan(end: BatchEnd, rows: DataFrame) -> None:
     """Check the plan of a run of a query with its first batch."""
     run = rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
     if end.lane.name and run not in end.application.sunk:
-        try:
-            refuse_query(running(rows.sparkSession, end.lane.name).analyzedPlan())
-        except BaseException:
-            end.application.ledger.forget(*end.lane)  # the tasks before a shuffle have reported already
-            raise
+        refuse_query(running(rows.sparkSession, end.lane.name).analyzedPlan())
     end.application.sunk.add(run)
 
 

@@ -106,12 +106,13 @@ class QueryListener(StreamingQueryListener):
             self._fail(followed.stream, progress["batchId"], error)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Forget a run; its last batch was reported before."""
+        """Forget a run, and the reports of a batch that failed; its last batch was reported before."""
         with self._starting:
             ended = self._followed.pop(str(event.runId), None)
             last = self._application.started.get(str(event.id))
             if last is not None and last.runId == str(event.runId):
                 del self._application.started[str(event.id)]
+                self._application.ledger.forget_all(str(event.id))
             if ended is not None and ended.stream.id not in {f.stream.id for f in self._followed.values()}:
                 self._application.mailbox(ended.stream).drop_listener()
 

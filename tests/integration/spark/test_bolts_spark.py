@@ -19,6 +19,7 @@ import spout
 from acker.config.topics import load_topics
 from acker.errors import UsageError
 from spout.local.embedded import free_port
+from spout.streaming.application import Application
 from spout.streaming.frames import node_of
 from spout.tuples.columns import ANCHOR
 from tests.support.bolts.sample_bolts import Count, Keep, NoOrigin, Pairs, Seen, Split, Upper, place_in
@@ -199,6 +200,7 @@ def test_what_would_ack_without_work_stops_the_query(
     with world.running(name, frame, write) as query, pytest.raises(StreamingQueryException, match=says):
         query.awaitTermination(DEADLINE_S)
     assert world.published(name).said == 0
+    assert query.id not in {each for each, _ in Application.of(world.spark).ledger.accumulator.value}
 
 
 def test_a_limit_before_the_sink_stops_the_query_before_anything_is_written(world: StreamWorld) -> None:

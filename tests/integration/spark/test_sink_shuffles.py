@@ -12,6 +12,7 @@ from pyspark.sql import functions as sql
 import spout
 from acker.config.topics import load_topics
 from spout.sinks.drain import Drain
+from spout.streaming.application import Application
 from tests.support.bolts.sample_bolts import Keep, NoOrigin
 from tests.support.brokers import Broker
 from tests.support.worlds.stream_worlds import DEADLINE_S, Published, StreamWorld, config_of, serving
@@ -227,6 +228,7 @@ def test_a_batch_that_is_run_again_is_read_anew(world: StreamWorld) -> None:
 
     with world.running("again", rows, write) as query, pytest.raises(StreamingQueryException, match="away"):
         query.awaitTermination(DEADLINE_S)
+    assert not [each for each, _ in Application.of(world.spark).ledger.accumulator.value if query.id in each]
     assert stopped(world, "again", rows, lambda batch, _: batch.take(1)).said == 0
     with world.running("again", rows) as query:
         assert world.wait_for("again", 2, query).acked == {0, 1}

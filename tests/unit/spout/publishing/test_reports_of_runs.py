@@ -56,3 +56,10 @@ def test_a_run_that_is_started_again_counts_though_its_group_was_read_later() ->
     """The later call of `read_stream` never ran."""
     found = application(stream("old", "g"), stream("unused", "g"), reported={"old": "split"})
     assert found.reports("q", 3).streams == {"old"}
+
+
+def test_a_query_that_is_forgotten_leaves_nothing_and_others_all() -> None:
+    ledger = application(stream("a", "g"), reported={"a": "split"}).ledger
+    ledger.accumulator.value["q", 4] = ledger.accumulator.value["other", 3] = {}
+    ledger.forget_all("q")
+    assert list(ledger.accumulator.value) == [("other", 3)]

@@ -48,6 +48,9 @@ def test_the_batch_of_a_tracked_stream_is_found_among_other_sources() -> None:
 class FakeLedger:
     """A ledger to which no task has added anything."""
 
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
     def streams(self, query: str, batch: int) -> frozenset[str]:
         """Return no streams."""
         return frozenset()
@@ -58,6 +61,10 @@ class FakeLedger:
 
     def forget(self, query: str, batch: int) -> None:
         """Forget nothing."""
+
+    def forget_all(self, query: str) -> None:
+        """Note the query that is forgotten."""
+        self.forgotten.append(query)
 
 
 class KeepingPublisher:
@@ -81,7 +88,8 @@ class World:
         self.publisher = KeepingPublisher()
         self.stream = Stream("stream", "g", True, 4, self.publisher, None)  # type: ignore[arg-type]
         self.application = Application.__new__(Application)
-        self.application.ledger = FakeLedger()  # type: ignore[assignment]
+        self.ledger = FakeLedger()
+        self.application.ledger = self.ledger  # type: ignore[assignment]
         self.application.streams = {"stream": self.stream}
         self.application.started, self.application.sunk = {}, set()
         self.application._folder = SimpleNamespace(name=str(folder))  # type: ignore[assignment]
@@ -140,6 +148,13 @@ def test_a_run_that_has_ended_is_followed_no_more(world: World) -> None:
     assert world.application.started.keys() == {"q"}
     world.listener.onQueryTerminated(SimpleNamespace(id="q", runId="r"))  # type: ignore[arg-type]
     assert world.application.started == {}
+    assert world.ledger.forgotten == ["q"], "what its tasks reported of a batch that failed"
     world.report(0, None, FIRST)
     assert world.publisher.published == []
     assert world.watch.failure() is None
+
+
+def test_the_end_of_a_run_forgets_nothing_of_the_next_run_of_its_query(world: World) -> None:
+    world.listener.start(world.stream, lambda: SimpleNamespace(id="q", runId="r2"))  # type: ignore[arg-type, return-value]
+    world.listener.onQueryTerminated(SimpleNamespace(id="q", runId="r"))  # type: ignore[arg-type]
+    assert world.ledger.forgotten == []

@@ -11,7 +11,7 @@ Source: docs/design/conformance.md, S154 to S166; docs/design/protocol.md, secti
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from heapq import heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count as counting
 from typing import Final
 
@@ -30,6 +30,9 @@ TIMEOUT_SHARE = 8
 
 AHEAD_MAX = 20_000
 """At most this many records are ready before a client requests any."""
+
+DEADLINES_KEPT = 1_000
+"""So many deadlines of leases that were settled in time may be kept; more are dropped."""
 
 
 class Lease:
@@ -189,14 +192,20 @@ class PendingStore:
         return [(lease, serial) for serial, lease in nsmallest(count, held, key=lambda pair: pair[0])]
 
     def leave(self, client: str) -> int:
-        """Let all open items of a client wait again: it died, or was closed."""
-        return sum(self._return(lease) for lease in list(self._leases.get(client, ())))
+        """Let all open items of a client wait again, and forget it: it died, or was closed."""
+        returned = sum(self._return(lease) for lease in list(self._leases.get(client, ())))
+        self._leases.pop(client, None)
+        self._open.pop(client, None)
+        return returned
 
     def expire(self, now_ms: int) -> int:
         """Put back the remaining items of leases whose deadline has passed; return how many there were."""
         returned = 0
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             returned += self._return(heappop(self._deadlines)[2])
+        if len(self._deadlines) > 2 * sum(map(len, self._leases.values())) + DEADLINES_KEPT:
+            self._deadlines = [each for each in self._deadlines if len(each[2])]  # of leases that are open
+            heapify(self._deadlines)
         return returned
 
     def lose(self, reasons: Mapping[int, str]) -> list[PositionRun]:
@@ -233,11 +242,12 @@ class PendingStore:
 
     def _close_all(self, lease: Lease) -> list[PositionRun]:
         runs = lease.left()
-        self._open[lease.client] -= len(lease)
+        if runs:
+            self._open[lease.client] -= len(lease)
+            self._leases[lease.client].pop(lease, None)
         lease.runs = ()
         lease.parts.clear()
         lease.items().clear()
-        self._leases[lease.client].pop(lease, None)
         return runs
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from acker.errors import TupleError
@@ -74,6 +76,30 @@ def test_all_of_a_client_returns_when_it_leaves_and_nothing_of_the_others() -> N
     assert items_of(store.open("c", 10)) == [0, 1, 4, 5]
     assert items_of(other) == [2, 3]
     assert store.open_by_client() == {"b": 2, "c": 4}
+
+
+def test_a_client_that_left_is_forgotten_and_its_items_count_nothing() -> None:
+    """Clients with names of their own may come and go all the time."""
+    store = store_of(3)
+    lease = opened(store, "a", 1, until_ms=500)
+    assert store.leave("a") == 1
+    assert not any("a" in vars(store)[name] for name in ("_leases", "_open"))
+    assert store.expire(500) == 0
+    assert store.settle_all("a", lease) == []
+    assert store.put_back_all("a", lease) == 0
+    assert items_of(store.open("a", 3)) == [0, 1, 2]
+
+
+def test_leases_that_were_settled_do_not_wait_for_their_deadlines() -> None:
+    """With a long `auto_abort_ms` they would fill the memory; those that are open keep theirs."""
+    store = store_of(5_001)
+    kept = opened(store, "a", 1, until_ms=1_000)
+    for serial in range(1, 5_001):
+        assert store.settle("a", opened(store, "a", 1, until_ms=1_000), serial)
+    assert store.expire(0) == 0
+    assert sum(isinstance(each, Lease) for each in gc.get_objects()) < 1_000
+    assert store.expire(1_000) == 1
+    assert items_of(kept) == []
 
 
 def test_peek_changes_nothing() -> None:

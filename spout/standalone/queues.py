@@ -161,14 +161,14 @@ class QueueCollection:
                 return 0
             runs = what.lease.store.settle_all(client, what.lease)
             self.publication.runs += runs
-            for serial in list(what.lease.lost):
-                self._note_late(what.lease, serial)
+            self._note_all_late(what.lease)
             return sum(end - start for start, end in runs)
         if isinstance(what, Part):
             lease, serial = what.item.lease, what.item.serial
             if not self._has(client, lease):
                 return 0
             if not lease.store.settle_part(client, lease, serial, what.number):
+                self._note_late(lease, serial)
                 return 0
             self.publication.confirmed.append(serial)
             return 1
@@ -208,6 +208,7 @@ class QueueCollection:
             runs = what.lease.store.drop_all(client, what.lease)
             if runs:
                 self.publication.fail(runs, cause)
+            self._note_all_late(what.lease)
             return sum(end - start for start, end in runs)
         if isinstance(what, Item | Part):
             item = _item_of(what)
@@ -262,6 +263,10 @@ class QueueCollection:
                 raise _no_item(verb, each)
             self._has(client, _item_of(each).lease)
         return listed
+
+    def _note_all_late(self, lease: Lease) -> None:
+        for serial in list(lease.lost):
+            self._note_late(lease, serial)
 
     def _note_late(self, lease: Lease, serial: int) -> None:
         """Note a settlement of an item that was taken away; a second settlement of it is not noted."""

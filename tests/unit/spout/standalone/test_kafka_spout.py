@@ -403,6 +403,18 @@ def test_a_record_that_nobody_confirms_is_a_dead_letter_once() -> None:
     assert world.committed() == 1
 
 
+def test_every_way_to_settle_too_late_is_counted_once() -> None:
+    """S164: as a whole, alone or in parts, confirmed or failed."""
+    world, spout_ = world_of(3)
+    client = spout_.client("slow")
+    items, alone, split = (opened(world, client, 1) for _ in range(3))
+    parts = client.split(split[0], 2)
+    world.run(5_500)
+    assert [client.fail(items), client.fail(alone[0]), client.confirm(parts[0])] == [0, 0, 0]
+    assert [client.fail(items), client.fail(alone[0]), client.confirm(parts[1])] == [0, 0, 0]
+    assert spout_.status().late == 3
+
+
 def test_to_abort_after_the_topic_was_deleted_does_not_make_it_again() -> None:
     """S165: the item is put back here, and nothing is written to the topic."""
     world, spout_ = world_of(2)

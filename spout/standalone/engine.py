@@ -14,6 +14,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import TracebackType
 from typing import Final
 
 from acker.errors import Unreachable, UsageError
@@ -34,7 +36,7 @@ WATCH_MS: Final = 1_000
 """How long the publishing thread waits for something to publish before it checks again."""
 
 CLOSE_MS: Final = 70_000
-"""How long `stop` waits for a running publication; a publication that is not durable fails after 60 s."""
+"""How long `stop` waits until what was settled is durable; `inputs.<name>.unreachable` may allow more."""
 
 STATUS_EVERY_MS: Final = 250
 
@@ -59,7 +61,8 @@ class Engine:
         self._orphans: deque[tuple[str, Callable[[str], None]]] = deque()
         self.is_fit = False
         self._error: BaseException | None = None
-        self._is_stopping = self._is_urgent = False
+        self._trace: TracebackType | None = None
+        self._is_stopping = self._is_urgent = self._is_requested = self._is_raised = False
         self.is_idle = False
         self._status: PlannerStatus | None = None
         self._status_ms = 0
@@ -102,12 +105,16 @@ class Engine:
     def check(self) -> None:
         """Raise the error that stopped a thread, or `UsageError` if the spout is not open."""
         if self._error is not None:
-            raise self._error
-        if not self._threads or self._is_stopping:
+            self._is_raised = True
+            raise self._error.with_traceback(self._trace)  # else each call would add its frames to it
+        if self._is_stopping:
+            raise UsageError("the spout is closed; make another one")
+        if not self._threads:
             raise UsageError("the spout is not open; open() it, or use it as a context")
 
     def wake(self) -> None:
         """Wake up the planning thread, since clients may request records; called under the guard."""
+        self._is_requested = True
         self._requested.notify()
 
     def publish_soon(self, *, at_once: bool) -> None:
@@ -124,10 +131,20 @@ class Engine:
     def status(self) -> SpoutStatus:
         """Return the status; its planner's part is at most a quarter of a second old."""
         with self.guard:
-            return self.queues.status(self._status or PlannerStatus("idle", ""))
+            status = self._status or PlannerStatus("idle", "")
+            if self._error is not None:
+                status = replace(status, state="failed", error=str(self._error))
+            elif self._is_stopping:
+                status = replace(status, state="closed")
+            return self.queues.status(status)
 
     def stop(self) -> None:
-        """Publish what was settled, end the threads, commit and leave the group."""
+        """Publish what was settled, end the threads, commit and leave the group.
+
+        Raises:
+            Unreachable: what was settled is not durable in time; nothing is committed then.
+            WindhoverError: the error that stopped a thread, unless a call raised it before.
+        """
         with self.guard:
             self._is_stopping = True
             self.is_fit = False
@@ -137,15 +154,22 @@ class Engine:
         until = time.monotonic() + CLOSE_MS / 1000
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
-        if not any(thread.is_alive() for thread in self._threads):
-            self._service.close()
+        if any(thread.is_alive() for thread in self._threads):
+            raise Unreachable(
+                f"what was settled is not durable after {CLOSE_MS // 1000} s; the next session replays what"
+                " does not become so; look at the broker"
+            )
+        self._service.close()
+        if self._error is not None and not self._is_raised:
+            self.check()
 
     def _run(self, loop: Callable[[], None]) -> None:
         try:
             loop()
         except BaseException as error:  # noqa: BLE001 - a thread's top: every later call raises it
             with self.guard:
-                self._error = self._error or error
+                if self._error is None:
+                    self._error, self._trace = error, error.__traceback__
                 self._is_stopping = True
                 self.is_fit = False
                 self.queues.close()
@@ -169,8 +193,9 @@ class Engine:
                     self._status, self._status_ms = self._service.status(now_ms), now_ms
                 if self._service.is_ready != was_ready:
                     self.guard.notify_all()
-                if not came and not waited and not self._is_stopping:
+                if not (came or waited or self._is_stopping or self._is_requested):
                     self._requested.wait(IDLE_MS / 1000)
+                self._is_requested = False
 
     def _publish(self) -> None:
         while True:

@@ -165,7 +165,12 @@ class KafkaSpout:
             self._runner.wake()
 
     def close(self) -> None:
-        """Publish what was settled, commit, and leave; the group's next session gets the open records."""
+        """Publish what was settled, commit, and leave; the group's next session gets the open records.
+
+        Raises:
+            Unreachable: what was settled is not durable in time; what does not become so is replayed.
+            WindhoverError: the error that stopped the spout, unless a call has raised it before.
+        """
         if self._is_open:
             with self._runner.guard:
                 self._runner.queues.close()

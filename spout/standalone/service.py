@@ -60,8 +60,9 @@ class SpoutService:
             inputs: tracked and of one group, else `UsageError`.
             guard: locked while the queues are used, and notified when something has changed for clients.
             new_id: of the session.
+            report: called with events that an operator should see.
             who: what other processes are shown of this one.
-            spans: gets a span for each acked record with a trace context.
+            spans: gets a span for each acked record with a trace context; None: nobody traces.
         """
         untracked = [found.name for found in inputs if not found.tracked]
         if untracked:

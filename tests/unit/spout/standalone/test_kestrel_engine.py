@@ -1,45 +1,196 @@
-"""The threads of a spout: what is the case when one of them has ended."""
+"""The threads of a spout: when they wake up, and what is the case when one of them has ended."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
-from acker.errors import SessionSuperseded
+from acker.errors import SessionSuperseded, Unreachable, UsageError
+from spout.planner.mailbox import PlannerStatus
+from spout.standalone import engine as engines
+from spout.standalone.client import Client
 from spout.standalone.engine import Engine
-from spout.standalone.queues import QueueCollection
+from spout.standalone.queues import ClientLimits, QueueCollection
 from spout.standalone.service import SpoutService
 from tests.support.worlds.kestrel_world import KestrelWorld
 
+WAIT_S = 10.0
 
-class Superseded:
-    """A service whose group another session takes as soon as it plans."""
 
-    is_ready = False
+class Quiet:
+    """A service that has its group, and nothing to read or to publish."""
+
+    is_ready = True
     durable = 0
 
     def __init__(self) -> None:
         self.queues = QueueCollection(list(KestrelWorld().topics.inputs.values()))
+        self.is_closed = False
 
     def open(self, now_ms: int) -> None:
         """Begin."""
 
     def read(self, now_ms: int, wait_ms: int) -> bool:
-        """Find that another session has the group."""
-        raise SessionSuperseded("another session took group g")
+        """Read nothing."""
+        return False
+
+    def step(self, now_ms: int) -> bool:
+        """Plan nothing."""
+        return False
 
     def publish(self) -> None:
         """Have nothing to publish."""
 
+    def status(self, now_ms: int) -> PlannerStatus:
+        """Say that it runs."""
+        return PlannerStatus("running", "g")
+
     def close(self) -> None:
         """Leave."""
+        self.is_closed = True
+
+
+class Superseded(Quiet):
+    """A service whose group another session takes as soon as it plans."""
+
+    is_ready = False
+
+    def read(self, now_ms: int, wait_ms: int) -> bool:
+        """Find that another session has the group."""
+        raise SessionSuperseded("another session took group g")
+
+
+class Steps(Quiet):
+    """A service whose steps a test lets go on, one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.goes_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def step(self, now_ms: int) -> bool:
+        """Wait until the test has done what comes meanwhile."""
+        self.begun.release()
+        self.goes_on.acquire(timeout=WAIT_S)
+        return False
+
+
+class Hanging(Quiet):
+    """A service whose publication ends when the test says so, and with an error if it has one."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.begun, self.ends, self.error = threading.Event(), threading.Event(), error
+
+    def publish(self) -> None:
+        """Wait for the broker."""
+        self.begun.set()
+        self.ends.wait(WAIT_S)
+        if self.error is not None:
+            raise self.error
+
+
+def engine_of(service: Quiet) -> Engine:
+    return Engine(lambda _: cast("SpoutService", cast("Any", service)))
+
+
+def frames(error: BaseException) -> Iterator[object]:
+    """Yield the frames of an error's trace."""
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def test_a_request_during_a_step_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits then who could be woken up, so the request must be remembered."""
+    monkeypatch.setattr(engines, "IDLE_MS", 1_000 * WAIT_S)
+    service = Steps()
+    engine = engine_of(service)
+    engine.start(5_000)
+    try:
+        assert service.begun.acquire(timeout=WAIT_S)
+        with engine.guard:
+            engine.wake()
+        service.goes_on.release()
+        assert service.begun.acquire(timeout=WAIT_S / 2)
+    finally:
+        service.goes_on.release(10)
+        engine.stop()
+
+
+def test_a_spout_that_cannot_publish_in_time_does_not_close_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engines, "CLOSE_MS", 50)
+    service = Hanging()
+    engine = engine_of(service)
+    engine.start(5_000)
+    with pytest.raises(Unreachable, match=r"not durable after .* next session .* look at the broker"):
+        engine.stop()
+    assert not service.is_closed
+    service.ends.set()
+    monkeypatch.setattr(engines, "CLOSE_MS", 1_000 * WAIT_S)
+    engine.stop()
+    assert service.is_closed
+
+
+def test_to_close_raises_an_error_that_no_call_has_raised() -> None:
+    """What was confirmed without waiting, and is not durable, would be lost in silence."""
+    service = Hanging(Unreachable("no broker"))
+    engine = engine_of(service)
+    engine.start(5_000)
+    assert service.begun.wait(WAIT_S)
+    service.ends.set()
+    with pytest.raises(Unreachable, match="no broker"):
+        engine.stop()
+    assert service.is_closed
+    engine.stop()
+
+
+def test_a_status_says_that_a_spout_was_stopped_and_why() -> None:
+    engine = engine_of(service := Superseded())
+    with pytest.raises(SessionSuperseded):
+        engine.start(5_000)
+    group = engine.status().group
+    assert (group.state, group.error) == ("failed", "another session took group g")
+    engine.stop()
+    assert service.is_closed
+    quiet = engine_of(Quiet())
+    quiet.start(5_000)
+    quiet.stop()
+    assert (quiet.status().group.state, quiet.status().group.error) == ("closed", "")
+
+
+def test_the_trace_of_an_error_does_not_grow_with_each_call_that_raises_it() -> None:
+    """A client that calls again and again would fill the memory with the frames of its calls."""
+    engine = engine_of(Superseded())
+    with pytest.raises(SessionSuperseded) as first:
+        engine.start(5_000)
+    client = Client(engine, ClientLimits("a", 1), lambda _: None)
+    for _ in range(100):
+        with pytest.raises(SessionSuperseded):
+            client.open(1)
+    assert len(list(frames(first.value))) < 20
+
+
+def test_a_spout_that_was_closed_says_so() -> None:
+    """It cannot be opened again, so that is no cure."""
+    engine = engine_of(Quiet())
+    with pytest.raises(UsageError, match=r"not open; open\(\) it"):
+        engine.check()
+    engine.start(5_000)
+    engine.stop()
+    with pytest.raises(UsageError, match="closed; make another one"):
+        engine.check()
 
 
 def test_the_items_of_a_spout_that_an_error_stopped_are_late() -> None:
     """S163: nothing can be settled there any more, so a client that reconnects may hand them over."""
     service = Superseded()
-    engine = Engine(lambda _: cast("SpoutService", cast("Any", service)))
+    engine = engine_of(service)
     stores = [queue.store for queue in service.queues.by_name.values()]
     assert [store.is_closed for store in stores] == [False]
     with pytest.raises(SessionSuperseded):

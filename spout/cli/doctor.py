@@ -70,10 +70,21 @@ def doctor(
     """Check machine, files, broker and executors: each fault has a code and a cure. Nothing is changed."""
     from spout.doctor.codes import CheckHealth, closing_line
 
+    if pre and (master is not None or only in (Only.LIVE, Only.EXECUTORS)):
+        raise typer.BadParameter("--pre checks the machine alone; leave out --only and --master, or --pre")
     if only is Only.EXECUTORS and master is None:
         raise typer.BadParameter("--only executors needs --master, which names their cluster")
+    if py_files is not None and master is None:
+        raise typer.BadParameter("--py-files needs --master, which names the cluster that gets them")
+    if log and bundle is None:
+        raise typer.BadParameter("--log needs --bundle, which names the archive that its lines go into")
     if bundle is not None and bundle.exists():
         raise typer.BadParameter(f"--bundle {bundle} is there already; name another file")
+    if bundle is not None and not bundle.absolute().parent.is_dir():
+        raise typer.BadParameter(
+            f"--bundle {bundle}: its folder is missing; name a file in one that is there"
+        )
+    _check_role(role)
     results = []
     for each in _results(pre, only, role, master, py_files, config):
         results.append(each)
@@ -88,6 +99,13 @@ def doctor(
     if CheckHealth.FAILED in found:
         return 1
     return FOUND if exit_code and found != {CheckHealth.OK} else 0
+
+
+def _check_role(role: str | None) -> None:
+    from acker.provisioning.roles import Role
+
+    if role is not None and role not in set(Role):
+        raise typer.BadParameter(f"--role {role}: there is none; the roles are {', '.join(Role)}")
 
 
 def _write(bundle: Path, results: Sequence[CheckResult], config: Path, logs: Sequence[Path]) -> None:
@@ -118,8 +136,6 @@ def _results(
         from spout.doctor.broker import BrokerProbe
         from spout.doctor.live import judge_live
 
-        if role is not None and role not in set(Role):
-            raise typer.BadParameter(f"--role {role}: there is none; the roles are {', '.join(Role)}")
         facts = BrokerProbe(topics, wall_ms).facts(str(config))
         yield from judge_live(facts, topics, None if role is None else Role(role))
     if only in (None, Only.EXECUTORS) and master is not None:

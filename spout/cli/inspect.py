@@ -65,7 +65,9 @@ Since = Annotated[str | None, typer.Option("--from", help="With --key: from this
 OlderThan = Annotated[str, typer.Option(help="Only what is open so long or longer: 10s, 5m.")]
 Group = Annotated[str | None, typer.Option(help="Only the roots of this group.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Roots shown at most.")]
-Watch = Annotated[float | None, typer.Option(min=0.1, help="Again every so many seconds, until Ctrl-C.")]
+Watch = Annotated[
+    float | None, typer.Option(min=0.1, max=86_400, help="Again every so many seconds, until Ctrl-C.")
+]
 
 
 def inspect(

@@ -213,6 +213,8 @@ def acls(
     if group is not None and not topics.inputs_of(group):
         groups = ", ".join(sorted({each.group for each in topics.inputs.values()})) or "none"
         raise typer.BadParameter(f"--group {group}: no input has it; the groups are {groups}")
+    if principal is not None and ":" not in principal:
+        raise typer.BadParameter(f"--principal {principal}: Kafka's begin with a type; give User:{principal}")
     for each in list(Role) if role is None else [Role(role)]:
         needed = rights(topics, each, group)
         if principal is None:

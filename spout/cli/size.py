@@ -13,7 +13,7 @@ COLUMNS = (Column("what", "what"), Column("value", "value", count), Column("unit
 
 
 def size(
-    records: Annotated[float, typer.Option(min=0.001, help="Records/s of the input.")],
+    records: Annotated[float, typer.Option(min=0.001, max=1e9, help="Records/s of the input.")],
     record_bytes: Annotated[int, typer.Option(min=1, help="Of one record.")] = 1_000,
     tuples: Annotated[int, typer.Option(min=0, help="That descend from one record.")] = 10,
     timeout: Annotated[str, typer.Option(help="Of the input, as in topics.yaml.")] = "30s",

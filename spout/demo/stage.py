@@ -23,7 +23,7 @@ from spout.demo.words import WordTable
 from spout.local.broker_settings import HOST
 from spout.local.embedded import EmbeddedBroker, broker_port, free_port
 from spout.local.spark_session import local_session, warm_up
-from spout.local.up import BOOTSTRAP, announce_page, start_page
+from spout.local.up import BOOTSTRAP, announce_page, start_page, topics_of_own_broker
 from spout.runtime.child import Child
 
 INPUT = "sentences"
@@ -111,21 +111,24 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     """Start a broker unless there is one, topics, an acker and a replay worker; `stack` ends them."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windhover-demo-")))
     config = options.config or default_config()
-    bootstrap = options.bootstrap
 
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
-    kafka_port = broker_port(options.port)  # a port in use is wrong usage, before anything is printed
-    port = announce_page(say)
-    if bootstrap is None:
-        with phase(console, "Kafka started"):
-            broker = EmbeddedBroker(folder / "kafka", kafka_port, progress=console.print)
-            bootstrap = stack.enter_context(broker).bootstrap
+    # a port in use and a wrong file are wrong usage, before anything is printed
+    kafka_port = broker_port(options.port)
+    bootstrap = options.bootstrap or f"{HOST}:{kafka_port}"
     environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}  # used by the demo's topics.yaml
-    topics = load_topics(config, environ)
+    if options.bootstrap:
+        topics = load_topics(config, environ)
+    else:
+        topics = topics_of_own_broker(config, environ, bootstrap, "demo")
     if INPUT not in topics.inputs:
         raise UsageError(f"{config} has no input {INPUT!r}; the demo runs that one")
+    port = announce_page(say)
+    if not options.bootstrap:
+        with phase(console, "Kafka started"):
+            stack.enter_context(EmbeddedBroker(folder / "kafka", kafka_port, progress=console.print))
     log = KafkaLog(topics.kafka)
     stack.callback(log.close)
     with phase(console, "topics made"):

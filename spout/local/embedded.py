@@ -154,8 +154,8 @@ class EmbeddedBroker:
     def start(self) -> None:
         """Fetch missing jars, format a new storage, start, and wait until the broker answers.
 
-        Raises `UsageError`: the port or directory is in use; `Unreachable`: no Java, no jars, or no answer in
-        time.
+        Raises `UsageError`: the port or directory is in use, or cannot be used; `Unreachable`: no Java, no
+        jars, or no answer in time.
         """
         self.launch()
         self.wait_until_it_answers()
@@ -164,10 +164,11 @@ class EmbeddedBroker:
         """Do as `start`, but do not wait for an answer: the first nodes of a cluster answer together."""
         self._port = self._port or broker_port(self._fixed_port)
         self._find_listeners()
+        if self._kept is not None:
+            make_folder(self._kept)
         found, _ = self._found
         if self._directory is None:
             directory = self._kept or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
-            directory.mkdir(parents=True, exist_ok=True)
             (directory / "log4j2.xml").write_text(LOG4J, encoding="utf-8")
             self._directory = directory.resolve()
         self._claim_directory()
@@ -338,6 +339,17 @@ def _keep(written: Path, kept: Path) -> None:
     """
     with suppress(OSError), tempfile.TemporaryDirectory(dir=kept.parent, prefix="keeping-") as folder:
         Path(shutil.copy(written, folder)).replace(kept)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for a broker's data unless it is there; `UsageError`: nothing can be written in it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot keep a broker's data: {error.strerror}; name another directory"
+        ) from error
 
 
 def new_cluster_id() -> str:

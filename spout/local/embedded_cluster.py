@@ -13,7 +13,8 @@ from typing import Final, Self
 
 from acker.errors import UsageError
 from spout.local.broker_settings import HOST, Member, settings_of_a_cluster
-from spout.local.embedded import EmbeddedBroker, Report, free_port, new_cluster_id
+from spout.local.embedded import EmbeddedBroker, Report, free_port, make_folder, new_cluster_id
+from spout.runtime.endpoints import PORT_MAX
 
 BROKERS_MAX: Final = 9
 """A test machine has no memory for more: a broker takes some 350 MB."""
@@ -55,17 +56,23 @@ class EmbeddedCluster:
             raise UsageError(f"{brokers} brokers: must be 1 to {BROKERS_MAX}")
         self._kept = directory
         self.directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self.directory)
         found = len(list(self.directory.glob("broker-*"))) or int((self.directory / "data").exists())
         if found not in (0, brokers):
             raise UsageError(
                 f"{self.directory} holds the data of {found} brokers, not of {brokers}; give that number, or"
                 " another directory"
             )
+        if port and port + brokers - 1 > PORT_MAX:
+            raise UsageError(
+                f"port {port}: {brokers} brokers have the ports from there on, and {PORT_MAX} is the last;"
+                f" name {PORT_MAX - brokers + 1} or a lower one"
+            )
         ports: dict[int, int] = {}
         controllers: dict[int, int] = {}
         for node_id in range(1, brokers + 1):
-            ports[node_id] = port + node_id - 1 if port else _another(ports, controllers)
+            ports[node_id] = port + node_id - 1 if port else _another(ports)
+        for node_id in ports:
             controllers[node_id] = _another(ports, controllers)
         id_file = self.directory / "cluster-id"
         if not id_file.exists():

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from acker.config.topics import load_topics
+from acker.config.topics import Topics, load_topics
 from acker.errors import ConfigError, Unreachable
 from acker.provisioning import provision
 from spout.local.broker_settings import HOST
@@ -66,7 +66,8 @@ def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], 
     code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
     """
     if not options.broker_only:
-        _check(options, environ)
+        ours = ",".join(f"{HOST}:{(options.port or 0) + number}" for number in range(options.brokers))
+        topics_of_own_broker(options.config, environ, ours, "up")
     return interruptible(lambda: _run(options, environ, say))
 
 
@@ -88,15 +89,16 @@ def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], No
         raise Unreachable(ended.how_it_ended())
 
 
-def _check(options: UpOptions, environ: Mapping[str, str]) -> None:
-    port = options.port or 0
-    ours = ",".join(f"{HOST}:{port + number}" for number in range(options.brokers))
-    named = load_topics(options.config, {**environ, BOOTSTRAP: ours}).kafka.get("bootstrap.servers", ours)
-    if named != ours:
+def topics_of_own_broker(config: Path, environ: Mapping[str, str], bootstrap: str, command: str) -> Topics:
+    """Load a topics.yaml for a broker that a command starts itself; `ConfigError`: it names another one."""
+    topics = load_topics(config, {**environ, BOOTSTRAP: bootstrap})
+    named = topics.kafka.get("bootstrap.servers", bootstrap)
+    if named != bootstrap:
         raise ConfigError(
-            f"{options.config}: kafka.bootstrap.servers is {named}, but `up` starts a broker of its own; "
-            f'write "${{{BOOTSTRAP}:-{named}}}"'
+            f"{config}: kafka.bootstrap.servers is {named}, but `{command}` starts a broker of its own; write"
+            f' "${{{BOOTSTRAP}:-{named}}}"'
         )
+    return topics
 
 
 def _start_kafka(

@@ -70,6 +70,19 @@ def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.Ca
         (["topics", "check", "no/such/file.yaml"], "No such file"),
         (["submit", "no/such/file.yaml"], "No such file"),
         (["up", "--brokers", "0"], "--brokers"),
+        (["demo", "--config", "no/such/file.yaml"], "No such file"),
+        (["acls", "--principal", "bob"], "give User:bob"),
+        (["size", "--records", "inf"], "--records"),
+        (["status", "--watch", "inf"], "--watch"),
+        (["doctor", "--pre", "--only", "live"], "leave out --only"),
+        (["doctor", "--pre", "--master", "local"], "leave out --only and --master"),
+        (
+            ["doctor", "--only", "files", "--role", "acke"],
+            "--role acke: there is none; the roles are operator, a",
+        ),
+        (["doctor", "--py-files", "a.py"], "--py-files needs --master"),
+        (["doctor", "--log", "acker.log"], "--log needs --bundle"),
+        (["doctor", "--bundle", "no/such/folder/a.zip"], "its folder is missing"),
     ],
 )
 def test_a_wrong_call_ends_with_2_and_one_line(
@@ -79,6 +92,44 @@ def test_a_wrong_call_ends_with_2_and_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("windhover: ")
     assert says in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["--dir", "topics.yaml"],
+            "topics.yaml cannot keep a broker's data: File exists; name another directory",
+        ),
+        (
+            ["--dir", "topics.yaml", "--brokers", "3"],
+            "topics.yaml cannot keep a broker's data: File exists; name",
+        ),
+        (["--port", "65535", "--brokers", "3"], "65535 is the last; name 65533 or a lower one"),
+    ],
+)
+def test_what_no_broker_can_have_ends_with_2_and_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is fetched or started."""
+    monkeypatch.chdir(PROJECT)
+    assert cli.run(["up", "--broker-only", *arguments]) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert says in line
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("command", ["demo", "up"])
+def test_another_broker_in_the_file_of_a_command_with_its_own_ends_with_4(
+    command: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is started, which nobody would use."""
+    file.write_text("kafka: {bootstrap.servers: kafka:9092}\ninputs: {sentences: {id: 1, group: g}}\n")
+    assert cli.run([command, "--config", str(file)]) == 4
+    printed = capsys.readouterr()
+    assert f'is kafka:9092, but `{command}` starts a broker of its own; write "${{KAFKA_BOOT' in printed.err
+    assert printed.out == ""
 
 
 @pytest.mark.parametrize("command", ["demo", "up"])

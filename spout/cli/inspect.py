@@ -286,10 +286,11 @@ def _with_key(
     since_ms = parse_time("--from", since, wall_ms())
     if since_ms is None:
         raise typer.BadParameter("--key needs --from: a time such as 2026-07-01T00:00:00Z, or 2h")
+    key_bytes = parse_key(key, "--")
     found: list[InputRecord] = []
     notes: list[str] = []
     for one in inputs_named(topics, inputs or ()):
-        more, unread = trail.with_key(one, parse_key(key), since_ms, RECORDS_SHOWN - len(found))
+        more, unread = trail.with_key(one, key_bytes, since_ms, RECORDS_SHOWN - len(found))
         found += more
         notes += unread
     return found, notes

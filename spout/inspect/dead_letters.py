@@ -59,16 +59,12 @@ def parse_filter(
         dead = None if reason is None else DeadReason(reason.upper())
     except ValueError as error:
         raise UsageError(f"{option}reason {reason}: is none; give {', '.join(DeadReason)}") from error
-    try:
-        key_bytes = None if key is None else parse_key(key)
-    except ValueError as error:
-        raise UsageError(f"{option}key {key}: is no hexadecimal number; give text, or 0x6b6579") from error
     since_ms, until_ms = (_time(name, texts.get(name), now_ms, option) for name in ("since", "until"))
     return Filter(
         error=texts.get("error"),
         operator=texts.get("operator"),
         dead=dead,
-        key=key_bytes,
+        key=None if key is None else parse_key(key, option),
         since_ms=since_ms,
         until_ms=until_ms,
         handled=handled,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from acker.errors import UsageError
 from acker.kafka.port import Record
 from acker.units import time_text
 from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, RedriveRecord
@@ -180,9 +181,12 @@ def bytes_text(value: bytes | None) -> str:
     return text if len(value) <= PREVIEW_BYTES else f"{text}… ({len(value):,} bytes)"
 
 
-def parse_key(text: str) -> bytes:
-    """Parse a key in the format of `bytes_text`; ValueError after ``0x`` without hexadecimal digits."""
-    return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
+def parse_key(text: str, option: str = "") -> bytes:
+    """Parse a key in the format of `bytes_text`; `UsageError`: behind ``0x`` come no hexadecimal digits."""
+    try:
+        return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
+    except ValueError as error:
+        raise UsageError(f"{option}key {text}: is no hexadecimal number; give text, or 0x6b6579") from error
 
 
 def sample_of(found: Sequence[FoundLetter]) -> list[FoundLetter]:

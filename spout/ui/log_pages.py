@@ -284,7 +284,7 @@ def _group_address(query: LetterQuery, row: Row) -> str:
     if not row["first"] or name not in ("input", "error", "operator", "reason", "key") or value == "(none)":
         return ""
     if name == "key":
-        with suppress(ValueError):
+        with suppress(UsageError):
             parse_key(value)
             return query.address(key=value) if value != "null" and "…" not in value else ""
         return ""

@@ -219,6 +219,10 @@ def test_everything_of_a_letter_is_shown(capsys: pytest.CaptureFixture[str]) -> 
         (["inspect"], "name a record"),
         (["inspect", "sentences/0@1", "--key", "k"], "name a record"),
         (["inspect", "--key", "k"], "--from"),
+        (
+            ["inspect", "--key", "0xzz", "--from", "2h"],
+            "--key 0xzz: is no hexadecimal number; give text, or 0x",
+        ),
         (["inspect", "sentences/0@1", "--from", "2h"], "go with --key"),
         (["inspect", "sentences/0@1", "--input", "sentences"], "go with --key"),
         (["roots", "--older-than", "10"], "give 10s or 5m"),

@@ -214,6 +214,12 @@ def test_a_filter_that_cannot_be_says_what_is_wrong(
     assert next(iter(query.values())) in page.text, "what was typed stays"
 
 
+def test_a_key_that_cannot_be_is_refused_on_the_page_of_a_record_too(client: TestClient) -> None:
+    page = client.get("/record", params={"key": "0xzz", "from": "2h"})
+    assert page.status_code == 404
+    assert "key 0xzz: is no hexadecimal number; give text, or 0x6b6579" in page.text
+
+
 def test_the_command_below_is_one_that_a_shell_takes_as_it_was_meant(client: TestClient) -> None:
     page = html.unescape(client.get("/letters", params={"error": "it's; rm", "operator": "split"}).text)
     assert shlex.split(page.split("windhover dlq list ")[1].split("</code>")[0]) == [

@@ -28,13 +28,17 @@ class CheckFormat(StrEnum):
 
 ForMonitor = Annotated[CheckFormat, typer.Option("--output", "-o", help="For which monitor.")]
 OldestWarning = Annotated[
-    float, typer.Option(min=0, help="WARNING: the oldest open root has this age, in its timeouts.")
+    float, typer.Option(min=0, max=1e6, help="WARNING: the oldest open root has this age, in its timeouts.")
 ]
 OldestCritical = Annotated[
-    float, typer.Option(min=0, help="CRITICAL: the oldest open root has this age, in its timeouts.")
+    float, typer.Option(min=0, max=1e6, help="CRITICAL: the oldest open root has this age, in its timeouts.")
 ]
-PendingWarning = Annotated[float, typer.Option(min=0, help="WARNING: this share of the limit is pending.")]
-PendingCritical = Annotated[float, typer.Option(min=0, help="CRITICAL: this share of the limit is pending.")]
+PendingWarning = Annotated[
+    float, typer.Option(min=0, max=1e6, help="WARNING: this share of the limit is pending.")
+]
+PendingCritical = Annotated[
+    float, typer.Option(min=0, max=1e6, help="CRITICAL: this share of the limit is pending.")
+]
 DeadWarning = Annotated[int, typer.Option(min=0, help="WARNING: so many new dead letters; 0: never.")]
 DeadCritical = Annotated[int, typer.Option(min=0, help="CRITICAL: so many new dead letters; 0: never.")]
 DeadWithin = Annotated[str, typer.Option(help="A dead letter is new for this long.")]

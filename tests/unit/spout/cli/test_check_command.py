@@ -19,6 +19,13 @@ def test_a_call_that_cannot_check_is_unknown(arguments: list[str]) -> None:
     assert cli.run(["check", *arguments]) == 3
 
 
+def test_a_threshold_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    """What has no end could not be printed for any monitor."""
+    assert cli.run(["check", "--oldest-warning", "inf"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'--oldest-warning'" in line
+
+
 def test_a_broken_file_is_a_line_for_the_monitor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "topics.yaml"
     file.write_text("inputs: {a: {id: 0, group: g}}")

@@ -34,9 +34,9 @@ class Follower:
         self._log = log
         self._read_max = read_max
         self._patience_ms = patience_ms
-        self._reader = log.reader(committed=committed)
         self._ends = log.stable_ends if committed else log.ends
         self._at: dict[TopicPartition, int] = dict(log.starts(places) if first is None else first)
+        self._reader = log.reader(committed=committed)  # last: nobody closes it if a question fails
         self._reader.assign(self._at)
         self._found_ends: Mapping[TopicPartition, int] = {}
         self.is_whole = False

@@ -82,7 +82,7 @@ class RedriveOutcomes:
             [each.letters_from for each in begun],
             [each.copies_from for each in begun],
         )
-        followers: list[Follower] = []
+        firsts: list[dict[TopicPartition, int]] = []
         self._is_cut = False
         for topic, before in zip(followed_topics(topics, found), ends, strict=True):
             places = existing_places(log, topic)
@@ -91,9 +91,10 @@ class RedriveOutcomes:
                 needed = min((each[n] for each in before if n < len(each)), default=0)
                 self._is_cut |= starts[place] > needed
                 where[place] = max(starts[place], needed)
-            followers.append(Follower(log, places, first=where))
+            firsts.append(where)
         self._input = found
-        self._verdicts, self._letters, self._copies = followers
+        # when all is asked: nobody closes them if a question fails
+        self._verdicts, self._letters, self._copies = (Follower(log, list(at), first=at) for at in firsts)
         self._settled: list[tuple[int, int, int, LetterOutcome]] = []
         self._dead: list[tuple[int, int]] = []
         self._roots: dict[int, dict[int, tuple[str, str]]] = {}

@@ -33,12 +33,13 @@ class OutcomeObserver:
         self._lost_across_kill: list[tuple[SettledRun, int | None]] = []
         self._acked_at: dict[int, list[tuple[int, int, int]]] = {}
         numbers = range(topics.acker.partitions)
-        self._acks = Follower(log, [TopicPartition(topics.ack_topics.ack, p) for p in numbers])
         self._places = [TopicPartition(self._verdict_topic, p) for p in numbers]
         for name, info in log.topics([source.replay_topic, source.dead_letter.topic]).items():
             self._places += [TopicPartition(name, p) for p in range(info.partitions)]
-        self._reader = log.reader(committed=True)
-        self._reader.assign(log.starts(self._places))
+        starts = log.starts(self._places)
+        self._acks = Follower(log, [TopicPartition(topics.ack_topics.ack, p) for p in numbers])
+        self._reader = log.reader(committed=True)  # last: nobody closes it if a question fails
+        self._reader.assign(starts)
         self._log = log
 
     def step(self, timeout_ms: int) -> int:

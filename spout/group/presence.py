@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -137,8 +137,11 @@ class Presence:
         self._is_clipped = any(0 < starts[place] >= young[place] for place in places)
         first = {place: max(young[place], starts[place]) for place in places}
         self._follower = Follower(log, places, first=first, committed=False)
-        for record in self._follower.read():
-            self._read(record, now_ms)
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            for record in self._follower.read():
+                self._read(record, now_ms)
+            undo.pop_all()
 
     def look(self, now_ms: int) -> None:
         """Read new signs, at most once in `SIGNS_EVERY_MS`."""

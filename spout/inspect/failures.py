@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -138,21 +139,24 @@ class FailureLog(LogFigures):
         if names not in infos:
             raise TopicError(MISSING.format(names))
 
-        def follower(topic: str, *, is_whole: bool = False) -> Follower | None:
-            if topic not in infos:
-                self.notes.append(f"{MISSING.format(topic)}; what it would show is unknown")
-                return None
-            places = [TopicPartition(topic, number) for number in range(infos[topic].partitions)]
-            first = None if is_whole else offsets_since(log, places, since_ms)
-            return Follower(log, places, read_max, first=first)
-
         places = [TopicPartition(names, number) for number in range(infos[names].partitions)]
         first = offsets_since(log, places, since_ms)
         self._is_cut = any(0 < start == first[place] for place, start in log.starts(places).items())
-        self._verdicts = Follower(log, places, read_max, first=first)
-        # a copy has the time of its record, so no offset of a replay topic can be found by time
-        self._copies = {one.id: follower(one.replay_topic, is_whole=True) for one in inputs}
-        self._letters = {one.id: follower(one.dead_letter.topic) for one in inputs}
+        with ExitStack() as undo:
+
+            def follower(topic: str, *, is_whole: bool = False) -> Follower | None:
+                if topic not in infos:
+                    self.notes.append(f"{MISSING.format(topic)}; what it would show is unknown")
+                    return None
+                places = [TopicPartition(topic, number) for number in range(infos[topic].partitions)]
+                first = None if is_whole else offsets_since(log, places, since_ms)
+                return undo.enter_context(closing(Follower(log, places, read_max, first=first)))
+
+            self._verdicts = undo.enter_context(closing(Follower(log, places, read_max, first=first)))
+            # a copy has the time of its record, so no offset of a replay topic can be found by time
+            self._copies = {one.id: follower(one.replay_topic, is_whole=True) for one in inputs}
+            self._letters = {one.id: follower(one.dead_letter.topic) for one in inputs}
+            undo.pop_all()
         self._first_ms: int | None = None
         self._tallies: dict[FailureGroup, _Tally] = {}
         self._replays: dict[int, dict[int, tuple[FailureGroup, int]]] = {}

@@ -35,8 +35,9 @@ class VerdictReader:
         self._logged = LogOnce()
         self._codec = wire_codec()
         self._log = log
-        self._reader = log.reader(committed=True, patient=True)
-        self._reader.assign(log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)]))
+        ends = log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)])
+        self._reader = log.reader(committed=True, patient=True)  # last: nobody closes it if a question fails
+        self._reader.assign(ends)
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
         return self._reader.poll(wait_ms, POLL_RECORDS_MAX)

@@ -42,11 +42,20 @@ class NoFaults:
 class MemoryReader:
     """Reads assigned partitions in turn; implements `acker.kafka.port.Reader`."""
 
-    def __init__(self, broker: MemoryBroker, faults: Faults, *, committed: bool) -> None:
-        """Begin without partitions."""
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        faults: Faults,
+        *,
+        committed: bool,
+        open_readers: set[Reader] | None = None,
+    ) -> None:
+        """Begin without partitions; it is among the `open_readers` until it is closed."""
         self._broker = broker
         self._faults = faults
         self._committed = committed
+        self._open_readers = set() if open_readers is None else open_readers
+        self._open_readers.add(self)
         self._positions: dict[TopicPartition, int] = {}
         self._turn = 0
 
@@ -90,6 +99,7 @@ class MemoryReader:
     def close(self) -> None:
         """Forget the assignment."""
         self._positions = {}
+        self._open_readers.discard(self)
 
 
 class MemoryPicker:

@@ -58,10 +58,11 @@ class MemoryLog:
         """Look at a cluster; `MemoryCluster.log` is the way to call it."""
         self._broker = broker
         self._faults = faults
+        self.open_readers: set[Reader] = set()
 
     def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         """Make a reader."""
-        return MemoryReader(self._broker, self._faults, committed=committed)
+        return MemoryReader(self._broker, self._faults, committed=committed, open_readers=self.open_readers)
 
     def picker(self) -> Picker:
         """Make a reader of single records."""

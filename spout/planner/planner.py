@@ -14,7 +14,7 @@ Source: docs/design/protocol.md, sections 3 (rules 6 and 8), 4 and 5.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -295,13 +295,14 @@ class Planner:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._owned is not None:
-            self.leave()
         order = None if self._owned is None else self._owned.order
-        parts = (self._opening, self._due, order, self._context.announcer, self._verdicts, self._arrivals)
-        for part in parts:
-            if part is not None:
-                part.close()
+        parts = (self._arrivals, self._verdicts, self._context.announcer, order, self._due, self._opening)
+        with ExitStack() as stack:  # all of them, whatever the last commit raises
+            for part in parts:
+                if part is not None:
+                    stack.callback(part.close)
+            if self._owned is not None:
+                self.leave()
 
     def _require(self) -> Owned:
         if self._owned is None:

@@ -13,6 +13,7 @@ Source: docs/design/protocol.md, sections 3, 4 and 5.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import chain
 from threading import Condition
 
@@ -176,11 +177,12 @@ class SpoutService:
 
     def close(self) -> None:
         """Commit what is settled and leave. Open records stay open until the next session takes the group."""
-        self._planner.close()
-        self._publisher.close()
-        for ahead in self._ahead.values():
-            ahead.close()
-        self._log.close()
+        with ExitStack() as stack:  # all of it, whatever the last commit raises
+            stack.callback(self._log.close)
+            for ahead in self._ahead.values():
+                stack.callback(ahead.close)
+            stack.callback(self._publisher.close)
+            self._planner.close()
 
     def _follow(self) -> None:
         sources = self._planner.sources

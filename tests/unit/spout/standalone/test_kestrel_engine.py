@@ -8,14 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from acker.errors import SessionSuperseded, Unreachable, UsageError
+from acker.errors import LogError, SessionSuperseded, Unreachable, UsageError
 from spout.planner.mailbox import PlannerStatus
 from spout.standalone import engine as engines
 from spout.standalone.client import Client
 from spout.standalone.engine import Engine
 from spout.standalone.queues import ClientLimits, QueueCollection
 from spout.standalone.service import SpoutService
-from tests.support.worlds.kestrel_world import KestrelWorld
+from tests.support.memory.clients import NoFaults
+from tests.support.memory.cluster import MemoryLog
+from tests.support.worlds.kestrel_world import KestrelWorld, MemoryMessages
+from tests.support.worlds.planning import STEP_MS
 
 WAIT_S = 10.0
 
@@ -197,3 +200,42 @@ def test_the_items_of_a_spout_that_an_error_stopped_are_late() -> None:
         engine.start(5_000)
     assert [store.is_closed for store in stores] == [True]
     engine.stop()
+
+
+class RefusesAtLast(NoFaults):
+    """Lets every write succeed until `is_over`."""
+
+    is_over = False
+
+    def before(self, operation: str) -> None:
+        """Refuse a write."""
+        if self.is_over and operation == "flush":
+            raise LogError("the topic was deleted")
+
+
+def test_a_service_that_cannot_say_that_it_leaves_closes_all_that_it_has_open() -> None:
+    world, faults, logs = KestrelWorld(), RefusesAtLast(), list[MemoryLog]()
+
+    def log() -> MemoryLog:
+        logs.append(world.cluster.log(faults))
+        return logs[-1]
+
+    inputs = list(world.topics.inputs.values())
+    service = SpoutService(
+        log,
+        lambda: MemoryMessages(log()),
+        world.topics,
+        inputs,
+        threading.Condition(),
+        new_id="s",
+        report=lambda *_: None,
+    )
+    service.open(world.now_ms)
+    while not service.is_ready:
+        world.run(STEP_MS)
+        service.step(world.now_ms)
+    assert [len(each.open_readers) for each in logs] == [1, 1]
+    faults.is_over = True
+    with pytest.raises(LogError):
+        service.close()
+    assert [len(each.open_readers) for each in logs] == [0, 0]

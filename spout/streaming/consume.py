@@ -1,10 +1,13 @@
 """Reads exact ranges of offsets from Kafka partitions, in a Spark task.
 
 A range may end in control records or in records of aborted transactions, which a client never returns. So
-reading ends with the first message at or behind the end of the range, or with the partition's EOF event. It
-takes 5 to 12 ms to create a consumer, so the worker process keeps a consumer whose position is where the next
-batch begins. A `seek` to any other position would take as long, and would drop the records that were fetched
-ahead.
+reading ends with the first message at or behind the end of the range, or with an EOF event there. An EOF
+event before it is no end: the replica that is read may learn later than the planning process what is
+committed, as a follower does (`client.rack`), or a new leader.
+
+It takes 5 to 12 ms to create a consumer, so the worker process keeps a consumer whose position is where the
+next batch begins. A `seek` to any other position would take as long, and would drop the records that were
+fetched ahead.
 
 Spark gives the task of a small batch to the worker that waits longest, whose consumers are where an earlier
 batch ended. So all its ranges are read together, by one consumer that stays connected and has no partitions
@@ -22,7 +25,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from acker.errors import DataLoss, Disagreement, WindhoverError
-from acker.kafka.client import SILENT, Background, KafkaClient
+from acker.kafka.client import SILENT, TRANSIENT, Background, KafkaClient
 from acker.kafka.port import Operation
 from acker.kafka.reader import by_partition
 from acker.kafka.refusals import Use
@@ -276,7 +279,7 @@ class RangeReader:
 
         Raises:
             DataLoss: the log begins behind the next offset, and the share does not skip lost records.
-            Disagreement: the log ends before the next offset.
+            Disagreement: the log ends before the range.
             NotAuthenticated, NotAuthorized: the broker refuses our credentials, or we may not read the topic.
             Unreachable: it sent nothing for a minute.
             LogError: the broker returned any other error.
@@ -304,10 +307,12 @@ class RangeReader:
                     consumer.close()
                     consumer, fresh, seen_end = self._open(), True, False
                     continue
-                if end is not None and (fresh or end >= self._end):
+                if end is not None and end >= self._end:
                     break
+                if end is not None and fresh:
+                    self._require_whole(consumer)
                 # A kept consumer may still deliver the EOF event of the batch before. When nothing follows
-                # it, only a new consumer can find out whether the partition really ends here.
+                # it, a new one sees where the partition ends now.
                 seen_end = seen_end or end is not None
                 idle_ms = 0 if messages else idle_ms + WAIT_MS
                 if messages:
@@ -361,10 +366,7 @@ class RangeReader:
         place = TopicPartition(self._topic, self._partition)
         first, end = consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)
         if first <= self._next:
-            raise Disagreement(
-                f"{self._where()}: the log holds {first} to {end}: the topic was created again, or cut; run"
-                " `windhover offsets reset` for its input"
-            )
+            raise self._cut(first, end)
         if not self._skips_loss:
             raise DataLoss(
                 f"{self._where()} left the log, which begins at {first}, after the batch was planned; set"
@@ -372,6 +374,24 @@ class RangeReader:
             )
         self.lost += min(first, self._end) - self._next
         self._next = min(first, self._end)
+
+    def _require_whole(self, consumer: Consumer) -> None:
+        """Raise `Disagreement` if the log of the leader, too, ends before the range."""
+        place = TopicPartition(self._topic, self._partition)
+        try:
+            first, end = consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)
+        except KafkaException as error:
+            if error.args[0].code() in TRANSIENT:
+                return
+            raise
+        if end < self._end:
+            raise self._cut(first, end)
+
+    def _cut(self, first: int, end: int) -> Disagreement:
+        return Disagreement(
+            f"{self._where()}: the log holds {first} to {end}: the topic was created again, or cut; run"
+            " `windhover offsets reset` for its input"
+        )
 
     def _refusal(self, error: KafkaError) -> WindhoverError:
         return self._client.error(error, self._where(), use=Use(Operation.READ, topic=self._topic))

@@ -676,6 +676,15 @@ MUTANTS = (
         "tasks would report every record of a producer that samples one in a thousand",
     ),
     Mutant(
+        "a-range-goes-on-behind-an-end-that-comes-too-early",
+        "spout/streaming/consume.py",
+        "if end is not None and end >= self._end:",
+        "if end is not None and (fresh or end >= self._end):",
+        "tests/unit/spout/streaming/test_read_task.py"
+        "::test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early",
+        "records that a follower or a new leader does not know as committed yet would be settled as absent",
+    ),
+    Mutant(
         "a-cause-is-forgotten-after-an-hour",
         "spout/inspect/failures.py",
         " if now_ms - each.last_ms < CAUSE_KEPT_MS}",

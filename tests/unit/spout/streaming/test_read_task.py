@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from acker.errors import TrackingError
+from acker.errors import Disagreement, TrackingError
 from acker.identity import copies_source, position_at
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
@@ -21,8 +21,8 @@ from spout.planning.order import LineUp
 from spout.planning.plan import BatchPlan, ReadTask, holes
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import TaskReport
-from spout.streaming import read_task
-from spout.streaming.consume import Share
+from spout.streaming import consume, read_task
+from spout.streaming.consume import Kept, RangeReader, Share
 from spout.streaming.map_task import Received
 from spout.streaming.options import SourceOptions
 from spout.tuples.failures import Cause
@@ -70,6 +70,64 @@ def test_roots_that_come_once_are_marked_and_one_that_comes_twice_is_named() -> 
     for again in ([2], [9, 9]):
         with pytest.raises(TrackingError, match="'split' received a root twice"):
             received.mark(np.array(again))
+
+
+def at(offset: int, *, ends: bool = False) -> Message:
+    """A record, or the event that a partition ends there."""
+    event = {"error": KafkaError(KafkaError._PARTITION_EOF)} if ends else {"value": b"%d" % offset}
+    return Message(topic="lines", partition=0, offset=offset, **event)
+
+
+class Replica:
+    """Stands for a consumer of a replica that returns these messages; None: nothing comes for a while."""
+
+    def __init__(self, come: list[Message | None], leader_ends: int | KafkaError) -> None:
+        """Let the leader's log end at an offset, or the leader answer with an error."""
+        self.come = come
+        self.leader_ends = leader_ends
+
+    def assign(self, _partitions: object) -> None:
+        """Take note of nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def poll(self, _wait_s: float) -> Message | None:
+        """Return the next message."""
+        return self.come.pop(0)
+
+    def consume(self, _most: int, _wait_s: float) -> list[Message]:
+        """Return no more."""
+        return []
+
+    def get_watermark_offsets(self, _place: object, _wait_s: float, *, cached: bool) -> tuple[int, int]:
+        """Ask the leader."""
+        if isinstance(self.leader_ends, KafkaError):
+            raise KafkaException(self.leader_ends)
+        return 0, self.leader_ends
+
+
+def values_of(monkeypatch: pytest.MonkeyPatch, replica: Replica, end: int) -> list[bytes | None]:
+    """Read a range from offset 0 on."""
+    monkeypatch.setattr(consume, "Consumer", lambda _settings: replica)
+    reader = RangeReader({"bootstrap.servers": "kafka"}, Share("lines", 0, 0, end), Kept(0))
+    return [message.value() for chunk in reader.chunks() for message in chunk]
+
+
+@pytest.mark.parametrize("leader_ends", [3, 9, KafkaError(KafkaError.LEADER_NOT_AVAILABLE)])
+def test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early(
+    monkeypatch: pytest.MonkeyPatch, leader_ends: int | KafkaError
+) -> None:
+    """A follower learns late what is committed, and so may a new leader: such a record is not absent."""
+    come = [at(0), at(1), at(2, ends=True), None, None, at(2), at(3, ends=True)]
+    assert values_of(monkeypatch, Replica(come, leader_ends), 3) == [b"0", b"1", b"2"]
+    come = [at(0), at(1, ends=True), None, at(4, ends=True)]  # the others are not there for anybody
+    assert values_of(monkeypatch, Replica(come, leader_ends), 3) == [b"0"]
+
+
+def test_a_log_that_ends_within_a_range_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Disagreement, match=r"lines/0@1: the log holds 0 to 1.*offsets reset"):
+        values_of(monkeypatch, Replica([at(0), at(1, ends=True)], 1), 3)
 
 
 def not_debug(tuple: Tuple) -> bool:

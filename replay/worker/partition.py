@@ -1,9 +1,9 @@
 """One verdict partition and the worker that owns it: the two transactions of a lost root.
 
 The first transaction writes to `_ack_due` each lost root with its due time and history, and the progress of
-the verdicts. This progress is the truth; the group's offset of the verdicts only follows it (`done`). The
-second transaction, at the due time, writes the copy or the dead letter, and a tombstone to `_ack_due`. Both
-run under the transactional id of the partition. With this id a new owner fences the old one and ends its
+the verdicts. This progress is the truth; the group's offset of the verdicts only follows it. The second
+transaction, at the due time, writes the copy or the dead letter, and a tombstone to `_ack_due`. Both run
+under the transactional id of the partition. With this id a new owner fences the old one and ends its
 transaction; then it reads `_ack_due` to its stable end, and so has exactly what waits.
 
 If too many records of an input would become dead letters, it is paused: a note in `_ack_due` keeps every

@@ -269,7 +269,9 @@ class ReplayService:
             return False
         records = self._reader.poll(wait_ms, self._limits.verdict_records_max)
         for record in records:
-            reading[TopicPartition(record.topic, record.partition)].offer(record, now_ms)
+            partition = reading[TopicPartition(record.topic, record.partition)]
+            partition.offer(record, now_ms)
+            partition.intake.read_to = record.offset + 1  # a later one may raise, and is read again
         for name, partition in reading.items():
             partition.intake.read_to = max(partition.intake.read_to, self._reader.position(name))
         return bool(records)

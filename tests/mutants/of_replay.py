@@ -164,6 +164,15 @@ MUTANTS = (
         "::test_verdicts_deleted_before_they_were_taken_over_are_an_error",
         "lost records whose verdicts were deleted would vanish without a word",
     ),
+    Mutant(
+        "a-verdict-that-is-read-again-is-not-taken-over-again",
+        "replay/worker/service.py",
+        "            partition.intake.read_to = record.offset + 1",
+        "            pass",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_verdicts_that_are_read_again_behind_an_outage_are_taken_over_once",
+        "an outage between two verdict records of one poll would replay a record twice",
+    ),
     # -- the two transactions
     Mutant(
         "lost-roots-and-progress-are-one-transaction",

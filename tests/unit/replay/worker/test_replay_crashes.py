@@ -8,6 +8,8 @@ import pytest
 
 from acker.errors import Aborted, DataLoss, LogError, Unreachable
 from acker.kafka.port import Outgoing, TopicPartition
+from acker.service.passed_over import passed_over_mark
+from acker.wire.codec import MAGIC
 from acker.wire.events import Reason
 from replay.worker.service import ReplayService
 from tests.support.memory.clients import NoFaults
@@ -146,6 +148,23 @@ def test_a_worker_goes_on_where_it_was_when_the_broker_is_back(
     assert copies[b"failed"] == copies[b"failed too"] == copies[b"put back"] == 1
     assert letters == Counter([b"dead", b"dead too"])
     assert [event.name for event in world.events].count("unreachable") == 1
+
+
+@pytest.mark.parametrize("skip", range(8))
+def test_verdicts_that_are_read_again_behind_an_outage_are_taken_over_once(world: World, skip: int) -> None:
+    """The broker is silent when the mark is looked for of a record that came with them in one poll."""
+    world.lose(world.emit(b"failed"))
+    place = TopicPartition("_ack_verdict", 0)
+    offset = world.cluster.log().ends([place])[place]
+    world.garbage(MAGIC + bytes(8))
+    writer = world.cluster.log().producer()
+    writer.send(passed_over_mark(place, offset, "garbage", "me"))
+    writer.flush(0)
+    worker = world.worker(FailOnce("stable_ends", Unreachable("no answer"), skip=skip))
+    worker.step(world.now_ms)
+    assert run(world, worker)
+    assert outcomes(world) == (Counter([b"failed"]), Counter())
+    assert (worker.status().lost, worker.status().undecodable) == (1, 1)
 
 
 def test_a_worker_ends_when_the_broker_is_away_for_too_long(world: World) -> None:

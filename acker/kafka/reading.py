@@ -56,5 +56,5 @@ def require_start(log: Log, partition: TopicPartition, needed: int, what: str) -
         raise DataLoss(
             f"{partition.topic}/{partition.partition} begins at {start}, but {what} are needed from {needed}"
             " on: records were deleted that the acker had not finished; do not set a retention on the ack"
-            " topics. What was open there can be had again by 'windhover offsets reset'"
+            " topics. What was open there can be had again by `windhover offsets reset`"
         )

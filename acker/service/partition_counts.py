@@ -49,7 +49,7 @@ class PartitionCounts:
         found = self._log.topics(self._names)
         missing = [name for name in self._names if name not in found]
         if missing:
-            raise TopicError(f"no topic {', '.join(missing)}; create them with 'windhover topics create'")
+            raise TopicError(f"no topic {', '.join(missing)}; create them with `windhover topics create`")
         for info in found.values():
             if info.partitions != self._partitions:
                 raise Disagreement(

@@ -69,8 +69,9 @@ def checks(
 ) -> list[Check]:
     """Judge a finished demo.
 
-    `expected_words` is the plain count of the text without dead-lettered lines; `lost_across_kill` are
-    origins open at the kill and lost after it, though not meant to fail or time out.
+    `expected_words` is the plain count of the text without dead-lettered lines; `uncommitted` has "committed
+    of end" for each partition whose committed offset is not at the end; `lost_across_kill` are origins open
+    at the kill and lost after it, though not meant to fail or time out.
     """
     difference = first_difference(expected_words, found_words)
     judged = [

@@ -141,7 +141,10 @@ def address_of(address: int | str) -> tuple[str, int]:
 
 
 def serve(collector: Collector, address: int | str, probes: Mapping[str, Probe] | None = None) -> None:
-    """Serve a collector's metrics, and probes by path, over HTTP on a thread; `UsageError`: it cannot."""
+    """Serve a collector's metrics, and probes by path, over HTTP on a thread.
+
+    Raises `UsageError`: the address is none of this machine, or is in use.
+    """
     host, port = address_of(address)
     server_class = _ServerV6 if ":" in host else _Server
     application = _application(collector, dict(probes or {}))

@@ -27,6 +27,7 @@ ARGUMENTS = {
 }
 SPARKS_OWN = {"checkpointLocation", "path", "topic", "kafka.bootstrap.servers"}
 COMMAND = re.compile(r"(?:`|\$ |uv run )windhover((?: [a-z][a-z-]*)+)((?: --[a-z-]+)*)")
+QUOTED = re.compile(r"'windhover [^']*'")
 CALL = re.compile(r"\b(read_stream|KafkaSpout)\(([^()]*=[^()]*)\)")
 OPTION = re.compile(r"\.option\(\s*[\"']([^\"']+)[\"']")
 NAME = re.compile(r"\bspout\.([A-Za-z_]+)\(")
@@ -55,6 +56,7 @@ def wrong_in(text: str) -> list[str]:
     known = {BOLTS_OPTION, STREAM_OPTION, *SPARKS_OWN}
     wrong += [f".option({name})" for name in OPTION.findall(text) if name not in known]
     wrong += [f"spout.{name}()" for name in NAME.findall(text) if name not in spout.__all__]
+    wrong += [f"{each}: only between backticks it gets the name of the file" for each in QUOTED.findall(text)]
     return wrong + [
         f"windhover{words}{options}"
         for words, options in COMMAND.findall(text)
@@ -91,6 +93,7 @@ def test_what_messages_and_pages_tell_to_do_exists() -> None:
         "KafkaSpout(..., takeover=True)",
         "spout.start_over(...)",
         "run `windhover topics mend`",
+        "create them with 'windhover topics create'",
         "run `windhover offsets reset --really`",
     ],
 )

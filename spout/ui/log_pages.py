@@ -7,8 +7,8 @@ Source: docs/operate/page.md.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -64,7 +64,7 @@ class _Counted(NamedTuple):
 
 
 class LogPages:
-    """Builds the pages that read the log."""
+    """Builds the pages that read the log, all of them in `thread`: while it waits, nobody else does."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class LogPages:
         self._log = log
         self._now_ms = now_ms
         self._trail = Trail(log, topics)
-        self._lock = threading.Lock()
+        self.thread = ThreadPoolExecutor(1, "windhover-log-pages")
         self._failures: dict[str, _Counted] = {}
         self._completions: CompletionLog | None = None
         self._names = [one.name for one in topics.inputs.values() if one.tracked]
@@ -103,7 +103,7 @@ class LogPages:
         ]
 
     def answering(self, build: LogBuild) -> Build:
-        """Return what builds a page one request at a time, and shows an error in it.
+        """Return what builds a page, for one request at a time, and shows an error in it.
 
         `build` returns what programs get, and puts what the page shows into its argument; what it has put
         there before an error is shown all the same. So it puts there `template`, `title`, `is_live` and
@@ -114,15 +114,14 @@ class LogPages:
             values: dict[str, Any] = {"template": "message.html", "title": "Error", "names": self._names}
             values |= {"problem": "", "reading": ""}
             status = 200
-            with self._lock:
-                began_ms = self._now_ms()
-                try:
-                    json = build(request, values)
-                except WindhoverError as error:
-                    status = 404 if isinstance(error, UsageError) else 503
-                    values |= {"problem": str(error), "text": str(error)}
-                    json = {"error": str(error)}
-                took_ms = self._now_ms() - began_ms
+            began_ms = self._now_ms()
+            try:
+                json = build(request, values)
+            except WindhoverError as error:
+                status = 404 if isinstance(error, UsageError) else 503
+                values |= {"problem": str(error), "text": str(error)}
+                json = {"error": str(error)}
+            took_ms = self._now_ms() - began_ms
             every_ms = 0 if values["reading"] else min(EVERY_MS_MAX, max(EVERY_MS_MIN, 10 * took_ms))
             return PageContent(
                 values["template"],

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -172,10 +173,9 @@ class Pages:
             ("/partition/{input}/{partition:int}", self._partition),
             ("/machinery", self._machinery),
             ("/topology", self._topology),
-            *self._log_pages.routes(),
-            *self._redrive_pages.routes(),
         ]
-        changes = self._redrive_pages.changes()
+        of_the_log = [*self._log_pages.routes(), *self._redrive_pages.routes()]
+        thread, changes = self._log_pages.thread, self._redrive_pages.changes()
         static = StaticFiles(packages=[("spout.ui", "static")])
         return Starlette(
             routes=[
@@ -183,7 +183,8 @@ class Pages:
                 Route("/readyz", self._readyz),
                 Route("/metrics", self._metrics(), methods=["GET"]),
                 *(Route(path, self._endpoint(build)) for path, build in pages),
-                *(Route(path, self._change(build), methods=["POST"]) for path, build in changes),
+                *(Route(path, self._endpoint(build, thread)) for path, build in of_the_log),
+                *(Route(path, self._change(build, thread), methods=["POST"]) for path, build in changes),
                 Mount("/static", static),
             ],
             middleware=[Middleware(HostGuard, hosts)],
@@ -272,12 +273,14 @@ class Pages:
         json = [each.row() for each in graphs]
         return PageContent("topology.html", "Topology", values, json, every_s=DRIVERS_EVERY_S)
 
-    def _endpoint(self, build: Build) -> Callable[..., Awaitable[Response]]:
+    def _endpoint(self, build: Build, thread: Executor | None = None) -> Callable[..., Awaitable[Response]]:
+        """Return what answers with a page that is built in `thread`; None: in one of those that all share."""
+
         async def answer(request: Request, _error: Exception | None = None) -> Response:
             accepts = request.headers.get("accept", "")
             if "text/event-stream" in accepts:
-                return EventSourceResponse(self._events(request, build), ping=15)
-            return await self._answer(request, build)
+                return EventSourceResponse(self._events(request, build, thread), ping=15)
+            return await self._answer(request, build, thread)
 
         return answer
 
@@ -292,16 +295,19 @@ class Pages:
 
         return answer
 
-    def _change(self, build: Build) -> Callable[..., Awaitable[Response]]:
+    def _change(self, build: Build, thread: Executor) -> Callable[..., Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             request.state.form = await _form_of(request)
-            return await self._answer(request, build, is_live=False)  # its address has another page for GET
+            # its address has another page for GET
+            return await self._answer(request, build, thread, is_live=False)
 
         return answer
 
-    async def _answer(self, request: Request, build: Build, *, is_live: bool = True) -> Response:
+    async def _answer(
+        self, request: Request, build: Build, thread: Executor | None, *, is_live: bool = True
+    ) -> Response:
         now = self._watch.latest
-        content = await asyncio.to_thread(build, request, now)
+        content = await asyncio.get_running_loop().run_in_executor(thread, build, request, now)
         content = replace(content, is_live=is_live and content.is_live)
         if "application/json" in request.headers.get("accept", ""):
             return JSONResponse(content.json, 201 if content.location else content.status)
@@ -309,14 +315,16 @@ class Pages:
             return RedirectResponse(content.location, 303)
         return HTMLResponse(self._render("page.html", request, content, now), content.status)
 
-    async def _events(self, request: Request, build: Build) -> AsyncIterator[ServerSentEvent]:
+    async def _events(
+        self, request: Request, build: Build, thread: Executor | None
+    ) -> AsyncIterator[ServerSentEvent]:
         shown = None
         with self._watch.tab():
             while not self._watch.is_over() and not await request.is_disconnected():
                 now = self._watch.latest
                 if now.number != shown:
                     shown = now.number
-                    content = await asyncio.to_thread(build, request, now)
+                    content = await asyncio.get_running_loop().run_in_executor(thread, build, request, now)
                     text = self._render("live.html", request, content, now)
                     yield ServerSentEvent(text, id=str(now.number), event="show", retry=RETRY_MS)
                     await asyncio.sleep(content.every_s)

@@ -95,6 +95,7 @@ def serve_pages(
         hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
         graphs = Drivers([metrics_address(each) for each in drivers], read_metrics)
         log_pages = LogPages(topics, requested, now_ms, graphs, config)
+        stack.callback(log_pages.thread.shutdown, cancel_futures=True)
         jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
 
         def stop() -> None:

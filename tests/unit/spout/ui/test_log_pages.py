@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import re
 import shlex
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -18,6 +20,7 @@ from spout.inspect.dead_letters import by_place, inputs_named, matching_letters,
 from spout.inspect.failures import FailureLog
 from spout.inspect.latency import CompletionLog
 from spout.inspect.letter_rows import letter_details, letter_row
+from spout.inspect.overview import Snapshot
 from spout.inspect.tables import span
 from spout.planning.journal import BEGINNING, Journal
 from spout.ui.log_pages import LETTERS_SHOWN
@@ -287,3 +290,35 @@ def test_times_without_any_emission_are_unknown(world: World, client: TestClient
     page = client_of(world)[0].get("/latency")
     assert page.status_code == 503
     assert "topic _ack_init is missing" in page.text
+
+
+class Gate(NoFaults):
+    """Readers of logs get their answer when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_shut, self.came, self.opens = False, threading.Event(), threading.Event()
+
+    def before(self, operation: str) -> None:
+        if self.is_shut and operation == "poll":
+            self.came.set()
+            self.opens.wait(30)
+
+
+def test_pages_that_wait_for_the_broker_hold_up_no_other(world: World) -> None:
+    """In an outage many tabs wait for it, and the overview says so."""
+    die(world, 2)
+    gate = Gate()
+    watch = Watch(lambda now_ms: Snapshot(now_ms, ()), world.topics, lambda: world.now_ms)
+    pages, _ = pages_of(world, watch, gate)
+    gate.is_shut = True
+    with (
+        TestClient(pages.application(LOOPBACK), base_url="http://localhost") as client,
+        ThreadPoolExecutor(41) as tabs,
+    ):
+        waiting = [tabs.submit(client.get, "/letters") for _ in range(40)]
+        try:
+            assert gate.came.wait(10)
+            assert tabs.submit(client.get, "/").result(10).status_code == 200
+        finally:
+            gate.opens.set()
+        assert [each.result(60).status_code for each in waiting] == [200] * 40

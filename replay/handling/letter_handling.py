@@ -119,19 +119,16 @@ class LetterHandling:
         """
         chunk = list(islice(self._letters, min(room, CHUNK_MAX)))
         copies = self._copies(chunk)
-        written: list[Outgoing] = []
-        for letter, copy in zip(chunk, copies, strict=False):
-            if not isinstance(copy, Left):
-                written += [*([copy] if copy else []), self._mark(letter, now_ms)]
-        if written:
-            self.write(written)
+        pairs = zip(chunk, copies, strict=False)
+        done = [(letter, copy) for letter, copy in pairs if not isinstance(copy, Left)]
+        if done:
+            marks = [self._mark(letter, now_ms) for letter, _ in done]
+            self.write(marks, [copy for _, copy in done if copy is not None])
         for _ in copies:
             self._letters.popleft()
-        left = [copy for copy in copies if isinstance(copy, Left)]
-        self.left.update(left)
-        handled = len(copies) - len(left)
-        self.done += handled
-        return handled
+        self.left.update(copy for copy in copies if isinstance(copy, Left))
+        self.done += len(done)
+        return len(done)
 
     def close(self) -> None:
         self._fetcher.close()
@@ -171,11 +168,18 @@ class LetterHandling:
         mark = Mark(letter.place, order.action, order.by, order.why, now_ms, order.redrive)
         return mark_record(letter, self._input.dead_letter.topic, mark)
 
-    def write(self, records: Sequence[Outgoing]) -> None:
-        """Write records in one transaction of the handler; it raises what `step` does."""
+    def write(self, records: Sequence[Outgoing], copies: Sequence[Outgoing] = ()) -> None:
+        """Write copies, then records in one transaction of the handler; it raises what `step` does.
+
+        The copies are in the log before a mark is sent: if a part of the transaction is committed alone
+        (`acker.service.partition` says when), no letter counts as handled whose copy is not there.
+        """
+        timeout_ms = self._limits.operation_timeout_ms
         self._transactions.begin()
+        self._transactions.send_all(copies)
+        self._transactions.flush(timeout_ms)
         self._transactions.send_all(records)
-        self._transactions.commit(self._limits.operation_timeout_ms)
+        self._transactions.commit(timeout_ms)
 
 
 class RateLimit:

@@ -240,11 +240,20 @@ MUTANTS = (
     Mutant(
         "a-letter-is-marked-with-its-copy",
         "replay/handling/letter_handling.py",
-        "written += [*([copy] if copy else []), self._mark(letter, now_ms)]",
-        "written += [copy] if copy else []",
+        "marks = [self._mark(letter, now_ms) for letter, _ in done]",
+        "marks = list[Outgoing]()",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died",
         "a command that is repeated would replay a dead letter a second time",
+    ),
+    Mutant(
+        "copies-of-letters-are-in-the-log-before-their-marks",
+        "replay/handling/letter_handling.py",
+        "        self._transactions.flush(timeout_ms)\n",
+        "",
+        "tests/unit/replay/handling/test_redrive.py"
+        "::test_no_letter_is_marked_whose_copy_a_transaction_that_ended_too_early_did_not_write",
+        "a dead letter would count as replayed, and its record be lost",
     ),
     Mutant(
         "who-handles-letters-fences-others",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
-from acker.errors import Fenced, UsageError
-from acker.kafka.port import Outgoing, TopicPartition
+from acker.errors import Fenced, Unreachable, UsageError
+from acker.kafka.port import Log, Outgoing, TopicPartition, Transactions
 from replay.handling.letter_handling import CHUNK_MAX, Order, RateLimit
 from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, find_redrives
 from replay.handling.redrive import (
@@ -21,6 +21,8 @@ from replay.handling.redrive import (
 )
 from replay.records.letters import Filter, LetterAction, parse_letter
 from replay.records.redrives import AUDIT, REDRIVE, RedriveEnd, parse_audit
+from tests.support.memory.clients import MemoryTransactions, NoFaults
+from tests.support.memory.cluster import MemoryLog
 from tests.support.worlds.replay_world import COPIES, LETTERS, World, topics
 
 ONE_LIFE = topics(attempts=1)
@@ -44,11 +46,11 @@ def world() -> World:
 def redrive(
     world: World, name: str = "r1", *, rate: float | None = None, chunk: int = CHUNK_MAX,
     limits: RedriveLimits = RedriveLimits(), which: Filter = Filter(),  # noqa: B008  # frozen
-    action: LetterAction = LetterAction.REPLAYED,
+    action: LetterAction = LetterAction.REPLAYED, log: Log | None = None,
 ) -> Redrive:  # fmt: skip
     order = Order(action, which, "kim", "fixed in 1.3", name)
     pace = RateLimit(rate, world.now_ms, chunk)
-    return Redrive(world.cluster.log(), ONE_LIFE, [(INPUT, which)], order, pace, limits)
+    return Redrive(log or world.cluster.log(), ONE_LIFE, [(INPUT, which)], order, pace, limits)
 
 
 def drive(world: World, one: Redrive, between: Callable[[], object] = lambda: None) -> RedriveProgress:
@@ -227,3 +229,44 @@ def test_an_audit_record_that_somebody_else_wrote_is_passed_over(world: World) -
     assert find_redrives(world.cluster.log(), INPUT, wait_ms=100) == []
     assert all(parse_audit(record) is None for record in world.letters())
     assert sum(parse_letter(record) is not None for record in world.letters()) == 20
+
+
+class Torn(MemoryTransactions):
+    """A transaction that ends before the copies that it did not flush have reached their broker."""
+
+    late: tuple[Outgoing, ...] = ()
+
+    def send_all(self, records: Iterable[Outgoing]) -> None:
+        """Append records; copies are late."""
+        listed = tuple(records)
+        self.late += tuple(record for record in listed if record.topic == COPIES)
+        super().send_all(record for record in listed if record.topic != COPIES)
+
+    def flush(self, timeout_ms: int) -> None:
+        """Append what is late."""
+        super().send_all(self.late)
+
+    def commit(self, timeout_ms: int) -> None:
+        """Commit, as a delayed request to commit the transaction before does; nobody learns it."""
+        super().commit(timeout_ms)
+        if self.late:
+            raise Unreachable("drawn")
+
+
+class TornLog(MemoryLog):
+    """A log whose transactions with copies are torn."""
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        """Make an owner."""
+        return Torn(self._broker, self._faults, transactional_id)
+
+
+def test_no_letter_is_marked_whose_copy_a_transaction_that_ended_too_early_did_not_write(
+    world: World,
+) -> None:
+    """The letter would count as replayed, and nobody would see it again."""
+    with pytest.raises(Unreachable):
+        drive(world, redrive(world, log=TornLog(world.cluster, NoFaults())))
+    progress = drive(world, redrive(world, "r2"), between=Query(world))
+    assert progress.done == 0, "all have their marks"
+    assert len(world.copies()) == 20

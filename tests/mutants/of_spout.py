@@ -189,6 +189,15 @@ MUTANTS = (
         "tests/unit/spout/topology/test_bundles.py::test_places_leave_without_a_column_and_arrive_as_one",
         "rows would arrive with the place of another",
     ),
+    Mutant(
+        "a-query-does-not-end-before-a-copy-that-is-being-written",
+        "spout/planner/planner.py",
+        "return all(stable[place] >= ends[place] for place in copies) and batches",
+        "return batches",
+        "tests/unit/spout/planner/test_planner.py"
+        "::test_a_query_that_ends_when_all_is_done_waits_for_a_copy_that_is_being_written",
+        "a query with the trigger availableNow would end with a record undone",
+    ),
     # -- order
     Mutant(
         "a-batch-behind-a-failure-is-small",

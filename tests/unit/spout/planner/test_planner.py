@@ -598,6 +598,28 @@ def test_a_query_that_ends_when_all_is_done_waits_for_the_replays_of_what_failed
     assert world.committed(world.topics.input("sentences").replay_topic) == 2
 
 
+def test_a_query_that_ends_when_all_is_done_waits_for_a_copy_that_is_being_written() -> None:
+    """Its tombstone may be visible before it is: each topic of a transaction has a marker of its own."""
+    world = World()
+    world.produce(1)
+    planner = world.ready(stops_at_ends=True)
+    first = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, first)
+    world.run(500)
+    worker = world.log.transactions("windhover-replay-0")
+    worker.init(0)
+    worker.begin()
+    worker.send(Outgoing(world.topics.input("sentences").replay_topic, 0, b"0"))
+    assert not planner.is_drained()
+    worker.commit(0)
+    assert not planner.is_drained()
+    second = batch(planner, first, world)
+    assert positions(first, second) == [(REPLAY, 0, 2)]
+    world.publish(first, second, absent=[SourceRun(REPLAY, 1, 2)])
+    world.run(500)
+    assert planner.is_drained()
+
+
 def test_a_new_partition_is_read_from_its_start_without_a_restart() -> None:
     """S135: the session takes again and names it; nothing is abandoned."""
     world = World()

@@ -1,6 +1,6 @@
 """Looks through the dead-letter topic of one input for the letters that are meant.
 
-Each partition is read to its stable end, since a letter's mark comes after it. Payloads are not kept.
+Each partition is read to its end, since a letter's mark comes after it. Payloads are not kept.
 """
 
 from __future__ import annotations
@@ -58,12 +58,17 @@ class LetterBox:
 
 
 def find_letters(
-    log: Log, found: Input, chosen: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX
+    log: Log, found: Input, chosen: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX, waits: bool = False
 ) -> LetterBox:
-    """Read the letters of an input that are meant; `TopicError` if its dead-letter topic does not exist."""
+    """Read the letters of an input that are meant.
+
+    `waits`: for the ends of open transactions, behind which there may be marks that nobody sees until then.
+
+    Raises `TopicError`: its dead-letter topic does not exist; `Unreachable`: nothing came for `wait_ms`.
+    """
     box = LetterBox(chosen, kept_max)
     starts = _starts(log, found.dead_letter.topic, found.name, chosen)
-    ends = log.stable_ends(starts)
+    ends = log.ends(starts) if waits else log.stable_ends(starts)
     with uncollected():
         for place, start in starts.items():
             for record in read_piece(log, place, start, ends[place], committed=True, wait_ms=wait_ms):

@@ -84,7 +84,10 @@ class LetterHandling:
         return not self._letters
 
     def open(self) -> int:
-        """Fence other handlers, and return how many letters are meant; `TopicError`: a topic is missing."""
+        """Fence other handlers, and return how many letters are meant.
+
+        Raises `TopicError`: a topic is missing; `Unreachable`: a transaction stays open among the letters.
+        """
         topic = self._input.replay_topic
         self._info = self._log.topics([topic], settings=True).get(topic)
         if self._info is None:
@@ -99,6 +102,7 @@ class LetterHandling:
             self._order.which,
             wait_ms=self._limits.operation_timeout_ms,
             kept_max=self._kept_max,
+            waits=True,
         )
         self._letters = deque(box.letters)
         self.left_out = box.left_out

@@ -256,6 +256,15 @@ MUTANTS = (
         "a dead letter would count as replayed, and its record be lost",
     ),
     Mutant(
+        "who-handles-letters-waits-for-marks-that-nobody-sees-yet",
+        "replay/handling/letter_box.py",
+        "ends = log.ends(starts) if waits else log.stable_ends(starts)",
+        "ends = log.stable_ends(starts)",
+        "tests/unit/replay/handling/test_redrive.py"
+        "::test_letters_are_not_handled_while_an_open_transaction_may_hide_their_marks",
+        "a command that is repeated behind a killed replay worker would replay its letters twice",
+    ),
+    Mutant(
         "who-handles-letters-fences-others",
         "replay/handling/letter_handling.py",
         "        self.fence()\n        box",

@@ -270,3 +270,19 @@ def test_no_letter_is_marked_whose_copy_a_transaction_that_ended_too_early_did_n
     progress = drive(world, redrive(world, "r2"), between=Query(world))
     assert progress.done == 0, "all have their marks"
     assert len(world.copies()) == 20
+
+
+def test_letters_are_not_handled_while_an_open_transaction_may_hide_their_marks(world: World) -> None:
+    """A replay worker was killed at a dead letter: nobody sees what stands behind it, a mark neither."""
+    killed = world.cluster.log().transactions("windhover-replay-0")
+    killed.init(0)
+    killed.begin()
+    killed.send_all(Outgoing(LETTERS, partition, b"never committed") for partition in range(2))
+    for name in ("r1", "r2"):
+        with pytest.raises(Unreachable, match="goes on to"):
+            drive(world, redrive(world, name))
+    assert world.copies() == []
+    killed.abort(0)
+    assert drive(world, redrive(world, "r3"), between=Query(world)).done == 20
+    assert drive(world, redrive(world, "r4"), between=Query(world)).done == 0
+    assert len(world.copies()) == 20

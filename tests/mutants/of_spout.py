@@ -615,6 +615,15 @@ MUTANTS = (
         "an item that timed out would be acked by a late client",
     ),
     Mutant(
+        "to-close-tells-of-what-was-not-published",
+        "spout/standalone/engine.py",
+        "if self._error is not None and not self._is_raised:",
+        "if False:",
+        "tests/unit/spout/standalone/test_kestrel_engine.py"
+        "::test_to_close_raises_an_error_that_no_call_has_raised",
+        "a program would end as if all that it confirmed were done",
+    ),
+    Mutant(
         "a-client-that-leaves-puts-its-items-back",
         "spout/standalone/queues.py",
         "return sum(queue.store.leave(client) for queue in self.by_name.values())",

@@ -190,6 +190,15 @@ MUTANTS = (
         "rows would arrive with the place of another",
     ),
     Mutant(
+        "two-sinks-write-one-file",
+        "spout/planner/mailbox.py",
+        "{os.getpid()}.{threading.get_ident()}",
+        "{os.getpid()}",
+        "tests/unit/spout/planner/test_mailbox.py"
+        "::test_the_sinks_of_two_queries_write_the_number_of_cores_at_once",
+        "of two queries that note a new executor at once one would fail",
+    ),
+    Mutant(
         "a-query-does-not-end-before-a-copy-that-is-being-written",
         "spout/planner/planner.py",
         "return all(stable[place] >= ends[place] for place in copies) and batches",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -72,6 +73,19 @@ def test_the_driver_says_after_each_batch_how_many_cores_the_next_one_has(tmp_pa
         Mailbox(tmp_path, "s", "g").put_cores(cores)
         assert tasks_now(options) == cores
     assert tasks_now(replace(options, min_partitions=8)) == 8
+
+
+def test_the_sinks_of_two_queries_write_the_number_of_cores_at_once(tmp_path: Path) -> None:
+    """It is one file of the application, and with executors that come and go both have a new number."""
+
+    def write(stream: str) -> None:
+        mine = Mailbox(tmp_path, stream)
+        for cores in range(1, 500):
+            mine.put_cores(cores)
+            assert mine.cores()
+
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(write, ("one", "two")))
 
 
 def test_a_batch_that_spark_has_not_run_yet_is_not_owed(watch: SinkWatch) -> None:

@@ -222,7 +222,7 @@ class Application:
         """Register a `read_stream` call; `UsageError`: a running query here reads the group already."""
         if tracked:
             self.refuse_second(group)
-            for stream in self.streams.values():
+            for stream in self.all_streams():
                 if stream.group == group and stream.tracked:
                     stream.publisher.close()  # its query has ended; a restart of it opens this again
         publisher = Publisher(
@@ -241,7 +241,7 @@ class Application:
         # A Spark session lists only its own queries, and a query runs in the session that read its stream.
         if any(
             stream.queries & {query.id for query in stream.session.streams.active}
-            for stream in self.streams.values()
+            for stream in self.all_streams()
             if stream.group == group and stream.tracked and stream.queries
         ):
             raise UsageError(
@@ -257,7 +257,7 @@ class Application:
         group have reports, those of the stream that was read later count.
         """
         names = self.ledger.streams(query, batch)
-        present = [stream for name, stream in self.streams.items() if name in names]
+        present = [stream for stream in self.all_streams() if stream.id in names]
         newest = {(stream.group, stream.tracked): stream.id for stream in present}
         return self.ledger.read(query, batch, without={each.id for each in present} - set(newest.values()))
 
@@ -278,7 +278,11 @@ class Application:
 
     def stream_of(self, query: str) -> Stream | None:
         """Return the stream that a query reads; None before the query's first batch has ended."""
-        return next((each for each in self.streams.values() if query in each.queries), None)
+        return next((each for each in self.all_streams() if query in each.queries), None)
+
+    def all_streams(self) -> tuple[Stream, ...]:
+        """Return the streams as they are now; another thread may read one meanwhile, or end a batch."""
+        return tuple(self.streams.values())
 
 
 _APPLICATIONS: Final[dict[SparkContext, Application]] = {}

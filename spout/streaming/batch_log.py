@@ -82,7 +82,7 @@ def _running(application: Application, query: str) -> Any:
     """Find a query that `spout.start` started, or that runs in a session in which a stream was read."""
     if query in application.started:
         return java_query(application.started[query])
-    for session in {id(each.session): each.session for each in application.streams.values()}.values():
+    for session in {id(each.session): each.session for each in application.all_streams()}.values():
         found = session.streams.get(query)
         if found is not None:
             return java_query(found)

@@ -67,6 +67,20 @@ def test_other_groups_other_queries_and_untracked_streams_are_left_alone() -> No
         made.refuse_second("g")
 
 
+def test_a_stream_may_be_read_while_another_thread_looks_who_reads_a_group() -> None:
+    """Spark is asked for the queries of each session, which takes its time."""
+
+    class Busy(Session):
+        @property
+        def streams(self) -> SimpleNamespace:
+            made.streams["second"] = stream("second", Session(), "p")
+            return super().streams
+
+    made = application(stream("first", Busy(), "q"))
+    made.refuse_second("g")
+    assert len(made.all_streams()) == 2
+
+
 def test_the_end_of_a_batch_says_how_many_cores_there_are_now(tmp_path: Path) -> None:
     """The planning process, which has no Spark, cuts the next batch for them."""
     made = application(stream("first", Session()))

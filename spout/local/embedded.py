@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient
 from acker.errors import Unreachable, UsageError
 from spout.local import java
 from spout.local.broker_settings import HOST, LOG4J, Listener, Member, server_properties
-from spout.local.jars import Repository, kafka_jars
+from spout.local.jars import Repository, kafka_jars, make_folder
 from spout.runtime import tether
 
 Report = Callable[[str], None]
@@ -42,6 +42,9 @@ STOP_TIMEOUT_MS = 15_000
 _FORMAT_TIMEOUT_S = 180.0
 _CHECKPOINT: Final = "bootstrap.checkpoint"
 """The file of a formatted storage that says which features of Kafka it has."""
+
+OF_A_BROKER: Final = "a broker's data", "name another directory"
+"""For `make_folder`."""
 
 _CLASSES: Final = "classes.jsa"
 """Java's own classes as it keeps them parsed, and beside a broker's data those of Kafka."""
@@ -165,7 +168,7 @@ class EmbeddedBroker:
         self._port = self._port or broker_port(self._fixed_port)
         self._find_listeners()
         if self._kept is not None:
-            make_folder(self._kept)
+            make_folder(self._kept, OF_A_BROKER)
         found, _ = self._found
         if self._directory is None:
             directory = self._kept or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
@@ -339,17 +342,6 @@ def _keep(written: Path, kept: Path) -> None:
     """
     with suppress(OSError), tempfile.TemporaryDirectory(dir=kept.parent, prefix="keeping-") as folder:
         Path(shutil.copy(written, folder)).replace(kept)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder for a broker's data unless it is there; `UsageError`: nothing can be written in it."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path).close()
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot keep a broker's data: {error.strerror}; name another directory"
-        ) from error
 
 
 def new_cluster_id() -> str:

@@ -13,7 +13,8 @@ from typing import Final, Self
 
 from acker.errors import UsageError
 from spout.local.broker_settings import HOST, Member, settings_of_a_cluster
-from spout.local.embedded import EmbeddedBroker, Report, free_port, make_folder, new_cluster_id
+from spout.local.embedded import OF_A_BROKER, EmbeddedBroker, Report, free_port, new_cluster_id
+from spout.local.jars import make_folder
 from spout.runtime.endpoints import PORT_MAX
 
 BROKERS_MAX: Final = 9
@@ -56,7 +57,7 @@ class EmbeddedCluster:
             raise UsageError(f"{brokers} brokers: must be 1 to {BROKERS_MAX}")
         self._kept = directory
         self.directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
-        make_folder(self.directory)
+        make_folder(self.directory, OF_A_BROKER)
         found = len(list(self.directory.glob("broker-*"))) or int((self.directory / "data").exists())
         if found not in (0, brokers):
             raise UsageError(

@@ -93,6 +93,21 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
     return Path(base) / "windhover"
 
 
+def make_folder(
+    path: Path, use: tuple[str, str] = ("what is fetched once", f"name another in {CACHE}")
+) -> None:
+    """Make a folder unless it is there; `UsageError`: nothing can be written in it.
+
+    `use` is what is kept there, and what to do if it cannot be.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        what, cure = use
+        raise UsageError(f"folder {path} cannot keep {what}: {error.strerror}; {cure}") from error
+
+
 def parse_lock(text: str) -> tuple[Jar, ...]:
     """Parse lines of `SHA256  group/as/path/artifact/version/file.jar`."""
     jars = []
@@ -205,11 +220,14 @@ class Repository:
 
         Raises:
             Unreachable: the repository does not answer, or lacks a jar.
-            UsageError: the repository delivers content with another checksum than the list has.
+            UsageError: the repository delivers content with another checksum than the list has, or nothing
+                can be written where it is kept; what is there already is only read.
         """
         digest = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()[:12]
         folder = self.cache / f"jars-{digest}"
-        self.cache.mkdir(parents=True, exist_ok=True)
+        if not mismatches(folder, jars):
+            return folder
+        make_folder(self.cache)
         with _locked(self.cache / "jars.flock"):
             if mismatches(folder, jars):
                 with tempfile.TemporaryDirectory(dir=self.cache, prefix="fetching-") as work:

@@ -75,7 +75,9 @@ def java_home_for_spark(java: Java, cache: Path) -> Path:
     program = home / "bin" / "java"
     script = _SPARK_JAVA.format(java=java.executable)
     if not program.exists() or program.read_text(encoding="utf-8") != script:
-        program.parent.mkdir(parents=True, exist_ok=True)
+        from spout.local.jars import make_folder  # it needs packages that `doctor --pre` does without
+
+        make_folder(program.parent)
         # written under another name and renamed, so that no process starts half a script
         draft = program.with_name(f"java.{id(script):x}")
         draft.write_text(script, encoding="utf-8")

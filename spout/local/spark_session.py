@@ -14,7 +14,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from spout.local import java
-from spout.local.jars import cache_directory
+from spout.local.jars import cache_directory, make_folder
 
 SHUFFLE_PARTITIONS = 2
 """Partitions behind a shuffle; all runs on one machine, and each further partition costs a task per batch."""
@@ -108,7 +108,7 @@ def home_without_zip(installed: Path, environ: Mapping[str, str], cache: Path) -
         return Path(named)
     home = cache / f"{_NAME}{zlib.crc32(os.fsencode(installed)):08x}"
     if not all((home / name).exists() for name in _LINKED):
-        cache.mkdir(parents=True, exist_ok=True)
+        make_folder(cache)
         # created under another name and renamed, so that no process starts from half a folder
         with tempfile.TemporaryDirectory(prefix=f".{_NAME}", dir=cache) as folder:
             draft = Path(folder) / "home"

@@ -121,6 +121,19 @@ def test_what_no_broker_can_have_ends_with_2_and_one_line(
 
 
 @pytest.mark.parametrize("command", ["demo", "up"])
+def test_a_cache_that_cannot_be_written_ends_with_2_and_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setenv("WINDHOVER_CACHE", str(PROJECT / "topics.yaml"))
+    assert cli.run([command]) == 2
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("windhover: ")]
+    assert (
+        "topics.yaml cannot keep what is fetched once: File exists; name another in WINDHOVER_CACHE" in line
+    )
+
+
+@pytest.mark.parametrize("command", ["demo", "up"])
 def test_another_broker_in_the_file_of_a_command_with_its_own_ends_with_4(
     command: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,16 @@ def test_a_jar_that_is_missing_or_changed_is_found(tmp_path: Path) -> None:
     assert missing == "missing-1.jar is missing"
 
 
+def test_a_cache_that_has_all_is_only_read(tmp_path: Path) -> None:
+    """Such as that of an image with a read-only root."""
+    jar = Jar(hashlib.sha256(b"1").hexdigest(), "org", "good", "1")
+    folder = tmp_path / f"jars-{hashlib.sha256(jar.sha256.encode()).hexdigest()[:12]}"
+    folder.mkdir()
+    (folder / "good-1.jar").write_bytes(b"1")
+    (tmp_path / "jars.flock").mkdir()  # what cannot be opened to be written
+    assert Repository(tmp_path).fetch([jar]) == folder
+
+
 @pytest.mark.parametrize(
     ("environ", "folder"),
     [

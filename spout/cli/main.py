@@ -63,6 +63,8 @@ LOCAL: Final = "127.0.0.1"
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 """Base class of typer's errors for a wrong call; it has no public name."""
 
+_OF_SPARK: Final = ("pyspark", "py4j")
+
 app = typer.Typer(
     name="windhover",
     help="Storm's message guarantee for Kafka and Spark.",
@@ -128,6 +130,9 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the one broad except: the process ends here, with a trace
+        if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in _OF_SPARK:
+            text = "PySpark is not installed here, nor in the image of services; run `pip install pyspark`"
+            return _print_error(text, 2)
         traceback.print_exc()
         return _print_error(
             f"unexpected {type(error).__name__}; this is a defect of Windhover",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,24 @@ def test_what_no_broker_can_have_ends_with_2_and_one_line(
     (line,) = printed.err.splitlines()
     assert says in line
     assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["demo"], ["doctor", "--only", "executors", "--master", "spark://a:1"]]
+)
+def test_what_needs_spark_says_so_where_there_is_none(arguments: list[str]) -> None:
+    """As in the image of the services; in a process of its own, since here it may be loaded already."""
+    program = (
+        "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None; from spout.cli.main import run;"
+        " sys.exit(run(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("windhover: PySpark is not installed here")
+    assert "run `pip install pyspark`" in line
 
 
 @pytest.mark.parametrize("command", ["demo", "up"])

@@ -54,20 +54,28 @@ class Copies:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._kept: list[Copy] = []
+        self._first_left: tuple[int, int] | None = None
         self.left_over: list[tuple[int | None, int, bytes | None]] = []
 
     def add(self, copies: Iterable[Copy]) -> None:
         """Add copies; where memory ends, the last in order go to `left_over`, but one copy stays."""
         for copy in copies:
-            self._kept.append(copy)
-            self._bytes += copy.bytes
+            if self._first_left is not None and _rank(copy) > self._first_left:
+                self._leave(copy)  # though there may be room: it would overtake those that are left over
+            else:
+                self._kept.append(copy)
+                self._bytes += copy.bytes
         if self._bytes <= self._bytes_max:
             return
         self._kept.sort(key=_rank)
         while self._bytes > self._bytes_max and len(self._kept) > 1:
             last = self._kept.pop()
             self._bytes -= last.bytes
-            self.left_over.append((last.origin, last.position, record_key(last.message)))
+            self._first_left = _rank(last)
+            self._leave(last)
+
+    def _leave(self, copy: Copy) -> None:
+        self.left_over.append((copy.origin, copy.position, record_key(copy.message)))
 
     def in_order(self, size: int) -> Iterator[Sequence[Copy]]:
         """Yield the kept copies in order, in lists of at most `size`."""

@@ -370,6 +370,15 @@ def test_what_does_not_fit_into_the_memory_of_a_task_is_held_from_its_end_on() -
     assert gate.admit(300, b"a", 10) == Cause("lines", HELD, "waits for t/0@2")
 
 
+def test_a_small_copy_does_not_overtake_a_large_one_for_which_there_was_no_room() -> None:
+    """Its bolt would see it before the other one, behind which it waits."""
+    copies = Copies(bytes_max=3_000)
+    copies.add([copy(0, 0, 400), copy(1, 1, 400), copy(4, 2, 2_000)])
+    copies.add([copy(5, 3)])
+    assert [each.origin for some in copies.in_order(10) for each in some] == [0, 1]
+    assert [origin for origin, _, _ in copies.left_over] == [4, 5]
+
+
 def test_one_copy_is_kept_however_large_it_is() -> None:
     copies = Copies(bytes_max=10)
     copies.add([copy(5, 0, 400), copy(2, 1, 400)])

@@ -246,7 +246,7 @@ def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
         text = f"has {info.replication} copies, acker.replication_factor is {spec.replication}; reassign it"
         yield Finding(spec.name, Level.WARNING, text, copies=spec.replication)
     elif info.replication == 1 and spec.replication != 1:
-        text = "has one copy: a lost disk loses records; give acker.replication_factor: 3"
+        text = "one copy: a lost disk loses records; give acker.replication_factor: 3"
         yield Finding(spec.name, Level.WARNING, text, copies=REPLICATION_SAFE)
     elif info.replication >= REPLICATION_SAFE and in_sync == 1:
         text = "has min.insync.replicas=1: a write that only one broker has can be lost; set it to 2"

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
@@ -79,6 +79,9 @@ class Situation(StrEnum):
     TOO_OLD = "TOO_OLD"
     """Settled, by a verdict that is no longer in the log, or not in the part that was read."""
     UNKNOWN = "UNKNOWN"
+
+
+LEFT_OPEN: Final = "If a bolt forgot it, `left_open` in the driver's log names the bolt."
 
 
 class Diagnosis(NamedTuple):
@@ -251,9 +254,10 @@ class _Case:
         """Explain a root that has a lost verdict, and is not in a later topic."""
         why, situation = _how_lost(last, None)
         if self.evidence.taken_over is False:
-            text = f"{why} No replay worker has taken it over yet."
-            idle = self.around.replay_workers.value == 0
-            return Diagnosis(situation, text, "windhover replay run" if idle else self.watch)
+            if self.around.replay_workers.value == 0:
+                text = f"{why} No replay worker lives that takes it over."
+                return Diagnosis(situation, text, "windhover replay run")
+            return Diagnosis(situation, f"{why} No replay worker has taken it over yet.", self.watch)
         if situation is Situation.BLOCKED and last.loss is not None:
             # it becomes another copy in every `hold`, so often one is written while its topics are read
             text = f"{why} Its newest copy is not in what was read."
@@ -283,11 +287,12 @@ class _Case:
         if last.batches:
             text = (
                 f"Emitted{age}, and acked in part by {_batches(last.batches)}: a tuple of it is neither acked"
-                f" nor failed. {limit}"
+                f" nor failed. {LEFT_OPEN} {limit}"
             )
         else:
             text = (
-                f"Emitted{age}: its micro-batch is running, or its bolts neither acked nor failed it. {limit}"
+                f"Emitted{age}: its micro-batch is running, or its bolts neither acked nor failed it."
+                f" {LEFT_OPEN} {limit}"
             )
         if around.ackers.value == 0:
             return Diagnosis(
@@ -338,7 +343,7 @@ def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situ
     if lost.error == HELD:
         return f"It is blocked: it {lost.message}, and no bolt has seen it since.", Situation.BLOCKED
     if lost.reason is Reason.TIMED_OUT:
-        return f"It timed out after {span(lost.age_ms)}: {_because(last)}.", Situation.TIMED_OUT
+        return f"It timed out after {span(lost.age_ms)}: {_because(last)}. {LEFT_OPEN}", Situation.TIMED_OUT
     if lost.reason is Reason.ABANDONED:
         return "It was abandoned: another session took the group while it was open.", Situation.DUE
     by = f" by {lost.error}" if lost.error else ""

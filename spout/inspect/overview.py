@@ -328,7 +328,7 @@ class Questions:
         try:
             return Reading(question(*args, **options))
         except Unreachable as error:
-            self._see_whether_the_broker_is_away(error)
+            self._see_whether_the_broker_is_away(question, error)
             return Reading(unknown=str(error))
         except NotAuthorized as error:
             self.refused = self.refused or error
@@ -349,7 +349,10 @@ class Questions:
             found[place] = Reading(unknown=one.unknown) if one.value is None else Reading(one.value[place])
         return found
 
-    def _see_whether_the_broker_is_away(self, error: Unreachable) -> None:
+    def _see_whether_the_broker_is_away(self, question: Callable[..., object], error: Unreachable) -> None:
+        if question == self._log.topics:  # any broker can answer it, so none does
+            self.away = error
+            return
         try:
             self._log.topics([self._any_topic])
         except WindhoverError:

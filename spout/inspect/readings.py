@@ -269,7 +269,7 @@ def partition_state(
         emitted=progress.then(lambda each: each.emitted_to - each.first), emitted_to=emitted_to, end=ends.end,
         pending=pending, pending_max=found.max_spout_pending,
         oldest_ms=joined(
-            lambda *both: max((now_ms - each.emitted_ms for one in both for each in one.ranges), default=0),
+            lambda *both: max([0, *(now_ms - each.emitted_ms for one in both for each in one.ranges)]),
             progress, copies,
         ),
         blocking=progress.then(lambda each: int(offset_of(each.blocking.first)) if each.blocking else None),
@@ -279,7 +279,8 @@ def partition_state(
         waits_for=blocked.then(lambda each: _waits(each, now_ms)) if found.ordered else Reading(""),
         dead_letters=own_dead.then(lambda each: len(each.offsets)),
         as_of_ms=joined(
-            lambda *_: max((now_ms - at for each in (progress, copies) if (at := each.as_of_ms)), default=0),
+            # a State may be written while the others are read
+            lambda *_: max([0, *(now_ms - at for each in (progress, copies) if (at := each.as_of_ms))]),
             progress, copies,
         ),
         query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,

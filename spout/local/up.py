@@ -21,7 +21,7 @@ from spout.local.embedded import EmbeddedBroker, free_port, is_free
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.runtime.child import Child, Kind
 from spout.runtime.scrape import metrics_address
-from spout.ui.serve import UI_PORT, missing_libraries
+from spout.ui.serve import INSTALL, UI_PORT, missing_libraries
 
 BOOTSTRAP = "KAFKA_BOOTSTRAP"
 """Environment variable that a topics.yaml refers to for the broker's address."""
@@ -133,7 +133,7 @@ def _start(
 def announce_page(say: Callable[[str], None]) -> int | None:
     """Choose a port for the page and say its address; None: there is no page, since a library is missing."""
     if missing := missing_libraries():
-        say(f"no page: {', '.join(missing)} not installed; run `pip install 'windhover[ui]'`")
+        say(f"no page: {', '.join(missing)} not installed; {INSTALL}")
         return None
     port = UI_PORT if is_free(UI_PORT) else free_port()
     say(f"page: http://{HOST}:{port}/ answers as soon as Kafka runs")

@@ -65,7 +65,7 @@ def serve_pages(
             library is missing.
     """
     if missing := missing_libraries():
-        raise UsageError(f"the page needs {', '.join(missing)}; run `pip install 'windhover[ui]'`")
+        raise UsageError(f"the page needs {', '.join(missing)}; {INSTALL}")
     import uvicorn
 
     from spout.ui.log_pages import LogPages
@@ -116,6 +116,10 @@ def serve_pages(
         say(f"http://{bare}:{listener.getsockname()[1]}/")
         asyncio.run(serve_watched(uvicorn.Server(server), watch, listener, stop))
     return exit_code()
+
+
+INSTALL: Final = "run `pip install 'windhover[ui]'`, or `uv add --extra ui ../windhover` in a project of uv"
+"""What to do about `missing_libraries`."""
 
 
 def missing_libraries() -> list[str]:

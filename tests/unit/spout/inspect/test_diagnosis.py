@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from acker.errors import Unreachable
 from acker.kafka.port import TopicPartition
 from spout.group.presence import SILENT_MS_MAX
-from spout.inspect.diagnosis import diagnose, explained
+from spout.inspect.diagnosis import LEFT_OPEN, diagnose, explained
 from spout.inspect.trail import Trail
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
@@ -125,6 +125,7 @@ def test_a_record_in_a_running_micro_batch(world: World) -> None:
     assert (situation, then) == ("IN_BATCH", WATCH)
     assert text.startswith("Emitted 1.5 s ago: its micro-batch is running")
     assert "It times out in 2." in text
+    assert LEFT_OPEN in text, "it may also be a bolt that forgot it"
 
 
 @pytest.mark.parametrize("state_ms", [0, 1_500], ids=["announced", "in its State"])
@@ -167,7 +168,11 @@ def test_a_record_whose_acks_the_acker_has_not_read(state_ms: int, away: bool, s
 def test_a_failed_record_names_bolt_cause_and_when_it_is_due(world: World) -> None:
     begin(world, fail=(3,))
     failed = "Bolt split failed it by ValueError: boom."
-    assert why(world) == ("DUE", f"{failed} No replay worker has taken it over yet.", "windhover replay run")
+    assert why(world) == (
+        "DUE",
+        f"{failed} No replay worker lives that takes it over.",
+        "windhover replay run",
+    )
     world.start_replays()
     world.run(300)
     situation, text, then = why(world)
@@ -182,6 +187,7 @@ def test_a_record_that_timed_out_says_after_how_long_and_what_was_acked_of_it(wo
     assert (situation, then) == ("TIMED_OUT", "windhover replay run")
     assert text.startswith("It timed out after 4.")
     assert "nothing of it was acked, so its micro-batch took longer, or a bolt neither acked nor" in text
+    assert LEFT_OPEN in text
 
 
 def test_an_open_record_whose_session_is_dead(world: World) -> None:

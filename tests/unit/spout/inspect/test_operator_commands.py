@@ -26,6 +26,7 @@ from spout.cli import main as cli
 from spout.cli.common import parse_time
 from spout.inspect.tables import Column, OutputFormat, count, cut_to, printable, span, write
 from tests.support.worlds import planning
+from tests.support.worlds.order_world import OrderWorld
 from tests.support.worlds.replay_world import LETTERS, World, topics
 
 
@@ -458,3 +459,27 @@ def test_latency_shows_the_times_and_what_a_timeout_would_lose(
     assert "100.0 %" in printed(capsys, "latency", "--timeout", "500ms")[1]
     exit_code, _, err = printed(capsys, "latency", "--timeout", "5")
     assert (exit_code, "give 10s or 5m" in err) == (2, True)
+
+
+def test_of_emissions_that_one_record_blocked_the_first_and_the_last_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A blocked record is emitted again in every `hold`, so an hour would be 3,600 equal rows."""
+    world = OrderWorld("key")
+    world.produce(3, keys=(b"a",))
+    world.bolt = lambda _record, _partition, origin: "" if origin else "ValueError"
+    let_see(monkeypatch, world)
+
+    def blocked() -> list[str]:
+        assert cli.run(["inspect", "sentences/0@2", "-o", "json"]) == 0
+        (story,) = json.loads(capsys.readouterr().out)
+        return [row["root"] for row in story["attempts"] if row["error"] == "HELD"]
+
+    while len(roots := blocked()) < 5:
+        world.plan()
+        world.execute()
+        world.run(1_000)
+    assert cli.run(["inspect", "sentences/0@2"]) == 0
+    table = capsys.readouterr().out
+    assert [f" {root} " in table for root in roots] == [True, *[False] * (len(roots) - 2), True]
+    assert f"{len(roots) - 2} more emissions, blocked by the same record; see -o json" in table

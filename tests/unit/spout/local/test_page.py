@@ -18,7 +18,7 @@ from acker.errors import UsageError
 from spout.cli.main import run
 from spout.local.embedded import free_port
 from spout.local.up import announce_page, start_page
-from spout.ui.serve import listening
+from spout.ui.serve import INSTALL, listening
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_the_address_is_named_before_anything_runs() -> None:
 def test_without_a_library_one_line_says_what_to_install_and_the_rest_goes_on() -> None:
     lines: list[str] = []
     port = announce_page(lines.append)
-    assert lines == ["no page: uvicorn not installed; run `pip install 'windhover[ui]'`"]
+    assert lines == [f"no page: uvicorn not installed; {INSTALL}"]
     with ExitStack() as stack:
         start_page(stack, port, Path("topics.yaml"), {}, lines.append, [])
     assert len(lines) == 1
@@ -90,7 +90,7 @@ def config_of_nobody(folder: Path) -> Path:
 def test_the_command_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of_nobody(tmp_path)
     assert run(["ui", "--config", str(config)]) == 2
-    assert "the page needs uvicorn; run `pip install 'windhover[ui]'`" in capsys.readouterr().err
+    assert f"the page needs uvicorn; {INSTALL}" in capsys.readouterr().err
 
 
 def test_an_address_in_use_is_wrong_usage_with_a_cure() -> None:

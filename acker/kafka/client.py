@@ -360,7 +360,9 @@ class KafkaClient:
         if code in SILENCE or code in TRANSIENT:
             return self.unreachable(doing, timeout_ms, text, background)
         if code in NO_SUCH_TOPIC:
-            return TopicError(f"{doing}: there is no such topic or partition ({text}); create it first")
+            return TopicError(
+                f"{doing}: there is no such topic or partition ({text}); run `windhover topics create`"
+            )
         if code in NOT_IN_LOG:
             return OutOfRange(f"{doing}: the position is not in the log ({text})")
         return LogError(f"{doing}: refused by {self.bootstrap}: {text}")

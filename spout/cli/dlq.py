@@ -231,6 +231,8 @@ def dlq_redrives(
 
         rows = redrive_rows(log, topics, inputs_named(topics, inputs or ()), since_ms)
     write(rows, REDRIVES, output)
+    if not rows:
+        typer.echo("no redrive was found", err=True)
     return 0
 
 
@@ -354,6 +356,8 @@ def _many(count: int) -> str:
 
 def _print_missing(letters: FoundLetters, hidden: int) -> None:
     """Print on stderr what is missing in the output, so that stdout has only rows."""
+    if not letters.found:
+        typer.echo("no dead letter matches", err=True)
     if hidden:
         typer.echo(f"{hidden:,} more are not shown; see --limit", err=True)
     if letters.left_out:

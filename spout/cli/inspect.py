@@ -152,8 +152,6 @@ def roots(
 
 def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Show the state of each partition of each input; a value that cannot be found is unknown, never 0."""
-    from acker.errors import TopicError
-
     for topics, snapshot in _snapshots("status", config, watch):
         from spout.inspect.overview import missing_processes, notes_on, unknown_values
 
@@ -165,9 +163,7 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
                 typer.echo(with_configs(printable(line), not_default(config)))
         notes = [*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input]
         _print_notes([printable(line) for line in notes], config)
-    if snapshot.refused is not None:
-        return snapshot.refused.exit_code
-    return TopicError.exit_code if snapshot.missing else 0
+    return _exit_code(snapshot)
 
 
 def failures(
@@ -182,14 +178,17 @@ def failures(
     with opened(config, "failures") as (topics, log):
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.failures import FAILURES, FailureLog
+        from spout.inspect.letter_rows import moment
 
         named = inputs_named(topics, inputs or ())
         with closing(FailureLog(log, topics, named, since_ms)) as found:
             for _ in _rounds(watch):
                 found.read()
                 _clear(watch, output)
-                write(found.rows(wall_ms()), FAILURES, output)
-                _print_notes(found.all_notes(), config)
+                rows = found.rows(wall_ms())
+                write(rows, FAILURES, output)
+                nothing = [] if rows else [f"no failure since {moment(since_ms)} was found"]
+                _print_notes([*nothing, *found.all_notes()], config)
     return 0
 
 
@@ -244,7 +243,7 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
         write(rows["workers"] or [], page.REPLAY_WORKERS, output)
         write(rows["groups"], page.SESSIONS, output)
         _print_notes([printable(f"unknown, since {why}") for why in page.machinery_notes(rows)], config)
-    return 0 if snapshot.refused is None else snapshot.refused.exit_code
+    return _exit_code(snapshot)
 
 
 def _rounds(watch: float | None) -> Iterator[None]:
@@ -267,6 +266,14 @@ def _snapshots(command: str, config: Path, watch: float | None) -> Iterator[tupl
             if snapshot.away is not None and number == 0:
                 raise snapshot.away
             yield topics, snapshot
+
+
+def _exit_code(snapshot: Snapshot) -> int:
+    from acker.errors import TopicError
+
+    if snapshot.refused is not None:
+        return snapshot.refused.exit_code
+    return TopicError.exit_code if snapshot.missing else 0
 
 
 def _clear(watch: float | None, output: OutputFormat) -> None:

@@ -21,7 +21,7 @@ from acker.config.settings import AckTopics, Input
 from acker.config.topics import Topics
 from acker.errors import CodecError, OutOfRange, TopicError, Unreachable, UsageError
 from acker.identity import Root, acker_partition, input_id_of, position_at, root_edge, source_of
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
 from acker.service.view import AckerView, OpenRange, ViewReader
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
@@ -288,6 +288,7 @@ class Trail:
             return [InputRecord(one, partition, offset) for one in own]
         for one in inputs:
             if name in (one.replay_topic, one.dead_letter.topic):
+                _require(self._log.topics([name]).get(name), partition)
                 record, _ = self._record(name, partition, offset)
                 begun = parse_lineage(record.headers, *parsed).origin if isinstance(record, Record) else ""
                 topic, number, at = parse_location(begun) or ("", -1, -1)
@@ -307,7 +308,7 @@ class Trail:
         """
         info = self._log.topics([one.topic]).get(one.topic)
         if info is None:
-            raise TopicError(f"topic {one.topic} of input {one.name} does not exist")
+            raise TopicError(MISSING.format(one.topic))
         places = [TopicPartition(one.topic, number) for number in range(info.partitions)]
         tails = Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
         lacking = "records of that key there are unknown"
@@ -327,8 +328,7 @@ class Trail:
         names = [one.topic, one.replay_topic, one.dead_letter.topic]
         names += [ours.init, ours.ack, ours.verdict, ours.state, ours.due]
         infos = self._log.topics(names)
-        if one.topic in infos and here.partition >= infos[one.topic].partitions:
-            raise UsageError(f"topic {one.topic} has partitions 0 to {infos[one.topic].partitions - 1} only")
+        _require(infos.get(one.topic), here.partition)
         return frozenset(names) - set(infos)
 
     def _record(self, topic: str, partition: int, offset: int) -> tuple[Record | Absence, int]:
@@ -346,6 +346,12 @@ class Trail:
         for record in tails.last(topic, number, "older dead letters are unknown"):
             box.put(record)
         return box.letters
+
+
+def _require(info: TopicInfo | None, partition: int) -> None:
+    """Refuse with a `UsageError` a partition that a topic does not have; None: there is no such topic."""
+    if info is not None and partition >= info.partitions:
+        raise UsageError(f"topic {info.name} has partitions 0 to {info.partitions - 1} only")
 
 
 def _with_acks(one: TracedEmission, ack_topics: AckTopicSearch) -> TracedEmission:

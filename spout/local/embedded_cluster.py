@@ -61,8 +61,8 @@ class EmbeddedCluster:
         found = len(list(self.directory.glob("broker-*"))) or int((self.directory / "data").exists())
         if found not in (0, brokers):
             raise UsageError(
-                f"{self.directory} holds the data of {found} brokers, not of {brokers}; give that number, or"
-                " another directory"
+                f"{self.directory} holds the data of {found} broker{'s' * (found > 1)}, not of {brokers};"
+                " give that number, or another directory"
             )
         if port and port + brokers - 1 > PORT_MAX:
             raise UsageError(

@@ -172,7 +172,7 @@ class MemoryBroker:
         """
         topic = self._topics.get(name)
         if topic is None:
-            raise TopicError(f"topic {name} does not exist; create it first")
+            raise TopicError(f"topic {name} does not exist; run `windhover topics create`")
         return topic
 
     def infos(self, names: Iterable[str]) -> dict[str, TopicInfo]:

@@ -247,6 +247,28 @@ def test_a_topic_that_is_missing_is_exit_code_4(world: World, capsys: pytest.Cap
     assert printed(capsys, "dlq", "list")[0] == 4
 
 
+def test_where_nothing_was_found_a_command_says_so_beside_its_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty screen could also mean that nothing was read."""
+    group = planning.World(planning.YAML)
+    let_see(monkeypatch, group)
+    monkeypatch.setattr(cli_dlq, "opened", cli_inspect.opened)
+    for command, says in (
+        (["dlq", "list"], "no dead letter matches"),
+        (["dlq", "stats"], "no dead letter matches"),
+        (["dlq", "redrives"], "no redrive was found"),
+        (
+            ["failures", "--since", "1970-01-01T00:00:00Z"],
+            "note: no failure since 1970-01-01T00:00:00Z was found",
+        ),
+    ):
+        assert printed(capsys, *command)[1:] == ("", f"{says}\n")
+    group.cluster.delete_topic("sentences")
+    exit_code, _, err = printed(capsys, "inspect", "--key", "k", "--from", "2h")
+    assert (exit_code, "topic sentences is missing; run `windhover topics create`" in err) == (4, True)
+
+
 def test_status_shows_what_it_can_and_ends_with_4_where_a_topic_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

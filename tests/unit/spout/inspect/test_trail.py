@@ -296,6 +296,8 @@ def test_a_record_is_found_by_a_copy_of_it_and_by_its_dead_letter(world: World) 
         ("nope/0@9", "no tracked input"),
         ("sentences", "is no place"),
         ("sentences/7@0", "has partitions 0 to 1 only"),
+        ("sentences.g.replay/7@0", r"sentences\.g\.replay has partitions 0 to 1 only"),
+        ("sentences.g.dlq/7@0", r"sentences\.g\.dlq has partitions 0 to \d only"),
     ):
         with pytest.raises(UsageError, match=why):
             inspected(world, wrong)

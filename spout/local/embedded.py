@@ -17,7 +17,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -144,13 +144,20 @@ class EmbeddedBroker:
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def __enter__(self) -> Self:
-        self.start()
+        with ExitStack() as undo:
+            undo.callback(self._remove)
+            undo.callback(self.kill)
+            self.start()
+            undo.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+        self._remove()
+
+    def _remove(self) -> None:
         if self._kept is None and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 

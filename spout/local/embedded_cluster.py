@@ -55,6 +55,11 @@ class EmbeddedCluster:
     ) -> None:
         if not 1 <= brokers <= BROKERS_MAX:
             raise UsageError(f"{brokers} brokers: must be 1 to {BROKERS_MAX}")
+        if port and port + brokers - 1 > PORT_MAX:
+            raise UsageError(
+                f"port {port}: {brokers} brokers have the ports from there on, and {PORT_MAX} is the last;"
+                f" name {PORT_MAX - brokers + 1} or a lower one"
+            )
         self._kept = directory
         self.directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
         make_folder(self.directory, OF_A_BROKER)
@@ -63,11 +68,6 @@ class EmbeddedCluster:
             raise UsageError(
                 f"{self.directory} holds the data of {found} broker{'s' * (found > 1)}, not of {brokers};"
                 " give that number, or another directory"
-            )
-        if port and port + brokers - 1 > PORT_MAX:
-            raise UsageError(
-                f"port {port}: {brokers} brokers have the ports from there on, and {PORT_MAX} is the last;"
-                f" name {PORT_MAX - brokers + 1} or a lower one"
             )
         ports: dict[int, int] = {}
         controllers: dict[int, int] = {}
@@ -92,7 +92,10 @@ class EmbeddedCluster:
         )
 
     def __enter__(self) -> Self:
-        self.start()
+        with ExitStack() as undo:
+            undo.push(self)
+            self.start()
+            undo.pop_all()
         return self
 
     def __exit__(

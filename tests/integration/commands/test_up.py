@@ -131,6 +131,28 @@ def test_the_page_draws_the_topology_of_the_driver_that_up_names(tmp_path: Path)
         assert [(each["source"], each["operator"]) for each in graph["edges"]] == [("lines", "split")]
 
 
+@pytest.mark.parametrize("brokers", ["1", "3"])
+def test_ctrl_c_before_kafka_runs_leaves_no_folder(tmp_path: Path, brokers: str) -> None:
+    command = [sys.executable, "-m", "spout.cli", "up", "--broker-only", "--brokers", brokers]
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("starting Kafka on "):
+            assert process.poll() is None
+        assert list(tmp_path.iterdir())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert not list(tmp_path.iterdir())
+
+
+def test_ports_beyond_the_last_one_are_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "spout.cli", "up", "--broker-only", "--brokers", "3", "--port", "65534"]
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False, timeout=120)
+    assert (done.returncode, "65535 is the last" in done.stderr) == (2, True), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_nothing_survives_a_kill(tmp_path: Path) -> None:
     with up("--config", config(tmp_path)) as running:
         running.process.kill()

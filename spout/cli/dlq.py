@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 PROGRESS_EVERY_MS: Final = 5_000
 """How often a running command reports its progress."""
+
+_STDERR: Final = 2
 
 dlq_app = typer.Typer(help="Dead letters: what died, why, and its second life.", no_args_is_help=True)
 
@@ -330,6 +333,7 @@ def _cancelled_by_interrupt(redrive: Redrive) -> Iterator[None]:
     def cancel(_number: int, _frame: object) -> None:
         redrive.cancel()
         signal.signal(signal.SIGINT, before)
+        os.write(_STDERR, b"cancelled as soon as this transaction is written; Ctrl-C ends it at once\n")
 
     before = signal.signal(signal.SIGINT, cancel)
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -171,6 +173,18 @@ def test_what_is_replayed_by_a_filter_and_a_rate_is_the_record_as_it_was(
         "2 letters dropped" in printed(capsys, "dlq", "drop", "--since", LATER, "--why", "x", "--execute")[1]
     )
     assert printed(capsys, "dlq", "list", "--exit-code")[0] == 0
+
+
+def test_ctrl_c_cancels_a_redrive_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A broker that does not answer holds it up for half a minute, in which nothing else would be seen."""
+    asleep = SimpleNamespace(sleep=lambda _seconds: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(cli_dlq, "time", asleep)
+    assert cli.run(["dlq", "replay", "--input", "sentences", "--rate", "0.001", "--execute"]) == 130
+    out, err = capfd.readouterr()
+    assert out == "1 letter replayed\n"
+    assert "cancelled as soon as this transaction is written; Ctrl-C ends it at once" in err
 
 
 def test_nothing_is_written_without_execute(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,7 +55,10 @@ class RedriveRecord(NamedTuple):
 
 
 def find_redrives(log: Log, found: Input, *, wait_ms: int, since_ms: int = 0) -> list[RedriveRecord]:
-    """Read the redrives of an input that began at `since_ms` or later, the oldest first."""
+    """Read the redrives of an input that began at `since_ms` or later, the oldest first.
+
+    Raises `TopicError`: its dead-letter topic does not exist.
+    """
     place = existing_places(log, found.dead_letter.topic)[AUDIT_PARTITION]
     first = max(log.starts([place])[place], log.offsets_at([place], since_ms)[place])
     end = log.stable_ends([place])[place]

@@ -229,7 +229,8 @@ class Worker:
     def check_topics(self, now_ms: int) -> PartitionCounts:
         """Compare the topics with topics.yaml; an input with a missing or small topic gets a `Trouble`.
 
-        Return the ack topics' counts, which are to be checked further on.
+        Return the ack topics' counts, which are to be checked further on. Raises `Disagreement` or
+        `TopicError`: the ack topics do not have N partitions.
         """
         counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
         tracked = [found for found in self._inputs.values() if found.tracked]

@@ -286,7 +286,10 @@ class OutputCollector:
             yield from received.children
 
     def checked(self, values: Values, stream: str, task: int | None = None) -> Sequence[Any]:
-        """Return the values of an emission in the order of the stream's fields; `task`: of `emit_direct`."""
+        """Return the values of an emission in the order of the stream's fields; `task`: of `emit_direct`.
+
+        Raises `TupleError`: there is no such stream, it has other fields, or the task does not fit it.
+        """
         emits = self._streams.get(stream) or self.named(stream)
         row = values if type(values) is tuple else values_in_order(values, emits.fields, self._bolt)
         if len(row) != len(emits.fields):

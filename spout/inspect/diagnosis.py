@@ -260,7 +260,7 @@ class _Case:
             return Diagnosis(situation, f"{why} No replay worker has taken it over yet.", self.watch)
         if situation is Situation.BLOCKED and last.loss is not None:
             # it becomes another copy in every `hold`, so often one is written while its topics are read
-            text = f"{why} Its newest copy is not in what was read."
+            text = f"{why} It is emitted again in every `hold`; the newest copy came after this was read."
             return Diagnosis(situation, text, self._inspect_the_first(last.loss.message))
         text = f"{why} It was taken over, and its copy or dead letter is not in what was read."
         return Diagnosis(Situation.TOO_OLD, text, f"windhover dlq list {self.evidence.place} --all")

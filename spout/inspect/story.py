@@ -250,7 +250,7 @@ def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
     if not evidence.taken_over:
         return last.state
     if blocked:
-        return f"{blocked}; its newest copy is not in what was read"
+        return f"{blocked}; its newest copy came after this was read"
     return f"lost ({last.state}) and taken over; its copy or dead letter was not read"
 
 

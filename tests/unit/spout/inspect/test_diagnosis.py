@@ -233,7 +233,7 @@ def test_a_record_that_is_blocked_is_so_while_its_next_copy_is_written_too() -> 
     between = replace(evidence, dues={})
     story = explained(between, trail.around(here, between, world.now_ms), world.now_ms)
     assert (story["situation"], story["next"]) == ("BLOCKED", "windhover inspect sentences/0@0")
-    assert story["now"] == "blocked: it waits for sentences/0@0; its newest copy is not in what was read"
+    assert story["now"] == "blocked: it waits for sentences/0@0; its newest copy came after this was read"
 
 
 def test_a_record_that_retention_took_before_it_was_done(world: World) -> None:

@@ -22,6 +22,8 @@ from spout.inspect.tables import span
 
 APART_MS: Final = 2_000
 
+_SILENT: Final = "silent: "
+
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
@@ -59,21 +61,24 @@ class Attention:
         self._since: dict[str, int] = {}
 
     def check(self, snapshot: Snapshot, causes: Iterable[SeenCause] = ()) -> tuple[Flag, ...]:
-        """Take the next reading, and return the flags, the oldest first; `causes` are those of failures."""
+        """Take the next reading, and return the flags; `causes` are those of failures.
+
+        A process that is missing comes first, since others may follow from it; then the oldest.
+        """
         now_ms = snapshot.at_ms
         every = [*problems(snapshot, self._topics), *new_causes(causes, now_ms)]
         found = {each.name: each for each in every}
         self._since = {name: self._since.get(name, now_ms) for name in found}
         flags = [found[name]._replace(since_ms=since) for name, since in self._since.items()]
         flags = [each for each in flags if now_ms - each.since_ms >= APART_MS]
-        return tuple(sorted(flags, key=lambda each: each.since_ms))
+        return tuple(sorted(flags, key=lambda each: (not each.name.startswith(_SILENT), each.since_ms)))
 
 
 def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds()) -> Iterator[Flag]:
     """Yield what is wrong in one reading. Of what is unknown nothing is said: the page shows that itself."""
     now_ms = snapshot.at_ms
     for text in missing_processes(snapshot.rows(), topics):
-        yield Flag(f"silent: {text}", text, now_ms)
+        yield Flag(f"{_SILENT}{text}", text, now_ms)
     for one in summaries(snapshot, topics):
         yield from _of_input(one, limits, now_ms)
         for state in one.partitions:

@@ -89,6 +89,16 @@ def test_a_flag_needs_two_bad_readings_and_clears_itself(world: World) -> None:
     assert attention.check(bad()) == ()
 
 
+def test_a_missing_process_is_flagged_before_what_began_earlier(world: World) -> None:
+    attention = Attention(world.topics)
+    silence = {"ackers": Reading(0)}
+    for count, changed in enumerate(({}, {}, silence, silence)):
+        world.cluster.now_ms += APART_MS
+        flags = attention.check(read(world, oldest_ms=Reading(8_001), **changed))
+        found = [each.name.partition(":")[0] for each in flags]
+        assert found == [[], ["stuck"], ["stuck"], ["silent", "stuck"]][count]
+
+
 def test_the_figures_of_fifteen_minutes_are_kept_and_are_absent_where_unknown(world: World) -> None:
     history = History()
     snapshot = read(world)

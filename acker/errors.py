@@ -25,6 +25,7 @@
     └── LogError                 the log refused an operation
         ├── Fenced               another process owns this transactional id; give the partition up
         ├── Aborted              the transaction was aborted; restore and go on
+        │   └── RecordRefused    the settings of a topic refuse a record of it; correct them
         └── OutOfRange           a position is not in the log
 
 A message says what happened, to what, and the next step. Secrets never stand in one.
@@ -138,6 +139,10 @@ class Fenced(LogError):
 
 class Aborted(LogError):
     """The transaction cannot be committed and was aborted; restore, or write it again."""
+
+
+class RecordRefused(Aborted):
+    """The settings of a topic refuse a record of the transaction, and would so again; correct them."""
 
 
 class OutOfRange(LogError):

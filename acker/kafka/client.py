@@ -9,7 +9,7 @@ transient       retried until the deadline, then `Unreachable`: elections, coord
 silence         the same; the broker does not answer at all
 topic           `TopicError`, after a second of grace for a topic that was created just now
 fence           `Fenced`: the transactional id has another owner
-abort           `Aborted`: the transaction cannot be committed any more
+abort           `Aborted`: the transaction cannot be committed any more; `RecordRefused`: for a record's sake
 credentials     `NotAuthenticated`: at once where nothing has answered yet, else in place of `Unreachable`
 right           `NotAuthorized`, with the right and the resource
 the rest        `OutOfRange`, or `LogError` with what the broker said
@@ -39,6 +39,7 @@ from acker.errors import (
     NotAuthenticated,
     NotAuthorized,
     OutOfRange,
+    RecordRefused,
     TopicError,
     Unreachable,
     WindhoverError,
@@ -125,6 +126,15 @@ NO_SUCH_TOPIC: Final = frozenset(
     }
 )
 FENCE: Final = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FENCED})
+RECORD_REFUSED: Final = frozenset(
+    {
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+    }
+)
 NOT_IN_LOG: Final = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
 )
@@ -355,6 +365,10 @@ class KafkaClient:
             return NotAuthenticated(unauthenticated(doing, self.bootstrap, text))
         if code in FENCE:
             return Fenced(f"{doing}: another process owns this transactional id now ({text})")
+        if cause.txn_requires_abort() and code in RECORD_REFUSED:
+            return RecordRefused(
+                f"{doing}: the settings of a topic refuse a record ({text}); see `windhover topics check`"
+            )
         if cause.txn_requires_abort():
             return Aborted(f"{doing}: aborted instead ({text}); restore, or write it again")
         if code in SILENCE or code in TRANSIENT:

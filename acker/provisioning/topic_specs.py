@@ -98,7 +98,9 @@ _TABLE: Final[Mapping[str, str]] = MappingProxyType(
     # A restore reads the table whole: small segments and a low ratio keep what it reads near what lives.
     {"cleanup.policy": "compact", "segment.bytes": str(64 << 20), "min.cleanable.dirty.ratio": "0.2"}
 )
-_OF_SOURCE: Final = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
+_AFTER: Final = "message.timestamp.after.max.ms"
+_BEFORE: Final = "message.timestamp.before.max.ms"
+_NO_LIMIT: Final = str((1 << 63) - 1)
 
 _NEEDED_BY_ROOTS: Final = "records that open roots need would be deleted; the ackers delete the others"
 
@@ -109,6 +111,7 @@ MUST_BE: Final[Mapping[tuple[TopicRole, str], str]] = MappingProxyType(
         (TopicRole.LOG, "retention.bytes"): _NEEDED_BY_ROOTS,
         (TopicRole.TABLE, "cleanup.policy"): "state that a restart needs would be deleted",
         (TopicRole.REPLAY, "cleanup.policy"): "a copy would replace another one of the same key",
+        (TopicRole.REPLAY, _BEFORE): "a copy keeps its record's time, and that of an older record is refused",
         (TopicRole.DEAD_LETTER, "cleanup.policy"): "a dead letter would replace another one of the same key",
     }
 )
@@ -157,9 +160,11 @@ def _of_input(
     count = source.partitions if source else partitions
     of_source = source.settings if source else {}
     size = int(of_source.get("max.message.bytes", MESSAGE_BYTES)) + COPY_HEADERS_BYTES
-    # A copy keeps its record's time, so retention by time could delete it as soon as it is written.
+    # A copy keeps its record's time, so retention by time could delete it as soon as it is written. It comes
+    # later than the record, so the source's limit fits times of the future, and none fits those of the past.
     kept = {**_LOG, "max.message.bytes": str(size), "message.timestamp.type": "CreateTime"}
-    kept |= {name: of_source[name] for name in _OF_SOURCE if name in of_source}
+    limits = {_AFTER: of_source.get(_AFTER, ""), _BEFORE: _NO_LIMIT}
+    kept |= {name: value for name, value in limits.items() if name in of_source}  # older brokers have neither
     yield TopicSpec(
         each.replay_topic, TopicRole.REPLAY, f"{key}.replay_topic", count, replication, basic | kept
     )

@@ -25,6 +25,7 @@ from acker.errors import (
     DataLoss,
     Disagreement,
     NotAuthorized,
+    RecordRefused,
     TopicError,
     UnknownVersion,
     WindhoverError,
@@ -229,7 +230,7 @@ class VerdictPartition:
         if inputs or pauses:
             try:
                 self._write(outcomes, [(asides[at], found) for at, found in decisions.items()], pauses)
-            except (TopicError, NotAuthorized) as error:
+            except (TopicError, NotAuthorized, RecordRefused) as error:
                 self.waiting.done((), taken)
                 self._refused(inputs, error, now_ms)
                 return True

@@ -1,7 +1,8 @@
 """What the partitions of one replay worker share: the log, the inputs with their policies, and the counters.
 
-Trouble with one input must not stop others. If one of its topics is missing or forbidden, or does not answer
-while the broker does, the worker leaves the input alone for a while (`Trouble`): its roots wait.
+Trouble with one input must not stop others. If one of its topics is missing or forbidden, refuses a record,
+or does not answer while the broker does, the worker leaves the input alone for a while (`Trouble`): its roots
+wait.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acker.errors import Aborted, Fenced, LogError
+from acker.errors import Fenced, LogError, RecordRefused
 from acker.kafka.port import Outgoing, TopicPartition
 from tests.contract.clusters import TIMEOUT_MS, Cluster, read_count, read_until, values
 from tests.support.waiting import eventually
@@ -244,7 +244,7 @@ def test_a_refused_record_aborts_the_whole_transaction(cluster: Cluster) -> None
     owner.begin()
     owner.send(Outgoing(topic, 0, b"good"))
     owner.send(Outgoing(compacted, 0, b"without key"))
-    with pytest.raises(Aborted):
+    with pytest.raises(RecordRefused):
         owner.commit(TIMEOUT_MS)
     cluster.commit(owner, Outgoing(topic, 0, b"written again"))
     end = cluster.log.ends([partition])
@@ -261,7 +261,7 @@ def test_a_refusal_leaves_no_gap_for_the_next_transaction(cluster: Cluster) -> N
         owner.begin()
         owner.send_all([Outgoing(*partition, b"dropped") for partition in partitions])
         owner.send(Outgoing(compacted, 0, b"without key"))
-        with pytest.raises(Aborted):
+        with pytest.raises(RecordRefused):
             owner.commit(TIMEOUT_MS)
         owner.begin()
         owner.send_all(Outgoing(*partition, b"all") for partition in partitions[:2])
@@ -284,7 +284,7 @@ def test_a_flush_does_not_meet_what_a_refused_record_left_behind_either(cluster:
         owner.begin()
         owner.send_all([Outgoing(*partition, b"dropped") for partition in partitions])
         owner.send(Outgoing(compacted, 0, b"without key"))
-        with pytest.raises(Aborted):
+        with pytest.raises(RecordRefused):
             owner.commit(TIMEOUT_MS)
         owner.begin()
         owner.send_all(Outgoing(*partition, b"first") for partition in partitions[:2])
@@ -302,7 +302,7 @@ def test_a_record_that_is_refused_again_is_told_again(cluster: Cluster) -> None:
     for _ in range(2):
         owner.begin()
         owner.send(Outgoing(compacted, 0, b"without key"))
-        with pytest.raises(Aborted):
+        with pytest.raises(RecordRefused):
             owner.commit(TIMEOUT_MS)
 
 

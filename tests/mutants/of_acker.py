@@ -412,6 +412,14 @@ MUTANTS = (
     ),
     # -- topics.yaml
     Mutant(
+        "a-replay-topic-takes-records-of-any-age",
+        "acker/provisioning/topic_specs.py",
+        "_BEFORE: _NO_LIMIT}",
+        '_BEFORE: of_source.get(_BEFORE, "")}',
+        "tests/unit/acker/provisioning/test_topic_specs.py::test_a_replay_topic_takes_copies_of_records_of_any_age",
+        "the copy of a record that is older than its source allows would be refused",
+    ),
+    Mutant(
         "two-inputs-have-two-ids",
         "acker/config/topics.py",
         "    yield from _ids(inputs)\n",

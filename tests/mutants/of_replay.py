@@ -156,6 +156,15 @@ MUTANTS = (
         "timeouts that shall not count would use up attempts",
     ),
     Mutant(
+        "an-input-whose-topic-refuses-a-record-waits-alone",
+        "replay/worker/partition.py",
+        "except (TopicError, NotAuthorized, RecordRefused) as error:",
+        "except (TopicError, NotAuthorized) as error:",
+        "tests/unit/replay/worker/test_replay_inputs.py"
+        "::test_an_input_whose_topic_refuses_a_copy_waits_alone_until_the_topic_is_corrected",
+        "one topic's settings would end the replay workers, and no input's records would be replayed",
+    ),
+    Mutant(
         "missing-verdicts-are-refused",
         "replay/worker/partition.py",
         "if stored.next < start:",

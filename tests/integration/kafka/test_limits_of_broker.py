@@ -9,18 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from acker.config.topics import parse
-from acker.errors import LogError
+from acker.errors import LogError, TopicError
 from acker.identity import is_replay, offset_of, partition_of, source_of
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition, record_bytes
-from acker.provisioning.provision import create_topics
+from acker.provisioning.provision import check_topics, create_topics
 from acker.provisioning.topic_specs import MESSAGE_BYTES
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, Reason, Verdicts, pack_positions
+from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.group.sources import PlannerSpec
 from spout.local.embedded import EmbeddedBroker
@@ -165,6 +166,45 @@ def test_a_dead_letter_that_its_topic_does_not_take_says_where_the_payload_is(
     assert (letter.value, headers["windhover.dead"]) == (None, b"TOO_LARGE")
     assert headers["windhover.origin"] == f"{installation.input.topic}/0@0".encode()
     assert b"more than" in (headers["windhover.missing"] or b"")
+
+
+def change(installation: Installation, topic: str, name: str, value: str) -> None:
+    """Change a setting of a topic."""
+    admin = AdminClient({"bootstrap.servers": installation.topics.kafka["bootstrap.servers"]})
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+
+
+def test_a_copy_that_is_too_old_for_its_topic_waits_until_the_topic_is_corrected(
+    installation: Installation,
+) -> None:
+    """The record was in time for its source, and its copy has the record's time."""
+    create_topics(installation.topics)
+    replays = installation.input.replay_topic
+    change(installation, replays, "message.timestamp.before.max.ms", "3600000")
+    with pytest.raises(TopicError, match=r"has message\.timestamp\.before\.max\.ms=3600000") as found:
+        check_topics(installation.topics)
+    producer = installation.log.producer()
+    producer.send(Outgoing(installation.input.topic, 0, b"old", timestamp_ms=now_ms() - 7_200_000))
+    producer.flush(TIMEOUT_MS)
+    producer.close()
+    installation.lose(0)
+    events: list[ReplayEvent] = []
+    worker = ReplayService(installation.log, installation.topics, jitter=lambda: 0.0, report=events.append)
+    eventually(lambda: worker.status().aside, DEADLINE_S, step=lambda: worker.step(now_ms()))
+    eventually(lambda: any(each.name == "put_aside" for each in events), step=lambda: worker.step(now_ms()))
+    (why,) = [str(each.fields["why"]) for each in events if each.name == "put_aside"]
+    assert "INVALID_TIMESTAMP" in why
+    assert replays in why
+
+    _, _, cure = str(found.value).rpartition("set message.timestamp.before.max.ms=")
+    change(installation, replays, "message.timestamp.before.max.ms", cure.split()[0])
+    eventually(lambda: worker.status().replayed, DEADLINE_S, step=lambda: worker.step(now_ms()))
+    worker.close()
+    [copy] = installation.read(replays)
+    assert copy.value == b"old"
 
 
 @pytest.mark.parametrize("spare", [0, -1], ids=["just fits", "one byte too many"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from acker.errors import Aborted, Fenced, LogError, OutOfRange, TopicError, Unreachable
+from acker.errors import Aborted, Fenced, LogError, OutOfRange, RecordRefused, TopicError, Unreachable
 from acker.kafka.port import Outgoing, Picked, Reader, Record, TopicPartition
 from tests.support.memory.broker import MemoryBroker, TransactionState
 
@@ -231,7 +231,7 @@ class MemoryTransactions:
         try:
             self._faults.before("commit")
             if self._refused is not None:
-                raise Aborted(f"transaction of {self._id} aborted: {self._refused}")
+                raise RecordRefused(f"transaction of {self._id} aborted: {self._refused}")
         except Aborted:
             self._end(committed=False)
             raise

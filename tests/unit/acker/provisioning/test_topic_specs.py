@@ -95,6 +95,20 @@ def test_a_replay_topic_takes_partitions_and_size_from_the_source_that_exists() 
     assert specs[TopicRole.DEAD_LETTER].settings["message.timestamp.after.max.ms"] == "7"
 
 
+def test_a_replay_topic_takes_copies_of_records_of_any_age() -> None:
+    """What the source took in time may be replayed days later, with its own time."""
+    before = "message.timestamp.before.max.ms"
+    source = TopicInfo("a", "id", 6, 3, {before: "3600000"})
+    (spec,) = (each for each in required_topics(read(), {"a": source}) if each.role is TopicRole.REPLAY)
+    assert compare(spec, made(spec)) == []
+
+    (finding,) = compare(spec, made(spec, message_timestamp_before_max_ms="3600000"))
+
+    assert finding.level is Level.ERROR
+    assert f"has {before}=3600000" in finding.text
+    assert finding.setting == f"{before}={(1 << 63) - 1}"
+
+
 @pytest.mark.parametrize("inputs", ["{one}, {two}", "{two}, {one}"])
 def test_of_two_inputs_on_one_topic_it_is_enough_that_one_names_the_partitions(inputs: str) -> None:
     one, two = "a: {id: 1, group: g, topic: t}", "b: {id: 2, group: h, topic: t, partitions: 5}"

@@ -256,6 +256,23 @@ def test_an_input_in_trouble_waits_alone(world: Two, kind: type[Troubled], why: 
     assert world.values(OTHER_COPIES) == [b"w"]
 
 
+def test_an_input_whose_topic_refuses_a_copy_waits_alone_until_the_topic_is_corrected(world: Two) -> None:
+    """A topic of somebody's own may limit the age of records, or take none without a key."""
+    world.cluster.delete_topic(OTHER_COPIES)
+    world.cluster.create_topic(OTHER_COPIES, 2, compacted=True)
+    worker = world.worker(of=newer(), limits=QUICK)
+    world.lose_other(world.other(b"w"))
+    world.lose(world.emit(b"s"))
+    world.settle(worker, until_ms=world.now_ms + 30_000)
+    assert [copy.value for copy in world.copies()] == [b"s"]
+    assert worker.status().aside_by_input == {"words": 1}
+    assert OTHER_COPIES in world.told("put_aside")[0]
+    world.cluster.delete_topic(OTHER_COPIES)
+    world.cluster.create_topic(OTHER_COPIES, 2)
+    world.settle(worker, until_ms=world.now_ms + 64_000)
+    assert world.values(OTHER_COPIES) == [b"w"]
+
+
 def test_the_breaker_pauses_one_input_and_the_others_go_on(world: Two) -> None:
     """Before, it stopped the worker for all of them."""
     worker = world.worker(of=newer(row=3))

@@ -6,7 +6,7 @@ Source: docs/design/protocol.md, section 5.1, "Planning".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -51,6 +51,7 @@ class Batches:
         self.lost_from_log = 0
         self.limit_hits = 0
         self.took_ms = 0
+        self._log = context.log
         self._reach = context.reach
         self._spec = context.spec
         self._specs = context.sources
@@ -146,8 +147,13 @@ class Batches:
         return self._last is not None and self._last[1] == end
 
     def is_all_planned(self, *, replay: bool) -> bool:
-        """Return whether everything there is was planned: of the inputs, or of their replay topics."""
-        ends = self._readable([source for source, one in self._specs.items() if one.is_replay == replay])
+        """Return whether everything there is was planned: of the inputs, or of their replay topics.
+
+        Of these a copy counts that is not visible yet: its tombstone may be, since each partition of a
+        transaction has a marker of its own.
+        """
+        sources = [source for source, one in self._specs.items() if one.is_replay == replay]
+        ends = self._ends(sources, self._log.ends) if replay else self._readable(sources)
         found = [(self._tenure.cursors[source], end) for source, end in ends.items()]
         return not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
 
@@ -246,12 +252,14 @@ class Batches:
         return {self._specs[source].place: end for source, end in ends.items()}
 
     def _readable(self, sources: Sequence[int]) -> dict[int, int]:
-        ends = self._ends(sources)
+        """Return where sources end for now: beyond the last stable offset a transaction is undecided."""
+        ends = self._ends(sources, self._reach.stable_ends)
         return {source: min(end, self._targets.get(source, end)) for source, end in ends.items()}
 
-    def _ends(self, sources: Sequence[int]) -> dict[int, int]:
-        """Return the last stable offsets: beyond them a transaction is undecided."""
-        found = self._reach.stable_ends([self._specs[source].place for source in sources])
+    def _ends(
+        self, sources: Sequence[int], ask: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]
+    ) -> dict[int, int]:
+        found = ask([self._specs[source].place for source in sources])
         return {source: found[self._specs[source].place] for source in sources}
 
     def _gone(self, runs: Sequence[SourceRun]) -> list[SourceRun]:

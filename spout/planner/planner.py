@@ -246,13 +246,7 @@ class Planner:
         if self._due is None:
             topic, partitions = self._spec.topics.due, self._spec.partitions
             self._due = DueWatch(self._context.log, topic, partitions, frozenset(self.sources))
-        if not self._due.is_over(self._lost_below):
-            return False
-        # the two markers of a transaction, over a tombstone and a copy, become visible at different moments
-        copies = [spec.place for spec in self.sources.values() if spec.is_replay]
-        ends = self._context.log.ends(copies)  # before the stable ones: they must reach as far
-        stable = self._context.log.stable_ends(copies)
-        return all(stable[place] >= ends[place] for place in copies) and batches.is_all_planned(replay=True)
+        return self._due.is_over(self._lost_below) and batches.is_all_planned(replay=True)
 
     def commit(self) -> None:
         """Commit what is settled now, rather than in a few seconds."""

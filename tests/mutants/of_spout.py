@@ -200,9 +200,9 @@ MUTANTS = (
     ),
     Mutant(
         "a-query-does-not-end-before-a-copy-that-is-being-written",
-        "spout/planner/planner.py",
-        "return all(stable[place] >= ends[place] for place in copies) and batches",
-        "return batches",
+        "spout/planner/batches.py",
+        "self._ends(sources, self._log.ends) if replay else self._readable(sources)",
+        "self._readable(sources)",
         "tests/unit/spout/planner/test_planner.py"
         "::test_a_query_that_ends_when_all_is_done_waits_for_a_copy_that_is_being_written",
         "a query with the trigger availableNow would end with a record undone",

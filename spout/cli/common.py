@@ -18,6 +18,7 @@ import typer
 if TYPE_CHECKING:
     from acker.config.topics import Topics
     from acker.kafka.cluster import KafkaLog
+    from acker.provisioning.roles import Role
 
 
 DEFAULT_CONFIG: Final = Path("topics.yaml")
@@ -55,6 +56,17 @@ def loaded(config: Path, warn: Callable[[str], None] = _log.warning) -> Topics:
     from acker.config.topics import load_topics
 
     return load_topics(config, os.environ, warn)
+
+
+def named_role(role: str | None) -> Role | None:
+    """Return the role of an option ``--role``, None without one; `BadParameter`: there is no such role."""
+    if role is None:
+        return None
+    from acker.provisioning.roles import Role
+
+    if role not in set(Role):
+        raise typer.BadParameter(f"--role {role}: there is none; the roles are {', '.join(Role)}")
+    return Role(role)
 
 
 @contextmanager

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, loaded, wall_ms
+from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, loaded, named_role, wall_ms
 from spout.cli.submit import PyFiles, shipped_files
 from spout.inspect.tables import As, OutputFormat, encoded, printable
 
 if TYPE_CHECKING:
     from acker.config.topics import Topics
+    from acker.provisioning.roles import Role
     from spout.doctor.codes import CheckResult
 
 
@@ -84,9 +85,9 @@ def doctor(
         raise typer.BadParameter(
             f"--bundle {bundle}: its folder is missing; name a file in one that is there"
         )
-    _check_role(role)
+    of_role = named_role(role)
     results = []
-    for each in _results(pre, only, role, master, py_files, config):
+    for each in _results(pre, only, of_role, master, py_files, config):
         results.append(each)
         if output is OutputFormat.TABLE:
             typer.echo("\n".join(printable(line) for line in each.lines()))
@@ -101,13 +102,6 @@ def doctor(
     return FOUND if exit_code and found != {CheckHealth.OK} else 0
 
 
-def _check_role(role: str | None) -> None:
-    from acker.provisioning.roles import Role
-
-    if role is not None and role not in set(Role):
-        raise typer.BadParameter(f"--role {role}: there is none; the roles are {', '.join(Role)}")
-
-
 def _write(bundle: Path, results: Sequence[CheckResult], config: Path, logs: Sequence[Path]) -> None:
     from spout.doctor.bundle import BundleSources, write_bundle
 
@@ -117,7 +111,7 @@ def _write(bundle: Path, results: Sequence[CheckResult], config: Path, logs: Seq
 
 
 def _results(
-    pre: bool, only: Only | None, role: str | None, master: str | None, py_files: str | None, config: Path
+    pre: bool, only: Only | None, role: Role | None, master: str | None, py_files: str | None, config: Path
 ) -> Iterator[CheckResult]:
     """Check one part after the other; each is imported in its turn, so that the first result comes soon."""
     if only in (None, Only.FILES):
@@ -132,12 +126,11 @@ def _results(
 
         yield from judge_files(file_facts(config, topics, problem, os.environ, [os.getcwd(), *sys.path]))
     if only in (None, Only.LIVE) and topics is not None:
-        from acker.provisioning.roles import Role
         from spout.doctor.broker import BrokerProbe
         from spout.doctor.live import judge_live
 
         facts = BrokerProbe(topics, wall_ms).facts(str(config))
-        yield from judge_live(facts, topics, None if role is None else Role(role))
+        yield from judge_live(facts, topics, role)
     if only in (None, Only.EXECUTORS) and master is not None:
         yield from _of_executors(master, py_files, topics, problem)
 

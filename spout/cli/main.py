@@ -40,6 +40,7 @@ from spout.cli.common import (
     Config,
     File,
     loaded,
+    named_role,
     not_default,
     opened,
     system_user,
@@ -213,14 +214,13 @@ def acls(
     from acker.provisioning.roles import Role, commands, rights, rights_text
 
     topics = loaded(file)
-    if role is not None and role not in set(Role):
-        raise typer.BadParameter(f"--role {role}: there is none; the roles are {', '.join(Role)}")
+    found = named_role(role)
     if group is not None and not topics.inputs_of(group):
         groups = ", ".join(sorted({each.group for each in topics.inputs.values()})) or "none"
         raise typer.BadParameter(f"--group {group}: no input has it; the groups are {groups}")
     if principal is not None and ":" not in principal:
         raise typer.BadParameter(f"--principal {principal}: Kafka's begin with a type; give User:{principal}")
-    for each in list(Role) if role is None else [Role(role)]:
+    for each in list(Role) if found is None else [found]:
         needed = rights(topics, each, group)
         if principal is None:
             shown = [f"{each}:", *(f"  {line}" for line in rights_text(needed))]

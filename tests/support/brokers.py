@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
 from spout.local.embedded import EmbeddedBroker
 
 EMBEDDED = "embedded"
@@ -24,6 +26,15 @@ class Broker(Protocol):
 
     def restart(self) -> None:
         """Start it again, at the same address and with its data."""
+
+
+def set_topic(bootstrap: str, topic: str, setting: str, value: str) -> None:
+    """Change one setting of a topic; what a broker answers or does next may be older by a moment."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # it must live until it has the answer
+    change = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
 
 
 @contextmanager

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spout.cli import main as cli
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, set_topic
 from tests.support.waiting import eventually
 
 
@@ -52,12 +52,7 @@ class Installation:
         )
 
     def set(self, topic: str, setting: str, value: str) -> None:
-        change = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(
-            ConfigResource.Type.TOPIC, self.prefix + topic, incremental_configs=[change]
-        )
-        for future in self.admin.incremental_alter_configs([resource]).values():
-            future.result()
+        set_topic(self._bootstrap, self.prefix + topic, setting, value)
 
     def grow(self, topic: str, partitions: int) -> None:
         for future in self.admin.create_partitions([NewPartitions(self.prefix + topic, partitions)]).values():

@@ -13,12 +13,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but without __all__
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
 
 from acker.config.topics import Topics, parse
 from acker.kafka.port import Operation, Right
@@ -43,7 +37,7 @@ from spout.doctor.codes import (
 )
 from spout.doctor.live import judge_live
 from spout.local.embedded import free_port
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, set_topic
 from tests.support.servers.secured import Secured, secured
 from tests.support.waiting import eventually
 
@@ -70,13 +64,7 @@ class Installation:
         return {(each.code, each.health) for each in self.judged(ahead_ms, role) if each.cure}
 
     def set(self, topic: str, setting: str, value: str) -> None:
-        change = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(
-            ConfigResource.Type.TOPIC, self.prefix + topic, incremental_configs=[change]
-        )
-        admin = AdminClient(dict(self.topics.kafka))
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result()
+        set_topic(self.topics.kafka["bootstrap.servers"], self.prefix + topic, setting, value)
 
 
 def installation_on(settings: dict[str, str], prefix: str) -> Installation:

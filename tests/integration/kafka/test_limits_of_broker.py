@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from acker.config.topics import parse
 from acker.errors import LogError, TopicError
@@ -30,7 +30,7 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import BatchLane, Publisher, publication_of
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, set_topic
 from tests.support.waiting import committed, eventually
 
 DEADLINE_S = 120.0
@@ -168,22 +168,13 @@ def test_a_dead_letter_that_its_topic_does_not_take_says_where_the_payload_is(
     assert b"more than" in (headers["windhover.missing"] or b"")
 
 
-def change(installation: Installation, topic: str, name: str, value: str) -> None:
-    """Change a setting of a topic."""
-    admin = AdminClient({"bootstrap.servers": installation.topics.kafka["bootstrap.servers"]})
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result()
-
-
 def test_a_copy_that_is_too_old_for_its_topic_waits_until_the_topic_is_corrected(
     installation: Installation,
 ) -> None:
     """The record was in time for its source, and its copy has the record's time."""
     create_topics(installation.topics)
-    replays = installation.input.replay_topic
-    change(installation, replays, "message.timestamp.before.max.ms", "3600000")
+    replays, bootstrap = installation.input.replay_topic, installation.topics.kafka["bootstrap.servers"]
+    set_topic(bootstrap, replays, "message.timestamp.before.max.ms", "3600000")
     with pytest.raises(TopicError, match=r"has message\.timestamp\.before\.max\.ms=3600000") as found:
         check_topics(installation.topics)
     producer = installation.log.producer()
@@ -200,7 +191,7 @@ def test_a_copy_that_is_too_old_for_its_topic_waits_until_the_topic_is_corrected
     assert replays in why
 
     _, _, cure = str(found.value).rpartition("set message.timestamp.before.max.ms=")
-    change(installation, replays, "message.timestamp.before.max.ms", cure.split()[0])
+    set_topic(bootstrap, replays, "message.timestamp.before.max.ms", cure.split()[0])
     eventually(lambda: worker.status().replayed, DEADLINE_S, step=lambda: worker.step(now_ms()))
     worker.close()
     [copy] = installation.read(replays)

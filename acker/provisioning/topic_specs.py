@@ -163,8 +163,10 @@ def _of_input(
     # A copy keeps its record's time, so retention by time could delete it as soon as it is written. It comes
     # later than the record, so the source's limit fits times of the future, and none fits those of the past.
     kept = {**_LOG, "max.message.bytes": str(size), "message.timestamp.type": "CreateTime"}
-    limits = {_AFTER: of_source.get(_AFTER, ""), _BEFORE: _NO_LIMIT}
-    kept |= {name: value for name, value in limits.items() if name in of_source}  # older brokers have neither
+    if _AFTER in of_source:  # older brokers have neither limit
+        kept[_AFTER] = of_source[_AFTER]
+    if _BEFORE in of_source:
+        kept[_BEFORE] = _NO_LIMIT
     yield TopicSpec(
         each.replay_topic, TopicRole.REPLAY, f"{key}.replay_topic", count, replication, basic | kept
     )

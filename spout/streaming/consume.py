@@ -363,8 +363,7 @@ class RangeReader:
 
     def _pass_over(self, consumer: Consumer) -> None:
         self._is_lost = False
-        place = TopicPartition(self._topic, self._partition)
-        first, end = consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)
+        first, end = self._bounds(consumer)
         if first <= self._next:
             raise self._cut(first, end)
         if not self._skips_loss:
@@ -377,15 +376,19 @@ class RangeReader:
 
     def _require_whole(self, consumer: Consumer) -> None:
         """Raise `Disagreement` if the log of the leader, too, ends before the range."""
-        place = TopicPartition(self._topic, self._partition)
         try:
-            first, end = consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)
+            first, end = self._bounds(consumer)
         except KafkaException as error:
             if error.args[0].code() in TRANSIENT:
                 return
             raise
         if end < self._end:
             raise self._cut(first, end)
+
+    def _bounds(self, consumer: Consumer) -> tuple[int, int]:
+        """Ask the leader for the first offset of the log, and for its end."""
+        place = TopicPartition(self._topic, self._partition)
+        return consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)
 
     def _cut(self, first: int, end: int) -> Disagreement:
         return Disagreement(

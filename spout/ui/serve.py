@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 LIBRARIES: Final = ("jinja2", "sse_starlette", "starlette", "uvicorn")
 """What the extra ``ui`` brings."""
 
+INSTALL: Final = "run `pip install 'windhover[ui]'`, or `uv add --extra ui ../windhover` in a project of uv"
+"""What to do about `missing_libraries`."""
+
 UI_PORT: Final = 8_095
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -116,10 +119,6 @@ def serve_pages(
         say(f"http://{bare}:{listener.getsockname()[1]}/")
         asyncio.run(serve_watched(uvicorn.Server(server), watch, listener, stop))
     return exit_code()
-
-
-INSTALL: Final = "run `pip install 'windhover[ui]'`, or `uv add --extra ui ../windhover` in a project of uv"
-"""What to do about `missing_libraries`."""
 
 
 def missing_libraries() -> list[str]:

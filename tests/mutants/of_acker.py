@@ -414,8 +414,8 @@ MUTANTS = (
     Mutant(
         "a-replay-topic-takes-records-of-any-age",
         "acker/provisioning/topic_specs.py",
-        "_BEFORE: _NO_LIMIT}",
-        '_BEFORE: of_source.get(_BEFORE, "")}',
+        "kept[_BEFORE] = _NO_LIMIT",
+        "kept[_BEFORE] = of_source[_BEFORE]",
         "tests/unit/acker/provisioning/test_topic_specs.py::test_a_replay_topic_takes_copies_of_records_of_any_age",
         "the copy of a record that is older than its source allows would be refused",
     ),

@@ -231,7 +231,8 @@ class MemoryTransactions:
         try:
             self._faults.before("commit")
             if self._refused is not None:
-                raise RecordRefused(f"transaction of {self._id} aborted: {self._refused}")
+                kind = Aborted if isinstance(self._refused, TopicError) else RecordRefused
+                raise kind(f"transaction of {self._id} aborted: {self._refused}")
         except Aborted:
             self._end(committed=False)
             raise

@@ -174,6 +174,16 @@ def test_a_running_worker_refuses_what_it_cannot_change(world: Two) -> None:
     assert [copy.value for copy in world.copies()] == [b"s"]
 
 
+def waits_alone(world: Two, worker: ReplayService) -> str:
+    """Lose a record of each input, of which the second one's must wait alone; return why it does."""
+    world.lose_other(world.other(b"w"))
+    world.lose(world.emit(b"s"))
+    world.settle(worker, until_ms=world.now_ms + 30_000)
+    assert [copy.value for copy in world.copies()] == [b"s"]
+    assert worker.status().aside_by_input == {"words": 1}
+    return world.told("put_aside")[0]
+
+
 @pytest.mark.parametrize("missing", [OTHER_COPIES, OTHER_LETTERS])
 def test_an_input_whose_topic_is_missing_waits_alone_and_goes_on_when_it_is_there(
     world: Two, missing: str
@@ -182,12 +192,7 @@ def test_an_input_whose_topic_is_missing_waits_alone_and_goes_on_when_it_is_ther
     worker = world.worker(of=newer(), limits=QUICK)
     world.settle(worker)
     world.cluster.delete_topic(missing)
-    world.lose_other(world.other(b"w"))
-    world.lose(world.emit(b"s"))
-    world.settle(worker, until_ms=world.now_ms + 30_000)
-    assert [copy.value for copy in world.copies()] == [b"s"]
-    assert worker.status().aside_by_input == {"words": 1}
-    assert f"topics {missing} are missing" in world.told("put_aside")[0]
+    assert f"topics {missing} are missing" in waits_alone(world, worker)
     world.cluster.create_topic(missing, 2)
     world.settle(worker, until_ms=world.now_ms + 64_000)
     assert world.values(OTHER_COPIES) == [b"w"]
@@ -245,12 +250,7 @@ def test_an_input_in_trouble_waits_alone(world: Two, kind: type[Troubled], why: 
     """A broker refuses a whole transaction; a partition is without a leader while all else answers."""
     client = kind(world.cluster, NoFaults())
     worker = world.worker(of=newer(), limits=QUICK, client=client)
-    world.lose_other(world.other(b"w"))
-    world.lose(world.emit(b"s"))
-    world.settle(worker, until_ms=world.now_ms + 30_000)
-    assert [copy.value for copy in world.copies()] == [b"s"]
-    assert worker.status().aside_by_input == {"words": 1}
-    assert why in world.told("put_aside")[0]
+    assert why in waits_alone(world, worker)
     client.is_over = True
     world.settle(worker, until_ms=world.now_ms + 64_000)
     assert world.values(OTHER_COPIES) == [b"w"]
@@ -261,12 +261,7 @@ def test_an_input_whose_topic_refuses_a_copy_waits_alone_until_the_topic_is_corr
     world.cluster.delete_topic(OTHER_COPIES)
     world.cluster.create_topic(OTHER_COPIES, 2, compacted=True)
     worker = world.worker(of=newer(), limits=QUICK)
-    world.lose_other(world.other(b"w"))
-    world.lose(world.emit(b"s"))
-    world.settle(worker, until_ms=world.now_ms + 30_000)
-    assert [copy.value for copy in world.copies()] == [b"s"]
-    assert worker.status().aside_by_input == {"words": 1}
-    assert OTHER_COPIES in world.told("put_aside")[0]
+    assert OTHER_COPIES in waits_alone(world, worker)
     world.cluster.delete_topic(OTHER_COPIES)
     world.cluster.create_topic(OTHER_COPIES, 2)
     world.settle(worker, until_ms=world.now_ms + 64_000)

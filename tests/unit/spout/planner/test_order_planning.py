@@ -412,6 +412,16 @@ def test_a_small_limit_takes_all_copies_and_lets_only_so_many_through() -> None:
     assert max(batches.count(batch) for batch in set(batches)) <= 5
 
 
+def restart_behind_a_plan(world: OrderWorld, copies: int) -> None:
+    """Restart behind a plan that was never journalled, when so many copies are written."""
+    while world.spout.plan(world.done, None, world.now_ms) == world.done:
+        world.run(100)
+    world.start_replays()
+    while len(world.records("sentences.g.replay")) < copies:
+        world.run(100)
+    world.restart()
+
+
 def test_copies_wait_for_room_beside_what_a_process_before_has_initialised() -> None:
     """Seed 882, profile `ordered`: of two roots that might be pending four were."""
     world = OrderWorld("key", max_spout_pending=2)
@@ -420,12 +430,7 @@ def test_copies_wait_for_room_beside_what_a_process_before_has_initialised() -> 
     world.live(200)
     world.kill_replays()
     world.produce(2, partition=1, keys=(A,))
-    while world.spout.plan(world.done, None, world.now_ms) == world.done:
-        world.run(100)
-    world.start_replays()
-    while len(world.records("sentences.g.replay")) < 2:
-        world.run(100)
-    world.restart()  # the plan was never journalled
+    restart_behind_a_plan(world, copies=2)
     while not world.plan():
         world.run(100)
     assert world.running is not None
@@ -442,12 +447,7 @@ def test_the_pace_counts_unordered_records_beside_copies_that_exceed_the_room() 
     world.live(200)
     world.kill_replays()
     world.produce(1_000, topic="words")
-    while world.spout.plan(world.done, None, world.now_ms) == world.done:
-        world.run(100)
-    world.start_replays()
-    while len(world.records("sentences.g.replay")) < 10:
-        world.run(100)
-    world.restart()  # the plan was never journalled
+    restart_behind_a_plan(world, copies=10)
     world.run(1_000)  # a replay worker reads the answer of the ackers
     assert world.plan(limit=1_001)
     assert world.running is not None

@@ -129,11 +129,12 @@ def test_a_record_of_the_largest_size_comes_back_as_a_copy_with_its_headers(
     assert installation.read(installation.input.dead_letter.topic) == []
 
 
-def narrow(installation: Installation, *topics: str) -> None:
-    """Make topics that take no larger records than their source, before the others are made."""
+def narrow(installation: Installation, *topics: str, older_ms: int | None = None) -> None:
+    """Make topics that take no larger records than their source, nor older ones, before the others."""
     admin = AdminClient({"bootstrap.servers": installation.topics.kafka["bootstrap.servers"]})
-    size = {"max.message.bytes": str(MESSAGE_BYTES), "retention.ms": "-1"}
-    for future in admin.create_topics([NewTopic(name, 1, 1, config=size) for name in topics]).values():
+    settings = {"max.message.bytes": str(MESSAGE_BYTES), "retention.ms": "-1"}
+    settings |= {} if older_ms is None else {"message.timestamp.before.max.ms": str(older_ms)}
+    for future in admin.create_topics([NewTopic(name, 1, 1, config=settings) for name in topics]).values():
         future.result()
 
 
@@ -172,9 +173,9 @@ def test_a_copy_that_is_too_old_for_its_topic_waits_until_the_topic_is_corrected
     installation: Installation,
 ) -> None:
     """The record was in time for its source, and its copy has the record's time."""
-    create_topics(installation.topics)
     replays, bootstrap = installation.input.replay_topic, installation.topics.kafka["bootstrap.servers"]
-    set_topic(bootstrap, replays, "message.timestamp.before.max.ms", "3600000")
+    narrow(installation, replays, older_ms=3_600_000)
+    create_topics(installation.topics)
     with pytest.raises(TopicError, match=r"has message\.timestamp\.before\.max\.ms=3600000") as found:
         check_topics(installation.topics)
     producer = installation.log.producer()

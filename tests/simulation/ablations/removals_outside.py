@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import acker.config.topics
 import acker.ledger.sessions
@@ -16,7 +16,7 @@ import spout.planner.batches
 import spout.publishing.publish
 import tests.simulation.world.layout
 from acker.identity import generation_of, position_at
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import Record, TopicPartition
 from acker.ledger.cohort import Session
 from acker.ledger.sessions import SessionRank, Sessions
 from acker.ledger.verdicts import VerdictSet
@@ -170,11 +170,10 @@ def restored_pending() -> Replaced:
 def last_stable_offset() -> Replaced:
     """Plan up to the high watermark."""
 
-    def _ends(self: Batches, sources: Sequence[int]) -> dict[int, int]:
-        asked = cast("Log", self._reach)  # the planners of the simulation ask the broker
-        found = asked.ends([self._specs[source].place for source in sources])
-        return {source: found[self._specs[source].place] for source in sources}
+    def _ends(self: Batches, sources: Sequence[int], ask: object) -> dict[int, int]:
+        return ends_of(self, sources, self._log.ends)
 
+    ends_of = Batches._ends
     return [(Batches, "_ends", _ends)]
 
 

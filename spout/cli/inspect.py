@@ -127,25 +127,25 @@ def roots(
         from acker.service.view import ViewReader
         from spout.inspect.open_roots import ROOTS, open_roots
         from spout.inspect.operate import inputs_of
-        from spout.inspect.overview import Questions, no_acker
+        from spout.inspect.overview import missing_acker
 
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
-        ask = Questions(log, topics.ack_topics.state)
         observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         total = 0
         for _ in _rounds(watch):
             found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
             total, hidden = found.total, found.total - len(found.rows)
             unknown = [f"acker partition {n} has no State: its roots are unknown" for n in found.unknown]
+            unknown += [
+                f"the State of acker partition {n} is {span(age_ms)} old: roots emitted since are unknown"
+                for n, age_ms in found.old_ms.items()
+            ]
             _clear(watch, output)
             write(found.rows, ROOTS, output)
             notes = [f"{hidden:,} more are not shown; see --limit"] if hidden else []
-            # what was emitted since the last acker ended is in no State
-            members = ask(log.members, topics.acker.group).value
-            gone = [] if members is None or members else [no_acker(topics)]
-            _print_notes([*notes, *unknown, *gone], config)
+            _print_notes([*notes, *unknown, *missing_acker(log, topics)], config)
             if output is OutputFormat.TABLE:
-                more = ", and those that are unknown" if found.unknown else ""
+                more = ", and those that are unknown" if unknown else ""
                 typer.echo(f"{total:,} open root{'' if total == 1 else 's'}{more}")
     return FOUND if exit_code and total else 0
 
@@ -157,7 +157,11 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
 
         rows = snapshot.rows()
         _clear(watch, output)
-        write(rows, STATUS, output)
+        shown = [
+            row | {"pending": f"≥ {row['pending']:,}"} if each.is_old and row["pending"] else row
+            for each, row in zip(snapshot.partitions, rows, strict=True)
+        ]
+        write(shown if output is OutputFormat.TABLE else rows, STATUS, output)
         if output is OutputFormat.TABLE:
             for line in notes_on(rows):
                 typer.echo(with_configs(printable(line), not_default(config)))
@@ -179,6 +183,7 @@ def failures(
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.failures import FAILURES, FailureLog
         from spout.inspect.letter_rows import moment
+        from spout.inspect.overview import missing_acker
 
         named = inputs_named(topics, inputs or ())
         with closing(FailureLog(log, topics, named, since_ms)) as found:
@@ -188,7 +193,7 @@ def failures(
                 rows = found.rows(wall_ms())
                 write(rows, FAILURES, output)
                 nothing = [] if rows else [f"no failure since {moment(since_ms)} was found"]
-                _print_notes([*nothing, *found.all_notes()], config)
+                _print_notes([*nothing, *found.all_notes(), *missing_acker(log, topics)], config)
     return 0
 
 
@@ -209,6 +214,7 @@ def latency(
     with opened(config, "latency") as (topics, log):
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.latency import LATENCY, CompletionLog
+        from spout.inspect.overview import missing_acker
         from spout.runtime.scrape import metrics_address, read_metrics
         from spout.ui.topology import BOLTS, Drivers, with_bolts
 
@@ -225,7 +231,7 @@ def latency(
                         typer.echo(f"bolts of {row['input']}:")
                         write(row["by_bolt"], BOLTS, output)
                 unknown = {f"by bolt: {row['unknown']['by_bolt']}": None for row in rows if row["unknown"]}
-                _print_notes([*found.notes(), *unknown], config)
+                _print_notes([*found.notes(), *unknown, *missing_acker(log, topics)], config)
     return 0
 
 

@@ -14,6 +14,7 @@ from acker.identity import generation_of, input_id_of, is_replay, offset_of, par
 from acker.service.view import AckerView, OpenRange, ViewReader
 from replay.records.headers import location
 from spout.inspect.letter_rows import moment
+from spout.inspect.readings import OLD_MS
 from spout.inspect.tables import Column, count, span
 
 ROOTS: Final = (
@@ -33,12 +34,19 @@ NEVER: Final = "never"
 
 @dataclass(frozen=True, slots=True)
 class OpenRoots:
-    """Open roots: the rows to show, how many there are of that age in all, and partitions without a State."""
+    """Open roots.
+
+    Attributes:
+        rows: those to show.
+        total: how many there are of that age in all.
+        unknown: acker partitions without a State.
+        old_ms: by acker partition the age of a State that is so old that more roots may be open.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     total: int
     unknown: Sequence[int]
-    """Acker partitions whose State cannot be read."""
+    old_ms: Mapping[int, int]
 
 
 def open_roots(
@@ -64,7 +72,9 @@ def open_roots(
         first = found.at[: limit - len(rows)]
         rows += [_row(found, view, one, found.start + int(at), now_ms) for at in first]
     unknown = [number for number, view in enumerate(views) if view is None]
-    return OpenRoots(rows, sum(len(found.at) for found, _ in ranges), unknown)
+    ages_ms = {each.partition: now_ms - each.at_ms for each in views if each is not None and each.is_behind}
+    old_ms = {number: age_ms for number, age_ms in ages_ms.items() if age_ms >= OLD_MS}
+    return OpenRoots(rows, sum(len(found.at) for found, _ in ranges), unknown, old_ms)
 
 
 def root_name(one: Input, source: int, position: int) -> str:

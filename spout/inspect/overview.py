@@ -129,13 +129,16 @@ def unknown_by_reason(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Mapping
 
 def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
     """Describe which processes are not alive, with the effect and the cure; empty if all are."""
-    notes = [
-        f"no query of group {group} lives: nothing is read, and the clock of timeouts is stopped; start it,"
-        f" or give what it left open to others with `windhover release {group}`"
-        for group in dict.fromkeys(row["group"] for row in rows if row["query_lives"] is False)
-    ]
+    notes = []
+    for group in dict.fromkeys(row["group"] for row in rows if row["query_lives"] is False):
+        is_open = any(row["pending"] != 0 for row in rows if row["group"] == group)
+        release = f", or give what it left open to others with `windhover release {group}`" if is_open else ""
+        notes.append(
+            f"no query of group {group} lives: nothing is read, and the clock of timeouts is stopped; start"
+            f" it{release}"
+        )
     if any(row["ackers"] == 0 for row in rows):
-        notes.append(no_acker(topics))
+        notes.append(_no_acker(topics))
     if any(row["replay_workers"] == 0 for row in rows):
         notes.append(
             f"no replay worker lives (group {topics.acker.replay_group} has no member): what is lost is not"
@@ -144,8 +147,19 @@ def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list
     return notes
 
 
-def no_acker(topics: Topics) -> str:
-    """Describe that no acker lives, with the effect and the cure."""
+def missing_acker(log: Log, topics: Topics) -> list[str]:
+    """Describe that no acker lives, or that nobody knows; empty: one does.
+
+    Without one there is no verdict, and no State of what is emitted: that nothing failed or is open then says
+    little.
+    """
+    members = Questions(log, topics.ack_topics.state)(log.members, topics.acker.group)
+    if members.unknown:
+        return [f"whether an acker lives is unknown, since {members.unknown}"]
+    return [] if members.value else [_no_acker(topics)]
+
+
+def _no_acker(topics: Topics) -> str:
     return (
         f"no acker lives (group {topics.acker.group} has no member): nothing is acked, fails or times out;"
         " start one with `windhover acker run`"

@@ -29,6 +29,15 @@ U = TypeVar("U")
 
 NO_STATE: Final = "acker partition {} has no State yet: start an acker and a query, whichever does not run"
 
+OLD_MS: Final = 10_000
+"""A State that lacks records and is so old has no acker that works: a query that lives gives a sign of life
+every 2 s, and an acker writes State 1 s after what it has read."""
+
+OLD_STATE: Final = (
+    "the State of an acker partition is {} old and lacks what came since: no acker works on it; see"
+    " `windhover machinery`, and start one with `windhover acker run`"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
@@ -127,12 +136,14 @@ class SourceProgress:
         first: the first position of its present generation.
         emitted_to: behind the last emitted position.
         ranges: the open ranges, in no order.
+        whole_to_ms: wall time since which more may have been emitted, as no State has it; None: none was.
     """
 
     was_emitted: bool
     first: int
     emitted_to: int
     ranges: Sequence[OpenRange]
+    whole_to_ms: int | None = None
 
     @property
     def pending(self) -> int:
@@ -154,14 +165,14 @@ def source_progress(views: Sequence[Reading[AckerView]], source: int) -> Reading
     named = [found for view in readable if (found := view.sources().get(source)) is not None]
     held = [(view, found) for view in readable for found in view.open_ranges() if found.source == source]
     # A State is up to date while no later record has arrived and none of its roots is open.
-    as_of_ms = min(
-        [view.at_ms for view in readable if view.is_behind] + [view.at_ms for view, _ in held], default=None
-    )
+    whole_to_ms = min((view.at_ms for view in readable if view.is_behind), default=None)
+    ages = [view.at_ms for view, _ in held] + ([] if whole_to_ms is None else [whole_to_ms])
+    as_of_ms = min(ages, default=None)
     if not named:
-        return Reading(SourceProgress(False, 0, 0, ()), as_of_ms=as_of_ms)
+        return Reading(SourceProgress(False, 0, 0, (), whole_to_ms), as_of_ms=as_of_ms)
     newest = max(named, key=lambda found: found.generation)
     emitted_to = max([newest.from_, *(view.watermark(source) for view in readable)])
-    progress = SourceProgress(True, newest.from_, emitted_to, [found for _, found in held])
+    progress = SourceProgress(True, newest.from_, emitted_to, [found for _, found in held], whole_to_ms)
     return Reading(progress, as_of_ms=as_of_ms)
 
 
@@ -183,6 +194,8 @@ class PartitionState:
             emitted yet.
         as_of_ms: how old the acker's part of this is.
         held: blocked records; no value where the input is not ordered.
+        is_old: whether a State is so old that more may be pending, and emitted, than is known; then what was
+            nothing in it is unknown. Not in the row.
         progress: what the ackers have of its records; not in the row. Likewise `copies`, `start`, and where
             its roots wait and its dead letters come from.
     """
@@ -211,6 +224,7 @@ class PartitionState:
     input: str
     partition: int | None
     now_ms: int
+    is_old: bool
     start: Reading[int]
     progress: Reading[SourceProgress]
     copies: Reading[SourceProgress]
@@ -224,7 +238,18 @@ class PartitionState:
 
 
 _BESIDE_THE_ROW: Final = frozenset(
-    {"input", "partition", "now_ms", "start", "progress", "copies", "copies_end", "due_at", "dead_at"}
+    {
+        "input",
+        "partition",
+        "now_ms",
+        "is_old",
+        "start",
+        "progress",
+        "copies",
+        "copies_end",
+        "due_at",
+        "dead_at",
+    }
 )
 
 ROW: Final = tuple(each.name for each in fields(PartitionState) if each.name not in _BESIDE_THE_ROW)
@@ -264,16 +289,29 @@ def partition_state(
         blocked = waiting.then(lambda each: each.blocked.get(place, BlockedRecords()))
     own_dead = dead.then(lambda each: each.get(partition, _NO_DEAD))
     pending = joined(lambda own, other: int(own.pending + other.pending), progress, copies)
+
+    whole_to_ms = progress.then(lambda each: each.whole_to_ms).value
+    age_ms = 0 if whole_to_ms is None else now_ms - whole_to_ms
+    is_old = age_ms >= OLD_MS
+
+    def by_now(reading: Reading[U]) -> Reading[U]:
+        """Let it be unknown that there is nothing, where more may have come since."""
+        if reading.value or reading.unknown or not is_old:
+            return reading
+        return Reading(unknown=OLD_STATE.format(span(age_ms)))
+
+    blocking = by_now(progress.then(lambda each: each.blocking))
     return PartitionState(
         source=f"{found.name}/{'?' if partition is None else partition}", group=found.group,
-        emitted=progress.then(lambda each: each.emitted_to - each.first), emitted_to=emitted_to, end=ends.end,
-        pending=pending, pending_max=found.max_spout_pending,
-        oldest_ms=joined(
+        emitted=by_now(progress.then(lambda each: each.emitted_to - each.first)),
+        emitted_to=by_now(emitted_to), end=ends.end,
+        pending=by_now(pending), pending_max=found.max_spout_pending,
+        oldest_ms=by_now(joined(
             lambda *both: max([0, *(now_ms - each.emitted_ms for one in both for each in one.ranges)]),
             progress, copies,
-        ),
-        blocking=progress.then(lambda each: int(offset_of(each.blocking.first)) if each.blocking else None),
-        why=_why(progress, emitted_to, ends.committed, lives.query, now_ms), committed=ends.committed,
+        )),
+        blocking=blocking.then(lambda each: int(offset_of(each.first))),
+        why=_why(blocking, emitted_to, ends.committed, lives.query, now_ms), committed=ends.committed,
         lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, due),
         replays_due=due, held=blocked.then(lambda each: each.blocked),
         waits_for=blocked.then(lambda each: _waits(each, now_ms)) if found.ordered else Reading(""),
@@ -285,7 +323,7 @@ def partition_state(
         ),
         query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
         replays_wait=waiting.then(lambda each: _stopped(found, partition, each)), input=found.name,
-        partition=partition, now_ms=now_ms, start=ends.start, progress=progress, copies=copies,
+        partition=partition, now_ms=now_ms, is_old=is_old, start=ends.start, progress=progress, copies=copies,
         copies_end=ends.copies_end, due_at=waiting.then(lambda each: each.offsets.get(place, _NOTHING_DUE)),
         dead_at=own_dead,
     )  # fmt: skip
@@ -313,26 +351,25 @@ def _waits(blocked: BlockedRecords, now_ms: int) -> str:
 
 
 def _why(
-    progress: Reading[SourceProgress],
+    blocking: Reading[OpenRange],
     emitted_to: Reading[int],
     committed: Reading[int],
     query: Reading[bool],
     now_ms: int,
 ) -> Reading[str]:
     """Describe what blocks the commit; without a query the clock of timeouts is stopped."""
-    if progress.value is not None and (blocking := progress.value.blocking) is not None:
-        left = "never times out" if blocking.left_ms is None else f"times out in {span(blocking.left_ms)}"
-        if query.value is False and blocking.left_ms is not None:
-            left = "the clock of its timeout is stopped: no query lives"
-        text = f"open for {span(max(0, now_ms - blocking.emitted_ms))}, {left}"
-        return Reading(text, as_of_ms=progress.as_of_ms)
 
-    def settled(to: int | None, at: int | None) -> str:
+    def why(found: OpenRange | None, to: int | None, at: int | None) -> str:
+        if found is not None:
+            left = "never times out" if found.left_ms is None else f"times out in {span(found.left_ms)}"
+            if query.value is False and found.left_ms is not None:
+                left = "the clock of its timeout is stopped: no query lives"
+            return f"open for {span(max(0, now_ms - found.emitted_ms))}, {left}"
         if to is None or at is None or at >= to:
             return ""
         return "all is settled, and not committed yet; if it stays so, no query of the group runs"
 
-    return joined(settled, emitted_to, committed)
+    return joined(why, blocking, emitted_to, committed if blocking.value is None else Reading())
 
 
 def _stopped(one: Input, partition: int | None, waiting: Waiting) -> str:

@@ -37,11 +37,18 @@ class InputSummary:
     partitions: Sequence[PartitionState]
 
     def sentence(self) -> str:
-        """Return it as the overview shows it; what is unknown is called so."""
+        """Return it as the overview shows it; what is unknown is called so.
+
+        Where a State is old, more may be pending by now than what it has.
+        """
+        pending = _shown(self.pending)
+        found = sum(each.pending.value or 0 for each in self.partitions)
+        if found and any(each.is_old for each in self.partitions):
+            pending = f"at least {found:,}"
         limit = f" of {span(self.timeout_ms)}" if self.timeout_ms else ""
         oldest = f", oldest {_shown(self.oldest_ms, span)}{limit}" if self.pending.value != 0 else ""
         return (
-            f"{self.group} on {self.name}: {_shown(self.pending)} pending{oldest}; {_shown(self.due)} due;"
+            f"{self.group} on {self.name}: {pending} pending{oldest}; {_shown(self.due)} due;"
             f" {_shown(self.dead)} dead, {_shown(self.dead_today)} of them today"
         )
 

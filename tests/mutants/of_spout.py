@@ -540,6 +540,24 @@ MUTANTS = (
         "a lag of 0 would be shown while a thousand replays wait",
     ),
     Mutant(
+        "what-was-nothing-in-an-old-state-is-unknown",
+        "spout/inspect/readings.py",
+        "if reading.value or reading.unknown or not is_old:",
+        "if True:",
+        "tests/unit/spout/inspect/test_operator_commands.py"
+        "::test_no_command_prints_a_zero_that_nobody_knows_while_no_acker_works",
+        "with all ackers dead an operator would read that nothing is pending",
+    ),
+    Mutant(
+        "a-state-that-lacks-nothing-is-never-old",
+        "spout/inspect/readings.py",
+        "for view in readable if view.is_behind), default=None)",
+        "for view in readable), default=None)",
+        "tests/unit/spout/inspect/test_overview.py"
+        "::test_a_quiet_input_whose_acker_works_has_no_unknown_figure",
+        "a quiet installation would have no figure for what is pending",
+    ),
+    Mutant(
         "a-value-of-several-is-unknown-where-one-is",
         "spout/inspect/readings.py",
         "if each.unknown:\n            return Reading(unknown=each.unknown)",

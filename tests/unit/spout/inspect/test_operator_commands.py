@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import typer
 import yaml
 
 from acker.config.topics import Topics
+from acker.errors import Unreachable
 from acker.kafka.port import Log, Outgoing
 from acker.units import time_text
 from acker.wire.events import Reason
@@ -26,7 +28,9 @@ from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
 from spout.cli.common import parse_time
+from spout.inspect.readings import OLD_MS
 from spout.inspect.tables import Column, OutputFormat, count, cut_to, printable, span, write
+from tests.support.memory.cluster import NoFaults
 from tests.support.worlds import planning
 from tests.support.worlds.order_world import OrderWorld
 from tests.support.worlds.replay_world import LETTERS, World, topics
@@ -52,12 +56,20 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
-def let_see(monkeypatch: pytest.MonkeyPatch, group: planning.World) -> None:
+class NoMembers(NoFaults):
+    """A broker that does not say who is in a group."""
+
+    def before(self, operation: str) -> None:
+        if operation == "members":
+            raise Unreachable("members: the coordinator does not answer")
+
+
+def let_see(monkeypatch: pytest.MonkeyPatch, group: planning.World, faults: NoFaults | None = None) -> None:
     """Let the commands that look see a group's cluster, at its time."""
 
     @contextmanager
     def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
-        yield group.topics, group.cluster.log()
+        yield group.topics, group.cluster.log(faults)
 
     monkeypatch.setattr(cli_inspect, "opened", opened)
     monkeypatch.setattr(cli_inspect, "wall_ms", lambda: group.now_ms)
@@ -266,6 +278,7 @@ def test_where_nothing_was_found_a_command_says_so_beside_its_rows(
 ) -> None:
     """An empty screen could also mean that nothing was read."""
     group = planning.World(planning.YAML)
+    group.run(100)
     let_see(monkeypatch, group)
     monkeypatch.setattr(cli_dlq, "opened", cli_inspect.opened)
     for command, says in (
@@ -403,6 +416,49 @@ def test_open_roots_without_an_acker_are_no_news_and_say_so(
     assert "0 open roots" in out
     assert "no acker lives" in err
     assert "windhover acker run" in err
+
+
+def test_no_command_prints_a_zero_that_nobody_knows_while_no_acker_works(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was emitted since the last State is in none, and a table with 0 would look as on a quiet day."""
+    group = planning.World()
+    group.produce(10)
+    let_see(monkeypatch, group)
+    planner = group.ready()
+    end = planning.batch(planner, planning.BEGINNING, group)
+    group.publish(planning.BEGINNING, end, skip=(3,))
+    group.run(1_000)
+    assert "≥" not in printed(capsys, "status")[1]
+    group.kill_acker()
+    group.produce(10, partition=1)
+    planning.batch(planner, end, group)
+    group.run(OLD_MS)
+    first, second = json.loads(printed(capsys, "status", "-o", "json")[1])
+    assert (first["pending"], first["unknown"]) == (1, {})
+    assert (second["pending"], second["oldest_ms"], second["blocking"], second["why"]) == (None,) * 4
+    assert second["lag"] == 10, "of what is not emitted or not done the ends of the log say enough"
+    _, out, err = printed(capsys, "status")
+    assert ("≥ 1 " in out, "unknown" in out) == (True, True)
+    assert (
+        "sentences/1: unknown are emitted, emitted_to, pending, oldest_ms, blocking, why, since the State"
+        in err
+    )
+    _, out, err = printed(capsys, "roots")
+    assert out.endswith("1 open root, and those that are unknown\n")
+    assert re.search(r"the State of acker partition 0 is 1\d\.\d s old: roots emitted since are unknown", err)
+    for command in ("roots", "failures", "latency"):
+        assert "no acker lives" in printed(capsys, command)[2]
+
+
+def test_whether_an_acker_lives_may_be_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = planning.World()
+    group.run(100)
+    let_see(monkeypatch, group, NoMembers())
+    says = "whether an acker lives is unknown, since members: the coordinator does not answer"
+    assert says in printed(capsys, "roots")[2]
 
 
 def test_a_status_is_watched_until_ctrl_c(

@@ -17,9 +17,11 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, Reason, Verdicts
 from replay.records.due import PROGRESS_KEY, Aside, Pause, Progress, due_codec, pause_key, root_key
 from spout.cli.inspect import STATUS
-from spout.group.presence import SILENT_MS_MAX
+from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX
 from spout.inspect.open_roots import OpenRoots, open_roots
-from spout.inspect.overview import Overview, missing_processes, notes_on, unknown_values
+from spout.inspect.overview import Overview, Snapshot, missing_processes, notes_on, unknown_values
+from spout.inspect.readings import OLD_MS
+from spout.inspect.summary import summaries
 from spout.inspect.tables import OutputFormat, write
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
@@ -32,13 +34,14 @@ def observer(world: World, topics: Topics | None = None) -> ViewReader:
     return ViewReader(world.cluster.log(), acker.topics, acker.partitions, acker.limits)
 
 
-def rows(world: World, *, read_max: int = 1_000_000) -> list[dict[str, Any]]:
+def snapshot_of(world: World, *, read_max: int = 1_000_000) -> Snapshot:
     """Look once."""
-    overview = Overview(world.cluster.log(), world.topics, read_max=read_max)
-    try:
-        return overview.snapshot(world.now_ms).rows()
-    finally:
-        overview.close()
+    with closing(Overview(world.cluster.log(), world.topics, read_max=read_max)) as overview:
+        return overview.snapshot(world.now_ms)
+
+
+def rows(world: World, *, read_max: int = 1_000_000) -> list[dict[str, Any]]:
+    return snapshot_of(world, read_max=read_max).rows()
 
 
 def first(world: World) -> dict[str, Any]:
@@ -234,6 +237,47 @@ def test_status_says_when_no_query_no_acker_and_no_replay_worker_lives() -> None
         "no acker lives (group windhover-acker has no member)",
         "no replay worker lives (group windhover-replay has no member)",
     ]
+
+
+def test_a_release_is_advised_where_something_is_open_or_may_be() -> None:
+    world = World()
+    planner, _ = ten(world, skip=(2,))
+    world.kill(planner)
+    world.run(SILENT_MS_MAX + 500)
+    ends = "start it, or give what it left open to others with `windhover release g`"
+    assert missing_processes(rows(world), world.topics)[0].endswith(ends)
+    unknown = [row | {"pending": None} for row in rows(world)]
+    assert missing_processes(unknown, world.topics)[0].endswith(ends)
+    nothing = [row | {"pending": 0} for row in rows(world)]
+    assert missing_processes(nothing, world.topics)[0].endswith("clock of timeouts is stopped; start it")
+
+
+def test_a_quiet_input_whose_acker_works_has_no_unknown_figure() -> None:
+    world = World()
+    planner, _ = ten(world)
+    world.run(2 * OLD_MS + 900)
+    assert [(row["pending"], row["unknown"]) for row in rows(world)] == [(0, {}), (0, {})]
+    world.kill_acker()
+    world.run(OLD_MS + SIGN_EVERY_MS)
+    assert [row["pending"] for row in rows(world)] == [None, None], "its signs of life are in no State"
+    world.start_acker()
+    world.run(1_500)
+    world.kill(planner)
+    world.run(1_500)
+    world.kill_acker()
+    world.run(OLD_MS)
+    assert [row["pending"] for row in rows(world)] == [0, 0], "nothing came since"
+
+
+def test_the_sentence_of_an_input_says_that_more_may_be_pending_than_its_acker_has_written() -> None:
+    world = World()
+    ten(world, skip=(2, 4))
+    assert summaries(snapshot_of(world), world.topics)[0].sentence().startswith("g on sentences: 2 pending, ")
+    world.kill_acker()
+    world.run(OLD_MS)
+    (one,) = summaries(snapshot_of(world), world.topics)
+    assert one.pending.value is None
+    assert one.sentence().startswith("g on sentences: at least 2 pending, oldest ")
 
 
 def test_a_timeout_is_not_announced_while_the_clock_stands_still() -> None:

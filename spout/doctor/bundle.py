@@ -58,9 +58,16 @@ def write_bundle(path: Path, sources: BundleSources, environ: Mapping[str, str])
     parts = dict(_parts(sources, environ))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, text in parts.items():
-                archive.writestr(name, text)
+        try:
+            with (
+                os.fdopen(descriptor, "wb") as file,
+                zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as whole,
+            ):
+                for name, text in parts.items():
+                    whole.writestr(name, text)
+        except BaseException:
+            path.unlink()  # a part of an archive can be sent and not be read
+            raise
     except FileExistsError as error:
         raise UsageError(f"--bundle {path}: it is there already; name another file") from error
     except OSError as error:

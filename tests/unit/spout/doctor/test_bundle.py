@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import stat
 import zipfile
 from pathlib import Path
@@ -123,6 +124,17 @@ def test_the_archive_is_for_its_owner_alone_and_replaces_nothing(archive: Path, 
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
     with pytest.raises(UsageError, match="is there already"):
         write_bundle(archive, BundleSources(tmp_path / "none", None, [], [], 0), {})
+
+
+def test_a_disk_that_is_full_leaves_no_part_of_an_archive(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(UsageError, match=r"report\.zip: cannot be written: File too large"):
+            write_bundle(tmp_path / "report.zip", BundleSources(tmp_path / "none", None, [], [], 0), {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_lines_of_other_programs_are_left_out_and_counted() -> None:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -315,7 +315,7 @@ def _print_story(story: dict[str, Any], config: Path) -> None:
     for name, value in story.items():
         if not isinstance(value, list | dict):
             typer.echo(f"{name.replace('_', ' '):>14}  {UNKNOWN if value is None else printable(str(value))}")
-    shown = _without_repeated(story["attempts"])
+    shown = [each for each in story["attempts"] if not each["repeats"]]
     write(shown, ATTEMPTS, OutputFormat.TABLE)
     if hidden := len(story["attempts"]) - len(shown):
         typer.echo(f"{'not shown':>14}  {hidden:,} more emissions, blocked by the same record; see -o json")
@@ -325,15 +325,6 @@ def _print_story(story: dict[str, Any], config: Path) -> None:
             typer.echo(f"{name.replace('_', ' '):>14}  {printable(text)}")
     unknown = [f"unknown is {name.replace('_', ' ')}: {why}" for name, why in story["unknown"].items()]
     _print_notes([*story["not_read"], *unknown], config)
-
-
-def _without_repeated(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out what is between two emissions that one record blocked: there is another one each `hold`."""
-    from acker.wire.causes import HELD
-
-    why = [each["error"] == HELD and each["message"] for each in attempts]
-    hides = [bool(own) and why[max(0, at - 1) : at + 2].count(own) == 3 for at, own in enumerate(why)]
-    return [each for each, hidden in zip(attempts, hides, strict=True) if not hidden]
 
 
 def _print_notes(notes: list[str], config: Path) -> None:

@@ -173,7 +173,7 @@ def story_of(evidence: Evidence, now_ms: int, *, session_lives: bool | None = No
         "payload": None if record is None else bytes_text(record.value),
         "payload_bytes": None if record is None else len(record.value or b""),
         "committed": "none" if evidence.committed is None and evidence.record else evidence.committed,
-        "attempts": _attempts(evidence, now_ms),
+        "attempts": attempts_of(evidence, now_ms),
         "waiting": [_waiting(due, now_ms) for due in evidence.dues.values()],
         "dead_letters": [_letter(letter) for letter in evidence.letters if not letter.is_note],
         "dropped": [_letter(letter) for letter in evidence.letters if letter.is_note],
@@ -265,8 +265,12 @@ def is_of(letter: Letter, last: TracedEmission) -> bool:
     return not letter.history or any(loss.root == last.place for loss in letter.history)
 
 
-def _attempts(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
-    """Return a row for each emission; if its record was not read, the row comes from the history."""
+def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
+    """Return a row for each emission; if its record was not read, the row comes from the history.
+
+    A blocked record is emitted again in every `hold`: what is between two emissions that the same record
+    blocked `repeats` them, and need not be shown.
+    """
     losses = {loss.root: loss for loss in evidence.history}
     named = {one.place for one in evidence.emissions}
     past = [_past_row(loss) for loss in _merged(evidence.history) if loss.root not in named]
@@ -274,7 +278,12 @@ def _attempts(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
         [_row(one, losses.get(one.place), now_ms) for one in evidence.emissions if one.copy is is_copy]
         for is_copy in (False, True)
     )
-    return [*first, *past, *copies]
+    rows = [*first, *past, *copies]
+    blocked = [row["error"] == HELD and row["message"] for row in rows]
+    return [
+        {**row, "repeats": bool(by) and blocked[max(0, at - 1) : at + 2].count(by) == 3}
+        for at, (row, by) in enumerate(zip(rows, blocked, strict=True))
+    ]
 
 
 def _merged(history: Sequence[Loss]) -> Sequence[Loss]:

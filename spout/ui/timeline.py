@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from acker.kafka.port import Record
 from acker.wire.events import Reason
 from replay.records.due import Loss, left_out_by
-from spout.inspect.story import Evidence, TracedEmission, is_of
+from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_of
 
 LANES_MAX: Final = 20
 """So many attempts are drawn, the latest; the table of attempts has all."""
@@ -74,7 +74,10 @@ class Timeline:
 
 
 def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
-    """Return what happened to a record, up to what is due; an event without a time is left out."""
+    """Return what happened to a record, up to what is due.
+
+    An event without a time is left out, likewise an emission that only repeats the ones beside it.
+    """
     losses = {loss.root: loss for loss in evidence.history if not left_out_by(loss)}
     named = {one.place for one in evidence.emissions}
     past = [
@@ -83,6 +86,8 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
         if loss.root not in named
     ]
     drafts = [*(_draft(evidence, one, losses.get(one.place), now_ms) for one in evidence.emissions), *past]
+    repeated = {row["root"] for row in attempts_of(evidence, now_ms) if row["repeats"]}
+    drafts = [lane for lane in drafts if lane.root not in repeated]
     drafts.sort(key=lambda lane: lane.attempt)
     if drafts and isinstance(evidence.record, Record) and evidence.record.timestamp_ms > 0:
         written = LaneEvent(evidence.record.timestamp_ms, EventKind.WRITTEN, "written to its topic")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from spout.inspect.story import attempts_of
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
 from spout.ui.timeline import SCALE, EventKind, Lane, Timeline, timeline_of
+from tests.support.worlds.order_world import OrderWorld
 from tests.support.worlds.planning import World, batch, yaml_of
 
 COPIES = (1 + 16_384) << 16
@@ -81,3 +83,23 @@ def test_of_an_acked_record_nobody_knows_when_it_was_emitted() -> None:
     (lane,) = timeline(world).lanes
     assert kinds(lane) == [EventKind.WRITTEN, EventKind.VERDICT]
     assert (lane.begin, lane.end) == (None, None)
+
+
+def test_of_emissions_that_one_record_blocked_the_first_and_the_last_have_a_lane() -> None:
+    """There is another one in every `hold`; the same are left out where the command leaves them out."""
+    world = OrderWorld("key")
+    world.produce(3, keys=(b"a",))
+    world.bolt = lambda _record, _partition, origin: "" if origin else "ValueError"
+    trail = Trail(world.cluster.log(), world.topics)
+    (here,) = trail.origin("sentences/0@2")
+    for _ in range(8):
+        world.plan()
+        world.execute()
+        world.run(1_000)
+    evidence = trail.follow(here)
+    rows = attempts_of(evidence, world.now_ms)
+    lanes = [lane.root for lane in timeline_of(evidence, world.now_ms).lanes]
+    assert lanes == [row["root"] for row in rows if not row["repeats"]]
+    blocked = [row["root"] for row in rows if row["error"] == "HELD"]
+    assert len(blocked) > 4
+    assert [root for root in lanes if root in blocked] == [blocked[0], blocked[-1]]

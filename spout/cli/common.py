@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -107,6 +107,14 @@ def parse_duration(option: str, text: str, such_as: str = "10s or 5m") -> int:
         return duration_ms(text)
     except ValueError as error:
         raise typer.BadParameter(f"{option} {text}: {error}; give {such_as}") from error
+
+
+def print_notes(notes: Iterable[str], config: Path) -> None:
+    """Print on stderr what is not known, so that stdout has only rows."""
+    from spout.inspect.tables import with_configs
+
+    for note in notes:
+        typer.echo(f"note: {with_configs(note, not_default(config))}", err=True)
 
 
 def wall_ms() -> int:

@@ -21,6 +21,7 @@ from spout.cli.common import (
     opened,
     parse_duration,
     parse_time,
+    print_notes,
     wall_ms,
 )
 from spout.inspect.tables import (
@@ -108,7 +109,7 @@ def inspect(
             else:
                 for story in stories:
                     _print_story(story, config)
-            _print_notes([*notes, *([] if stories else [f"no record with key {key} was found"])], config)
+            print_notes([*notes, *([] if stories else [f"no record with key {key} was found"])], config)
     return TopicError.exit_code if missing else 0
 
 
@@ -121,17 +122,19 @@ def roots(
     output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
 ) -> int:
-    """List open roots, the oldest first."""
+    """List open roots, the oldest first; --exit-code: 3 where none was found, and some are unknown."""
+    from acker.errors import Unreachable
+
     older_than_ms = parse_duration("--older-than", older_than)
     with opened(config, "roots") as (topics, log):
         from acker.service.view import ViewReader
         from spout.inspect.open_roots import ROOTS, open_roots
         from spout.inspect.operate import inputs_of
-        from spout.inspect.overview import missing_acker
+        from spout.inspect.overview import missing_members
 
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
         observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
-        total = 0
+        total, unknown = 0, list[str]()
         for _ in _rounds(watch):
             found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
             total, hidden = found.total, found.total - len(found.rows)
@@ -143,11 +146,13 @@ def roots(
             _clear(watch, output)
             write(found.rows, ROOTS, output)
             notes = [f"{hidden:,} more are not shown; see --limit"] if hidden else []
-            _print_notes([*notes, *unknown, *missing_acker(log, topics)], config)
+            print_notes([*notes, *unknown, *missing_members(log, topics, topics.acker.group)], config)
             if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if unknown else ""
                 typer.echo(f"{total:,} open root{'' if total == 1 else 's'}{more}")
-    return FOUND if exit_code and total else 0
+    if exit_code and total:
+        return FOUND
+    return Unreachable.exit_code if exit_code and unknown else 0
 
 
 def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
@@ -166,7 +171,7 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
             for line in notes_on(rows):
                 typer.echo(with_configs(printable(line), not_default(config)))
         notes = [*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input]
-        _print_notes([printable(line) for line in notes], config)
+        print_notes([printable(line) for line in notes], config)
     return _exit_code(snapshot)
 
 
@@ -183,7 +188,7 @@ def failures(
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.failures import FAILURES, FailureLog
         from spout.inspect.letter_rows import moment
-        from spout.inspect.overview import missing_acker
+        from spout.inspect.overview import missing_members
 
         named = inputs_named(topics, inputs or ())
         with closing(FailureLog(log, topics, named, since_ms)) as found:
@@ -193,7 +198,9 @@ def failures(
                 rows = found.rows(wall_ms())
                 write(rows, FAILURES, output)
                 nothing = [] if rows else [f"no failure since {moment(since_ms)} was found"]
-                _print_notes([*nothing, *found.all_notes(), *missing_acker(log, topics)], config)
+                print_notes(
+                    [*nothing, *found.all_notes(), *missing_members(log, topics, topics.acker.group)], config
+                )
     return 0
 
 
@@ -214,7 +221,7 @@ def latency(
     with opened(config, "latency") as (topics, log):
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.latency import LATENCY, CompletionLog
-        from spout.inspect.overview import missing_acker
+        from spout.inspect.overview import missing_members
         from spout.runtime.scrape import metrics_address, read_metrics
         from spout.ui.topology import BOLTS, Drivers, with_bolts
 
@@ -231,7 +238,9 @@ def latency(
                         typer.echo(f"bolts of {row['input']}:")
                         write(row["by_bolt"], BOLTS, output)
                 unknown = {f"by bolt: {row['unknown']['by_bolt']}": None for row in rows if row["unknown"]}
-                _print_notes([*found.notes(), *unknown, *missing_acker(log, topics)], config)
+                print_notes(
+                    [*found.notes(), *unknown, *missing_members(log, topics, topics.acker.group)], config
+                )
     return 0
 
 
@@ -248,7 +257,7 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
         write(rows["acker_partitions"], page.ACKER_PARTITIONS, output)
         write(rows["workers"] or [], page.REPLAY_WORKERS, output)
         write(rows["groups"], page.SESSIONS, output)
-        _print_notes([printable(f"unknown, since {why}") for why in page.machinery_notes(rows)], config)
+        print_notes([printable(f"unknown, since {why}") for why in page.machinery_notes(rows)], config)
     return _exit_code(snapshot)
 
 
@@ -324,10 +333,4 @@ def _print_story(story: dict[str, Any], config: Path) -> None:
             text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")
             typer.echo(f"{name.replace('_', ' '):>14}  {printable(text)}")
     unknown = [f"unknown is {name.replace('_', ' ')}: {why}" for name, why in story["unknown"].items()]
-    _print_notes([*story["not_read"], *unknown], config)
-
-
-def _print_notes(notes: list[str], config: Path) -> None:
-    """Print on stderr what was not read, so that stdout has only rows."""
-    for note in notes:
-        typer.echo(f"note: {with_configs(note, not_default(config))}", err=True)
+    print_notes([*story["not_read"], *unknown], config)

@@ -43,6 +43,7 @@ from spout.cli.common import (
     named_role,
     not_default,
     opened,
+    print_notes,
     system_user,
     wall_ms,
 )
@@ -354,15 +355,17 @@ def replay_resume(
     with opened(config, "resume") as (topics, log):
         from replay.handling.resume import resume
         from spout.inspect.operate import tracked_input
+        from spout.inspect.overview import missing_members
 
         ended = resume(log, topics, tracked_input(topics, name).id)
+        absent = missing_members(log, topics, topics.acker.replay_group) if ended else []
     names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended)
     for why in sorted({pause.why for pause in ended.values()}):
         typer.echo(f"it was paused: {why}")
     seconds = topics.replay.limits.fenced_pause_ms // 1_000
-    typer.echo(
-        f"{name} goes on in {names}, at most {seconds + 1} s from now" if ended else f"{name} is not paused"
-    )
+    when = "when a replay worker lives" if absent else f"at most {seconds + 1} s from now"
+    typer.echo(f"{name} goes on in {names}, {when}" if ended else f"{name} is not paused")
+    print_notes(absent, config)
     return 0
 
 

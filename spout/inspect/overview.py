@@ -137,33 +137,31 @@ def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list
             f"no query of group {group} lives: nothing is read, and the clock of timeouts is stopped; start"
             f" it{release}"
         )
-    if any(row["ackers"] == 0 for row in rows):
-        notes.append(_no_acker(topics))
-    if any(row["replay_workers"] == 0 for row in rows):
-        notes.append(
-            f"no replay worker lives (group {topics.acker.replay_group} has no member): what is lost is not"
-            " replayed; start one with `windhover replay run`"
-        )
+    absent = {"ackers": topics.acker.group, "replay_workers": topics.acker.replay_group}
+    notes += [_absent(topics, group) for name, group in absent.items() if any(row[name] == 0 for row in rows)]
     return notes
 
 
-def missing_acker(log: Log, topics: Topics) -> list[str]:
-    """Describe that no acker lives, or that nobody knows; empty: one does.
+def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
+    """Describe that no acker lives, or no replay worker, or that nobody knows; empty: one does.
 
-    Without one there is no verdict, and no State of what is emitted: that nothing failed or is open then says
-    little.
+    `group` is theirs. Without an acker there is no verdict, and no State of what is emitted: that nothing
+    failed or is open then says little.
     """
-    members = Questions(log, topics.ack_topics.state)(log.members, topics.acker.group)
+    members = Questions(log, topics.ack_topics.state)(log.members, group)
     if members.unknown:
-        return [f"whether an acker lives is unknown, since {members.unknown}"]
-    return [] if members.value else [_no_acker(topics)]
+        return [f"whether a member of group {group} lives is unknown, since {members.unknown}"]
+    return [] if members.value else [_absent(topics, group)]
 
 
-def _no_acker(topics: Topics) -> str:
-    return (
-        f"no acker lives (group {topics.acker.group} has no member): nothing is acked, fails or times out;"
-        " start one with `windhover acker run`"
+def _absent(topics: Topics, group: str) -> str:
+    """Describe that a group of services has no member, with the effect and the cure."""
+    who, effect, command = (
+        ("acker", "nothing is acked, fails or times out", "acker run")
+        if group == topics.acker.group
+        else ("replay worker", "what is lost is not replayed", "replay run")
     )
+    return f"no {who} lives (group {group} has no member): {effect}; start one with `windhover {command}`"
 
 
 class Overview:

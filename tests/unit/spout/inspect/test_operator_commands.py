@@ -23,6 +23,7 @@ from acker.units import time_text
 from acker.wire.events import Reason
 from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
+from replay.records.due import Pause, due_codec, pause_key
 from replay.records.letters import Filter, LetterAction
 from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
@@ -449,6 +450,10 @@ def test_no_command_prints_a_zero_that_nobody_knows_while_no_acker_works(
     assert re.search(r"the State of acker partition 0 is 1\d\.\d s old: roots emitted since are unknown", err)
     for command in ("roots", "failures", "latency"):
         assert "no acker lives" in printed(capsys, command)[2]
+    assert printed(capsys, "roots", "--exit-code")[0] == 5
+    assert printed(capsys, "roots", "--older-than", "1h", "--exit-code")[0] == 3, (
+        "nobody knows that there is none"
+    )
 
 
 def test_whether_an_acker_lives_may_be_unknown(
@@ -457,8 +462,36 @@ def test_whether_an_acker_lives_may_be_unknown(
     group = planning.World()
     group.run(100)
     let_see(monkeypatch, group, NoMembers())
-    says = "whether an acker lives is unknown, since members: the coordinator does not answer"
+    says = (
+        "whether a member of group windhover-acker lives is unknown, since members: the coordinator does not"
+        " answer"
+    )
     assert says in printed(capsys, "roots")[2]
+
+
+def test_a_resumed_input_goes_on_soon_where_a_replay_worker_lives(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = planning.World()
+    let_see(monkeypatch, group)
+    monkeypatch.setattr(cli, "opened", cli_inspect.opened)
+
+    def resumed() -> tuple[int, str, str]:
+        producer = group.log.producer()
+        pause = due_codec().encode(Pause(1, 5, "3 in a row"))
+        producer.send(Outgoing("_ack_due", 1, pause, pause_key(1)))
+        producer.flush(0)
+        return printed(capsys, "replay", "resume", "sentences")
+
+    _, out, err = resumed()
+    assert out.endswith("sentences goes on in _ack_due/1, when a replay worker lives\n")
+    assert "start one with `windhover replay run`" in err
+    group.start_replays()
+    group.run(500)
+    exit_code, out, err = resumed()
+    assert (exit_code, err) == (0, "")
+    assert out.endswith("sentences goes on in _ack_due/1, at most 11 s from now\n")
+    assert printed(capsys, "replay", "resume", "sentences")[1] == "sentences is not paused\n"
 
 
 def test_a_status_is_watched_until_ctrl_c(

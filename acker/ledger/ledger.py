@@ -186,12 +186,12 @@ class Ledger:
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
         """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at `pin`."""
         for run in verdicts.acked + verdicts.absent:
-            for cohort in self._uncarried(run):
+            for cohort in self._register.spanning(run):
                 self._settle_logged(cohort, len(cohort.settle_between(run.start, run.end)), pin)
         for lost in verdicts.lost:
             named = distinct(positions(lost.positions))
             for run in block_runs(lost.source, named):
-                for cohort in self._uncarried(run):
+                for cohort in self._register.spanning(run):
                     self._settle_logged(cohort, len(cohort.roots.settle(clip(named, cohort))), pin)
 
     # -- what a restart needs
@@ -215,9 +215,6 @@ class Ledger:
         return changed
 
     # -- private
-
-    def _uncarried(self, run: SourceRun) -> Iterator[RootCohort]:
-        return (cohort for cohort in self._register.spanning(run) if cohort.bin is None)
 
     def _missed(self, source: int, missed: int, runs: Sequence[PositionRun], named: I64 | None) -> None:
         """Count contributions or fails that met no open root of their session."""

@@ -30,7 +30,7 @@ from acker.ledger.marks import Seen
 from acker.service.core import PartitionCore, weight
 from acker.service.passed_over import marked_offset, require_passed_over
 from acker.service.snapshot import load_state
-from acker.service.state import Carried, State, Stored, loading, read_last_state, verdicts_from
+from acker.service.state import LastState, State, Stored, loading, read_last_state, verdicts_from
 from acker.wire.checks import wrong_verdicts
 from acker.wire.codec import Codec
 from acker.wire.events import Acks, Event, Verdicts, positions
@@ -71,9 +71,12 @@ class Restore:
     def _core(self, partition: int) -> PartitionCore:
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
         with loading(TopicPartition(self.topics.state, partition)):
-            state, bins = self._read_state(partition)
-            if state is not None:
-                load_state(core, state, bins)
+            last = self._read_state(partition)
+            state = last.state if last else None
+            if last is not None:
+                load_state(core, last.state, last.bins)
+                for cohort in core.ledger.cohorts() if not last.is_last else ():
+                    core.ledger.changed(cohort)  # its bin may have another value behind this State
         self._require_logs(core, state)
         verdict = TopicPartition(self.topics.verdict, partition)
         end = self.log.stable_ends([verdict])[verdict]
@@ -88,18 +91,16 @@ class Restore:
 
     # -- 1. State
 
-    def _read_state(self, partition: int) -> tuple[State | None, dict[int, Carried]]:
+    def _read_state(self, partition: int) -> LastState | None:
         where = TopicPartition(self.topics.state, partition)
         last = read_last_state(self.log, where, self.stored, wait_ms=self.limits.operation_ms)
-        if last is None:
-            return None, {}
-        if last.state.partitions != self.partitions:
+        if last is not None and last.state.partitions != self.partitions:
             raise Disagreement(
                 f"State of acker partition {partition} was written with acker.partitions:"
                 f" {last.state.partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it"
                 " back, or begin anew under another acker.topic_prefix once nothing is pending"
             )
-        return last.state, last.bins
+        return last
 
     # -- checks of the logs
 

@@ -44,15 +44,15 @@ class Retention:
     replay_group: str
     interval_ms: int
     keep_ms: int
-    _next_ms: int | None = None
+    _last_ms: int | None = None
     _deleted: dict[TopicPartition, int] = field(default_factory=dict)
 
     def step(self, ackers: Iterable[PartitionAcker], now_ms: int) -> None:
-        if self._next_ms is None:
-            self._next_ms = now_ms + self.interval_ms
-        if now_ms < self._next_ms:
+        if self._last_ms is None:
+            self._last_ms = now_ms
+        if 0 <= now_ms - self._last_ms < self.interval_ms:
             return
-        self._next_ms = now_ms + self.interval_ms
+        self._last_ms = now_ms
         bounds: dict[TopicPartition, int] = {}
         for acker in ackers:
             bounds |= acker.needed
@@ -125,6 +125,7 @@ class AckerService:
         self._waiting_since_ms: dict[int, int] = {}
         self._restored = self._restored_ms = 0
         self._away_since_ms: int | None = None
+        self._is_amid_step = False
         self._reader = StepReader(log, topics, self._limits)
         pause_ms = PAUSE_LIMITS * self._limits.hung_ms
         self._membership = log.join(group, [topics.init, topics.ack, topics.fail], pause_ms=pause_ms)
@@ -141,23 +142,31 @@ class AckerService:
             DataLoss: records that are still needed are no longer in the log.
             LogError: the log refused an operation for good.
         """
+        self._is_amid_step = True
         try:
             worked = self._round(now_ms)
+            self._away_since_ms = None
         except Unreachable as error:
+            worked = False
             if self._away_since_ms is None:
                 self._away_since_ms = now_ms
                 self._report(AckerEvent(AckerEventKind.UNREACHABLE, -1, str(error)))
+            self._away_since_ms = min(self._away_since_ms, now_ms)
             if now_ms - self._away_since_ms > self._limits.unreachable_ms:
                 raise
-            return False
-        self._away_since_ms = None
+        self._is_amid_step = False
         return worked
 
     def close(self) -> None:
+        """Commit what steps have put off, and leave the group.
+
+        What an error has cut short is not written: contributions may be read and not folded, or verdicts
+        given that were in the transaction that failed. A restart reads it all again.
+        """
         try:
             for number, acker in list(self._owned.items()):
                 self._at(f"the last commit of partition {number}")
-                if acker.unwritten_since_ms is not None:
+                if acker.unwritten_since_ms is not None and not self._is_amid_step:
                     try:
                         acker.write()
                         self._membership.commit_soon(acker.done)
@@ -273,7 +282,7 @@ class AckerService:
             self._give_up(number)
             self._report(AckerEvent(AckerEventKind.LOST, number, "the group has taken it back"))
         for number, since_ms in list(self._fenced_ms.items()):
-            if number not in ours or now_ms - since_ms >= self._limits.fenced_ms:
+            if number not in ours or not 0 <= now_ms - since_ms < self._limits.fenced_ms:
                 del self._fenced_ms[number]
         new = sorted(ours - self._owned.keys() - self._fenced_ms.keys())
         if new:

@@ -1,9 +1,10 @@
 """State: what an acker partition needs after a restart, as records of ``_ack_state``, and the last one read
 again.
 
-Each transaction writes one `State`, cut into pieces if it is long, and one `Carried` for each bin that
-changed. As all of them are in one transaction, the last values of all keys are consistent with each other.
-So a restart reads ``_ack_state`` from its end.
+Each transaction writes one `Carried` for each bin that changed, then one `State`, cut into pieces if it is
+long. So a restart reads ``_ack_state`` from its end, and takes the last State of which all pieces are there,
+with the bins before it. What stands behind these is of a transaction that was committed in part
+(docs/design/protocol.md, section 5.3): it does not count, and the next State writes all bins anew.
 """
 
 from __future__ import annotations
@@ -268,12 +269,16 @@ def read_restored(headers: Headers) -> LastRestore | None:
 
 
 class LastState(NamedTuple):
-    """A state, its bins, the wall time at which it was written, and the last restore of its writer."""
+    """A state, its bins, the wall time at which it was written, and the last restore of its writer.
+
+    `is_last` is False if pieces or bins of another State follow that do not count.
+    """
 
     state: State
     bins: dict[int, Carried]
     at_ms: int
     restored: LastRestore | None
+    is_last: bool
 
 
 def read_last_state(
@@ -288,17 +293,20 @@ def read_last_state(
     reach = _TAIL
     while True:
         first = max(start, end - reach)
-        records = _last_records(log, where, first, end, wait_ms)
-        parts = {number: _part(codec, number, record) for number, record in records.items()}
+        last, whole = _last_records(log, where, codec, first, end, wait_ms)
+        parts = {number: _part(codec, number, record) for number, record in last.items()}
+        is_last = whole == last
+        if not is_last:
+            parts = {number: _part(codec, number, record) for number, record in whole.items()}
         state = state_from(codec, parts)
         if state is not None:
             needed = {row.bin for row in unpack_ranges(state.ranges)} - {NO_BIN}
             if all(BIN_PART + number in parts for number in needed):
                 bins = {n: carried_from(codec, parts[BIN_PART + n]) for n in needed}
-                written_ms = max(record.timestamp_ms for record in records.values())
-                return LastState(state, bins, written_ms, read_restored(records[0].headers))
+                written_ms = max(record.timestamp_ms for record in whole.values())
+                return LastState(state, bins, written_ms, read_restored(whole[0].headers), is_last)
         if first == start:
-            if not parts:
+            if not last:
                 return None
             raise Disagreement(
                 f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its"
@@ -322,20 +330,38 @@ def verdicts_from(log: Log, where: TopicPartition, state: State, end: int) -> in
     return end if own < 0 else max(log.starts([where])[where], own)
 
 
-def _last_records(log: Log, where: TopicPartition, start: int, end: int, wait_ms: int) -> dict[int, Record]:
+def _last_records(
+    log: Log, where: TopicPartition, codec: Codec[Stored], start: int, end: int, wait_ms: int
+) -> tuple[dict[int, Record], dict[int, Record]]:
+    """Return the last record of each part, and the same as of the last State that has all of its pieces."""
     last: dict[int, Record] = {}
+    whole: dict[int, Record] = {}
     passed: set[int] = set()
     again = True
     while again:
-        last.clear()
+        last, whole = {}, {}
+        following, pieces = 0, -1
         for record in read_piece(log, where, start, end, committed=True, wait_ms=wait_ms):
             part = part_of_key(where.partition, record.key)
             if part is not None and record.value is not None and record.offset not in passed:
                 last[part] = record
+                if part == 0:
+                    following, pieces = 0, _pieces(codec, record)
+                following = following + 1 if part == following else 0
+                if following == pieces:
+                    whole = dict(last)
             elif (offset := marked_offset(record)) is not None:
                 passed.add(offset)
         again = any(record.offset in passed for record in last.values())
-    return last
+    return last, whole
+
+
+def _pieces(codec: Codec[Stored], first: Record) -> int:
+    """Return how many pieces a State has, by its first one; -1 if that cannot be read."""
+    try:
+        return _part(codec, 0, first).parts
+    except Disagreement:  # it is only an error where no later State has taken its place
+        return -1
 
 
 def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:

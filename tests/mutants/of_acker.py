@@ -274,6 +274,43 @@ MUTANTS = (
         "verdicts that were committed alone would be given again",
     ),
     Mutant(
+        "a-restart-settles-what-state-carries-too",
+        "acker/ledger/ledger.py",
+        "        if not count:\n            return\n        self.open -= count",
+        "        if not count or (verdict is not self.verdict_next and cohort.bin is not None):\n"
+        "            return\n        self.open -= count",
+        "tests/unit/acker/service/test_acker_cut.py"
+        "::test_verdicts_of_carried_roots_without_their_state_are_not_given_again",
+        "a record that is open for long would get a second verdict, and a second copy",
+    ),
+    Mutant(
+        "a-state-counts-when-all-of-it-is-there",
+        "acker/service/state.py",
+        "        if not is_last:\n",
+        "        if not whole:\n",
+        "tests/unit/acker/service/test_acker_cut.py"
+        "::test_a_bin_that_is_committed_without_its_state_counts_for_nothing",
+        "contributions to roots that are open for long would be folded twice, or no acker would start again",
+    ),
+    Mutant(
+        "what-a-cut-transaction-left-is-written-over",
+        "acker/service/restore.py",
+        "if not last.is_last else ()",
+        "if False else ()",
+        "tests/unit/acker/service/test_acker_cut.py"
+        "::test_bins_of_a_cut_transaction_are_written_anew_with_the_next_state",
+        "a second restart would fold contributions twice",
+    ),
+    Mutant(
+        "what-an-error-has-cut-short-is-not-written",
+        "acker/service/service.py",
+        "if acker.unwritten_since_ms is not None and not self._is_amid_step:",
+        "if acker.unwritten_since_ms is not None:",
+        "tests/unit/acker/service/test_acker_cut.py"
+        "::test_an_acker_that_ends_by_a_refused_transaction_does_not_write_state_without_its_verdicts",
+        "records would have no verdict, and never be replayed",
+    ),
+    Mutant(
         "an-aborted-transaction-is-not-taken-for-committed",
         "acker/service/service.py",
         "except (Aborted, Unreachable) as error:\n            self._lose(",

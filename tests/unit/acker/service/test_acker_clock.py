@@ -1,0 +1,71 @@
+"""The wall clock is set back under an acker: nothing waits until it has come where it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from acker.errors import Fenced, Unreachable
+from acker.kafka.port import TopicPartition
+from acker.ledger.output import AckerEventKind
+from tests.support.worlds.acker_world import TOPICS, World
+
+HOUR_MS = 3_600_000
+
+
+class Failing:
+    """Lets calls of an operation fail, as long as it is told to."""
+
+    def __init__(self, operation: str, error: Exception) -> None:
+        self._operation, self._error = operation, error
+        self.is_on = False
+
+    def before(self, operation: str) -> None:
+        if self.is_on and operation == self._operation:
+            raise self._error
+
+    def after(self, operation: str) -> None:
+        """Let every answer come."""
+
+
+def late_world() -> World:
+    world = World(now_ms=2 * HOUR_MS)
+    world.session().take()
+    world.settle()
+    return world
+
+
+def test_a_partition_that_another_acker_took_is_not_left_alone_for_longer() -> None:
+    world = late_world()
+    fence = Failing("commit", Fenced("another process owns this transactional id"))
+    world.crash(fence)
+    fence.is_on = True
+    world.session().take()
+    while AckerEventKind.FENCED not in {event.kind for event in world.events}:
+        world.step()
+    fence.is_on = False
+    world.now_ms -= HOUR_MS
+    world.settle()
+    assert world.status().partitions == (0,)
+
+
+def test_logs_are_shortened_all_the_same() -> None:
+    world = late_world()
+    world.now_ms -= HOUR_MS
+    world.step()
+    world.now_ms += world.limits.retention_interval_ms
+    world.step()
+    inits = TopicPartition(TOPICS.init, 0)
+    assert world.writer_log.starts([inits])[inits] == 1
+
+
+def test_an_acker_without_a_broker_waits_for_it_no_longer() -> None:
+    world = late_world()
+    silence = Failing("membership", Unreachable("gone"))
+    world.crash(silence)
+    silence.is_on = True
+    world.step()
+    world.now_ms -= HOUR_MS
+    world.step()
+    world.now_ms += world.limits.unreachable_ms
+    with pytest.raises(Unreachable):
+        world.step()

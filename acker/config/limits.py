@@ -59,7 +59,8 @@ class AckerLimits(_Limits):
     quiet_ms: Whole = 250
     """One without an open root waits so long, for inits and takes, which wake it up at once."""
     step_records: Whole = 2_000
-    """Records of ``_ack_ack`` in one transaction, ten fetches of 200; more wait for the next."""
+    """Records of ``_ack_ack`` in one transaction, ten fetches of 200; more wait for the next. So many inits,
+    ticks and fails are read at once before them."""
     step_bytes: Whole = 64 * _MIB
     """Bytes of ``_ack_ack`` after which a transaction takes no more: 74 records of the largest size."""
     lanes: Whole = 10_000

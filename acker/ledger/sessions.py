@@ -20,7 +20,7 @@ and "Fine print".
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -60,28 +60,32 @@ class PendingQueue(OrderedDict[Pending, None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ticks: dict[Session, deque[Pending]] = {}
+        self._alike: dict[tuple[Session, bool], deque[Pending]] = {}
 
     def append(self, item: Pending) -> None:
         self[item] = None
-        if not item.take:
-            self._ticks.setdefault(item.session, deque()).append(item)
+        self._alike.setdefault((item.session, item.take), deque()).append(item)
 
     def append_tick(self, tick: Pending, ticks_max: int) -> None:
         """Add a tick; where `ticks_max` of its session wait already, it replaces the last one."""
-        ticks = self._ticks.get(tick.session)
+        ticks = self._alike.get((tick.session, False))
         if ticks and len(ticks) >= ticks_max:
             del self[ticks.pop()]
         self.append(tick)
 
     def popleft(self) -> Pending:
         item, _ = self.popitem(last=False)
-        if not item.take:
-            ticks = self._ticks[item.session]
-            ticks.popleft()
-            if not ticks:
-                del self._ticks[item.session]
+        alike = self._alike[item.session, item.take]
+        alike.popleft()
+        if not alike:
+            del self._alike[item.session, item.take]
         return item
+
+    def withdraw_takes(self, session: Session) -> Iterable[Pending]:
+        takes = self._alike.pop((session, True), ())
+        for take in takes:
+            del self[take]
+        return takes
 
 
 UNSENT_MS_MAX: Final = 1_000
@@ -150,6 +154,11 @@ class Sessions:
         group = self.groups.get(session.group)
         return group.clocks.get(session, Clock(0, 0)) if group else Clock(0, 0)
 
+    def has_clock(self, session: Session) -> bool:
+        """Tell whether a session may have roots: it took its group, and no counted take has ended it."""
+        group = self.groups.get(session.group)
+        return group is not None and session in group.clocks
+
     def sources_of(self, group: str) -> list[tuple[int, SourceGeneration]]:
         """Return the sources of a group with their numbers, ascending."""
         return sorted((number, entry) for number, entry in self.sources.items() if entry.group == group)
@@ -193,24 +202,25 @@ class Sessions:
                 return f"input {input_id_of(source.source)} is named with two topics"
         return ""
 
-    def take(self, take: Take) -> list[Pending]:
-        """Let a session own its group, unless it is lower; return the takes of lower ones, to be refused."""
+    def take(self, take: Take) -> Iterable[Pending]:
+        """Let a session own its group, unless it is lower; return the takes of lower ones, to be refused.
+
+        Only the owner's takes wait: those of its predecessor leave the line here.
+        """
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)
         before_ms: int | None = None
+        overtaken: Iterable[Pending] = ()
         if group is None:
             before_ms = 0
             group = self.groups[take.group] = Group(session)
         elif group.owner != session:
             before_ms = self.clock(group.owner).read_ms
+            overtaken = self.line.withdraw_takes(group.owner)
             group.owner = session
         group.clocks.setdefault(session, Clock(take.now, take.now))
         for source in take.sources:
             self.add_source(take.group, source)
-        waiting = [item for item in self.line if item.take and item.session.group == take.group]
-        overtaken = [item for item in waiting if item.session < session]
-        for item in overtaken:
-            del self.line[item]
         self.line.append(Pending(session, 0, take=True, before_ms=before_ms))
         return overtaken
 

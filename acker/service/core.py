@@ -236,21 +236,16 @@ class PartitionCore:
 
     def see_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
         """Compare a record of contributions with the marks, and mark it if it is new."""
-        if self._outlived(session):
+        if not self.sessions.has_clock(session):
             return Seen.NEW
         content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))
         return self.ack_marks.see(record.offset, SessionLane(session, acks.lane), content)
 
     def _see_fails(self, session: Session, fails: Fails, record: Record) -> Seen:
-        if self._outlived(session):
+        if not self.sessions.has_clock(session):
             return Seen.NEW
         content = Content(fails.seq, fails.source, fails.block, isal_zlib.crc32(record.value or b""))
         return self.fail_marks.see(SessionLane(session, fails.lane), content)
-
-    def _outlived(self, session: Session) -> bool:
-        if self.sessions.rank(session) is not SessionRank.LOWER:
-            return False
-        return session not in self.sessions.groups[session.group].clocks
 
     def _differs(self, session: Session, record: Acks | Fails) -> None:
         """Fail what a repeat with other content names: a bolt did something else on a re-run."""

@@ -2,7 +2,9 @@
 
 Contributions are fetched first. Then it fetches the ends of ``_ack_fail``, after them the ends of
 ``_ack_init``, and reads both topics up to these ends. So the init of each root in a contribution or fail is
-in the inbox too, and every fail that was flushed before a contribution is there before it.
+applied before it, and so is every fail that was flushed before a contribution. An acker that was away for
+long finds a day's ticks there: it reads and applies them in several fetches, and what was fetched of
+contributions and fails waits.
 
 Source: docs/design/protocol.md, section 4, "Order between the three topics" (a).
 """
@@ -46,6 +48,7 @@ class StepReader:
         self._control: Reader = log.reader(committed=False, patient=True)
         self.records: dict[int, StepRecords] = {}
         self._next: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}  # of the control topics; empty if nothing waits for them
         self._broken = False
         self._fetched_ms = 0
         self._paid_ms = 0
@@ -69,6 +72,7 @@ class StepReader:
         self.records.pop(number, None)
         for where in self._places(number):
             self._next.pop(where, None)
+            self._ends.pop(where, None)
         # `assign` takes it from the readers, or the next fetch does when no `assign` comes before.
         self._broken = True
 
@@ -89,20 +93,23 @@ class StepReader:
         if self._broken:
             self._reassign()
         self._broken = True
-        rest_ms = self._rest_ms(now_ms)
-        if rest_ms:
+        if self._ends:
+            self._read_control()
+        elif rest_ms := self._rest_ms(now_ms):
             self._sort(self._control.poll(min(rest_ms, self._limits.poll_ms), _FETCH))
         else:
+            self._fetched_ms = now_ms
             is_quiet = is_quiet and not self._came
             if is_quiet:
                 self._sort(self._control.poll(self._limits.quiet_ms, _FETCH))
             is_all = self._fetch_acks(0 if is_quiet else self._limits.poll_ms)
             self._sort(self._control.poll(0, _FETCH))
-            numbers = list(self.records)
-            self._came = any(self.records[number].acks or self.records[number].fails for number in numbers)
+            self._came = any(found.acks or found.fails for found in self.records.values())
             if self._came:
-                self._read_control(numbers)
-            self._fetched_ms = now_ms
+                fails = self._log.ends([TopicPartition(self._topics.fail, number) for number in self.records])
+                inits = self._log.ends([TopicPartition(self._topics.init, number) for number in self.records])
+                self._ends = {**fails, **inits}
+                self._read_control()
             if self._came and is_all:
                 self._paid_ms = max(self._paid_ms, now_ms) + self._limits.pace_ms
         self._broken = False
@@ -110,6 +117,9 @@ class StepReader:
     def take(self, number: int) -> StepRecords:
         """Remove and return what may be applied to a partition now; call it after a `fetch` without error."""
         held = self.records[number]
+        if self._ends:
+            self.records[number] = StepRecords([], held.fails, held.acks, held.fail_end)
+            return StepRecords(held.inits)
         ready = [record for record in held.fails if record.offset < held.fail_end]
         rest = held.fails[len(ready) :]
         self.records[number] = StepRecords(fails=rest, fail_end=held.fail_end)
@@ -120,7 +130,8 @@ class StepReader:
         held = self.records[number]
         init, fail, ack = self._places(number)
         fail_at = held.fails[0].offset if held.fails else self._control.position(fail)
-        return self._control.position(init), fail_at, self._acks.position(ack)
+        ack_at = held.acks[0].offset if held.acks else self._acks.position(ack)
+        return self._control.position(init), fail_at, ack_at
 
     def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
         """Return where ``_ack_ack`` and ``_ack_fail`` of some partitions end now."""
@@ -159,19 +170,23 @@ class StepReader:
             return 0
         return min(_FETCH, limits.step_records - count, 1 + (limits.step_bytes - size) // RECORD_BYTES_MAX)
 
-    def _read_control(self, numbers: list[int]) -> None:
-        fails = self._log.ends([TopicPartition(self._topics.fail, number) for number in numbers])
-        inits = self._log.ends([TopicPartition(self._topics.init, number) for number in numbers])
-        ends = {**fails, **inits}
-        idle = 0
+    def _read_control(self) -> None:
+        """Read on up to `_ends`, but no more than a step's records."""
+        ends, count, idle = self._ends, 0, 0
         while any(self._control.position(where) < end for where, end in ends.items()):
+            if count >= self._limits.step_records:
+                return
             before = [self._control.position(where) for where in ends]
-            self._sort(self._control.poll(max(1, self._limits.operation_ms // POLLS), _FETCH))
+            records = self._control.poll(max(1, self._limits.operation_ms // POLLS), _FETCH)
+            self._sort(records)
+            count += len(records)
             idle = 0 if before != [self._control.position(where) for where in ends] else idle + 1
             if idle >= POLLS:
                 raise Unreachable(f"{self._topics.init} and {self._topics.fail} do not go on to {ends}")
-        for where, end in fails.items():
-            self.records[where.partition].fail_end = end
+        for where, end in ends.items():
+            if where.topic == self._topics.fail:
+                self.records[where.partition].fail_end = end
+        self._ends = {}
 
     def _reassign(self) -> None:
         acks = {where: at for where, at in self._next.items() if where.topic == self._topics.ack}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from acker.config.limits import AckerLimits
 from acker.identity import source_of
-from acker.kafka.port import Outgoing, Record, record_bytes
+from acker.kafka.port import Outgoing, Record, TopicPartition, record_bytes
 from acker.ledger.cohort import InitEmission, RootCohort, Session
 from acker.ledger.output import AckerEventKind
 from acker.ledger.roots import Roots
@@ -42,6 +44,41 @@ def test_the_ticks_of_forty_groups_that_an_acker_missed_are_read_at_once() -> No
     holders = [group.owner for group in core.sessions.groups.values()]
     assert {core.sessions.clock(holder).counted_ms for holder in holders} == {500 * 1_199}
     assert len(core.sessions.line) == 0
+
+
+def test_the_takes_that_forty_groups_repeat_while_an_acker_is_away_are_read_at_once() -> None:
+    """Each repeats its take every 5 s; for an hour and a half that took minutes, as the ticks above."""
+    codec = wire_codec()
+    takes = [
+        Take(f"g{n}", f"s{n}", 1, 0, 1, (TakeSource(source_of(n + 1, 0), f"t{n}", "id", 0, 0),))
+        for n in range(40)
+    ]
+    core = PartitionCore(0, 1, AckerLimits(), codec)
+    values = [codec.encode(take) for take in takes] * 1_000
+    with within(cpu_seconds=15):
+        core.read_inits(Record("_ack_init", 0, at, None, value) for at, value in enumerate(values))
+    assert len(core.sessions.line) == 40_000
+
+
+def test_a_days_ticks_before_a_contribution_are_applied_in_steps_of_so_many() -> None:
+    """`step_records`: all of them at once took gigabytes, and longer than a step may."""
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, step_records=500))
+    writer = world.session()
+    writer.take()
+    writer.init((0, 2))
+    world.settle()
+    for now in range(5_000):
+        writer.tick(now)
+    writer.init((2, 4), now=5_000)
+    writer.fails(0)
+    writer.acks(runs=[(0, 4)])
+    inits, waiting = TopicPartition(TOPICS.init, 0), list[int]()
+    while not world.of():
+        world.step()
+        committed = world.writer_log.committed("windhover-acker", [inits])[inits]
+        waiting.append(world.writer_log.ends([inits])[inits] - committed)
+    assert max(before - after for before, after in pairwise(waiting)) <= 500 + 200
+    assert world.of() == {0: "FAILED", 1: "ACKED", 2: "ACKED", 3: "ACKED"}
 
 
 def emission_of(timeout_ms: int = 30_000) -> InitEmission:

@@ -237,6 +237,15 @@ MUTANTS = (
     ),
     # -- fails before acks, transactions, restart
     Mutant(
+        "contributions-wait-for-all-inits-before-them",
+        "acker/service/step_reader.py",
+        "        if self._ends:\n            self.records[number] =",
+        "        if False:\n            self.records[number] =",
+        "tests/limits/test_load_acker.py"
+        "::test_a_days_ticks_before_a_contribution_are_applied_in_steps_of_so_many",
+        "an acker that was away for long would drop acks, and ack what failed",
+    ),
+    Mutant(
         "a-step-with-contributions-is-committed-at-once",
         "acker/service/partition.py",
         "return is_late or self._has_read_acks or self.core.has_output",

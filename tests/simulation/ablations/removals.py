@@ -113,10 +113,10 @@ def timeout_reset() -> Replaced:
 def inits_first() -> Replaced:
     """Apply what was fetched, whatever the inits and fails that belong to it."""
 
-    def _read_control(self: StepReader, numbers: list[int]) -> None:
-        for number in numbers:
-            where = TopicPartition(self._topics.fail, number)
-            self.records[number].fail_end = self._control.position(where)
+    def _read_control(self: StepReader) -> None:
+        for number, found in self.records.items():
+            found.fail_end = self._control.position(TopicPartition(self._topics.fail, number))
+        self._ends = {}
 
     return [(StepReader, "_read_control", _read_control)]
 

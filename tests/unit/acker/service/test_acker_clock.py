@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from acker.config.limits import AckerLimits
 from acker.errors import Fenced, Unreachable
 from acker.kafka.port import TopicPartition
 from acker.ledger.output import AckerEventKind
+from acker.service.step_reader import BURST, StepReader
 from tests.support.worlds.acker_world import TOPICS, World
 
 HOUR_MS = 3_600_000
@@ -69,3 +71,26 @@ def test_an_acker_without_a_broker_waits_for_it_no_longer() -> None:
     world.now_ms += world.limits.unreachable_ms
     with pytest.raises(Unreachable):
         world.step()
+
+
+def test_contributions_that_wait_for_an_answer_are_not_applied_before_their_inits() -> None:
+    """They were fetched, the ends of the other topics were not; by the new time a rest begins."""
+    world = World()
+    silence = Failing("ends", Unreachable("gone"))
+    limits = AckerLimits(poll_ms=0, pace_ms=1_000)
+    reader = StepReader(world.cluster.log(silence), TOPICS, limits)
+    reader.assign({0: (0, 0, 0)})
+    for number in range(BURST + 1):
+        world.write_raw(TOPICS.ack, b"earlier")
+        reader.fetch(1_000 + number)
+        assert reader.take(0).acks
+    world.write_raw(TOPICS.ack, b"there")
+    silence.is_on = True
+    with pytest.raises(Unreachable):
+        reader.fetch(3_000)
+    silence.is_on = False
+    for _ in range(300):
+        world.write_raw(TOPICS.init, b"init")
+    reader.fetch(1_500)
+    found = reader.take(0)
+    assert len(found.inits) == 300 or not found.acks

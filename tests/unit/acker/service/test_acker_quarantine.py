@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from acker.config.limits import AckerLimits
-from acker.identity import acker_partition
+from acker.identity import acker_partition, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.ledger.output import AckerEventKind
 from acker.wire.events import Acks, FailCause, Fails, Init, PositionRun, SourceRun, Verdicts, pack_positions
@@ -149,6 +149,23 @@ def test_a_tombstone_and_an_oversized_value_do_not_stop_the_acker() -> None:
     world.write_raw(TOPICS.ack, b"x" * 2_000_000)
     world.settle()
     assert [len(record.value or b"") for record in world.quarantined()] == [900_000]
+
+
+def test_sessions_that_never_took_a_group_use_up_no_lane() -> None:
+    """They have no roots, so there is nothing that could count twice."""
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, lanes=3))
+    writer = world.session()
+    writer.take()
+    writer.init((0, 2))
+    world.settle()
+    for number in range(5):
+        stranger = world.session(f"x{number}", epoch=9, group=GROUP if number % 2 else f"other-{number}")
+        stranger.acks(runs=[(0, 2)], source=SOURCE if number % 2 else source_of(7, 0))
+        stranger.fails(0, source=SOURCE if number % 2 else source_of(7, 0))
+    writer.acks(runs=[(0, 1)])
+    writer.fails(1)
+    world.settle()
+    assert world.of() == {0: "ACKED", 1: "FAILED"}
 
 
 def test_more_lanes_than_the_limit_are_quarantined() -> None:

@@ -16,6 +16,9 @@ UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms"
 _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
+TIME_MS_MAX: Final = 253_402_300_799_999
+"""The end of the year 9999, and of Python's calendar."""
+
 
 def duration_ms(text: str) -> int:
     """Read a duration such as ``30s`` or ``1.5m``: milliseconds, 0 or more.

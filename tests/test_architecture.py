@@ -80,6 +80,7 @@ MAY_CATCH_ALL = {
     "spout/builder/flux.py": "code of the user, which a file names, before anything runs",
     "spout/isolation/isolation.py": "the top of a child's work, which is raised again in its worker",
     "spout/isolation/child_process.py": "the top of a process",
+    "spout/ui/jobs.py": "the top of a thread, whose error the page shows",
 }
 
 

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
+from math import inf
 from typing import Final
 
 from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
-from acker.errors import LogError, TopicError, Unreachable
+from acker.errors import LogError, TopicError, Unreachable, UsageError
 from acker.hot_paths import uncollected
 from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
 from replay.handling.letter_box import KEPT_MAX, find_letters
@@ -27,6 +28,8 @@ from replay.worker.worker import bytes_max
 
 CHUNK_MAX: Final = 2_000
 """Letters in one transaction."""
+
+RATE_MIN: Final = 0.001
 
 
 class Left(StrEnum):
@@ -190,6 +193,9 @@ class RateLimit:
     """How many letters may be handled now, so that there are at most `rate` in a second; None: no limit."""
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
+        """Begin at a wall time; `UsageError`: the rate is below `RATE_MIN`, or no finite number."""
+        if rate is not None and not RATE_MIN <= rate < inf:
+            raise UsageError(f"rate {rate:g}: give {RATE_MIN} letters a second or more, or none for no limit")
         self._rate = rate
         self._at_once = at_once
         self._began_ms = now_ms

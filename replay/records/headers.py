@@ -26,6 +26,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from acker.identity import OFFSET_MAX
 from acker.kafka.port import Headers
 from acker.wire.causes import clipped
 
@@ -75,9 +76,11 @@ def location(topic: str, partition: int, offset: int) -> str:
 
 
 def parse_location(text: str) -> tuple[str, int, int] | None:
-    """Split ``topic/partition@offset``; return None for any other text."""
+    """Split ``topic/partition@offset``; return None for any other text, or where no log is that long."""
     match = _ORIGIN.match(text)
-    return match and (match["topic"], int(match["partition"]), int(match["offset"]))
+    if match is None or (offset := int(match["offset"])) > OFFSET_MAX:
+        return None
+    return match["topic"], int(match["partition"]), offset
 
 
 def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: int) -> Lineage:

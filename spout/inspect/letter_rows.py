@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from acker.errors import UsageError
 from acker.kafka.port import Record
-from acker.units import time_text
+from acker.units import TIME_MS_MAX, time_text
 from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, RedriveRecord
 from replay.records.due import LEFT_OUT, Loss, left_out_by, left_out_of
 from replay.records.letters import Letter, LetterAction, own_headers
@@ -161,9 +161,14 @@ def loss_row(loss: Loss) -> dict[str, Any]:
 
 
 def moment(value_ms: int | None) -> str | None:
-    """Format a wall time to the millisecond; None where it is unknown."""
+    """Format a wall time to the millisecond; None where it is unknown.
+
+    Producers write what they like: where theirs counts in microseconds, it is after all calendars.
+    """
     if value_ms is None or value_ms < 0:
         return None
+    if value_ms > TIME_MS_MAX:
+        return f"{value_ms} ms after 1970"
     text = time_text(value_ms)
     return f"{text[:-4]}Z" if "." in text else text  # the last three digits are below a millisecond
 

@@ -68,7 +68,8 @@ class Attention:
         now_ms = snapshot.at_ms
         every = [*problems(snapshot, self._topics), *new_causes(causes, now_ms)]
         found = {each.name: each for each in every}
-        self._since = {name: self._since.get(name, now_ms) for name in found}
+        # a clock that was set back hides no flag until it is there again
+        self._since = {name: min(now_ms, self._since.get(name, now_ms)) for name in found}
         flags = [found[name]._replace(since_ms=since) for name, since in self._since.items()]
         flags = [each for each in flags if now_ms - each.since_ms >= APART_MS]
         return tuple(sorted(flags, key=lambda each: (not each.name.startswith(_SILENT), each.since_ms)))

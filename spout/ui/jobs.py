@@ -9,7 +9,9 @@ Source: docs/operate/page.md.
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple
@@ -22,6 +24,8 @@ from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive, RedriveProgress
 from replay.records.letters import Filter
 from spout.inspect.dead_letters import carry_out
+
+_LOGGER = logging.getLogger("windhover.ui")
 
 JOBS_STOP_S: Final = 10.0
 """A job that is cancelled ends within a transaction; who ends the page waits so long for all of them."""
@@ -51,12 +55,12 @@ class RedriveJob:
         rate: float | None,
         clock: Callable[[], int],
     ) -> None:
-        """Start it. `rate` is in letters a second, and `clock` wall time."""
+        """Start it. `rate` is in letters a second (`UsageError`: it is none), and `clock` wall time."""
         self.inputs = frozenset(one.name for one, _ in meant)
         self.progress = RedriveProgress()
         self.problem = ""
         self._open_log, self._topics, self._meant, self._order = open_log, topics, meant, order
-        self._rate, self._clock = rate, clock
+        self._pace, self._clock = RateLimit(rate, clock()), clock
         self._cancelled = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"redrive {order.redrive}", daemon=True)
         self._thread.start()
@@ -75,8 +79,7 @@ class RedriveJob:
     def _run(self) -> None:
         try:
             with closing(self._open_log()) as log:
-                pace = RateLimit(self._rate, self._clock())
-                redrive = Redrive(log, self._topics, self._meant, self._order, pace)
+                redrive = Redrive(log, self._topics, self._meant, self._order, self._pace)
 
                 def put(progress: RedriveProgress) -> None:
                     self.progress = progress
@@ -91,6 +94,9 @@ class RedriveJob:
                 )
         except WindhoverError as error:
             self.problem = str(error)
+        except Exception as error:
+            self.problem = f"{type(error).__name__}: {error}"
+            _LOGGER.exception("redrive %s ended by an error that is not expected", self._order.redrive)
 
     def _sleep(self, redrive: Redrive, wait_ms: int) -> None:
         if self._cancelled.wait(wait_ms / 1_000):
@@ -109,7 +115,7 @@ class RedriveJobs:
 
         Raises:
             UsageError: one of this process handles letters of an input of `meant`; the two would fence each
-                other.
+                other; or the rate is none.
         """
         for name, job in self._jobs.items():
             if job.is_running and (both := job.inputs & {one.name for one, _ in meant}):
@@ -128,6 +134,6 @@ class RedriveJobs:
         """Cancel all, and wait until they have written their ends."""
         for job in self._jobs.values():
             job.cancel()
-        until_ms = self._clock() + 1_000 * JOBS_STOP_S
+        until = time.monotonic() + JOBS_STOP_S
         for job in self._jobs.values():
-            job.join(max(0.0, min(JOBS_STOP_S, (until_ms - self._clock()) / 1_000)))
+            job.join(max(0.0, until - time.monotonic()))

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 
 from acker.config.topics import Topics
-from acker.errors import UsageError, WindhoverError
+from acker.errors import Unreachable, UsageError, WindhoverError
 from acker.kafka.port import Log
 from acker.units import duration_ms, past_ms
 from acker.wire.causes import EXPLICIT
@@ -85,6 +85,7 @@ class LogPages:
         self._topics = topics
         self._drivers = drivers
         self._log = log
+        self._away: WindhoverError | None = None
         self._now_ms = now_ms
         self._trail = Trail(log, topics)
         self.thread = ThreadPoolExecutor(1, "windhover-log-pages")
@@ -110,7 +111,8 @@ class LogPages:
         `location` of `PageContent` too.
         """
 
-        def answer(request: Request, _now: LatestState) -> PageContent:
+        def answer(request: Request, now: LatestState) -> PageContent:
+            self._away = now.snapshot.away
             values: dict[str, Any] = {"template": "message.html", "title": "Error", "names": self._names}
             values |= {"problem": "", "reading": ""}
             status = 200
@@ -136,6 +138,17 @@ class LogPages:
 
         return answer
 
+    def log(self) -> Log:
+        """Return the client, for who builds a page.
+
+        Raises:
+            Unreachable: the newest reading found no broker; to ask again would take the time of an operation
+                to find out the same, and all others would wait for it.
+        """
+        if self._away is not None:
+            raise Unreachable(str(self._away))
+        return self._log
+
     def _record(self, request: Request, values: dict[str, Any]) -> Any:
         query = RecordQuery.of(request)
         found = list[tuple[dict[str, Any], Timeline]]()
@@ -150,10 +163,11 @@ class LogPages:
         return [story for story, _ in found]
 
     def _records(self, query: RecordQuery) -> tuple[list[InputRecord], list[str]]:
+        if not query.place and not query.key:
+            return [], []
+        self.log()
         if query.place:
             return self._trail.origin(query.place), []
-        if not query.key:
-            return [], []
         since_ms = self._since_ms(query.since, "a key needs a time to search from: {!r} is none")
         found: list[InputRecord] = []
         notes: list[str] = []
@@ -167,7 +181,7 @@ class LogPages:
     def _failures_page(self, request: Request, values: dict[str, Any]) -> Any:
         since = request.query_params.get("since", "").strip() or FAILURES_SINCE
         values |= {"template": "failures.html", "title": "Failures", "columns": FAILURES, "since": since}
-        counted = self._counted(since, self._since_ms(since, "since {!r} is no time"))
+        counted = self._counted(self.log(), since, self._since_ms(since, "since {!r} is no time"))
         try:
             counted.found.read()
         except WindhoverError:
@@ -182,7 +196,7 @@ class LogPages:
         values["links"] = {"dead": lambda row: _letters_of(row, since) if row["dead"] else ""}
         return values["rows"]
 
-    def _counted(self, since: str, since_ms: int) -> _Counted:
+    def _counted(self, log: Log, since: str, since_ms: int) -> _Counted:
         """Return the failures since a time, which are followed from one request to the next."""
         kept = self._failures.pop(since, None)
         if kept is not None and (since_ms - kept.since_ms) * DRIFT > self._now_ms() - since_ms:
@@ -191,7 +205,7 @@ class LogPages:
         if kept is None:
             kept = _Counted(
                 since_ms,
-                FailureLog(self._log, self._topics, inputs_named(self._topics, ()), since_ms, self._read_max),
+                FailureLog(log, self._topics, inputs_named(self._topics, ()), since_ms, self._read_max),
             )
         self._failures[since] = kept
         for text in list(self._failures)[:-WINDOWS_MAX]:
@@ -203,7 +217,8 @@ class LogPages:
         values |= {"template": "letters.html", "title": "Dead letters", "query": query, "total": None}
         now_ms = self._now_ms()
         meant = query.filters(self._topics, now_ms)
-        found = matching_letters(self._log, meant, wait_ms=self._topics.replay.limits.operation_timeout_ms)
+        wait_ms = self._topics.replay.limits.operation_timeout_ms
+        found = matching_letters(self.log(), meant, wait_ms=wait_ms)
         rows = [letter_row(each) for each in found.found[-LETTERS_SHOWN:]]
         stats: dict[str, list[dict[str, Any]]] = {}
         for row in stats_of(found.found, now_ms):
@@ -224,7 +239,7 @@ class LogPages:
         values["title"] = place
         meant = by_place(inputs_named(self._topics, ()), [place], Filter(handled=True))
         limits = self._topics.replay.limits
-        letters = matching_letters(self._log, meant, wait_ms=limits.operation_timeout_ms)
+        letters = matching_letters(self.log(), meant, wait_ms=limits.operation_timeout_ms)
         details = [
             letter_details(found, record) for found, record in records_of(self._log, letters.found, limits)
         ]
@@ -241,9 +256,10 @@ class LogPages:
             timeout_ms = duration_ms(text) if text else None
         except ValueError as error:
             raise UsageError(f"timeout {text}: {error}; give 10s or 5m") from error
+        log = self.log()
         if self._completions is None:
             named = inputs_named(self._topics, ())
-            self._completions = CompletionLog(self._log, self._topics, named, self._read_max)
+            self._completions = CompletionLog(log, self._topics, named, self._read_max)
         try:
             self._completions.read()
         except WindhoverError:

@@ -306,8 +306,7 @@ class Pages:
     async def _answer(
         self, request: Request, build: Build, thread: Executor | None, *, is_live: bool = True
     ) -> Response:
-        now = self._watch.latest
-        content = await asyncio.get_running_loop().run_in_executor(thread, build, request, now)
+        now, content = await self._built(request, build, thread)
         content = replace(content, is_live=is_live and content.is_live)
         if "application/json" in request.headers.get("accept", ""):
             return JSONResponse(content.json, 201 if content.location else content.status)
@@ -315,16 +314,26 @@ class Pages:
             return RedirectResponse(content.location, 303)
         return HTMLResponse(self._render("page.html", request, content, now), content.status)
 
+    async def _built(
+        self, request: Request, build: Build, thread: Executor | None
+    ) -> tuple[LatestState, PageContent]:
+        """Build a page from the newest reading as of when it is its turn in `thread`."""
+
+        def built() -> tuple[LatestState, PageContent]:
+            now = self._watch.latest
+            return now, build(request, now)
+
+        return await asyncio.get_running_loop().run_in_executor(thread, built)
+
     async def _events(
         self, request: Request, build: Build, thread: Executor | None
     ) -> AsyncIterator[ServerSentEvent]:
         shown = None
         with self._watch.tab():
             while not self._watch.is_over() and not await request.is_disconnected():
-                now = self._watch.latest
-                if now.number != shown:
+                if self._watch.latest.number != shown:
+                    now, content = await self._built(request, build, thread)
                     shown = now.number
-                    content = await asyncio.get_running_loop().run_in_executor(thread, build, request, now)
                     text = self._render("live.html", request, content, now)
                     yield ServerSentEvent(text, id=str(now.number), event="show", retry=RETRY_MS)
                     await asyncio.sleep(content.every_s)

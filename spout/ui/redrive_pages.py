@@ -43,12 +43,9 @@ TYPED_ABOVE: Final = 1_000
 
 OUTCOMES_SHOWN: Final = 1_000
 REDRIVES_SINCE: Final = "7d"
-RATE_MIN: Final = 0.001
 
 OUTCOMES: Final = (Column("letter", "letter"), Column("became", "outcome"))
 _WORST_FIRST: Final = ("DIED", "GONE", "UNKNOWN", "OPEN", "ACKED")
-
-Answering = Callable[[LogBuild], Build]
 
 
 class _Meant(NamedTuple):
@@ -67,13 +64,13 @@ class RedrivePages:
     def __init__(
         self,
         topics: Topics,
-        log: Log,
+        log: Callable[[], Log],
         now_ms: Callable[[], int],
-        answering: Answering,
+        answering: Callable[[LogBuild], Build],
         jobs: RedriveJobs,
         actions: Actions | None,
     ) -> None:
-        """Prepare. `answering` is that of `LogPages`, which uses `log` too; None for `actions`: read-only."""
+        """Prepare. `log` and `answering` are those of `LogPages`; None for `actions`: read-only."""
         self._topics = topics
         self._log = log
         self._now_ms = now_ms
@@ -115,7 +112,7 @@ class RedrivePages:
             since_ms = past_ms(since, self._now_ms())
         except ValueError as error:
             raise UsageError(f"since {since}: {error}; give 2026-07-01T00:00:00Z, or 7d") from error
-        values["rows"] = redrive_rows(self._log, self._topics, inputs_named(self._topics, ()), since_ms)
+        values["rows"] = redrive_rows(self._log(), self._topics, inputs_named(self._topics, ()), since_ms)
         return values["rows"]
 
     def _details(self, request: Request, values: dict[str, Any]) -> Any:
@@ -123,7 +120,7 @@ class RedrivePages:
         job = self._jobs.find(redrive)
         values |= {"title": f"Redrive {redrive}", "redrive": redrive, "job": job, "actions": self._actions}
         try:
-            rows = redrive_details(self._log, self._topics, redrive)
+            rows = redrive_details(self._log(), self._topics, redrive)
         except UsageError:
             if job is None:
                 raise
@@ -172,7 +169,7 @@ class RedrivePages:
             job.cancel()
         else:
             by = self._by(request.state.form)
-            cancel_everywhere(self._log, self._topics, redrive, by, self._now_ms())
+            cancel_everywhere(self._log(), self._topics, redrive, by, self._now_ms())
         values["location"] = f"/redrives/{redrive}"
         return {"redrive": redrive}
 
@@ -192,14 +189,11 @@ class RedrivePages:
         query = query._replace(until=query.until or time_text(now_ms))
         filters = query.filters(self._topics, now_ms)
         wait_ms = self._topics.replay.limits.operation_timeout_ms
-        return _Meant(query, filters, matching_letters(self._log, filters, wait_ms=wait_ms))
+        return _Meant(query, filters, matching_letters(self._log(), filters, wait_ms=wait_ms))
 
 
 def _rate(text: str) -> float | None:
     try:
-        rate = float(text) if text else None
+        return float(text) if text else None
     except ValueError as error:
         raise UsageError(f"rate {text}: is no number; give letters a second, such as 100") from error
-    if rate is not None and not rate >= RATE_MIN:
-        raise UsageError(f"rate {text}: give {RATE_MIN} letters a second or more")
-    return rate

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, Final, NamedTuple, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -133,9 +133,9 @@ def action_refusal(request: Request, form: Mapping[str, str], actions: Actions |
     """
     if actions is None:
         return "The page is read-only: start it with `windhover ui --allow-actions`, or type the command."
-    origin = urlsplit(request.headers.get("origin", ""))
-    if not origin.netloc or origin.netloc != request.headers.get("host"):
-        return f"The request did not come from this page, but from {origin.netloc or 'no page'}."
+    origin = request.headers.get("origin", "").partition("://")[2]
+    if not origin or origin != request.headers.get("host"):
+        return f"The request did not come from this page, but from {origin or 'no page'}."
     if not secrets.compare_digest(form.get("token", "").encode(), actions.token.encode()):
         return "That is not the token that `windhover ui --allow-actions` has printed."
     return ""

@@ -105,7 +105,7 @@ def serve_pages(
             jobs.close()
             cut_off.start()
 
-        redrives = RedrivePages(topics, requested, now_ms, log_pages.answering, jobs, actions)
+        redrives = RedrivePages(topics, log_pages.log, now_ms, log_pages.answering, jobs, actions)
         pages = Pages(topics, watch, log_pages, redrives, graphs, config)
         server = uvicorn.Config(
             pages.application(hosts),

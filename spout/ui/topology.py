@@ -133,7 +133,8 @@ class Drivers:
                 except Unreachable as error:
                     problems[address] = str(error)
                     continue
-                past = [each for each in self._past[address] if now_ms - each.at_ms <= WINDOW_MS]
+                # of a clock that was set back, those from before are too new
+                past = [each for each in self._past[address] if 0 <= now_ms - each.at_ms <= WINDOW_MS]
                 groups = dict.fromkeys(key[1] for key in counts)
                 if not groups:
                     problems[address] = f"{address} serves no metrics of a topology or a stream"

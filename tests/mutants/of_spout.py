@@ -747,4 +747,22 @@ MUTANTS = (
         "::test_a_cause_that_comes_back_after_an_hour_is_new_to_who_reads_both_failures_at_once",
         "a cause that came back after a month would be flagged by nobody",
     ),
+    Mutant(
+        "a-page-waits-for-a-broker-that-is-away",
+        "spout/ui/log_pages.py",
+        "        if self._away is not None:\n",
+        "        if False:\n",
+        "tests/unit/spout/ui/test_log_pages.py"
+        "::test_in_an_outage_a_page_answers_by_the_newest_reading_and_asks_nothing",
+        "in an outage every tab would wait half a minute for the one before it",
+    ),
+    Mutant(
+        "a-job-of-the-page-ends-in-silence",
+        "spout/ui/jobs.py",
+        "        except Exception as error:\n",
+        "        except KeyError as error:\n",
+        "tests/unit/spout/ui/test_redrive_pages.py"
+        "::test_a_job_that_ends_by_an_unexpected_error_shows_it_and_another_one_can_be_started",
+        "a redrive that our own error ended would look as if it had not begun",
+    ),
 )

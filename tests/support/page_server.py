@@ -37,14 +37,13 @@ def pages_of(
     read_max: int = PAGE_READ_MAX,
 ) -> tuple[Pages, RedriveJobs]:
     """Build the pages of a world, and the jobs that they start."""
-    log = world.cluster.log(faults)
 
     def now_ms() -> int:
         return world.now_ms
 
     jobs = RedriveJobs(lambda: world.cluster.log(faults), world.topics, now_ms)
-    log_pages = LogPages(world.topics, log, now_ms, drivers, config, read_max)
-    redrives = RedrivePages(world.topics, log, now_ms, log_pages.answering, jobs, actions)
+    log_pages = LogPages(world.topics, world.cluster.log(faults), now_ms, drivers, config, read_max)
+    redrives = RedrivePages(world.topics, log_pages.log, now_ms, log_pages.answering, jobs, actions)
     return Pages(world.topics, watch, log_pages, redrives, drivers, config), jobs
 
 

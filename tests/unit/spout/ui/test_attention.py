@@ -44,6 +44,16 @@ def test_in_a_sound_installation_nothing_is_flagged(world: World) -> None:
     assert names(world) == []
 
 
+def test_a_clock_that_is_set_back_hides_a_flag_for_no_longer_than_two_readings(world: World) -> None:
+    attention, found = Attention(world.topics), read(world, oldest_ms=Reading(8_001))
+    hour_ms = 3_600_000
+    for at_ms in (hour_ms, hour_ms + APART_MS):
+        flags = attention.check(replace(found, at_ms=at_ms))
+    assert [each.name for each in flags] == ["stuck: sentences/0"]
+    attention.check(replace(found, at_ms=0))
+    assert attention.check(replace(found, at_ms=APART_MS)) == (flags[0]._replace(since_ms=0),)
+
+
 @pytest.mark.parametrize(
     ("problem", "changed"),
     [

@@ -108,6 +108,17 @@ def test_edges_are_there_before_any_tuple_and_their_rates_are_unknown(client: Te
     assert "0.0/s" not in page
 
 
+def test_after_a_clock_was_set_back_a_rate_needs_two_readings_as_at_the_begin(
+    world: World, driver: Driver, client: TestClient
+) -> None:
+    driver.counts = counts_of(100)
+    client.get("/topology")
+    for step_ms in (-3_600_000, 10_000):
+        world.cluster.now_ms += step_ms
+        (graph,) = client.get("/topology", headers=JSON).json()
+    assert {each["per_s"] for each in graph["edges"]} == {0.0}
+
+
 def test_rates_are_between_two_readings_and_failures_at_their_bolt(
     world: World, driver: Driver, client: TestClient
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from acker.errors import Unreachable
-from acker.kafka.port import Outgoing
+from acker.kafka.port import Outgoing, TopicPartition
 from replay.records.letters import Filter
 from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, records_of
 from spout.inspect.failures import FailureLog
@@ -23,11 +23,13 @@ from spout.inspect.letter_rows import letter_details, letter_row
 from spout.inspect.overview import Snapshot
 from spout.inspect.tables import span
 from spout.planning.journal import BEGINNING, Journal
+from spout.ui.jobs import Actions
 from spout.ui.log_pages import LETTERS_SHOWN
 from spout.ui.serve import LOOPBACK
-from spout.ui.watch import Watch
+from spout.ui.watch import LatestState, Watch
 from tests.support.memory.cluster import NoFaults
 from tests.support.page_server import client_of, pages_of
+from tests.support.waiting import eventually
 from tests.support.worlds.planning import World, batch, yaml_of
 
 YAML = yaml_of(retry="{attempts: 1}", dead_letter="{max_ratio: 1}")
@@ -139,6 +141,45 @@ def test_a_broker_that_is_away_makes_the_page_unknown_until_it_is_back(world: Wo
         assert client.get(path).status_code == 200
 
 
+class Unasked(NoFaults):
+    """Nothing may be asked of the broker."""
+
+    def before(self, operation: str) -> None:
+        pytest.fail(f"{operation} would wait as long as the newest reading has")
+
+
+def test_in_an_outage_a_page_answers_by_the_newest_reading_and_asks_nothing(world: World) -> None:
+    """All of them are read in one thread: who waits for the broker there lets all others wait."""
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    pages, jobs = pages_of(world, watch, Unasked(), Actions("secret", "ann"))
+    client = TestClient(pages.application(LOOPBACK), base_url="http://localhost")
+    watch.latest = LatestState(1, Snapshot(world.now_ms, (), away=Unreachable("no broker answers")))
+    letter, record = "/letter/sentences.g.dlq/0@0", "/record/sentences/0@1"
+    with closing(jobs):
+        for path in ("/failures", "/letters", "/latency", letter, record, "/redrives", "/redrives/ab"):
+            page = client.get(path)
+            assert (page.status_code, "no broker answers" in page.text) == (503, True), path
+        form = {"input": "sentences", "why": "repaired", "token": "secret"}
+        for path in ("/redrives", "/redrives/ab/cancel"):
+            page = client.post(path, data=form, headers={"origin": "http://localhost"})
+            assert (page.status_code, "no broker answers" in page.text) == (503, True), path
+        assert client.get("/record").status_code == 200, "its form needs no broker"
+
+
+def test_failures_are_not_counted_anew_after_an_outage(world: World) -> None:
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    pages, jobs = pages_of(world, watch, read_max=2)
+    client = TestClient(pages.application(LOOPBACK), base_url="http://localhost")
+    die(world, 2, 3, 4)
+    well, away = watch.latest, Snapshot(world.now_ms, (), away=Unreachable("no broker answers"))
+    with closing(jobs):
+        eventually(lambda: isinstance(client.get("/failures", headers=JSON).json(), list))
+        watch.latest = LatestState(1, away)
+        assert client.get("/failures").status_code == 503
+        watch.latest = well
+        assert client.get("/failures", headers=JSON).json()[0]["failures"] == 3
+
+
 @pytest.mark.parametrize("path", ["/failures", "/latency"])
 def test_no_figure_is_known_before_the_log_was_read_and_the_page_says_how_far_it_is(
     world: World, path: str
@@ -159,6 +200,23 @@ def test_no_figure_is_known_before_the_log_was_read_and_the_page_says_how_far_it
             if isinstance(seen, list):
                 break
         assert seen == client_of(world)[0].get(path, headers=JSON).json()
+
+
+def test_a_record_of_any_time_and_a_place_beyond_every_log_are_shown_and_refused(
+    world: World, client: TestClient
+) -> None:
+    """A producer may write microseconds, and anybody may type a place."""
+    die(world, 2)
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing("sentences", 0, b"x", timestamp_ms=1_700_000_000_000_000))
+    producer.flush(1_000)
+    ((_, end),) = world.log.stable_ends([TopicPartition("sentences", 0)]).items()
+    page = client.get(f"/record/sentences/0@{end - 1}")
+    assert page.status_code == 200
+    assert "1700000000000000 ms after 1970" in page.text
+    page = client.get(f"/record/sentences/0@{1 << 48}")
+    assert page.status_code == 404
+    assert "is no place of a record" in page.text
 
 
 def test_letters_are_those_that_the_command_lists(world: World, client: TestClient) -> None:
@@ -322,3 +380,25 @@ def test_pages_that_wait_for_the_broker_hold_up_no_other(world: World) -> None:
         finally:
             gate.opens.set()
         assert [each.result(60).status_code for each in waiting] == [200] * 40
+
+
+def test_a_page_that_waited_for_another_one_is_built_from_the_reading_that_came_meanwhile(
+    world: World,
+) -> None:
+    die(world, 2)
+    gate = Gate()
+    watch = Watch(lambda now_ms: Snapshot(now_ms, ()), world.topics, lambda: world.now_ms)
+    pages, _ = pages_of(world, watch, gate)
+    gate.is_shut = True
+    with (
+        TestClient(pages.application(LOOPBACK), base_url="http://localhost") as client,
+        ThreadPoolExecutor(11) as tabs,
+    ):
+        waiting = [tabs.submit(client.get, "/letters") for _ in range(10)]
+        try:
+            assert gate.came.wait(10)
+            assert tabs.submit(client.get, "/").result(10).status_code == 200
+            watch.latest = LatestState(1, Snapshot(world.now_ms, (), away=Unreachable("no broker answers")))
+        finally:
+            gate.opens.set()
+        assert sorted(each.result(60).status_code for each in waiting) == [200] + [503] * 9

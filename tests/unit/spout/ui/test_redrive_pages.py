@@ -17,6 +17,7 @@ from spout.inspect.dead_letters import redrive_rows
 from spout.planning.journal import BEGINNING, Journal
 from spout.ui.jobs import Actions
 from spout.ui.redrive_pages import TYPED_ABOVE
+from tests.support.memory.cluster import Faults, NoFaults
 from tests.support.page_server import client_of
 from tests.support.waiting import eventually
 from tests.support.worlds.planning import World, batch, yaml_of
@@ -29,12 +30,22 @@ COPIES = (1 + 16_384) << 16
 """The first source of copies."""
 
 
+class Bug(NoFaults):
+    """An error in our own code, when a handler fences the one before."""
+
+    is_on = True
+
+    def before(self, operation: str) -> None:
+        if self.is_on and operation == "init":
+            raise ZeroDivisionError("division by zero")
+
+
 class Page:
     """The page of a world, and who uses it."""
 
-    def __init__(self, actions: Actions | None = ACTIONS) -> None:
+    def __init__(self, actions: Actions | None = ACTIONS, faults: Faults | None = None) -> None:
         self.world = World(YAML)
-        self.client, self.jobs = client_of(self.world, actions=actions)
+        self.client, self.jobs = client_of(self.world, faults, actions)
 
     def die(self, *failing: int, records: int = 20) -> Journal:
         self.world.start_replays()
@@ -144,6 +155,7 @@ def test_what_became_of_each_letter_is_that_of_the_command(page: Page) -> None:
         ({"origin": "null"}, "secret", "did not come from this page"),
         ({"origin": "http://evil.example"}, "secret", "but from evil.example"),
         ({"origin": "http://localhost:1"}, "secret", "but from localhost:1"),
+        ({"origin": "http://["}, "secret", "but from ["),
         (ORIGIN, "", "is not the token"),
         (ORIGIN, "Secret", "is not the token"),
         (ORIGIN, "sécret", "is not the token"),
@@ -190,6 +202,7 @@ def test_no_other_method_changes_anything(page: Page) -> None:
         ({"rate": "fast"}, "rate fast: is no number"),
         ({"rate": "0"}, "rate 0: give 0.001"),
         ({"rate": "nan"}, "rate nan: give 0.001"),
+        ({"rate": "inf"}, "rate inf: give 0.001"),
         ({"input": ""}, "that means every letter of every input"),
         ({"reason": "x"}, "reason x: is none"),
     ],
@@ -298,6 +311,21 @@ def test_a_job_that_is_fenced_says_so_and_the_page_goes_on(page: Page) -> None:
     text = page.client.get(f"/redrives/{redrive}").text
     assert "It stopped before its end:" in text
     assert page.copies() == 9
+
+
+def test_a_job_that_ends_by_an_unexpected_error_shows_it_and_another_one_can_be_started() -> None:
+    bug = Bug()
+    page = Page(faults=bug)
+    page.die(2)
+    redrive = page.start().headers["location"].removeprefix("/redrives/")
+    job = page.jobs.find(redrive)
+    assert job is not None
+    eventually(lambda: not job.is_running)
+    text = page.client.get(f"/redrives/{redrive}").text
+    assert "It stopped before its end: ZeroDivisionError: division by zero" in text
+    bug.is_on = False
+    page.started()
+    assert page.copies() == 1
 
 
 def test_a_redrive_that_is_not_there_is_not_found(page: Page) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from acker.identity import I64, U64, mix64, mix64_in_place
 from spout.topology.graph import Kind
@@ -24,6 +25,8 @@ from spout.tuples.tuple import Delivery
 
 _SECOND = np.uint64(0x5851F42D4C957F2D)
 """Makes the second choice of a partial key independent of the first."""
+
+_NULL = np.uint64(zlib.crc32(b"None"))
 
 
 def tasks_for(
@@ -63,19 +66,35 @@ def value_keys(batch: pa.RecordBatch, fields: Iterable[str]) -> U64:
 
 def _values(column: pa.Array) -> U64:
     """Number the values of a column by their text, each distinct one once where Arrow can tell."""
-    if pa.types.is_integer(column.type) and not column.null_count:
-        return np.asarray(column).astype(np.uint64)
+    if pa.types.is_integer(column.type):
+        numbers = np.asarray(column.fill_null(0)).astype(np.uint64)
+        if column.null_count:
+            numbers[np.asarray(column.is_null())] = _NULL
+        return numbers
+    if pa.types.is_floating(column.type):
+        column = pc.add(column, pa.scalar(0, column.type))  # -0.0 equals 0.0, and has another text
     try:
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     except pa.ArrowNotImplementedError:  # lists and structs
-        return _numbers(column.to_pylist())
+        return _numbers(column)
     indices = coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)
-    found: U64 = _numbers([*coded.dictionary.to_pylist(), None])[indices]
+    found: U64 = np.append(_numbers(coded.dictionary), _NULL)[indices]
     return found
 
 
-def _numbers(values: Sequence[object]) -> U64:
+def _numbers(column: pa.Array) -> U64:
+    try:
+        values = column.to_pylist()
+    except (ValueError, OverflowError):  # one has no form in Python, and one tuple must not end the query
+        values = [_value_or_none(each) for each in column]
     return np.fromiter((zlib.crc32(repr(value).encode()) for value in values), np.uint64, len(values))
+
+
+def _value_or_none(scalar: pa.Scalar) -> object:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _places(deliveries: Sequence[tuple[Delivery, ...]], first: int) -> U64:

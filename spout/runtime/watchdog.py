@@ -54,7 +54,11 @@ class Watchdog:
     def __enter__(self) -> Self:
         if self._limit_ms:
             self._set_alarm()  # the first call may keep the lock before the thread has checked once
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:  # no thread is left, and the alarm would end the process in a later task
+                faulthandler.cancel_dump_traceback_later()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -161,6 +161,21 @@ def test_a_watchdog_leaves_alone_what_waits(monkeypatch: pytest.MonkeyPatch) -> 
         assert not any(thread.name == "windhover-watchdog" for thread in threading.enumerate())
 
 
+def test_a_watchdog_whose_thread_cannot_start_leaves_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end the process in the middle of a later task."""
+    alarms: list[str] = []
+    monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *_, **__: alarms.append("set"))
+    monkeypatch.setattr(watchdog.faulthandler, "cancel_dump_traceback_later", alarms.clear)
+
+    def start(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="new thread"), Watchdog(Pulse(), 40):
+        pass
+    assert alarms == []
+
+
 def test_a_topology_tells_each_call() -> None:
     asking = Asking()
 

@@ -23,7 +23,7 @@ from spout.bolts.hooks import BoltContext, TaskHook
 from spout.tuples.culprits import Isolated
 from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.raised import Tracebacks
-from spout.tuples.tuple import DEFAULT_STREAM, Tuple, values_in_order
+from spout.tuples.tuple import DEFAULT_STREAM, Tuple, text_of, values_in_order
 
 
 class OutputDeclarer:
@@ -186,7 +186,17 @@ class BatchCollector:
     [(1, Cause(operator='upper', error='', message='no word'))]
     """
 
-    __slots__ = ("_bolt", "_rows", "columns", "failures", "left_open", "parents", "streams", "tracebacks")
+    __slots__ = (
+        "_bolt",
+        "_rows",
+        "columns",
+        "failures",
+        "is_closed",
+        "left_open",
+        "parents",
+        "streams",
+        "tracebacks",
+    )
 
     def __init__(self, bolt: str, rows: int, tracebacks: Tracebacks | None = None) -> None:
         """Collect for a bolt and a batch of `rows` rows; `tracebacks` keeps those of what the bolt raises."""
@@ -197,6 +207,7 @@ class BatchCollector:
         self.streams: list[str] = []
         self.failures: list[tuple[int, Cause]] = []
         self.left_open: list[int] = []
+        self.is_closed = False  # when the call has returned, what it did is settled
         self.tracebacks = tracebacks or Tracebacks()
 
     def emit(
@@ -214,8 +225,10 @@ class BatchCollector:
             stream: one of the streams that the bolt declares. All but the default one need a
                 `TopologyBuilder`.
 
-        Raises `TupleError`: lengths differ, a parent is not a row of the batch, or `columns` has no order.
+        Raises `TupleError`: lengths differ, a parent is not a row of the batch, `columns` has no order, or
+        ``execute`` has returned.
         """
+        self._check_open("emitted")
         columns = columns if isinstance(columns, Mapping) else values_in_order(columns, None, self._bolt)
         arrays = list(columns.values()) if isinstance(columns, Mapping) else columns
         of = np.asarray(parents, dtype=np.int64)
@@ -247,7 +260,15 @@ class BatchCollector:
         self._check(row, "left open")
         self.left_open.append(row)
 
+    def _check_open(self, action: str) -> None:
+        if self.is_closed:
+            raise TupleError(
+                f"bolt {self._bolt!r} {action} by the collector of a call that had returned, whose rows are"
+                " acked: do it before execute returns, or make it a Bolt, which acks by hand"
+            )
+
     def _check(self, row: int, action: str) -> None:
+        self._check_open(action)
         if not 0 <= row < self._rows:
             raise TupleError(f"bolt {self._bolt!r} {action} row {row} of a batch of {self._rows}")
 
@@ -393,6 +414,6 @@ def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
         raise BoltStopped(f"bolt {name!r}: {error}") from error
     if stops(bolt, error):
         raise BoltStopped(
-            f"bolt {name!r} stops on {type(error).__name__}: {error}; mend what it needs, and start the query"
-            " again from its checkpoint"
+            f"bolt {name!r} stops on {type(error).__name__}: {text_of(error)}; mend what it needs, and start"
+            " the query again from its checkpoint"
         ) from error

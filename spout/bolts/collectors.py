@@ -18,6 +18,7 @@ Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2; Storm's ``Ou
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from acker.errors import TupleError
@@ -41,7 +42,7 @@ class Emit(Protocol):
 
 
 class BasicCollector:
-    """Collects what a `BasicBolt` emits; everything is anchored on the input.
+    """Collects what a `BasicBolt` emits; anchored on the input, so emit before `execute` returns.
 
     To try a bolt without Spark, append what it emits to a list:
 
@@ -146,6 +147,8 @@ class BoltObserver:
 class OutputCollector:
     """Collects what a `Bolt` does: emissions with anchors, acks, fails, timeouts reset.
 
+    Threads of the bolt may call it until ``cleanup`` returns, which waits for them.
+
     >>> class Orders(spout.Bolt):
     ...     output = "id int"
     ...     def prepare(self, context, collector):
@@ -171,6 +174,7 @@ class OutputCollector:
     __slots__ = (
         "_bolt",
         "_keys",
+        "_lock",
         "_observer",
         "_streams",
         "errors",
@@ -182,9 +186,19 @@ class OutputCollector:
         "tracebacks",
     )
 
-    def __init__(self, bolt: str, streams: Mapping[str, Emits], observer: BoltObserver | None = None) -> None:
-        """Collect for the bolt of this name; call `observer` for all that it does."""
+    def __init__(
+        self,
+        bolt: str,
+        streams: Mapping[str, Emits],
+        observer: BoltObserver | None = None,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """Collect for the bolt of this name; call `observer` for all that it does.
+
+        Threads of one bolt may emit on one tuple: `lock` keeps them from one ordinal, whose edges cancel.
+        """
         self._bolt = bolt
+        self._lock = lock or nullcontext()
         self._streams = streams
         self._keys = {
             name: tuple(outlet.subscription for outlet in each.outlets for _ in range(outlet.copies))
@@ -281,7 +295,7 @@ class OutputCollector:
 
     def outstanding(self) -> Iterator[Delivery]:
         """Yield what is missing in the XOR values of the roots: open tuples, and what was emitted on them."""
-        for received in self.open:
+        for received in tuple(self.open):
             yield from received.deliveries
             yield from received.children
 
@@ -310,7 +324,7 @@ class OutputCollector:
                 " declare it with direct=True"
             )
         most = min((outlet.tasks for outlet in emits.outlets), default=task + 1)
-        if not 0 <= task < most:
+        if not 0 <= task < most or task != int(task):
             raise TupleError(
                 f"bolt {self._bolt!r} emitted to task {task} on stream {stream!r}; its consumers have tasks 0"
                 f" to {most - 1}"
@@ -332,14 +346,19 @@ class OutputCollector:
     def _send(self, values: Sequence[Any], stream: str, task: int, anchors: Tuple | Iterable[Tuple]) -> None:
         listed = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)
         distinct = tuple([self._own(anchor, "emitted on") for anchor in listed])
-        ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct])
+        with self._lock:
+            ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct])
         sent = Sent(values, stream, distinct, ordinals, task)
         self.sent.append(sent)
         self._observer.emitted(sent)
 
     def _own(self, received: Tuple, did: str) -> AnchoredTuple:
-        if not isinstance(received, AnchoredTuple) or received.receiver != self._bolt:
-            raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which is no input of it")
-        if received.state is not TupleState.OPEN:
-            raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which it had {received.state.value}")
-        return received
+        if isinstance(received, AnchoredTuple):
+            if received in self.open:
+                return received
+            if received.receiver == self._bolt and received.state is not TupleState.OPEN:
+                raise TupleError(
+                    f"bolt {self._bolt!r} {did} {received!r}, which it had {received.state.value}"
+                )
+        # a tuple that a bolt kept beyond its task names a root by its index in another batch
+        raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which is no input of it in this task")

@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,14 @@ from spout.execution.emitted import (
     TreeCollector,
     block_by_hand,
     block_by_row,
+    taken_from,
     too_late,
 )
-from spout.execution.fitting import RowFailure, batches_of, fitted, fitted_by_hand
+from spout.execution.fitting import Fitted, RowFailure, batches_of, fitted, fitted_by_hand
 from spout.execution.guards import Guarded
 from spout.planning.order import Gate
 from spout.runtime.pulse import Pulse
-from spout.topology.stage_pass import BoltPass
+from spout.topology.stage_pass import BoltPass, StreamPass
 from spout.tuples.counts import Counted, Tally, What
 from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.places import Deliveries
@@ -94,12 +96,15 @@ class BoltWork(BoltObserver):
         self._streams = pass_.streams
         self._emits = {name: stream.emits for name, stream in pass_.streams.items()}
         self._deliveries = {name: stream.deliveries for name, stream in pass_.streams.items()}
-        self._on_frame = any(stream.on_frame for stream in pass_.streams.values())
         self._blocks: list[Emissions] = []
         self._settled: dict[tuple[What, StreamId], list[int]] = {}
-        self.collector = OutputCollector(pass_.name, self._emits, self)
+        self.collector = OutputCollector(pass_.name, self._emits, self, Lock())
         self._by_tuple = TreeCollector(pass_.name, self.collector)
-        self._rows = self._row_collector()
+        self._rows = (
+            RowCollector(self.collector.report_error)
+            if any(stream.on_frame for stream in pass_.streams.values())
+            else StreamCollector(self.collector, self._emits)
+        )
         context.hooks.extend(pass_.hooks)
         for hook in tuple(self._hooks):  # one may take itself off
             hook.prepare(context)
@@ -138,7 +143,7 @@ class BoltWork(BoltObserver):
     def take(self) -> list[Emissions]:
         """Return what was emitted since this was called last."""
         blocks, self._blocks = self._blocks, []
-        sent, self.collector.sent = self.collector.sent, []
+        sent = taken_from(self.collector.sent, len(self.collector.sent))
         by_stream: dict[str, list[Sent]] = {}
         for each in sent:
             by_stream.setdefault(each.stream, []).append(each)
@@ -173,16 +178,16 @@ class BoltWork(BoltObserver):
         if self.gate is not None:
             self.gate.fail_all(each.root for each in received.deliveries)
         for hook in self._hooks:
-            hook.fail(FailInfo(received, took_ns / 1_000_000, cause))
-
-    def _row_collector(self) -> RowCollector:
-        if self._on_frame:
-            return RowCollector(self.collector.report_error)
-        return StreamCollector(self.collector, self._emits)
+            try:
+                hook.fail(FailInfo(received, took_ns / 1_000_000, cause))
+            except Exception as error:  # noqa: BLE001 - code of the user; there is no input left to fail for it
+                self.collector.report_error(error)
 
     def _work_by_row(self, bolt: BasicBolt, rows: Rows, places: Sequence[Deliveries]) -> None:
         """Call a basic bolt for each row; all are timed together, so that counting costs a tuple nothing."""
-        self._rows = collector = self._row_collector()
+        collector = self._rows
+        if collector.values:
+            raise too_late(self.name)
         emitted, ends = collector.values, collector.ends
         ended = ends.append
         failures: list[RowFailure] = []
@@ -211,13 +216,18 @@ class BoltWork(BoltObserver):
             ended(len(emitted))
         self._pulse.end()
         took_ns = self._clock_ns() - began_ns
-        blocks: list[Emissions] = []
+        fits: list[tuple[StreamPass, Fitted]] = []
         for name, values, parents, tasks in collector.by_stream():
             stream = self._streams[name]
-            fit = fitted(stream, values, parents, tasks, tracked=self._tracked)
+            fits.append((stream, fitted(stream, values, parents, tasks, tracked=self._tracked)))
+        unfit = {row for _, fit in fits for row, _ in fit.failures}
+        blocks: list[Emissions] = []
+        for stream, fit in fits:
             failures += fit.failures
-            blocks.append(block_by_row(stream, fit.emitted, fit.batch, fit.parents, rows, places, fit.tasks))
-        self._rows = self._row_collector()  # so that what is emitted later, in cleanup, is noticed
+            kept = fit.apart_from(unfit) if unfit else fit
+            blocks.append(
+                block_by_row(stream, kept.emitted, kept.batch, kept.parents, rows, places, kept.tasks)
+            )
         self._done(rows.came_from, len(rows) - len(blocked), failures, blocked, places, took_ns, blocks)
 
     def _free(
@@ -257,6 +267,7 @@ class BoltWork(BoltObserver):
             cause = self._cause_of(error)
             failures = [(row, cause) for row in range(len(rows))]
         finally:
+            collector.is_closed = True
             self._pulse.end()
         took_ns = self._clock_ns() - began_ns
         self.collector.left_open.update(each for row in open_rows for each in places[row])
@@ -375,6 +386,7 @@ class BoltWork(BoltObserver):
             cause = self._cause_of(error)
             self.collector.sent.clear()
             causes = dict.fromkeys(range(len(inputs)), cause)
+        collector.is_closed = True
         for number, cause in causes.items():
             self.collector.refuse(inputs[number], cause)
 

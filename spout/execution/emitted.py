@@ -8,7 +8,7 @@ column.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +21,15 @@ from spout.tuples.places import Deliveries, children_of, ordinals_of
 from spout.tuples.rows import ArrowRows, ListRows, unknown_id
 from spout.tuples.tuple import DEFAULT_STREAM, AnchoredTuple, MessageId, Rows, Values
 
+T = TypeVar("T")
+
 
 class Emissions(NamedTuple):
     """Rows that a bolt emitted on one stream.
 
     Attributes:
         rows: the tuples, for bolts of this stage.
-        batch: the same as Arrow rows, where tuples of the stream leave the task; else None.
+        batch: the same as Arrow rows, where somebody needs them so (`StreamPass.as_arrow`); else None.
         parcels: for each subscription and copy of it, the places of each tuple in its trees.
         tasks: `(n,) int64`: on a direct stream the task of each tuple; else None.
     """
@@ -49,7 +51,7 @@ def block_by_hand(stream: StreamPass, emissions: Sequence[Sent], batch: pa.Recor
     keys = [outlet.subscription for outlet in stream.emits.outlets for _ in range(outlet.copies)]
     return Emissions(
         stream,
-        ListRows(stream.schema.names, values, find_id, stream.id, stream.schema),
+        ListRows(stream.schema.names, values, find_id, stream.id, batch),
         batch,
         [_parcel(emissions, number, key) for number, key in enumerate(keys)] if emissions else [],
         np.array([each.task for each in emissions], np.int64) if stream.direct else None,
@@ -78,7 +80,7 @@ def block_by_row(
 
     Args:
         values: the rows as lists of values; None: `batch` has them.
-        batch: the rows in the types of the stream, needed where tuples of it leave the task.
+        batch: the rows in the types of the stream, where somebody needs them so.
         parents: `(n,) int64`: for each the number of its input row.
     """
 
@@ -89,7 +91,7 @@ def block_by_row(
     if values is None:
         rows = ArrowRows(batch, find_id, stream.id)
     else:
-        rows = ListRows(stream.schema.names, values, find_id, stream.id, stream.schema)
+        rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
     outlets = stream.emits.outlets
     ordinals = ordinals_of(parents, len(source)) if outlets else parents
     parcels = [
@@ -101,7 +103,7 @@ def block_by_row(
 
 
 class RowCollector(BasicCollector):
-    """Collects what a `BasicBolt` emits for many input rows.
+    """Collects what a `BasicBolt` emits for many input rows; the same one in all of a task.
 
     Attributes:
         values: the emissions, in order.
@@ -127,14 +129,16 @@ class RowCollector(BasicCollector):
         """Forget what was emitted for the input row that is worked on: its call failed."""
         del self.values[self.ends[-1] if self.ends else 0 :]
 
-    def parents(self) -> I64:
-        """Return for each emission the number of its input row, `(n,) int64`."""
+    def taken(self) -> tuple[list[Sequence[Any]], I64]:
+        """Take the emissions, and for each the number of its input row, `(n,) int64`."""
         edges = np.array([0, *self.ends], np.int64)
-        return np.repeat(np.arange(len(self.ends)), edges[1:] - edges[:-1])
+        parents = np.repeat(np.arange(len(self.ends)), edges[1:] - edges[:-1])
+        self.ends.clear()
+        return taken_from(self.values, len(parents)), parents
 
     def by_stream(self) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
-        """Return for each stream its emissions, the input row of each, and on a direct one their tasks."""
-        return [(DEFAULT_STREAM, self.values, self.parents(), None)]
+        """Take for each stream its emissions, the input row of each, and on a direct one their tasks."""
+        return [(DEFAULT_STREAM, *self.taken(), None)]
 
     def named(self, bolt: str, error: Exception) -> Exception:
         """Return an error in the words of a collector, where it is in those of `list.append`."""
@@ -186,12 +190,14 @@ class StreamCollector(RowCollector):
     def by_stream(self) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
         if self._has_one:
             return super().by_stream()
-        parents, tasks = self.parents(), np.array(self._tasks, np.int64)
+        values, parents = self.taken()
+        tasks = np.array(taken_from(self._tasks, len(values)), np.int64)
+        streams = taken_from(self._streams, len(values))
         found: list[tuple[str, list[Sequence[Any]], I64, I64 | None]] = []
-        for stream in dict.fromkeys(self._streams):
-            here = [row for row, each in enumerate(self._streams) if each == stream]
-            values = [self.values[row] for row in here]
-            found.append((stream, values, parents[here], tasks[here] if self._emits[stream].direct else None))
+        for stream in dict.fromkeys(streams):
+            here = [row for row, each in enumerate(streams) if each == stream]
+            direct = tasks[here] if self._emits[stream].direct else None
+            found.append((stream, [values[row] for row in here], parents[here], direct))
         return found
 
     def named(self, bolt: str, error: Exception) -> Exception:
@@ -224,7 +230,15 @@ class TreeCollector(BasicCollector):
         return self.current
 
 
+def taken_from(listed: list[T], count: int) -> list[T]:
+    """Take the first elements out of a list; what another thread adds meanwhile stays in it."""
+    found = listed[:count]
+    del listed[:count]
+    return found
+
+
 def too_late(bolt: str) -> TupleError:
     return TupleError(
-        f"bolt {bolt!r} emitted in cleanup; there is no input left to anchor on: make it a Bolt"
+        f"bolt {bolt!r} emitted while no call of execute ran, in cleanup or from another thread; there is no"
+        " input to anchor on: make it a Bolt, which keeps its tuples until its work is done"
     )

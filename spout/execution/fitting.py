@@ -8,7 +8,7 @@ Source: docs/design/protocol.md, section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.failures import Cause, cause_of
-from spout.tuples.rows import MISFITS, Misfit, batch_of, in_order, misfits, missized
+from spout.tuples.rows import Misfit, batch_of, in_order, misfits, missized
 from spout.tuples.tuple import values_in_order
 
 RowFailure = tuple[int, Cause]
@@ -55,10 +55,17 @@ class Fitted(NamedTuple):
         causes: dict[int, Cause] = {}
         for row, error in bad:
             causes.setdefault(int(self.parents[row]), cause_of(bolt, error))
-        keep = ~np.isin(self.parents, list(causes))
-        kept = [self.emitted[row] for row in np.flatnonzero(keep).tolist()]
-        tasks = None if self.tasks is None else self.tasks[keep]
-        return Fitted(kept, self.parents[keep], tasks, [*self.failures, *causes.items()])
+        return self.apart_from(causes)._replace(failures=[*self.failures, *causes.items()])
+
+    def apart_from(self, failed: Collection[int]) -> Fitted:
+        """Leave out what was emitted for input rows that failed."""
+        keep = ~np.isin(self.parents, list(failed))
+        return self._replace(
+            emitted=[self.emitted[row] for row in np.flatnonzero(keep).tolist()],
+            parents=self.parents[keep],
+            tasks=None if self.tasks is None else self.tasks[keep],
+            batch=None if self.batch is None else self.batch.filter(pa.array(keep)),
+        )
 
 
 def fitted(
@@ -71,11 +78,11 @@ def fitted(
     bolt, fields = stream.id.component, stream.schema.names
     unordered = in_order(emitted, fields, bolt)
     found = Fitted(emitted, parents, tasks, []).without(bolt, unordered, tracked=tracked)
-    if not stream.leaves:
+    if not stream.as_arrow:
         return found.without(bolt, missized(found.emitted, fields, bolt), tracked=tracked)
     try:
         return found._replace(batch=batch_of(found.emitted, stream.schema))
-    except MISFITS:
+    except Exception:  # noqa: BLE001 - values of the user, which have code of the user
         bad = misfits(found.emitted, stream.schema, bolt)
     found = found.without(bolt, bad, tracked=tracked)
     return found._replace(batch=batch_of(found.emitted, stream.schema))
@@ -91,13 +98,13 @@ def fitted_by_hand(
 
     Raises `Exception`: one does not fit, and nothing is tracked, or it is unanchored.
     """
-    if not stream.leaves:
+    if not stream.as_arrow:
         return None, emissions, []
     bolt = stream.id.component
     values = [each.values for each in emissions]
     try:
         return batch_of(values, stream.schema), emissions, []
-    except MISFITS as misfit:
+    except Exception as misfit:  # noqa: BLE001 - values of the user, which have code of the user
         bad = dict(misfits(values, stream.schema, bolt))
         if not tracked:
             raise next(iter(bad.values()), misfit) from None

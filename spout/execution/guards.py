@@ -208,6 +208,8 @@ class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
             cause = cause_of(call.bolt, error, collector.tracebacks)
             collector.failures += [(row, cause) for row in range(call.first, call.end)]
             return
+        finally:
+            part.is_closed = True
         collector.join(part, call.first)
 
 

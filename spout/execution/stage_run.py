@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from acker.errors import TupleError
 from acker.identity import I64, input_id_of
 from spout.bolts.hooks import BoltContext
 from spout.execution.bolt_work import BoltWork, ClockNs
@@ -75,7 +77,10 @@ class StageRun:
         self._gate: Gate | None = None
         self._pass = pass_
         self._outbox = TaskOutbox(pass_)
-        self._dealt = self._arrived = self._left_before = 0
+        self.arrived = (
+            0  # rows before those that are fed next; in a child those that other children have done
+        )
+        self._dealt = self._left_before = 0
         self._partition = context.partition
         self._took = Fingerprint()
         self._gave = Fingerprint()
@@ -127,22 +132,25 @@ class StageRun:
     def _enter(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
         if anchors is not None and self._pass.upstream:
             self._took = self._took.plus(fingerprint_of(anchors.carry, anchors.column))
-        places: Sequence[Deliveries]
-        if frame.by_row:
-            places = Descendants(anchors, np.arange(len(rows)))
-        elif anchors is None:
-            places = [()] * len(rows)
-        else:
+        first, self.arrived = self.arrived, self.arrived + len(rows)
+
+        @cache
+        def own() -> Sequence[Deliveries]:
+            if anchors is None:
+                return [()] * len(rows)
             places = places_of(anchors)
-        if frame.entry and not frame.by_row:
-            places = self._distinguished(places, frame.entry)
+            return self._distinguished(places, frame.entry, first) if frame.entry else places
+
+        places = Descendants(anchors, np.arange(len(rows)), own) if frame.by_row else own()
         self._inboxes[self._pass.bolts[0].name].append(Arrived(rows, places))
 
-    def _distinguished(self, places: Sequence[Deliveries], entry: int) -> Sequence[Deliveries]:
-        """Give each row a place of its own, since Spark's operators may repeat it: two equal edges cancel."""
+    def _distinguished(self, places: Sequence[Deliveries], entry: int, first: int) -> Sequence[Deliveries]:
+        """Give each row a place of its own, since Spark's operators may repeat it: two equal edges cancel.
+
+        `first`: how many rows arrived in this task before.
+        """
         every = np.arange(len(places))
         here = children_of(places, every, entry, np.full(len(places), self._partition))
-        first, self._arrived = self._arrived, self._arrived + len(places)
         return children_of(here, every, entry, every + first)
 
     def _emit(self, stream: StreamPass, rows: Rows, anchors: Anchors | None) -> None:
@@ -204,12 +212,19 @@ class StageRun:
         # two bolts may leave descendants of one row open, whose place is the row's: twice it would cancel
         left_open = set[Delivery]().union(*(collector.left_open for collector in collectors))
         open_tuples = chain.from_iterable(collector.outstanding() for collector in collectors)
+        outstanding = outstanding_of(chain(open_tuples, left_open))
+        for name, work in self._works.items():
+            if work.collector.sent:  # by a thread that went on: what it acked since would be lost
+                raise TupleError(
+                    f"bolt {name!r} emitted after its task had ended, so that nobody receives it: let cleanup"
+                    " wait for the threads of the bolt"
+                )
         return TaskReport(
             operator=self._pass.name,
             upstream=self._pass.upstream,
             consumer=self._pass.consumer,
             failures=failures_of(chain.from_iterable(each.failures for each in collectors)),
-            outstanding=outstanding_of(chain(open_tuples, left_open)),
+            outstanding=outstanding,
             touched=np.array(touched, np.int64),
             took=self._took,
             gave=self._gave,
@@ -232,7 +247,12 @@ class StageRun:
         stream, rows, batch, parcels, named = block
         if not len(rows):
             return
-        if batch is not None and self._pass.bundling is not None and self._pass.frame is None:
+        if (
+            batch is not None
+            and stream.leaves
+            and self._pass.bundling is not None
+            and self._pass.frame is None
+        ):
             batch = self._pass.bundling.coded(batch)  # once, and before tasks are found by its values
         left = iter(parcels)
         for route in stream.routes:

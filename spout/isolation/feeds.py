@@ -21,10 +21,14 @@ BLOCK_ROWS: Final = 1_000
 
 
 class Feed(NamedTuple):
-    """A block of rows, with their anchors, unless they are of a stage before; those in lines have a slip."""
+    """A block of rows, with their anchors, unless they are of a stage before; those in lines have a slip.
+
+    `first`: how many rows the task was fed before.
+    """
 
     rows: Rows
     anchors: Anchors | None
+    first: int = 0
     slip: Slip | None = None
 
     def blocks(self, size: int) -> list[Feed]:
@@ -38,7 +42,8 @@ class Feed(NamedTuple):
         else:
             raise TypeError(f"a task is fed messages or Arrow rows, not {type(self.rows).__name__}")
         anchors = self.anchors
-        return Feed(rows, anchors and replace(anchors, column=anchors.column.slice(first, size)))
+        column = anchors and replace(anchors, column=anchors.column.slice(first, size))
+        return Feed(rows, column, self.first + first)
 
 
 class Worked(NamedTuple):
@@ -49,27 +54,27 @@ class Worked(NamedTuple):
 
 
 def pack_feed(feed: Feed) -> bytes:
-    rows, anchors, slip = feed
+    rows, anchors, *about = feed
     packed: Any = rows.packed() if isinstance(rows, MessageRows) else None
     if isinstance(rows, ArrowRows):
         packed = _pack([rows.batch]), rows.came_from
     if anchors is None:
-        return pickle.dumps((packed, None, slip), protocol=5)
+        return pickle.dumps((packed, None, about), protocol=5)
     column = pa.RecordBatch.from_arrays([anchors.column], names=["anchor"])
     anchored = anchors.carry, _pack([column]), anchors.subscriptions
-    return pickle.dumps((packed, anchored, slip), protocol=5)
+    return pickle.dumps((packed, anchored, about), protocol=5)
 
 
 def unpack_feed(data: bytes) -> Feed:
-    packed, anchored, slip = pickle.loads(data)
+    packed, anchored, about = pickle.loads(data)
     if len(packed) == 2:
         rows: Rows = ArrowRows(_unpack(packed[0])[0], came_from=packed[1])
     else:
         rows = MessageRows.unpacked(packed)
     if anchored is None:
-        return Feed(rows, None, slip)
+        return Feed(rows, None, *about)
     carry, column, subscriptions = anchored
-    return Feed(rows, Anchors(carry, _unpack(column)[0].column(0), subscriptions), slip)
+    return Feed(rows, Anchors(carry, _unpack(column)[0].column(0), subscriptions), *about)
 
 
 def pack_error(error: Exception) -> bytes:

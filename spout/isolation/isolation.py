@@ -93,11 +93,12 @@ class IsolatedRun:
         self._inquest = Inquest(context, limit_ms, holds=not self._goes_on)
         by_row = not any(isinstance(each.bolt, ArrowBolt) for each in pass_.bolts)
         self._block_rows = BLOCK_ROWS if by_row and self._goes_on else 0
-        self._feeds = 0
+        self._feeds = self._arrived = 0
         self._spool = _Spool()
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
-        feed = Feed(rows, anchors)
+        feed = Feed(rows, anchors, self._arrived)
+        self._arrived += len(rows)
         blocks = feed.blocks(self._block_rows) if self._block_rows else [feed]
         returned = [batch for block in blocks for batch in self._fed(block)]
         if len(returned) == 1:
@@ -176,7 +177,7 @@ class IsolatedRun:
     def _roots(self) -> set[int]:
         found: set[int] = set()
         for packed in self._spool.all():
-            rows, anchors, _ = unpack_feed(packed)
+            rows, anchors, *_ = unpack_feed(packed)
             if isinstance(rows, ArrowRows) and ANCHOR in rows.names:
                 anchors = Anchors(Carry.HOPS, rows.batch.column(ANCHOR))
             if anchors is not None:
@@ -208,7 +209,7 @@ class IsolatedRun:
     def _work(self, run: StageRun, number: int, packed: bytes) -> Worked:
         if number == _FINISH:
             return Worked(run.finish(), run.report())
-        rows, anchors, slip = unpack_feed(packed)
+        rows, anchors, run.arrived, slip = unpack_feed(packed)
         run.gate = None if slip is None else self._gate_of(slip)
         batch = run.feed(rows, anchors)
         return Worked([batch], run.take_report() if self._goes_on else None)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from acker.identity import subscription_key
-from spout.bolts.bolts import AnyBolt, Bolt
+from spout.bolts.bolts import AnyBolt, ArrowBolt, Bolt
 from spout.bolts.hooks import TaskHook
 from spout.topology.bundles import Bundling
 from spout.topology.graph import Kind, Subscription
@@ -126,4 +126,5 @@ class Chain:
         if is_last and self.carry is Carry.NONE:
             return StreamPass(id_, self.steps[place].schema, "", (), (SinkOutput(0, id_, 0),), on_frame=True)
         route = Route(0, self._read_by(place), 0, int(is_last), 1)
-        return StreamPass(id_, self.steps[place].schema, "", (route,), on_frame=True)
+        batched = not is_last and isinstance(self.steps[place + 1].bolt, ArrowBolt)
+        return StreamPass(id_, self.steps[place].schema, "", (route,), on_frame=True, batched=batched)

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from spout.bolts.bolts import AnyBolt
+from spout.bolts.bolts import AnyBolt, ArrowBolt
 from spout.bolts.collectors import Emits, Outlet
 from spout.bolts.hooks import TaskHook
 from spout.topology.bundles import BUNDLES, Bundling, unbundled
@@ -51,6 +51,7 @@ class StreamPass:
         outputs: the sink's outputs that it is.
         direct: whether its emitter names the task.
         on_frame: whether its bolt works on a DataFrame, where it has no other stream.
+        batched: whether an `ArrowBolt` of the same stage reads it.
     """
 
     id: StreamId
@@ -60,6 +61,7 @@ class StreamPass:
     outputs: tuple[SinkOutput, ...] = ()
     direct: bool = False
     on_frame: bool = False
+    batched: bool = False
 
     @property
     def emits(self) -> Emits:
@@ -76,6 +78,11 @@ class StreamPass:
     def leaves(self) -> bool:
         """Whether tuples of it leave the task."""
         return bool(self.outputs) or any(not route.stays for route in self.routes)
+
+    @property
+    def as_arrow(self) -> bool:
+        """Whether its tuples are needed as Arrow rows, so that each of them must fit its types."""
+        return self.batched or self.leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +264,16 @@ def entry_of(bolt: str) -> str:
 
 
 def _stream(plan: Layout, parts: Parts, id_: StreamId, number: int) -> StreamPass:
+    routes = tuple(route for route in plan.routes if route.subscription.producer == id_)
+    beside = (parts.bolts.get(route.subscription.consumer) for route in routes if route.stays)
     return StreamPass(
         id_,
         parts.schemas[id_],
         COLUMN.format(number),
-        tuple(route for route in plan.routes if route.subscription.producer == id_),
+        routes,
         tuple(output for output in plan.outputs if output.stream == id_),
         plan.graph.components[id_.component].streams[id_.stream].direct,
+        batched=any(isinstance(bolt, ArrowBolt) for bolt in beside),
     )
 
 

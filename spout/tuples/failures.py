@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from acker.errors import TupleError
 from acker.wire.causes import clipped, error_text, with_place, without_place
 from spout.tuples.culprits import Isolated
 from spout.tuples.raised import Tracebacks, place_of
+from spout.tuples.tuple import short_repr, text_of
 
 MESSAGE_BYTES_MAX = 500
 """A cause's message is cut here (UTF-8), so that 256 of them fit a record of the wire."""
@@ -88,12 +90,20 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
     """Build a cause: of an exception its class, message and place, of an explicit fail the message alone.
 
     `tracebacks` keeps the traceback of an exception that was raised in the author's code.
+
+    Raises `TupleError`: `why` is something else, as an exception's class.
     """
-    if isinstance(why, Isolated):
-        return Cause(operator, why.error, cut_text(str(why)))
-    if why is None or isinstance(why, str) or type(why) is FailTuple:
-        return Cause(operator, "", cut_text(str(why or "")))
+    if why is None or isinstance(why, str):
+        return Cause(operator, "", cut_text(why or ""))
+    if not isinstance(why, BaseException):
+        raise TupleError(
+            f"bolt {operator!r} gave {short_repr(why)}, a {type(why).__name__}, as a cause; give a text or an"
+            " exception"
+        )
+    text = text_of(why)
+    if isinstance(why, Isolated) or type(why) is FailTuple:
+        return Cause(operator, why.error if isinstance(why, Isolated) else "", cut_text(text))
     error, place = cut_text(error_text(type(why))), place_of(why)
     if place and tracebacks is not None:
         tracebacks.keep(operator, error, place, why)
-    return Cause(operator, error, cut_text(with_place(str(why), place)))
+    return Cause(operator, error, cut_text(with_place(text, place)))

@@ -13,7 +13,7 @@ Source: docs/design/protocol.md, section 2 ("child edge").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import overload
 
 import numpy as np
@@ -24,6 +24,7 @@ from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry, Fingerprint, finger
 from spout.tuples.tuple import Delivery
 
 Deliveries = tuple[Delivery, ...]
+OwnPlaces = Callable[[], Sequence[Deliveries]]
 
 _WORD = (1 << 32) - 1
 _MASK = (1 << 64) - 1
@@ -95,14 +96,21 @@ class Places(Sequence[Deliveries]):
 class Descendants(Sequence[Deliveries]):
     """Tuples that descend from rows that arrived; the place of each is that of its row."""
 
-    __slots__ = ("_anchors", "_hop", "_places", "parents")
+    __slots__ = ("_anchors", "_hop", "_own", "parents")
 
-    def __init__(self, anchors: Anchors | None, parents: I64, hop: int = 0) -> None:
-        """Describe descendants; `anchors`: None where nothing is tracked; `hop`: the subscription's key."""
+    def __init__(self, anchors: Anchors | None, parents: I64, own: OwnPlaces, hop: int = 0) -> None:
+        """Describe descendants.
+
+        Args:
+            anchors: of the rows that arrived; None where nothing is tracked.
+            parents: `(n,) int64`: the row that each descends from.
+            own: returns the place of each row that arrived; called where somebody uses one.
+            hop: key of the subscription on which they were emitted.
+        """
         self.parents = parents
         self._anchors = anchors
+        self._own = own
         self._hop = hop
-        self._places: Sequence[Deliveries] | None = None
 
     def __len__(self) -> int:
         return len(self.parents)
@@ -113,16 +121,12 @@ class Descendants(Sequence[Deliveries]):
     def __getitem__(self, row: slice) -> Descendants: ...
     def __getitem__(self, row: int | slice) -> Deliveries | Descendants:
         if isinstance(row, slice):
-            return Descendants(self._anchors, self.parents[row], self._hop)
-        if self._anchors is None:
-            return ()
-        if self._places is None:
-            self._places = places_of(self._anchors)
-        return self._places[int(self.parents[row])]
+            return Descendants(self._anchors, self.parents[row], self._own, self._hop)
+        return () if self._anchors is None else self._own()[int(self.parents[row])]
 
     def children(self, parents: I64, subscription: int) -> Descendants:
         """Return what was emitted for these tuples on one subscription."""
-        return Descendants(self._anchors, self.parents[parents], subscription)
+        return Descendants(self._anchors, self.parents[parents], self._own, subscription)
 
     def column(self, carry: Carry) -> pa.Array:
         """Build the column of rows that leave: each is numbered among those of its row."""
@@ -130,7 +134,7 @@ class Descendants(Sequence[Deliveries]):
             return pa.nulls(len(self), carry.type)
         ordinals = ordinals_of(self.parents, len(self._anchors.column))
         if carry is Carry.HOPS:
-            return column_of(children_of(places_of(self._anchors), self.parents, self._hop, ordinals))
+            return column_of(children_of(self._own(), self.parents, self._hop, ordinals))
         return self._anchors.again(self.parents, pack(self._anchors.roots()[self.parents], ordinals))
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
-from spout.tuples.tuple import SPARK, MessageId, StreamId, short_repr, values_in_order
+from spout.tuples.tuple import SPARK, MessageId, StreamId, short_repr, text_of, values_in_order
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""
@@ -30,7 +30,7 @@ def unknown_id(row: int) -> NoReturn:
 class ListRows:
     """Rows that a bolt emitted, as lists of values."""
 
-    __slots__ = ("_at", "_rows", "_schema", "came_from", "message_id", "names")
+    __slots__ = ("_at", "_batch", "_rows", "came_from", "message_id", "names")
 
     def __init__(
         self,
@@ -38,15 +38,15 @@ class ListRows:
         rows: Sequence[Sequence[Any]],
         find_id: FindId = unknown_id,
         came_from: StreamId = SPARK,
-        schema: pa.Schema | None = None,
+        batch: pa.RecordBatch | None = None,
     ) -> None:
-        """Take emitted rows; `schema` is that of the bolt's output, needed for columns of nulls."""
+        """Take emitted rows; `batch`: the same in the types of the bolt's output, where somebody needs it."""
         self.names = names
         self.came_from = came_from
         self.message_id = find_id
         self._at = {name: place for place, name in enumerate(names)}
         self._rows = rows
-        self._schema = schema
+        self._batch = batch
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -55,20 +55,15 @@ class ListRows:
         return self._rows[row][self._at[name]]
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
-        names = list(self.names if fields is None else fields)
-        arrays = [pa.array([row[self._at[name]] for row in self._rows]) for name in names]
-        if self._schema is not None:  # a column of nulls has no type of its own
-            arrays = [
-                pa.nulls(len(self), self._schema.field(name).type) if pa.types.is_null(array.type) else array
-                for name, array in zip(names, arrays, strict=True)
-            ]
-        return pa.RecordBatch.from_arrays(arrays, names=names)
+        if self._batch is None:
+            raise TypeError(f"the rows of {self.came_from} were not converted, since no ArrowBolt reads them")
+        return self._batch if fields is None else self._batch.select(list(fields))
 
 
 class ArrowRows:
     """Rows of an Arrow batch; a column becomes a list when its first value is used."""
 
-    __slots__ = ("_lists", "batch", "came_from", "message_id", "names")
+    __slots__ = ("_lists", "_odd", "batch", "came_from", "message_id", "names")
 
     def __init__(
         self, batch: pa.RecordBatch, find_id: FindId = unknown_id, came_from: StreamId = SPARK
@@ -78,14 +73,23 @@ class ArrowRows:
         self.message_id = find_id
         self.names: Sequence[str] = batch.schema.names
         self._lists: dict[str, list[Any]] = {}
+        self._odd: set[str] = set()  # columns with a value that Python has no form of
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
 
     def value(self, name: str, row: int) -> Any:
+        """Return one value; `ValueError`: it is no UTF-8, or a time beyond the year 9999, and so on."""
         values = self._lists.get(name)
         if values is None:
-            values = self._lists[name] = self.batch.column(name).to_pylist()
+            column = self.batch.column(name)
+            if name not in self._odd:
+                try:
+                    values = self._lists[name] = column.to_pylist()
+                    return values[row]
+                except (ValueError, OverflowError):
+                    self._odd.add(name)
+            return column[row].as_py()  # so that only the tuple fails whose value it is
         return values[row]
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
@@ -100,12 +104,12 @@ class Misfit(NamedTuple):
     error: Exception
 
 
-# What PyArrow and unpacking raise on a value that does not fit its column.
-MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
-
-
 def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Turn emitted rows into an Arrow batch; `MISFITS`: a row has other values, or of another type."""
+    """Turn emitted rows into an Arrow batch.
+
+    Raises `Exception`: a row has other values, or of another type. It may be any exception, since a value may
+    have code of its own, as a time has that of its zone.
+    """
     if not rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
     if len(schema) == 1:
@@ -124,7 +128,7 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list
     for number, row in enumerate(rows):
         try:
             batch_of([row], schema)
-        except MISFITS as error:
+        except Exception as error:  # noqa: BLE001 - values of the user, which have code of the user
             wrong = size_error(row, schema.names, bolt) or _value_error(row, schema, bolt) or error
             bad.append(Misfit(number, wrong))
     return bad
@@ -140,14 +144,14 @@ def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception 
     for value, field in zip(row, schema, strict=True):
         try:
             pa.array([value], field.type)
-        except MISFITS as error:
+        except Exception as error:  # noqa: BLE001 - as in `misfits`
             message = (
                 f"bolt {bolt!r} emitted {short_repr(value)}, a {type(value).__name__}, as {field.name!r},"
-                f" which is {spark_type_of(field.type).simpleString()}: {error}"
+                f" which is {spark_type_of(field.type).simpleString()}: {text_of(error)}"
             )
             try:
                 return type(error)(message)
-            except TypeError:  # for example UnicodeEncodeError, which needs more arguments than a message
+            except Exception:  # noqa: BLE001 - UnicodeEncodeError, for example, needs more than a message
                 return ValueError(message)
     return None
 
@@ -156,21 +160,24 @@ def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> lis
     """Put emissions by field name into the order of the fields, in place; return those that are no rows.
 
     It is called once for many rows, because a call for each emission would cost as much as the tuple itself.
-    So a mapping that was emitted more than once is refused: it may have changed in between.
+    So a list or mapping that was emitted more than once is refused: it may have changed in between.
     """
-    if countOf(map(type, rows), tuple) == len(rows) or {tuple, list}.issuperset(map(type, rows)):
+    if countOf(map(type, rows), tuple) == len(rows):
         return []
-    seen = Counter(id(row) for row in rows if isinstance(row, Mapping))
+    if {tuple, list}.issuperset(map(type, rows)) and len(set(map(id, rows))) == len(rows):
+        return []
+    seen = Counter(id(row) for row in rows if isinstance(row, list | Mapping))
     bad: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
             if seen.get(id(row), 0) > 1:
+                kind = type(row).__name__
                 raise TupleError(
-                    f"bolt {bolt!r} emitted one {type(row).__name__} {seen[id(row)]} times, which may have"
-                    " changed in between; emit a new one each time, as dict(row)"
+                    f"bolt {bolt!r} emitted one {kind} {seen[id(row)]} times, which may have changed in"
+                    f" between; emit a new one each time, as {kind}(row)"
                 )
             rows[number] = values_in_order(row, fields, bolt)
-        except TupleError as error:
+        except Exception as error:  # noqa: BLE001 - rows of the user, which have code of the user
             bad.append(Misfit(number, error))
     return bad
 

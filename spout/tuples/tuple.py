@@ -6,7 +6,7 @@ Source: docs/design/protocol.md, section 5.2; Storm's ``Tuple``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
+from collections.abc import Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from enum import Enum
 from operator import index
@@ -26,6 +26,8 @@ Values = Sequence[Any] | Mapping[str, Any]
 
 SHOWN_CHARACTERS_MAX = 60
 """A value is cut to this length in a message."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class StreamId(NamedTuple):
@@ -48,19 +50,28 @@ def short_repr(value: object) -> str:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - code of the user, which was only to be shown
         text = f"<no repr: {type(error).__name__}>"
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)[:SHOWN_CHARACTERS_MAX]
+    return _ADDRESS.sub("", text)[:SHOWN_CHARACTERS_MAX]
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception, without addresses, even where its own ``__str__`` raises."""
+    try:
+        return _ADDRESS.sub("", str(error))
+    except Exception as raised:  # noqa: BLE001 - code of the user, which was only to be shown
+        return f"<no text: {type(raised).__name__}>"
 
 
 def values_in_order(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any]:
     """Return the values of an emission in the order of its fields.
 
-    A tuple or a list is returned as it is; so is a mapping where the stream's `fields` are not known.
+    A tuple is returned as it is, and a list as a tuple, since it may change; a mapping where the stream's
+    `fields` are not known stays one.
 
     Raises `TupleError`: a mapping does not have exactly the stream's fields, the values have no order (a
     set), or this is one value in place of a row.
     """
     if isinstance(values, tuple | list):
-        return values
+        return tuple(values) if isinstance(values, list) else values
     whose = "" if fields is None else f", whose fields are {', '.join(fields)}"
     if isinstance(values, Mapping):
         if fields is None:
@@ -81,7 +92,7 @@ def values_in_order(values: Any, fields: Sequence[str] | None, bolt: str) -> Seq
         raise TupleError(
             f"bolt {bolt!r} emitted {short_repr(values)} for a row; emit a tuple of its values{whose}"
         )
-    return list(values) if isinstance(values, Iterable) else values  # type: ignore[return-value]
+    return list(values)  # type: ignore[call-overload, no-any-return]  # it has a length, so it is a sequence
 
 
 class Delivery(NamedTuple):

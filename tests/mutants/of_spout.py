@@ -479,11 +479,38 @@ MUTANTS = (
     Mutant(
         "a-tuple-is-settled-once",
         "spout/bolts/collectors.py",
-        "if received.state is not TupleState.OPEN:",
-        "if False:",
+        "if received in self.open:",
+        "if True:",
         "tests/unit/spout/tuples/test_tuple.py"
         "::test_whatever_follows_a_settled_tuple_raises_and_changes_nothing",
         "a bolt that acks and then fails a tuple would not learn that it is wrong",
+    ),
+    Mutant(
+        "what-a-thread-emits-behind-its-task-is-not-lost",
+        "spout/execution/stage_run.py",
+        "if work.collector.sent:",
+        "if False:",
+        "tests/unit/spout/execution/test_misbehaving_bolts.py"
+        "::test_what_a_thread_emits_and_acks_when_its_task_has_ended_is_not_lost",
+        "a record would be acked, and what its bolt emitted on it would be gone",
+    ),
+    Mutant(
+        "rows-that-spark-repeats-have-edges-of-their-own",
+        "spout/execution/stage_run.py",
+        "return self._distinguished(places, frame.entry, first) if frame.entry else places",
+        "return places",
+        "tests/unit/spout/execution/test_repeated_rows.py"
+        "::test_rows_that_an_arrow_bolt_leaves_open_in_two_tasks_do_not_cancel",
+        "a record that explode made two rows of would be acked while both are open",
+    ),
+    Mutant(
+        "a-null-sends-nothing-beside-it-to-another-task",
+        "spout/topology/routing.py",
+        "if pa.types.is_integer(column.type):",
+        "if pa.types.is_integer(column.type) and not column.null_count:",
+        "tests/unit/spout/topology/test_routing.py"
+        "::test_a_null_beside_a_value_does_not_send_it_to_another_task",
+        "tuples of one key would go to two tasks",
     ),
     Mutant(
         "what-is-open-is-outstanding-with-its-children",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -203,6 +204,7 @@ def ran(
 ) -> dict[int, Any]:
     """Let a bolt work on lines; return why roots failed, and add the rows that it emitted to `rows_out`."""
     out = [] if rows_out is None else rows_out
+    bolt = copy(bolt)  # another run may have prepared it
     messages = [record(line, offset) for offset, line in enumerate(lines)]
     anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS))
     rows = MessageRows(messages, SOURCE, np.arange(len(lines)))

@@ -1,0 +1,393 @@
+"""Bolts that keep what is not theirs, come too late, or raise what nobody expects: nothing is lost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock, Thread
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import spout
+from acker.errors import BoltStopped, TupleError
+from acker.wire.causes import error_class
+from spout.bolts.bolts import AnyBolt
+from spout.bolts.collectors import Emits, Outlet, OutputCollector
+from spout.bolts.hooks import FailInfo, TaskHook
+from spout.execution.stage_run import StageRun
+from spout.topology.chain import Chain, Step
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.rows import ArrowRows, ListRows
+from spout.tuples.tuple import AnchoredTuple, Delivery, Tuple
+from tests.support.worlds.topology_world import TOPICS, ran, run
+
+WORD = pa.schema([("word", pa.string())])
+
+
+def run_of(*bolts: AnyBolt, **about: Any) -> StageRun:
+    """Begin a task of bolts that emit words, one behind the other."""
+    steps = tuple(Step(type(bolt).__name__, bolt, WORD) for bolt in bolts)
+    return StageRun(Chain(steps, **{"arrives": Carry.PACKED, **about}).stage, spout.BoltContext("it", 0, 1))
+
+
+def fed(run: StageRun, *words: str, first: int = 0) -> list[Any]:
+    """Feed a batch of words, each a root of its own; return the values that leave."""
+    roots = np.arange(first, first + len(words)) << ORDINAL_BITS
+    rows = ArrowRows(pa.record_batch({"word": pa.array(words, pa.string())}))
+    return run.feed(rows, Anchors(Carry.PACKED, pa.array(roots))).column(0).to_pylist()
+
+
+def failed(run: StageRun) -> dict[int, str]:
+    """Return the class of the error of each root that failed."""
+    return {r: error_class(cause.error) for cause, roots in run.report().failures for r in roots.tolist()}
+
+
+class KeepsCollector(spout.BasicBolt):
+    """Emits by the collector of its first call."""
+
+    collector: Any = None
+    streams = 1
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Emit the word."""
+        self.collector = self.collector or collector
+        self.collector.emit((tuple[0],))
+
+    def declare(self, declarer: spout.OutputDeclarer) -> None:
+        """Declare another stream too, if it is the bolt of a topology."""
+        declarer.declare("word string")
+        if self.streams > 1:
+            declarer.declare("word string", stream="other")
+
+
+def test_what_a_bolt_emits_by_the_collector_of_an_earlier_batch_is_delivered() -> None:
+    task = run_of(KeepsCollector())
+    assert fed(task, "a", "b") == ["a", "b"]
+    assert fed(task, "c", first=2) == ["c"]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_in_a_topology_it_is_delivered_too(streams: int) -> None:
+    bolt = KeepsCollector()
+    bolt.streams = streams
+    builder = spout.TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("keeps", bolt).global_grouping("lines")
+    made = run(builder, [b"a", b"b", b"c"], {"keeps": print}, tasks=3)  # a batch of each read task
+    assert made.values == [("a",), ("b",), ("c",)]
+    assert made.outcome.failed == ()
+
+
+class EmitsLate(spout.BasicBolt):
+    """Emits in cleanup what it kept."""
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Keep the word, which is acked."""
+        self.last = collector, tuple[0]
+
+    def cleanup(self) -> None:
+        """Emit it."""
+        collector, word = self.last
+        collector.emit((word,))
+
+
+class EmitsColumnsLate(spout.ArrowBolt):
+    """The same for a batch."""
+
+    def __init__(self, does: str) -> None:
+        self._does = does
+
+    def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
+        """Keep the batch, which is acked."""
+        self.last = collector, batch
+
+    def cleanup(self) -> None:
+        """Emit, fail or leave open its first row."""
+        collector, batch = self.last
+        if self._does == "emit":
+            collector.emit(batch.columns, np.arange(batch.num_rows))
+        else:
+            getattr(collector, self._does)(0)
+
+
+@pytest.mark.parametrize(
+    "bolt", [EmitsLate(), *(EmitsColumnsLate(does) for does in ("emit", "fail", "leave_open"))]
+)
+def test_what_a_bolt_does_in_cleanup_with_an_input_that_is_acked_ends_the_task(bolt: AnyBolt) -> None:
+    task = run_of(bolt)
+    fed(task, "a")
+    with pytest.raises(TupleError, match="make it a Bolt"):
+        task.finish()
+
+
+def test_what_another_thread_emits_between_two_batches_ends_the_task() -> None:
+    bolt = EmitsLate()
+    task = run_of(bolt)
+    fed(task, "a")
+    bolt.cleanup()
+    with pytest.raises(TupleError, match=r"'EmitsLate' emitted while no call of execute ran"):
+        fed(task, "b", first=1)
+
+
+class Threads(spout.Bolt):
+    """Lets threads emit and ack; `late` of them are left when the task ends."""
+
+    def prepare(self, context: spout.BoltContext, collector: OutputCollector) -> None:
+        """Keep the collector."""
+        self.collector = collector
+        self.held: list[Tuple] = []
+
+    def execute(self, tuple: Tuple) -> None:
+        """Hold it."""
+        self.held.append(tuple)
+
+    def work(self) -> None:
+        """Emit on what is held, and ack it."""
+        for held in self.held:
+            self.collector.emit((held[0],), anchors=held)
+            self.collector.ack(held)
+
+
+def test_what_a_thread_emits_and_acks_when_its_task_has_ended_is_not_lost() -> None:
+    """Its root would be acked, and nobody would have received what was emitted on it."""
+    bolt = Threads()
+    task = run_of(bolt)
+    fed(task, "a")
+    assert task.finish() == []
+    thread = Thread(target=bolt.work)
+    thread.start()
+    thread.join()
+    with pytest.raises(TupleError, match="'Threads' emitted after its task had ended"):
+        task.report()
+
+
+@contextmanager
+def hasty_threads() -> Iterator[None]:
+    """Let Python change from thread to thread as often as it can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_threads_that_emit_on_one_tuple_do_not_give_two_emissions_one_edge() -> None:
+    """Two equal edges cancel: nobody would wait for either of the two."""
+    task = run_of(Threads(), carry=Carry.HOPS, consumer="next")
+    [work] = task._works.values()
+    collector = work.collector
+    held = AnchoredTuple(ListRows(["word"], [["a"]]), 0, [(Delivery(1, ()),)], "Threads")
+    collector.receive(held)
+    with hasty_threads():
+        threads = [
+            Thread(target=lambda: [collector.emit(("a",), held) for _ in range(20_000)]) for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert {sent.ordinals for sent in collector.sent} == {(n,) for n in range(40_000)}
+
+
+class KeepsTuples(spout.Bolt):
+    """Keeps tuples where they outlive their task, and fails those of the task before."""
+
+    kept: ClassVar[list[Tuple]] = []
+
+    def prepare(self, context: spout.BoltContext, collector: OutputCollector) -> None:
+        """Keep the collector."""
+        self.collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Fail the others."""
+        for held in self.kept:
+            self.collector.fail(held)
+        self.kept[:] = [tuple]
+
+
+def test_a_tuple_of_an_earlier_task_is_refused_since_its_root_is_another_one_here() -> None:
+    KeepsTuples.kept.clear()
+    fed(run_of(KeepsTuples()), "a", first=5)
+    task = run_of(KeepsTuples())
+    fed(task, "b", first=6)
+    assert failed(task) == {6: "TupleError"}
+    [(cause, _)] = task.report().failures
+    assert "no input of it in this task" in cause.message
+
+
+class Refills(spout.BasicBolt):
+    """Fills one list again and again."""
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Emit it for each letter."""
+        row: list[str] = [""]
+        for letter in tuple[0]:
+            row[0] = letter
+            collector.emit(row)
+
+
+class RefillsByHand(Threads):
+    """The same, by hand."""
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit it for each letter."""
+        row: list[str] = [""]
+        for letter in tuple[0]:
+            row[0] = letter
+            self.collector.emit(row, anchors=tuple)
+        self.collector.ack(tuple)
+
+
+def test_a_list_that_is_filled_again_does_not_write_its_last_values_twice() -> None:
+    task = run_of(Refills())
+    assert fed(task, "ab", "c") == ["c"]
+    [(cause, roots)] = task.report().failures
+    assert roots.tolist() == [0]
+    assert "emitted one list 2 times, which may have changed in between; emit a new one" in cause.message
+    assert fed(run_of(RefillsByHand()), "ab", "c") == ["a", "b", "c"]
+
+
+class Mute(Exception):
+    """An exception whose text raises."""
+
+    def __str__(self) -> str:
+        return self.args[7]  # type: ignore[no-any-return]
+
+
+class Raises(spout.BasicBolt):
+    """Raises for one word."""
+
+    def __init__(self, error: BaseException | type) -> None:
+        self._error = error
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Raise, or emit."""
+        if (tuple["value"].decode() if "value" in tuple else tuple[0]) == "bad":
+            raise self._error
+        collector.emit(("good",))
+
+
+@pytest.mark.parametrize("hooks", [[], [TaskHook()]], ids=["bare", "watched"])
+@pytest.mark.parametrize("where", ["rows", "topology", "child"])
+def test_an_exception_without_a_text_fails_its_input_alone(where: str, hooks: list[TaskHook]) -> None:
+    rows: list[Any] = []
+    found = ran(Raises(Mute()), [b"a", b"bad", b"b"], hooks, where, rows)
+    assert {root: error_class(cause.error) for root, cause in found.items()} == {1: "Mute"}
+    assert found[1].message.startswith("<no text: IndexError>")
+    assert len(rows) == 2
+
+
+def test_an_exception_without_a_text_may_end_the_query_too() -> None:
+    class Stops(Raises):
+        stops_on = (Mute,)
+
+    with pytest.raises(BoltStopped, match="stops on Mute: <no text: IndexError>"):
+        fed(run_of(Stops(Mute())), "bad")
+
+
+def test_the_address_of_an_object_is_no_part_of_a_cause() -> None:
+    """A batch that runs again must fail its records by the same causes."""
+    task = run_of(Raises(KeyError(object())))
+    fed(task, "bad")
+    [(cause, _)] = task.report().failures
+    assert cause.message.startswith("<object object> (")
+
+
+class FailsWith(Threads):
+    """Fails its inputs with what is no cause."""
+
+    def execute(self, tuple: Tuple) -> None:
+        """Fail with a class."""
+        self.collector.fail(tuple, ValueError)  # type: ignore[arg-type]  # on purpose
+
+
+def test_a_class_is_no_cause_and_the_error_says_what_is_one() -> None:
+    task = run_of(FailsWith())
+    fed(task, "a")
+    [(cause, _)] = task.report().failures
+    assert "'FailsWith' gave <class 'ValueError'>, a type, as a cause; give a text or an" in cause.message
+
+
+class Alarm(TaskHook):
+    """Cannot bear a failure."""
+
+    def fail(self, info: FailInfo) -> None:
+        """Raise."""
+        raise RuntimeError("no alarm today")
+
+
+class FailsByHand(Threads):
+    """Fails its inputs by hand."""
+
+    def execute(self, tuple: Tuple) -> None:
+        """Fail."""
+        self.collector.fail(tuple, "bad")
+
+
+@pytest.mark.parametrize("bolt", [Raises(ValueError("bad")), FailsByHand()])
+def test_what_a_hook_raises_for_a_failure_is_reported_and_ends_no_task(bolt: AnyBolt) -> None:
+    """Its input has failed already."""
+    steps = (Step("it", bolt, WORD, (Alarm(),)),)
+    task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+    fed(task, "bad")
+    report = task.report()
+    assert [roots.tolist() for _, roots in report.failures] == [[0]]
+    assert [(each.operator, each.error) for each in report.errors] == [("it", "RuntimeError")]
+
+
+class Passes(spout.BasicBolt):
+    """Emits what it gets."""
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Emit it."""
+        collector.emit((tuple["word"],))
+
+
+def test_a_text_that_is_no_utf8_fails_its_own_tuple_and_none_beside_it() -> None:
+    """Spark casts any bytes to a string."""
+    task = run_of(Passes())
+    words = pa.array([b"a", b"\xff", b"b"]).view(pa.string())
+    anchors = Anchors(Carry.PACKED, pa.array(np.arange(3) << ORDINAL_BITS))
+    out = task.feed(ArrowRows(pa.record_batch({"word": words})), anchors)
+    assert out.column(0).to_pylist() == ["a", "b"]
+    assert failed(task) == {1: "UnicodeDecodeError"}
+
+
+class Streams(spout.BasicBolt):
+    """Emits a word on one stream, and what does not fit on the other."""
+
+    def declare(self, declarer: spout.OutputDeclarer) -> None:
+        """Declare both."""
+        declarer.declare("word string")
+        declarer.declare("n int", stream="numbers")
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Emit on both."""
+        word = tuple["value"].decode()
+        collector.emit((word,))
+        collector.emit((word if word == "bad" else 1,), stream="numbers")
+
+
+def test_what_does_not_fit_one_stream_takes_back_what_its_input_emitted_on_another() -> None:
+    builder = spout.TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("streams", Streams()).shuffle_grouping("lines")
+    sinks = {"streams": print, ("streams", "numbers"): print}
+    made = run(builder, [b"a", b"bad", b"b"], sinks, tasks=1)
+    assert [roots.tolist() for _, roots in made.outcome.failed] == [[1]]
+    rows = [row for batch in made.rows for row in batch.to_pylist()]
+    assert sorted(next(iter((row["s1"] or row["s2"]).values())) for row in rows if row["s1"]) == ["a", "b"]
+    assert sum(row["s2"] is not None for row in rows) == 2
+
+
+def test_a_task_is_named_by_a_whole_number() -> None:
+    collector = OutputCollector("it", {"named": Emits(("word",), (Outlet(1, 3),), direct=True)}, lock=Lock())
+    with pytest.raises(TupleError, match=r"emitted to task 1.5 .*; its consumers have tasks 0 to 2"):
+        collector.emit_direct(1.5, ("a",), (), "named")  # type: ignore[arg-type]  # on purpose
+    collector.emit_direct(np.int64(2), ("a",), (), "named")  # type: ignore[arg-type]  # as good as 2
+    assert [sent.task for sent in collector.sent] == [2]

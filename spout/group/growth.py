@@ -11,7 +11,7 @@ from __future__ import annotations
 from acker.wire.events import Taken
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.sources import SourceSpec, find_sources
-from spout.group.starting import check_topic, re_created
+from spout.group.starting import check_topic, re_created, refused_by_acker
 from spout.planning.intake import SourceCursor, cursor_of
 from spout.planning.session import Answers, SessionName
 
@@ -38,7 +38,8 @@ class Growth:
     def step(self, now: int, now_ms: int) -> list[NewSource]:
         """Look for new partitions, send a `Take`, or return the sources that all acker partitions have now.
 
-        Raises `Disagreement`: a topic was re-created; `TopicError`: it is gone.
+        Raises `Disagreement`: a topic was re-created, or the ackers refuse a new partition; `TopicError`: a
+        topic is gone.
         """
         if self._found:
             return self._taken(now, now_ms)
@@ -76,15 +77,17 @@ class Growth:
         if self._answers is None or self._context.announcer is None:
             return []
         if self._answers.missing:
-            if now_ms - self._sent_ms >= REPEAT_MS:
+            if not 0 <= now_ms - self._sent_ms < REPEAT_MS:
                 self._sent_ms = now_ms
                 self._send(self._context.announcer, now)
             return []
+        if self._answers.refusals:
+            raise refused_by_acker(self._answers, self._name, self._context.spec.group)
         partitions, histories = self._context.spec.partitions, self._answers.sources()
         added: list[NewSource] = []
         for source, spec in self._found.items():
-            check_topic(spec, histories[source])  # an earlier topic of that name may have had this partition
             history = histories[source]
+            check_topic(spec, history)  # an earlier topic of that name may have had this partition
             added.append((spec, cursor_of(source, history.from_, history.watermarks, partitions)))
         self._found, self._answers = {}, None
         return added

@@ -24,12 +24,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from acker.errors import Disagreement, SessionRefused, Unreachable, UsageError
+from acker.errors import SessionRefused, Unreachable, UsageError
 from acker.identity import GENERATION_MAX, position_at
 from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.presence import Presence, describe_session
-from spout.group.starting import check_commits, check_topic, starting_offsets
+from spout.group.starting import check_commits, check_topic, refused_by_acker, starting_offsets
 from spout.planning.journal import Journal
 from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, SessionName, SourceHistory
 
@@ -124,7 +124,7 @@ class Opening:
                 f"acker partition {silent} did not answer group {self._spec.group} for"
                 f" {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
             )
-        elif now_ms - self._sent_ms >= REPEAT_MS:
+        elif not 0 <= now_ms - self._sent_ms < REPEAT_MS:
             self._send(self._answers.missing, now_ms)
 
     def close(self) -> None:
@@ -266,7 +266,7 @@ class Opening:
     def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         marks = self._journal.sources
         fresh = [s for source, s in self._sources.items() if source not in histories and source not in marks]
-        starts = starting_offsets(self._log, self._spec, fresh)
+        starts = starting_offsets(self._log, self._spec, fresh, histories.keys() | marks.keys())
         found: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
@@ -280,16 +280,15 @@ class Opening:
         return found
 
     def _journalled(self) -> dict[int, TakeSource]:
-        """Name every source as it is in the journal; a newer partition begins at its start."""
+        """Name every source as it is in the journal, and those that are new."""
         marks = self._journal.sources
         added = [spec for source, spec in self._sources.items() if source not in marks]
-        starts = self._log.starts([spec.place for spec in added if not spec.is_replay])
-        firsts: dict[int, int] = {spec.source: position_at(0, starts.get(spec.place, 0)) for spec in added}
+        starts = starting_offsets(self._log, self._spec, added, marks)
+        firsts: dict[int, int] = {source: position_at(0, offset) for source, offset in starts.items()}
         firsts |= {source: mark.from_ for source, mark in marks.items()}
         return {source: spec.taken_from(firsts[source]) for source, spec in self._sources.items()}
 
     def _refused(self, answers: Answers, now_ms: int) -> None:
-        partition, reason = next(iter(answers.refusals.items()))
         if answers.owner > self._name:
             spec = self._spec
             owner = describe_session(self._log, spec, answers.owner, now_ms)
@@ -297,7 +296,4 @@ class Opening:
                 f"session {self._name} of group {spec.group} is refused: {owner} holds the group; stop the"
                 f" query that runs it, or start this one with {spec.way} to abandon what is open there"
             )
-        raise Disagreement(
-            f"acker partition {partition} refuses session {self._name} of group {self._spec.group}: {reason};"
-            " make topics.yaml agree with the ackers' and start again"
-        )
+        raise refused_by_acker(answers, self._name, self._spec.group)

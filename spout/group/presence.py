@@ -88,7 +88,7 @@ class Who(NamedTuple):
             host, application, pid, since_ms, space = json.loads(value or b"")
             began_ms = max(0, min(int(since_ms), _YEAR_9999_MS))
             return cls(_shown(host), _shown(application), int(pid), began_ms, _shown(space))
-        except (ValueError, TypeError, OverflowError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from acker.config.settings import AckTopics, Input
-from acker.errors import TopicError
+from acker.errors import Disagreement, TopicError
 from acker.identity import generation_of, input_id_of, is_replay, source_of
 from acker.kafka.port import Log, TopicInfo, TopicPartition
 from acker.wire.events import SourceRun, TakeSource
@@ -111,8 +111,15 @@ def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[d
 
 
 def topic_names(inputs: Iterable[Input], runs: Iterable[SourceRun]) -> dict[int, str]:
+    """Return the topic of each source; `Disagreement`: one belongs to another input."""
     names = {found.id: (found.topic, found.replay_topic) for found in inputs}
-    return {run.source: names[input_id_of(run.source)][is_replay(run.source)] for run in runs}
+    sources = {run.source for run in runs}
+    if others := set(map(input_id_of, sources)) - names.keys():
+        raise Disagreement(
+            f"the batch has records of input id {min(others)}, which this query does not read:"
+            " let it read that input until the batch has ended, or start it with a fresh checkpoint"
+        )
+    return {source: names[input_id_of(source)][is_replay(source)] for source in sources}
 
 
 def _sources(infos: Mapping[str, TopicInfo], one: Input, *, replay: bool) -> list[SourceSpec]:

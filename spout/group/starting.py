@@ -9,24 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from acker.errors import Disagreement
+from acker.identity import input_id_of
 from acker.kafka.port import Log, TopicPartition
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.planning.journal import Journal
-from spout.planning.session import SourceHistory
+from spout.planning.session import Answers, SessionName, SourceHistory
 
 COMMITTED_BY = "windhover"
 """Metadata of every offset that a spout commits; tools that move offsets leave another."""
 
 
-def starting_offsets(log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec]) -> dict[int, int]:
-    """Find the first offset of each source of which the group has no history.
+def starting_offsets(
+    log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec], others: Iterable[int]
+) -> dict[int, int]:
+    """Find the first offset of each source of which the group has no history; `others`: those of which it has.
 
-    A replay topic begins at 0: every copy in it is for this group only.
+    A replay topic begins at 0: every copy in it is for this group only. So does a new partition of a topic
+    that the group has read: where the log begins above it by now, planning decides about what is lost.
     """
     found: dict[int, int] = {}
     groups: dict[str | int, list[SourceSpec]] = {}
+    begun = set(map(input_id_of, others))
     for one in sources:
-        if one.is_replay:
+        if one.is_replay or one.input.id in begun:
             found[one.source] = 0
         else:
             groups.setdefault(spec.start if spec.start is not None else one.input.start, []).append(one)
@@ -68,11 +73,25 @@ def check_topic(spec: SourceSpec, history: SourceHistory) -> None:
 
 
 def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: bool) -> None:
-    """Raise Disagreement if Kafka has another id for a topic than the checkpoint."""
+    """Raise Disagreement if a source has another topic than in the checkpoint, or Kafka another id for it."""
     for spec in specs:
         former_id = journal.topics.get(spec.place.topic, spec.topic_id)
         if former_id != spec.topic_id:
             raise re_created(spec, former_id, tracked=tracked)
+        if spec.source in journal.sources and journal.topics and spec.place.topic not in journal.topics:
+            raise Disagreement(
+                f"input {spec.input.name}, id {spec.input.id}, has topic {spec.place.topic} now, and by its"
+                f" checkpoint it read {', '.join(sorted(journal.topics))}: name the former topic again,"
+                " or make the new one another input, with an id of its own"
+            )
+
+
+def refused_by_acker(answers: Answers, name: SessionName, group: str) -> Disagreement:
+    partition, reason = next(iter(answers.refusals.items()))
+    return Disagreement(
+        f"acker partition {partition} refuses session {name} of group {group}: {reason};"
+        " make topics.yaml agree with the ackers' and start again"
+    )
 
 
 def re_created(spec: SourceSpec, former_id: str, *, tracked: bool = True) -> Disagreement:

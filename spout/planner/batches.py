@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from acker.errors import DataLoss
-from acker.identity import copies_source, first_source, generation_of, offset_of, position_at
+from acker.errors import DataLoss, Disagreement
+from acker.identity import (
+    copies_source,
+    first_source,
+    generation_of,
+    is_replay,
+    offset_of,
+    position_at,
+)
 from acker.kafka.port import TopicPartition
 from acker.wire.events import SourceRun
 from spout.group.announce import PlannerContext
@@ -76,6 +83,7 @@ class Batches:
 
         Raises:
             DataLoss: a record left the log before it was read, and `on_data_loss` is fail.
+            Disagreement: a log ends before what was read of it.
             Unreachable: the broker does not answer; what was initialised is planned after a restart.
         """
         if self._last is not None and start == self._last[0]:
@@ -252,9 +260,32 @@ class Batches:
         return {self._specs[source].place: end for source, end in ends.items()}
 
     def _readable(self, sources: Sequence[int]) -> dict[int, int]:
-        """Return where sources end for now: beyond the last stable offset a transaction is undecided."""
+        """Return where sources end for now: beyond the last stable offset a transaction is undecided.
+
+        With targets a partition that came later is not read. Raises `Disagreement`: a log was cut.
+        """
         ends = self._ends(sources, self._reach.stable_ends)
-        return {source: min(end, self._targets.get(source, end)) for source, end in ends.items()}
+        if self._reach is self._log:
+            self._require_uncut(ends)
+        if not self._targets:
+            return ends
+        return {
+            source: end if is_replay(source) else min(end, self._targets.get(source, 0))
+            for source, end in ends.items()
+        }
+
+    def _require_uncut(self, ends: Mapping[int, int]) -> None:
+        """Check that no log ends before what was read of it: other records would get those offsets."""
+        read_to = {source: offset_of(self._tenure.cursors[source].next) for source in ends}
+        short = [source for source, end in ends.items() if end < read_to[source]]
+        for source, end in self._ends(short, self._log.ends).items() if short else ():
+            one = self._specs[source]
+            if end < read_to[source]:
+                raise Disagreement(
+                    f"{one} ends at {end}, and group {self._spec.group} has read it to {read_to[source]}:"
+                    f" the log was cut; run `windhover offsets reset` for input {one.input.name} to begin a"
+                    " new generation, then start with a fresh checkpoint"
+                )
 
     def _ends(
         self, sources: Sequence[int], ask: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]

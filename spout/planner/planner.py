@@ -42,6 +42,7 @@ from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import NotAcked
 from spout.planning.session import SessionClock, SessionName
 from spout.planning.window import ABSENT, ACKED
+from spout.tuples.intervals import IntervalSet
 
 TICK_EVERY_MS = 500
 
@@ -140,18 +141,23 @@ class Planner:
         """The sources that are read, new partitions among them once they are found."""
         return self._context.sources
 
-    def open(self, journal: Journal, now_ms: int) -> None:
+    def open(self, journal: Journal, now_ms: int, *, runs_again: bool = False) -> None:
         """Begin to take the group with the last offset of the checkpoint; `BEGINNING`: there is none.
+
+        `runs_again`: Spark runs the batch that ends there once more, before it plans another.
 
         Raises:
             TopicError: a topic is missing.
-            Disagreement: N is not ours, somebody moved the group's offsets, or a topic was re-created.
+            Disagreement: N is not ours, somebody moved the group's offsets, or a topic is another one now.
         """
         log, spec = self._context.log, self._spec
         self._journal = journal
         self._context.sources.update(sources_of(log, spec.inputs, tracked=self._is_tracked))
-        if not spec.take_over:  # a session that takes over names the generation that a reset began
-            check_journal(self.sources.values(), journal, tracked=self._is_tracked)
+        checked = self.sources
+        if spec.take_over:  # it names the generation that a reset began; only what is read again is as before
+            again = {run.source for run in journal.ranges if runs_again}
+            checked = {source: one for source, one in checked.items() if source in again}
+        check_journal(checked.values(), journal, tracked=self._is_tracked)
         if not self._is_tracked:
             self._own(self._untracked(now_ms), now_ms)
             return
@@ -193,6 +199,8 @@ class Planner:
             self._verdicts.step(now_ms)
             for record in records:
                 event = self._verdicts.decode(record)
+                if isinstance(event, Verdicts) and event.lost:  # by the Take of a new session, too
+                    self._lost_below[record.partition] = record.offset + 1
                 if event is not None and self._opening is not None:
                     self._opening.read(record.partition, record.offset, event)
                 elif event is not None and self._owned is not None:
@@ -241,11 +249,16 @@ class Planner:
         tenure, batches, *_ = self._require()
         if not tenure.is_idle or tenure.unjournalled or not batches.is_all_planned(replay=False):
             return False
-        if self._context.announcer is None:
+        if self._verdicts is None:
             return True
         if self._due is None:
             topic, partitions = self._spec.topics.due, self._spec.partitions
-            self._due = DueWatch(self._context.log, topic, partitions, frozenset(self.sources))
+            due = DueWatch(self._context.log, topic, partitions, frozenset(self.sources))
+            earlier = self._verdicts.lost_before(due.taken_over) if due.read() else None
+            if earlier is None:
+                due.close()
+                return False
+            self._due, self._lost_below = due, earlier | self._lost_below
         return self._due.is_over(self._lost_below) and batches.is_all_planned(replay=True)
 
     def commit(self) -> None:
@@ -323,10 +336,12 @@ class Planner:
 
     def _untracked(self, now_ms: int) -> Tenure:
         """Begin where the journal ends, or else where the group or the options say."""
-        marks = self._journal.sources
-        cursors = {s: SourceCursor(marks[s].from_, marks[s].next) for s in self.sources if s in marks}
+        marks = {s: mark for s, mark in self._journal.sources.items() if s in self.sources}
+        cursors = {
+            s: SourceCursor(from_, next_, IntervalSet(gaps)) for s, (from_, next_, gaps) in marks.items()
+        }
         fresh = [spec for source, spec in self.sources.items() if source not in marks]
-        for source, offset in starting_offsets(self._context.log, self._spec, fresh).items():
+        for source, offset in starting_offsets(self._context.log, self._spec, fresh, marks).items():
             cursors[source] = SourceCursor(position_at(0, offset), position_at(0, offset))
         return Tenure(SessionName(0, ""), SessionClock(now_ms, now_ms), cursors, self._spec.partitions)
 
@@ -355,8 +370,6 @@ class Planner:
                 owned.batches.progressed(now_ms)
             if self._on_verdicts is not None:
                 self._on_verdicts(event)
-            if event.lost:
-                self._lost_below[partition] = offset + 1
             return
         other = SessionName(event.epoch, event.session)
         if event.group == spec.group and other > tenure.name:

@@ -5,10 +5,13 @@ Source: docs/design/protocol.md, section 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from acker.config.settings import AckTopics
 from acker.errors import CodecError, UnknownVersion
+from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import marked_offset, require_passed_over
@@ -35,12 +38,29 @@ class VerdictReader:
         self._logged = LogOnce()
         self._codec = wire_codec()
         self._log = log
-        ends = log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)])
+        self._began = log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)])
         self._reader = log.reader(committed=True, patient=True)  # last: nobody closes it if a question fails
-        self._reader.assign(ends)
+        self._reader.assign(self._began)
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
         return self._reader.poll(wait_ms, POLL_RECORDS_MAX)
+
+    def lost_before(self, taken_over: Mapping[int, int]) -> dict[int, int] | None:
+        """Return where a process before lost roots that are not taken over yet; None: the broker is slow.
+
+        By acker partition it is the offset behind the last such verdict, as in `DueWatch.is_over`.
+        """
+        old = [place for place, began in self._began.items() if taken_over[place.partition] < began]
+        if not old:
+            return {}
+        first = {at: max(start, taken_over[at.partition]) for at, start in self._log.starts(old).items()}
+        with closing(Follower(self._log, old, sys.maxsize, first=first)) as follower:
+            lost = {
+                record.partition: record.offset + 1
+                for record in follower.read()
+                if isinstance(event := self.decode(record), Verdicts) and event.lost
+            }
+            return lost if follower.is_whole else None
 
     def step(self, now_ms: int) -> None:
         """Look now and then whether the broker's N is still ours; it raises as `__init__` does."""

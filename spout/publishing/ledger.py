@@ -159,7 +159,7 @@ class Reports(NamedTuple):
     @property
     def nothing_to_publish(self) -> bool:
         """Whether all that was read, was read untracked."""
-        return self.untracked and self.plan is None
+        return self.untracked and not self.evaluations
 
 
 class ReportLedger:

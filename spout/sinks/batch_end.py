@@ -35,8 +35,9 @@ class BatchEnd:
         for stream in streams:
             stream.queries.add(self.lane.name)
             self.application.mailbox(stream).put_cores(self.application.cores)
-        if not reports.evaluations or reports.nothing_to_publish:
+        if not reports.evaluations:
             return None
+        streams = [stream for stream in streams if stream.tracked]
         if len(streams) != 1:
             raise TrackingError(
                 f"batch {self.lane.seq} reads {len(streams)} tracked streams; a query publishes one: write"

@@ -94,10 +94,6 @@ class Sink:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(end.application.ledger.forget, *lane)
             _check_plan(end, rows)
-            stream = end.application.stream_of(lane.name)
-            if stream is not None and not stream.tracked:
-                self._write(_visible(rows), batch_id)
-                return
             drain = self._drain(end, rows)
             if drain is not None:
                 stack.callback(drain.forget)

@@ -276,10 +276,6 @@ class Application:
             return None
         return most_tasks(self._context, stage) if info.currentAttemptId else int(info.numTasks)
 
-    def stream_of(self, query: str) -> Stream | None:
-        """Return the stream that a query reads; None before the query's first batch has ended."""
-        return next((each for each in self.all_streams() if query in each.queries), None)
-
     def all_streams(self) -> tuple[Stream, ...]:
         """Return the streams as they are now; another thread may read one meanwhile, or end a batch."""
         return tuple(self.streams.values())

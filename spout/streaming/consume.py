@@ -159,11 +159,16 @@ class Together:
                 consumer.list_topics(topic, timeout=TOGETHER_WAIT_MS / 1000)
                 self._topics.add(topic)
             consumer.assign([TopicPartition(*place, share.start) for place, share in places.items()])
-            while left and (first := consumer.poll(TOGETHER_WAIT_MS / 1000)) is not None:
+            # partitions that are read go on to send what is new, also where another one is silent
+            until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
+            while left and time.monotonic() < until_s:
+                if (first := consumer.poll(TOGETHER_WAIT_MS / 1000)) is None:
+                    break
                 messages = [first] if first.error() else [first, *consumer.consume(CHUNK_RECORDS, 0)]
                 events, records = _separated(messages)
                 for place, group in by_partition(records).items():
                     if place in left:
+                        until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
                         share = left[place]
                         ends_at = (group[-1].offset() or 0) + 1
                         read = found[share].records + _below(group, share.end)

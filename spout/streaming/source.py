@@ -213,7 +213,7 @@ class Runner:
 
     def begin_again(self, journal: Journal) -> bool:
         """Begin; return whether another process had planned the batch, and mark the batch if so."""
-        self.begin(journal)
+        self.begin(journal, runs_again=not self._has_planned)
         if not self._has_planned and self._options.sink_folder:
             try:
                 self._mailbox.again.touch()
@@ -221,13 +221,13 @@ class Runner:
                 _LOGGER.warning("the mark of a batch that is run again cannot be written: %s", error)
         return not self._has_planned
 
-    def begin(self, journal: Journal) -> None:
-        """Take the group for the session of an offset, unless that is done already."""
+    def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
+        """Take the group for the session of an offset, unless that is done already; see `Planner.open`."""
         with self._lock:
             if self._planner.is_open or self._error is not None:
                 return
             try:
-                self._planner.open(journal, _now_ms())
+                self._planner.open(journal, _now_ms(), runs_again=runs_again)
             except WindhoverError as error:
                 self._error = error
                 raise

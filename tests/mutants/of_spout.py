@@ -40,6 +40,33 @@ MUTANTS = (
         "records between two parts of an Init that a crash cut off would never be read",
     ),
     Mutant(
+        "a-log-that-was-cut-stops-the-query",
+        "spout/planner/batches.py",
+        "self._require_uncut(ends)",
+        "pass",
+        "tests/unit/spout/planner/test_changed_topics.py"
+        "::test_a_log_that_ends_before_what_was_read_stops_the_query",
+        "records that got the offsets of lost ones would never be read",
+    ),
+    Mutant(
+        "a-partition-that-was-never-read-begins-at-0",
+        "spout/group/starting.py",
+        "if one.is_replay or one.input.id in begun:",
+        "if one.is_replay:",
+        "tests/unit/spout/planner/test_changed_topics.py"
+        "::test_a_new_session_begins_a_partition_that_its_group_never_read_at_0",
+        "what was written to a new partition between two queries would be left out",
+    ),
+    Mutant(
+        "a-last-batch-is-not-read-again-from-another-topic",
+        "spout/planner/planner.py",
+        "again = {run.source for run in journal.ranges if runs_again}",
+        "again = set[int]()",
+        "tests/unit/spout/planner/test_changed_topics.py"
+        "::test_with_take_over_too_a_last_batch_is_not_read_again_from_another_topic",
+        "records of the new topic would ack those of the old one",
+    ),
+    Mutant(
         "what-is-passed-over-becomes-a-gap",
         "spout/planning/intake.py",
         "            self._gaps.add(self.next, start)\n",

@@ -117,6 +117,11 @@ class MemoryPartition:
             del self._states[:trim]
             self._base = self.start
 
+    def cut(self, offset: int) -> None:
+        """Lose what was written from an offset on, as by an unclean leader election."""
+        del self._records[offset - self._base :]
+        del self._states[offset - self._base :]
+
     def compact(self, *, drop_tombstones: bool, young_ms: int | None = None) -> None:
         """Keep the last committed record of each key below the stable end; offsets stay as they are.
 

@@ -217,7 +217,17 @@ def test_signs_of_an_older_version_count_without_a_name() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, b"", b"\xff", b"{}", b"[]", b'["a", "b", "c", 1, ""]', b'["a", "b", 1, 1e999, ""]', b"[1, 2"],
+    [
+        None,
+        b"",
+        b"\xff",
+        b"{}",
+        b"[]",
+        b'["a", "b", "c", 1, ""]',
+        b'["a", "b", 1, 1e999, ""]',
+        b"[1, 2",
+        b"[" * 10_000,
+    ],
 )
 def test_a_header_that_says_nothing_is_read_as_nobody(value: bytes | None) -> None:
     assert Who.read(((WHO_HEADER, value),)) is None

@@ -6,14 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from acker.errors import Disagreement, TopicError, WindhoverError
+from acker.config.topics import parse
+from acker.errors import DataLoss, Disagreement, TopicError, WindhoverError
 from acker.identity import position_at, source_of
-from acker.kafka.port import Record, TopicPartition
+from acker.kafka.port import Outgoing, Record, TopicPartition
+from acker.wire.codec import wire_codec
+from acker.wire.events import Taken
 from replay.worker.service import ReplayService
 from spout.inspect.operate import GroupSession, moves
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, journal_of
-from tests.support.worlds.planning import STEP_MS, World, batch, positions
+from tests.support.worlds.planning import FLUSH_MS, STEP_MS, YAML, World, batch, positions
 
 LOOK_MS = 31_000
 A = source_of(1, 0)
@@ -119,6 +122,94 @@ def test_partitions_added_to_a_source_topic_wait_for_those_of_its_replay_topic(w
     world.run(LOOK_MS)
     assert world.committed(partition=3) == 4
     assert world.lost("ABANDONED") == 0
+
+
+def test_what_a_new_partition_lost_while_no_query_ran_is_no_silent_loss(world: World) -> None:
+    """A restart begins it at 0, as a running query does, and not where its log begins by then."""
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end)
+    world.run(1_000)
+    world.kill(planner)
+    grow(world)
+    world.produce(10, partition=2)
+    world.log.delete_before({TopicPartition("sentences", 2): 4})
+    again = world.ready(end)
+    with pytest.raises(DataLoss, match=r"sentences/2 no longer holds offsets 0 to 3"):
+        batch(again, end, world)
+    world.kill(again)
+    skips = world.ready(end, fail_on_data_loss=False)
+    assert positions(end, batch(skips, end, world)) == [(source_of(1, 2), 4, 10)]
+
+
+def test_a_new_session_begins_a_partition_that_its_group_never_read_at_0(world: World) -> None:
+    """`start: latest` is for inputs without history: between two queries its records were left out."""
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end)
+    world.run(1_000)
+    world.kill(planner)
+    grow(world)
+    world.produce(4, partition=2)
+    fresh = world.ready(start="latest", take_over=True)
+    assert positions(BEGINNING, batch(fresh, BEGINNING, world)) == [(source_of(1, 2), 0, 4)]
+
+
+def test_an_ending_query_leaves_a_partition_that_came_meanwhile_to_the_next_one(world: World) -> None:
+    """P17: while producers go on it would never end."""
+    world.produce(10)
+    planner = world.ready(stops_at_ends=True)
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end)
+    grow(world)
+    world.produce(4, partition=2)
+    world.run(LOOK_MS)
+    assert batch(planner, end, world) is end
+    assert planner.is_drained()
+    world.kill(planner)
+    later = world.ready(end, stops_at_ends=True)
+    assert positions(end, batch(later, end, world)) == [(source_of(1, 2), 0, 4)]
+
+
+def test_a_new_partition_that_an_acker_refuses_stops_the_query_with_the_reason(world: World) -> None:
+    """An answer that refuses names no source."""
+    planner = world.ready()
+    world.kill_acker()
+    grow(world)
+    world.run(3_000)
+    producer = world.log.producer()
+    session = planner.status(world.now_ms).session
+    refusal = Taken("g", session, 1, session, "input 1 has another topic", 0, 1, 0, (), ())
+    for partition in range(world.topics.acker.partitions):
+        verdict = world.topics.ack_topics.verdict
+        producer.send(Outgoing(verdict, partition, wire_codec().encode(refusal)))
+    producer.flush(FLUSH_MS)
+    with pytest.raises(Disagreement, match=r"acker partition \d refuses .*another topic; make topics\.yaml"):
+        world.run(1_000)
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_a_log_that_ends_before_what_was_read_stops_the_query(world: World, tracked: bool) -> None:
+    """Other records get the offsets of those that it lost, and would never be read."""
+    world.produce(10)
+    planner = world.ready(tracked=tracked)
+    end = batch(planner, BEGINNING, world)
+    if tracked:
+        world.publish(BEGINNING, end)
+    world.run(1_000)
+    world.cluster.partition(TopicPartition("sentences", 0)).cut(7)
+    with pytest.raises(
+        Disagreement, match=r"sentences/0 ends at 7, .* read it to 10: the log was cut.*reset"
+    ):
+        batch(planner, end, world)
+
+
+def grow(world: World) -> None:
+    """Add a partition to a topic and to its replay topic."""
+    world.cluster.add_partitions(COPIES, 3)
+    world.cluster.add_partitions("sentences", 3)
 
 
 def test_a_replay_topic_with_fewer_partitions_than_its_source_refuses_a_query(world: World) -> None:
@@ -250,6 +341,33 @@ def test_a_checkpoint_of_a_topic_created_again_is_refused_before_its_last_batch_
     recreate(world, "sentences", 20)
     with pytest.raises(Disagreement, match=r"re-created.*fresh checkpoint"):
         world.planner(end, tracked=tracked)
+
+
+def test_with_take_over_too_a_last_batch_is_not_read_again_from_another_topic(world: World) -> None:
+    """The session may still own the group, where nobody has reset it."""
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.kill(planner)
+    recreate(world, "sentences", 20)
+    again = world.make(take_over=True)
+    with pytest.raises(Disagreement, match=r"re-created.*fresh checkpoint"):
+        again.open(end, world.now_ms, runs_again=True)
+
+
+@pytest.mark.parametrize("take_over", [True, False])
+def test_a_last_batch_is_not_read_again_from_a_topic_of_another_name(world: World, take_over: bool) -> None:
+    """The ackers refuse it, later: by then its records would have acked those of the old topic."""
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.kill(planner)
+    for topic in ("lines", "lines.g.replay"):
+        world.cluster.create_topic(topic, 2)
+    renamed = parse(YAML + "    topic: lines\n", file="topics.yaml", environ={})
+    again = world.make(inputs=tuple(renamed.inputs.values()), take_over=take_over)
+    with pytest.raises(Disagreement, match=r"input sentences, id 1, has topic lines now.*read sentences"):
+        again.open(end, world.now_ms, runs_again=True)
 
 
 def test_an_untracked_query_stops_too_where_its_topic_was_created_again(world: World) -> None:

@@ -9,9 +9,9 @@ import pytest
 from acker.errors import DataLoss, Disagreement, SessionRefused, SessionSuperseded, Unreachable
 from acker.identity import source_of
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.wire.events import SourceRun
+from acker.wire.events import PositionRun, SourceRun
 from spout.group.tenure import SIBLING_MS
-from spout.planning.journal import BEGINNING
+from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning.session import STEP_MS_MAX
 from tests.support.memory.clients import NoFaults
 from tests.support.worlds.planning import STEP_MS, WHO, YAML, FlushesLeft, World, batch, positions
@@ -126,6 +126,40 @@ def test_a_restart_goes_on_behind_what_was_journalled_and_keeps_its_session() ->
     assert world.lost("ABANDONED") == 0
     world.run(3_500)
     assert world.committed() == 3
+
+
+def test_an_input_that_a_query_reads_from_now_on_begins_as_its_start_says() -> None:
+    """Its group has no history there, be the checkpoint fresh or not."""
+    other = "  words: {id: 2, group: g, partitions: 2, start: latest}\n"
+    world = World(YAML + other)
+    for topic in ("sentences", "words"):
+        world.produce(10, topic=topic)
+    planner = world.ready(inputs=(world.topics.inputs["sentences"],))
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end)
+    world.run(1_000)
+    world.kill(planner)
+    again = world.ready(end)
+    world.produce(3, topic="words")
+    assert positions(end, batch(again, end, world)) == [(source_of(2, 0), 10, 13)]
+
+
+def test_a_query_that_is_untracked_from_now_on_reads_the_gaps_that_a_crash_has_left() -> None:
+    world = World()
+    world.produce(100)
+    gap = PositionRun(10, 20)
+    end = Journal("s9", 1, 5, 1, {A: SourceMark(0, 50, (gap,)), B: SourceMark(0, 0)}, ())
+    planner = world.planner(end, tracked=False)
+    assert positions(end, batch(planner, end, world)) == [(A, *gap), (A, 50, 100)]
+
+
+def test_a_take_is_repeated_where_the_wall_clock_has_stepped_back() -> None:
+    world = World()
+    world.kill_acker()
+    planner = world.planner()
+    takes = world.takes()
+    planner.step((), world.now_ms - 3_600_000)
+    assert world.takes() == 2 * takes
 
 
 def test_a_restart_that_shall_wake_what_is_held_begins_with_an_empty_batch() -> None:
@@ -596,6 +630,28 @@ def test_a_query_that_ends_when_all_is_done_waits_for_the_replays_of_what_failed
     status = planner.status(world.now_ms)
     assert (status.acked, status.failed, status.absent) == (10, 1, 1)
     assert world.committed(world.topics.input("sentences").replay_topic) == 2
+
+
+@pytest.mark.parametrize("is_restart", [True, False])
+def test_a_query_that_ends_when_all_is_done_waits_for_what_a_process_before_lost(is_restart: bool) -> None:
+    """Its verdict stands before this process reads; that of an abandoned root comes before its `Taken`."""
+    world = World(YAML + "    retry: {initial: 2s, jitter: 0.0}\n")
+    world.produce(10)
+    before = world.ready()
+    first = batch(before, BEGINNING, world)
+    world.publish(BEGINNING, first, fail=[4] if is_restart else (), skip=() if is_restart else [4])
+    world.run(1_000)
+    world.kill(before)
+    at = first if is_restart else BEGINNING
+    planner = world.ready(at, stops_at_ends=True, take_over=True)
+    assert not planner.is_drained()
+    world.start_replays()
+    world.run(3_500)
+    second = batch(planner, at, world)
+    assert positions(at, second) == [(REPLAY, 0, 2)]
+    world.publish(at, second, absent=[SourceRun(REPLAY, 1, 2)])
+    world.run(500)
+    assert planner.is_drained()
 
 
 def test_a_query_that_ends_when_all_is_done_waits_for_a_copy_that_is_being_written() -> None:

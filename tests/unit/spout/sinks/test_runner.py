@@ -118,7 +118,7 @@ class Stepped:
         self.waits_ms: list[int] = []
         self.was_busy = threading.Event()
 
-    def open(self, journal: Journal, now_ms: int) -> None:
+    def open(self, journal: Journal, now_ms: int, *, runs_again: bool) -> None:
         """Open."""
 
     def poll(self, wait_ms: int) -> tuple[()]:

@@ -11,6 +11,7 @@ import pytest
 
 from acker.errors import UsageError
 from spout.planner.mailbox import Mailbox
+from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.ledger import Reports
 from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
@@ -89,6 +90,17 @@ def test_the_end_of_a_batch_says_how_many_cores_there_are_now(tmp_path: Path) ->
         made._context = cast("Any", SimpleNamespace(defaultParallelism=cores))
         BatchEnd(made, BatchLane("q", seq)).stream(Reports(frozenset({"first"}), (), untracked=False))
         assert Mailbox(tmp_path, "first", "g").cores() == cores
+
+
+def test_a_query_publishes_its_tracked_stream_beside_one_that_is_not_tracked(tmp_path: Path) -> None:
+    """Where the tracked one has nothing new, too: what it holds may match what the other brings."""
+    session = Session()
+    made = application(stream("free", session, tracked=False), stream("tracked", session))
+    made._folder = cast("Any", SimpleNamespace(name=str(tmp_path)))
+    made._context = cast("Any", SimpleNamespace(defaultParallelism=2))
+    report = Evaluated(0, 0, 0, TaskReport("read_stream"))
+    reports = Reports(frozenset({"free", "tracked"}), (report,), untracked=True)
+    assert BatchEnd(made, BatchLane("q", 1)).stream(reports) is made.streams["tracked"]
 
 
 class Seq(list[SimpleNamespace]):

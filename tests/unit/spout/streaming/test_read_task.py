@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Event
+from time import sleep
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,18 +14,19 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from acker.errors import Disagreement, TrackingError
-from acker.identity import copies_source, position_at
+from acker.identity import copies_source, position_at, source_of
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
 from spout.isolation.task_runs import no_garbage_collection
+from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import LineUp
 from spout.planning.plan import BatchPlan, ReadTask, holes
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import TaskReport
 from spout.streaming import consume, read_task
-from spout.streaming.consume import Kept, RangeReader, Share
+from spout.streaming.consume import Kept, RangeReader, Share, Together
 from spout.streaming.map_task import Received
-from spout.streaming.options import SourceOptions
+from spout.streaming.options import SourceOptions, batch_tasks
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import SOURCE, TOPICS
@@ -123,6 +125,46 @@ def test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early(
     assert values_of(monkeypatch, Replica(come, leader_ends), 3) == [b"0", b"1", b"2"]
     come = [at(0), at(1, ends=True), None, at(4, ends=True)]  # the others are not there for anybody
     assert values_of(monkeypatch, Replica(come, leader_ends), 3) == [b"0"]
+
+
+class Chatty(Replica):
+    """A consumer of two partitions: of one there is always more, of the other nothing comes."""
+
+    def __init__(self, polls_max: int) -> None:
+        """Fail when it was polled so often."""
+        super().__init__([], 0)
+        self.polls_max, self.polls = polls_max, 0
+
+    def list_topics(self, _topic: str, *, timeout: float) -> None:
+        """Find the leaders."""
+
+    def unassign(self) -> None:
+        """Take note of nothing."""
+
+    def poll(self, _wait_s: float) -> Message | None:
+        """Return the next record of partition 0."""
+        self.polls += 1
+        assert self.polls < self.polls_max, "it reads without end"
+        sleep(0.02)
+        return at(self.polls - 1)
+
+
+def test_ranges_are_not_read_together_without_end_where_the_leader_of_one_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Producers go on writing to the others; reading it alone finds out what is wrong, within a minute."""
+    monkeypatch.setattr(consume, "Consumer", lambda _settings: Chatty(200))
+    shares = [Share("lines", 0, 0, 3), Share("lines", 1, 0, 3)]
+    found = Together().read({"bootstrap.servers": "kafka"}, shares)
+    assert [(len(early.records), early.next) for early in found.values()] == [(3, 3), (0, 0)]
+
+
+def test_a_batch_of_an_input_that_the_query_no_longer_reads_says_so() -> None:
+    """Spark runs the last batch again, whatever the query reads now."""
+    options = SourceOptions(TOPICS, tuple(TOPICS.inputs)[:1], "s")
+    ranges = (SourceRun(source_of(999, 0), 0, 5),)
+    with pytest.raises(Disagreement, match=r"input id 999, which this query does not read.*fresh checkpoint"):
+        batch_tasks(options, BEGINNING, Journal("s1", 1, 0, 1, {}, ranges))
 
 
 def test_a_log_that_ends_within_a_range_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """How a planning process becomes the owner of its group: ask, take, and wait for N acker partitions.
 
 1. First it asks, by a `Take` of epoch 0 that changes nothing, under an id that was never used: who owns the
-   group, and what do the ackers have of its sources? A restart asks too, though it has its session and its
-   sources from the journal: an old answer to the process before, which would show positions as free that were
+   group, and what do the ackers have of its sources? A restart asks too, though it has its session from the
+   journal: an old answer to the process before, which would show positions as free that were
    emitted since, comes before the answer to the question.
 2. A fresh checkpoint does not take the group of an owner that lives. It waits until the owner gave no sign of
    life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
@@ -135,10 +135,6 @@ class Opening:
     def _begin(self, now_ms: int) -> None:
         self._ask(SessionName(0, self._new_id + QUESTION_SUFFIX), {}, now_ms, now_ms)
 
-    def _resume(self, now_ms: int) -> None:
-        session = SessionName(self._journal.epoch, self._journal.session)
-        self._ask(session, self._journalled(), now_ms, now_ms)
-
     def _ask(self, name: SessionName, sources: Mapping[int, TakeSource], now: int, now_ms: int) -> None:
         self._name = name
         self._named = tuple(sources[source] for source in sorted(sources))
@@ -156,7 +152,8 @@ class Opening:
     def _answered(self, now_ms: int) -> None:
         answers = self._answers
         if self._name.epoch == 0 and self._journal.session:
-            self._resume(now_ms)
+            session = SessionName(self._journal.epoch, self._journal.session)
+            self._ask(session, self._continued_or_starting(answers.sources()), now_ms, now_ms)
         elif self._name.epoch == 0 and self._has_to_wait(answers.owner, now_ms):
             return
         elif self._name.epoch == 0:
@@ -271,6 +268,8 @@ class Opening:
         for source, spec in self._sources.items():
             if source in histories:
                 found[source] = self._as_before(source, histories[source])
+            elif source in marks and self._journal.session:
+                found[source] = spec.taken_from(marks[source].from_)
             elif source in marks:
                 # The query ran untracked before: what it emitted then is done.
                 first = min((gap.start for gap in marks[source].gaps), default=marks[source].next)
@@ -278,15 +277,6 @@ class Opening:
             else:
                 found[source] = spec.taken_from(position_at(0, starts[source]))
         return found
-
-    def _journalled(self) -> dict[int, TakeSource]:
-        """Name every source as it is in the journal, and those that are new."""
-        marks = self._journal.sources
-        added = [spec for source, spec in self._sources.items() if source not in marks]
-        starts = starting_offsets(self._log, self._spec, added, marks)
-        firsts: dict[int, int] = {source: position_at(0, offset) for source, offset in starts.items()}
-        firsts |= {source: mark.from_ for source, mark in marks.items()}
-        return {source: spec.taken_from(firsts[source]) for source, spec in self._sources.items()}
 
     def _refused(self, answers: Answers, now_ms: int) -> None:
         if answers.owner > self._name:

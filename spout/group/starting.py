@@ -22,7 +22,7 @@ COMMITTED_BY = "windhover"
 def starting_offsets(
     log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec], others: Iterable[int]
 ) -> dict[int, int]:
-    """Find the first offset of each source of which the group has no history; `others`: those of which it has.
+    """Find the first offset of each source without history; the group has a history of `others`.
 
     A replay topic begins at 0: every copy in it is for this group only. So does a new partition of a topic
     that the group has read: where the log begins above it by now, planning decides about what is lost.

@@ -98,11 +98,13 @@ class BatchPace:
         self._count = max(0, self._count - count)
 
     def done(self, now_ms: int) -> int | None:
-        """Note that the batch has ended; return how long it took, ms, or None if that was noted before."""
+        """Note that the batch has ended; return how long it took, ms; None: it was noted, or nobody knows."""
         if self._emitted_ms is None:
             return None
-        took_ms = max(1, now_ms - self._emitted_ms)
-        self._emitted_ms = None
+        since_ms, self._emitted_ms = self._emitted_ms, None
+        if now_ms < since_ms:  # the wall clock has stepped back: as a time of 1 ms it would allow any number
+            return None
+        took_ms = max(1, now_ms - since_ms)
         if not self._count:
             return took_ms
         target_ms = self._timeout_ms / TIMEOUT_SHARE

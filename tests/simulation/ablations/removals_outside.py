@@ -28,7 +28,7 @@ from replay.policy.disposition import Action, Disposition, LostEmission, Policy,
 from spout.group.opening import Opening
 from spout.planner.batches import Batches
 from spout.planning.intake import Room, SourceCursor, choose_runs, cursor_of
-from spout.planning.session import SessionClock
+from spout.planning.session import SessionClock, SessionName
 from spout.planning.window import Window
 from spout.tuples.tuple import Delivery
 from tests.simulation.world.query import QueryProcess
@@ -114,7 +114,11 @@ def process_before() -> Replaced:
     fresh = Opening._begin
 
     def begin(self: Opening, now_ms: int) -> None:
-        (Opening._resume if self._journal.session else fresh)(self, now_ms)
+        if self._journal.session:
+            session = SessionName(self._journal.epoch, self._journal.session)
+            self._ask(session, self._continued_or_starting({}), now_ms, now_ms)
+        else:
+            fresh(self, now_ms)
 
     return [
         (spout.group.tenure, "Sibling", lambda *_: None),

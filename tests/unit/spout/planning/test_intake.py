@@ -276,6 +276,14 @@ def test_slow_records_make_batches_small_whatever_the_overhead() -> None:
     assert 60 <= (pace.allowed() or 0) <= 80
 
 
+def test_a_batch_that_ends_before_it_began_says_nothing_about_its_time() -> None:
+    """The wall clock has stepped back: as one of 1 ms it would let the next one have a hundred million."""
+    pace = BatchPace(30_000)
+    pace.emitted(10_000, 60_000)
+    assert pace.done(50_000) is None
+    assert pace.allowed() == FIRST_BATCH_RECORDS_MAX
+
+
 def test_without_a_timeout_no_batch_is_too_large() -> None:
     """S61: 0 means never."""
     assert BatchPace(0).allowed() is None

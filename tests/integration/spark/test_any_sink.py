@@ -40,6 +40,8 @@ INPUTS = (
     "shuffled",
     "mine",
     "theirs",
+    "beside",
+    "reference",
 )
 CRASHED = (
     '  crashed: {{id: 99, topic: "{prefix}crashed", group: "{prefix}crashed", partitions: 2, timeout: 4s}}'
@@ -348,6 +350,40 @@ def test_records_that_a_predicate_leaves_out_are_best_effort(world: StreamWorld)
     with started(to_files(world, "free", rows.transform(spout.bolt(NoOrigin(), name="split")))) as query:
         found = world.wait_for("free", 3, query)
     assert (found.acked, set(found.failed)) == ({0, 1}, {2})
+
+
+def test_a_tracked_stream_is_published_batch_by_batch_beside_one_that_was_or_is_untracked(
+    world: StreamWorld,
+) -> None:
+    """S53: a query of one application on one checkpoint, without tracking at first; what it reads beside."""
+    world.produce("beside", "a")
+    world.produce("reference", "x")
+    rows: list[str] = []
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        rows.extend(row.word for row in batch.collect())
+
+    def read(name: str) -> DataFrame:
+        untracked = spout.read_stream(
+            world.spark, world.topics, name, tracked=False, startingOffsets="earliest"
+        )
+        return untracked.selectExpr("CAST(value AS string) AS word")
+
+    def wait_for_row(query: StreamingQuery, word: str) -> None:
+        eventually(lambda: query.exception() or word in rows, DEADLINE_S)
+
+    with world.running("beside", read("reference").union(read("beside")), write) as query:
+        wait_for_row(query, "a")
+        wait_for_row(query, "x")
+    both = read("reference").union(words(world, "beside").select("word"))
+    for said, line in enumerate(("b", "bad", "c d"), 1):
+        world.produce("beside", line)
+        with world.running("beside", both, write) as query:
+            found = world.wait_for("beside", said, query)
+            world.produce("reference", f"y{said}")
+            wait_for_row(query, f"y{said}")
+    assert (len(found.acked), len(found.failed)) == (2, 1)
+    assert sorted(set(rows)) == ["a", "b", "c", "d", "x", "y1", "y2", "y3"]
 
 
 def test_a_stream_without_tracking_is_started_as_it_is(world: StreamWorld, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class Planner:
         self._blocked = 0
         self._ticked_ms: int | None = None
         self._signed_ms = 0
-        self._has_left = self._is_closed = False
+        self._has_left = self._is_closed = self._has_reported = False
 
     @property
     def is_open(self) -> bool:
@@ -259,7 +259,13 @@ class Planner:
                 due.close()
                 return False
             self._due, self._lost_below = due, earlier | self._lost_below
-        return self._due.is_over(self._lost_below) and batches.is_all_planned(replay=True)
+        if self._due.is_over(self._lost_below):
+            return batches.is_all_planned(replay=True)
+        if not self._has_reported:
+            self._has_reported = True
+            cure = "where no replay worker runs, start one with `windhover replay run`"
+            self._context.report("waits_for_replays", {"group": self._spec.group, "next_step": cure})
+        return False
 
     def commit(self) -> None:
         """Commit what is settled now, rather than in a few seconds."""
@@ -390,7 +396,7 @@ class Planner:
         partitions = tenure.ticked_partitions()
         announcer = self._context.announcer
         if announcer is not None:
-            if is_due and partitions:
+            if is_due and partitions and not (self._has_left and tenure.is_idle):
                 self._ticked_ms = self._signed_ms = now_ms
                 self._has_left = False
                 tenure.clock.sent()

@@ -131,6 +131,23 @@ def test_a_query_that_ends_and_plans_something_after_all_lives_again() -> None:
         world.run(SIGN_EVERY_MS + 1_000)
 
 
+def test_a_restart_that_ends_within_seconds_leaves_for_good() -> None:
+    """While the process before may live, it ticks with nothing open; not once it has left."""
+    world = World()
+    world.produce(3)
+    first = world.ready(who=WHO)
+    end = batch(first, BEGINNING, world)
+    world.publish(BEGINNING, end)
+    world.run(1_000)
+    first.leave()
+    world.kill(first)
+    again = world.ready(end, who=OTHER)
+    again.leave()
+    world.run(1_000)
+    world.kill(again)
+    assert waited_ms(world, world.planner()) < 1_000
+
+
 def test_a_restart_from_the_checkpoint_waits_for_nobody() -> None:
     world = World()
     world.produce(3)

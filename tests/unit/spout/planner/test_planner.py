@@ -645,6 +645,8 @@ def test_a_query_that_ends_when_all_is_done_waits_for_what_a_process_before_lost
     at = first if is_restart else BEGINNING
     planner = world.ready(at, stops_at_ends=True, take_over=True)
     assert not planner.is_drained()
+    assert not planner.is_drained()
+    assert world.told.count("waits_for_replays") == 1
     world.start_replays()
     world.run(3_500)
     second = batch(planner, at, world)

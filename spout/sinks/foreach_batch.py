@@ -93,7 +93,6 @@ class Sink:
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(end.application.ledger.forget, *lane)
-            _check_plan(end, rows)
             drain = self._drain(end, rows)
             if drain is not None:
                 stack.callback(drain.forget)
@@ -131,10 +130,14 @@ class Sink:
         return True
 
     def _drain(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
+        """Check the query's plan with the first batch of a run; return a drain where this batch needs one."""
         session, query = rows.sparkSession, end.lane.name
         run = session.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
         if query and run not in self._may_shuffle:
-            self._may_shuffle[run] = is_wide(running(session, query).analyzedPlan())
+            plan = running(session, query).analyzedPlan()
+            refuse_query(plan)
+            self._may_shuffle[run] = is_wide(plan)
+        end.application.sunk.add(run)
         if not self._may_shuffle.get(run):
             return None
         if not crosses_stages(running(session, query).lastExecution().executedPlan()):
@@ -184,14 +187,6 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
         deterministic: whether the bolts emit the same when a batch is run again; see `skipped`.
     """
     return Sink(write, deterministic=deterministic)
-
-
-def _check_plan(end: BatchEnd, rows: DataFrame) -> None:
-    """Check the plan of a run of a query with its first batch."""
-    run = rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
-    if end.lane.name and run not in end.application.sunk:
-        refuse_query(running(rows.sparkSession, end.lane.name).analyzedPlan())
-    end.application.sunk.add(run)
 
 
 def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -227,40 +228,33 @@ def columns_read(operator: JavaObject) -> set[str]:
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
     """Return the Arrow schema for a Spark schema, with times in UTC."""
-    with _there("pyspark.sql.pandas.types.to_arrow_schema"):
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC")
+    return _conversion("to_arrow_schema")(schema, timezone="UTC")
 
 
 def arrow_type_of(kind: DataType) -> pa.DataType:
     """Return the Arrow type for a Spark type, with times in UTC."""
-    with _there("pyspark.sql.pandas.types.to_arrow_type"):
-        from pyspark.sql.pandas.types import to_arrow_type
-
-    return to_arrow_type(kind, timezone="UTC")
+    return _conversion("to_arrow_type")(kind, timezone="UTC")
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:
-    with _there("pyspark.sql.pandas.types.from_arrow_schema"):
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema)
+    found: StructType = _conversion("from_arrow_schema")(schema)
+    return found
 
 
 def spark_type_of(kind: pa.DataType) -> DataType:
-    with _there("pyspark.sql.pandas.types.from_arrow_type"):
-        from pyspark.sql.pandas.types import from_arrow_type
-
-    return from_arrow_type(kind)
+    found: DataType = _conversion("from_arrow_type")(kind)
+    return found
 
 
 def pandas_converter_of(kind: DataType) -> Callable[[Any], Any]:
     """Return Spark's function that converts a pandas Series of a nested type to the form for Arrow."""
-    with _there("pyspark.sql.pandas.types._create_converter_from_pandas"):
-        from pyspark.sql.pandas.types import _create_converter_from_pandas
-
-    found: Callable[[Any], Any] = _create_converter_from_pandas(
+    found: Callable[[Any], Any] = _conversion("_create_converter_from_pandas")(
         kind, timezone="UTC", error_on_duplicated_field_names=False
     )
+    return found
+
+
+def _conversion(name: str) -> Callable[..., Any]:
+    with _there(f"pyspark.sql.pandas.types.{name}"):
+        found: Callable[..., Any] = getattr(import_module("pyspark.sql.pandas.types"), name)
     return found

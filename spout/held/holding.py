@@ -202,13 +202,17 @@ class HoldTask:
         held: list[Held] = []
         entry = HeldAt(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
         for packed, sources, positions, until in columns:
+            is_free = packed.is_null() if packed.null_count else None  # best effort, of another stream
+            packed, sources, positions = (pc.fill_null(each, 0) for each in (packed, sources, positions))
             anchors = Anchors(Carry.WIDE, wide_column(packed, sources, positions))
             places = RootPositions(_numbers(sources), _numbers(positions))
             edges = held_edges(places, self.subscriptions, anchors.ordinals(), entry)
             entry = entry._replace(first=entry.first + len(packed))
-            held.append(Held(anchors.roots(), edges, _numbers(pc.fill_null(until, _DROPPED))))
+            times = _numbers(pc.fill_null(until, _DROPPED))
+            kept = slice(None) if is_free is None else np.flatnonzero(pc.invert(is_free))
+            held.append(Held(anchors.roots()[kept], edges[kept], times[kept]))
             numbers = [sources, positions, pa.array(edges.view(np.int64))]
-            yield pa.StructArray.from_arrays(numbers, fields=list(HELD_TYPE))
+            yield pa.StructArray.from_arrays(numbers, fields=list(HELD_TYPE), mask=is_free)
         whole = Held.together(held, fails_late=self.fails_late)
         add(self.ledger, self.stream, TaskReport(self.name, held=whole))
 

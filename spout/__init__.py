@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from spout.streaming.stream import bolt, load, read_stream
     from spout.tuples.anchor_columns import collect_anchors, join_anchors
     from spout.tuples.failures import FailTuple, RejectTuple, Undecodable
+    from spout.tuples.rows import tuple_of
     from spout.tuples.tuple import MessageId, Tuple
 
 _HOME = {
@@ -95,6 +96,7 @@ _HOME = {
     "start": "spout.sinks.any_sink",
     "stream_status": "spout.builder.streams",
     "traceparent": "spout.bolts.trace_hook",
+    "tuple_of": "spout.tuples.rows",
 }
 
 __all__ = [
@@ -149,6 +151,7 @@ __all__ = [
     "start",
     "stream_status",
     "traceparent",
+    "tuple_of",
 ]
 
 

@@ -17,7 +17,7 @@ Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2; Storm's ``Ou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
@@ -63,8 +63,8 @@ class BasicCollector:
     Any other stream than the default needs a `TopologyBuilder`.
     """
 
-    def __init__(self, emit: Emit) -> None:
-        """Send every emission to `emit`."""
+    def __init__(self, emit: Callable[..., None]) -> None:
+        """Send every emission to `emit`: an `Emit`, or the ``append`` of a list."""
         self.emit = emit
 
     def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
-from spout.tuples.tuple import SPARK, MessageId, StreamId, short_repr, text_of, values_in_order
+from acker.identity import Position, Root, Source
+from spout.tuples.tuple import SPARK, MessageId, StreamId, Tuple, short_repr, text_of, values_in_order
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""
@@ -58,6 +59,20 @@ class ListRows:
         if self._batch is None:
             raise TypeError(f"the rows of {self.came_from} were not converted, since no ArrowBolt reads them")
         return self._batch if fields is None else self._batch.select(list(fields))
+
+
+def tuple_of(values: Mapping[str, Any], *, origin: str | None = None, attempt: int = 1) -> Tuple:
+    """Return a tuple of these values, to call a bolt in a test.
+
+    >>> line = spout.tuple_of({"value": b"the hawk"}, origin="sentences/3@1042", attempt=2)
+    >>> line["value"], line.message_id.origin, line.message_id.attempt
+    (b'the hawk', 'sentences/3@1042', 2)
+
+    Without an `origin` it has no `message_id`, as in a bolt that is not directly behind `read_stream`.
+    """
+    message_id = MessageId(Root(Source(0), Position(0)), attempt, origin or "", None)
+    find_id = unknown_id if origin is None else lambda _row: message_id
+    return Tuple(ListRows(tuple(values), [tuple(values.values())], find_id), 0)
 
 
 class ArrowRows:

@@ -48,6 +48,11 @@ class Split(spout.BasicBolt):
         del self.name
 
 
+def try_split() -> None:
+    rows: list[tuple[str, str]] = []
+    Split().execute(spout.tuple_of({"value": b"the hawk"}, origin="a/0@1"), spout.BasicCollector(rows.append))
+
+
 class Parse(spout.BasicBolt):
     def declare(self, declarer: spout.OutputDeclarer) -> None:
         declarer.declare("id int, total double")

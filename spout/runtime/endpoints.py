@@ -9,6 +9,7 @@ Source: docs/operate/deploy.md.
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
@@ -32,6 +33,9 @@ less."""
 
 NOTIFY_EVERY_S: Final = 1.0
 """systemd is notified at most so often."""
+
+CLIENT_S: Final = 30.0
+"""A client that says nothing for so many seconds is left: each one has a thread and a descriptor."""
 
 Probe = Callable[[], str]
 """Returns why a probe fails; empty: it succeeds."""
@@ -98,6 +102,7 @@ class SystemdNotifier:
         self._path = f"\0{path[1:]}" if path.startswith("@") else path
         self._clock = clock
         self._next_s = clock()
+        self._was_there = False
 
     def alive(self) -> None:
         """Say that the loop goes on, which puts the watchdog off; at most every `NOTIFY_EVERY_S`."""
@@ -106,13 +111,19 @@ class SystemdNotifier:
             self.notify("WATCHDOG=1")
 
     def notify(self, state: str) -> None:
-        """Send ``READY=1``, ``STOPPING=1`` or ``WATCHDOG=1``; raise UsageError if systemd is not there."""
+        """Send ``READY=1``, ``STOPPING=1`` or ``WATCHDOG=1``; raise UsageError if systemd was never there.
+
+        Where it goes away later, its watchdog decides: what it supervises must not end within a step for it.
+        """
         if not self._path:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
                 out.sendto(state.encode(), self._path)
+            self._was_there = True
         except OSError as error:
+            if self._was_there:
+                return
             raise UsageError(
                 f"NOTIFY_SOCKET {self._path!r}: {error.strerror}; systemd sets it for Type=notify,"
                 " elsewhere unset it"
@@ -140,8 +151,15 @@ def address_of(address: int | str) -> tuple[str, int]:
     return bare or EVERY_ADDRESS, int(port)
 
 
-def serve(collector: Collector, address: int | str, probes: Mapping[str, Probe] | None = None) -> None:
+def serve(
+    collector: Collector,
+    address: int | str,
+    probes: Mapping[str, Probe] | None = None,
+    client_s: float = CLIENT_S,
+) -> None:
     """Serve a collector's metrics, and probes by path, over HTTP on a thread.
+
+    A client that says nothing for `client_s` seconds is left.
 
     Raises `UsageError`: the address is none of this machine, or is in use.
     """
@@ -154,6 +172,7 @@ def serve(collector: Collector, address: int | str, probes: Mapping[str, Probe] 
         raise UsageError(
             f"--metrics-port {address}: {error.strerror}; give another port, or an address of this machine"
         ) from error
+    server.client_s = client_s
     Thread(target=server.serve_forever, name="windhover-metrics", daemon=True).start()
 
 
@@ -188,6 +207,17 @@ def _application(
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    client_s = CLIENT_S
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        connection.settimeout(self.client_s)
+        return connection, address
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print no trace of a client that went away or said nothing: the log is for other things."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class _ServerV6(_Server):

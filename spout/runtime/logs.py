@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any, Final
 
 from spout.runtime.recurring import OncePerKind
@@ -89,14 +90,16 @@ def silence() -> None:
 
 
 def log_event(event: str, **fields: Any) -> None:
-    """Log an event, ``<part>.<what happened>``, at its level."""
+    """Log an event, ``<part>.<what happened>``, at its level.
+
+    A log that cannot be written, on a full disk, ends no process: what counts is in the topics.
+    """
     import structlog
 
     logger = structlog.get_logger()
-    if event.partition(".")[2] in WARNINGS:
-        logger.warning(event, **fields)
-    else:
-        logger.info(event, **fields)
+    write = logger.warning if event.partition(".")[2] in WARNINGS else logger.info
+    with suppress(OSError):
+        write(event, **fields)
 
 
 def hide_secrets(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:

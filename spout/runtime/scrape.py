@@ -50,7 +50,7 @@ def read_metrics(address: str) -> list[MetricSample]:
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         ]
-    except (OSError, HTTPException, ValueError) as error:
+    except (OSError, HTTPException, ValueError, LookupError) as error:  # the parser's own are the last two
         raise Unreachable(
             f"{address} serves no metrics: {error}; is a driver there, started with metrics_port?"
         ) from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import struct
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -138,6 +140,27 @@ def test_probes_are_served_beside_metrics_and_other_paths_are_not() -> None:
     assert "process_resident_memory_bytes" in asked(port, "/metrics")[1]
 
 
+def test_a_client_that_says_nothing_keeps_no_thread() -> None:
+    """A scanner of ports, or a connection that a firewall has forgotten, would keep one for ever."""
+    port = free_port()
+    endpoints.serve(collector(), f"127.0.0.1:{port}", client_s=0.1)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as silent:
+        assert silent.recv(1) == b"", "the server has closed it"
+
+
+def test_a_client_that_breaks_off_leaves_no_trace_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    endpoints.serve(collector(), f"127.0.0.1:{port}")
+    with socket.create_connection(("127.0.0.1", port)) as broken:
+        broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by a reset
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        assert answer.status == 200
+    for each in threading.enumerate():
+        if "process_request_thread" in each.name:
+            each.join(10)
+    assert capfd.readouterr().err == ""
+
+
 def test_metrics_are_served_to_an_address_of_ip_6() -> None:
     port = free_port()
     endpoints.serve(collector(), f"[::1]:{port}")
@@ -159,6 +182,21 @@ def test_systemd_hears_that_the_loop_goes_on_once_a_second(tmp_path: Path, is_ab
         assert [systemd.recv(64), systemd.recv(64)] == [b"READY=1", b"WATCHDOG=1"]
         with pytest.raises(BlockingIOError):
             systemd.recv(64)
+        clock.now_s = 1.0
+        notifier.alive()
+        assert systemd.recv(64) == b"WATCHDOG=1"
+
+
+def test_a_systemd_that_goes_away_ends_nobody(tmp_path: Path) -> None:
+    clock, path = Clock(), tmp_path / "notify"
+    notifier = endpoints.SystemdNotifier({"NOTIFY_SOCKET": str(path)}, clock)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(path))
+        notifier.notify("READY=1")
+    path.unlink()
+    notifier.alive()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(path))
         clock.now_s = 1.0
         notifier.alive()
         assert systemd.recv(64) == b"WATCHDOG=1"

@@ -6,7 +6,10 @@ import inspect
 import json
 import logging
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import structlog
@@ -37,6 +40,17 @@ def test_a_line_is_json_with_the_event_first(capsys: pytest.CaptureFixture[str])
     assert captured.out == ""
     assert list(line)[:3] == ["event", "level", "time"]
     assert (line["event"], line["partitions"]) == ("acker.ready", [0, 1])
+
+
+def test_a_log_on_a_full_disk_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = False
+    with suppress(OSError), Path("/dev/full").open("w", encoding="utf-8") as full:  # its close fails
+        monkeypatch.setattr(sys, "stderr", full)
+        logs.configure()
+        logs.log_event("acker.ready", partitions=[0, 1])
+        logs.log_event("acker.paused")
+        goes_on = True
+    assert goes_on
 
 
 def test_a_field_whose_name_says_secret_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import Thread
+from wsgiref.simple_server import make_server
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -239,6 +241,21 @@ def test_a_straight_stream_is_a_graph_and_is_read_over_http() -> None:
 def test_what_serves_no_metrics_is_unreachable() -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 serves no metrics: .*started with metrics_port"):
         read_metrics("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("text", ["no metrics at all", 'a_total{x="y",\t="z"} 1.0', "\xff"])
+def test_what_answers_with_something_else_is_unreachable(text: str) -> None:
+    def answer(_environ: object, start_response: Callable[..., object]) -> list[bytes]:
+        start_response("200 OK", [])
+        return [text.encode("latin-1")]
+
+    port = free_port()
+    with make_server("127.0.0.1", port, answer) as server:
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(Unreachable, match=f"127.0.0.1:{port} serves no metrics: "):
+            read_metrics(f"127.0.0.1:{port}")
+        thread.join()
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "host:0", "host:65536", "http://host:9103", "h/x:1"])

@@ -1,4 +1,4 @@
-"""Why a record is not done, in words, with the next command to type; pure.
+"""Where a record is and why it is not done, in words, with the next command to type; pure.
 
 `diagnose` looks at the last emission of a record and at what is around it, `Circumstances`: which processes
 live, and how much is pending. The first line of the table whose condition holds names the situation::
@@ -7,11 +7,11 @@ live, and how much is pending. The first line of the table whose condition holds
     no generation of the group emitted it              LEFT_OUT
     verdict ACKED, or no such record                   DONE
     it waits in `_ack_due`                             PAUSED, PUT_ASIDE, BLOCKED, TIMED_OUT or DUE
+    not emitted                                        LOST_FROM_LOG, GATE_CLOSED or NOT_EMITTED
+    open                                               ACKED_LATE, SESSION_DEAD or IN_BATCH
+    announced                                          ACKED_LATE, SESSION_DEAD or IN_BATCH
     a dead letter, or the note that it was dropped     LOST_FROM_LOG, DEAD or DROPPED
     lost, and in no topic yet                          BLOCKED, TIMED_OUT, DUE or TOO_OLD
-    open                                               ACKED_LATE, SESSION_DEAD or IN_BATCH
-    announced                                          SESSION_DEAD or IN_BATCH
-    not emitted                                        LOST_FROM_LOG, GATE_CLOSED or NOT_EMITTED
     settled, and its verdict was not found             TOO_OLD
     else                                               UNKNOWN
 
@@ -25,6 +25,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from acker.service.view import OpenRange
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
@@ -37,12 +38,11 @@ from spout.inspect.story import (
     ACKED,
     ANNOUNCED,
     NOT_EMITTED,
-    PENDING,
     SETTLED,
     Evidence,
     TracedEmission,
+    facts_of,
     is_of,
-    story_of,
 )
 from spout.inspect.tables import UNKNOWN, span, with_config
 
@@ -85,15 +85,17 @@ LEFT_OPEN: Final = "If a bolt forgot it, `left_open` in the driver's log names t
 
 
 class Diagnosis(NamedTuple):
-    """Why a record is not done.
+    """Where a record is, and why it is not done.
 
     Attributes:
         situation: in one word.
-        text: in sentences.
+        now: where it is, in a phrase.
+        text: why, in sentences.
         next: the command to type next; empty where there is nothing to do.
     """
 
     situation: Situation
+    now: str
     text: str
     next: str = ""
 
@@ -125,51 +127,57 @@ def explained(
 
     `config` is the topics.yaml that the command to type next has to name; None: the default one.
     """
-    story = story_of(evidence, now_ms, session_lives=around.session_lives.value)
     found = diagnose(evidence, around, now_ms)
-    first = {name: story.pop(name) for name in ("record", "input", "group", "now")}
-    command = found.next and with_config(found.next, config)
-    diagnosis = {"situation": found.situation.value, "why": found.text, "next": command}
-    return {**first, **diagnosis, **story, "unknown": row_of(around)["unknown"]}
+    return {
+        "record": evidence.place,
+        "input": evidence.input,
+        "group": evidence.group,
+        "now": found.now,
+        "situation": found.situation.value,
+        "why": found.text,
+        "next": found.next and with_config(found.next, config),
+        **facts_of(evidence, now_ms),
+        "unknown": row_of(around)["unknown"],
+    }
 
 
 def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosis:
-    """Say why a record is not done, and what to type next. `now_ms` is wall time."""
+    """Say where a record is, why it is not done, and what to type next. `now_ms` is wall time."""
     case = _Case(evidence, around, now_ms)
     if not evidence.written:
         text = "The topic ends before this offset: nobody has written the record yet."
-        return Diagnosis(Situation.NOT_WRITTEN, text, case.watch)
+        now = "not written yet: the topic ends before it"
+        return Diagnosis(Situation.NOT_WRITTEN, now, text, case.watch)
     if not evidence.emissions:
         text = f"Group {evidence.group} begins behind it: a reset, or its first start, left it out."
-        return Diagnosis(Situation.LEFT_OUT, text, f"windhover offsets reset {evidence.input} --help")
+        now = "in the log, and left out: the group begins behind it"
+        return Diagnosis(Situation.LEFT_OUT, now, text, f"windhover offsets reset {evidence.input} --help")
     last = evidence.emissions[-1]
-    if last.state in (ACKED, ABSENT):
-        text = "It is fully processed." if last.state == ACKED else "The log holds no record at this offset."
-        return Diagnosis(Situation.DONE, text)
-    due = evidence.dues.get(last.root)
-    if due is not None:
+    if last.state == ACKED:
+        return Diagnosis(Situation.DONE, "done: fully processed", "It is fully processed.")
+    if last.state == ABSENT:
+        now = "done: the log holds no such record"
+        return Diagnosis(Situation.DONE, now, "The log holds no record at this offset.")
+    if (due := evidence.dues.get(last.root)) is not None:
         return case.waiting(last, due)
-    letters = [letter for letter in evidence.letters if is_of(letter, last)]
-    if letters:
+    if last.state == NOT_EMITTED:
+        return case.not_emitted(last)
+    if last.verdict is None and last.open is not None:
+        return case.pending(last, last.open)
+    if last.state == ANNOUNCED:
+        return case.announced(last)
+    if letters := [letter for letter in evidence.letters if is_of(letter, last)]:
         return case.given_up(letters[-1])
     if evidence.missing and (last.verdict is not None or last.state in (SETTLED, UNKNOWN)):
         return case.hidden(last)
     if last.verdict is not None:
         return case.lost(last)
-    if last.is_acked_whole and last.state in (PENDING, ANNOUNCED):
-        return case.acked_late()
-    if last.state == PENDING:
-        return case.pending(last)
-    if last.state == ANNOUNCED:
-        return case.announced()
-    if last.state == NOT_EMITTED:
-        return case.not_emitted(last)
     if last.state == SETTLED:
         text = (
             "It was settled so long ago that its verdict is not in the part of the log that was read. Where"
             " it became a dead letter that may be read as well, the command shows it."
         )
-        return Diagnosis(Situation.TOO_OLD, text, f"windhover dlq list {evidence.place} --all")
+        return Diagnosis(Situation.TOO_OLD, SETTLED, text, f"windhover dlq list {evidence.place} --all")
     return case.without_state()
 
 
@@ -188,58 +196,76 @@ class _Case:
         names = self.evidence.missing
         which = "these topics are" if len(names) > 1 else "a topic is"
         text = f"{why}What became of it is unknown, since {which} missing: {', '.join(names)}."
-        return Diagnosis(Situation.UNKNOWN, text, "windhover topics create")
+        now = last.state
+        if self.evidence.taken_over is False:
+            now = _not_taken_over(last)
+        elif last.verdict is not None:
+            now = f"lost ({last.state}); what became of it is unknown: {', '.join(names)} missing"
+        return Diagnosis(Situation.UNKNOWN, now, text, "windhover topics create")
 
     def without_state(self) -> Diagnosis:
         """Explain a record of an acker partition that has no State: nobody took it, or no acker lives."""
         text = "The acker partition of this record has no State: whether it was emitted is unknown."
+        command = self.watch
         if self.around.ackers.value == 0:
-            return Diagnosis(Situation.UNKNOWN, f"{text} No acker lives.", "windhover acker run")
-        if self.around.query_lives.value is False:
+            text, command = f"{text} No acker lives.", "windhover acker run"
+        elif self.around.query_lives.value is False:
             query = f"No query of group {self.evidence.group} lives, and State begins with one: start it."
-            return Diagnosis(Situation.UNKNOWN, f"{text} {query}", "windhover status")
-        return Diagnosis(Situation.UNKNOWN, text, self.watch)
+            text, command = f"{text} {query}", "windhover status"
+        return Diagnosis(Situation.UNKNOWN, UNKNOWN, text, command)
 
     def waiting(self, last: TracedEmission, due: Due) -> Diagnosis:
-        evidence, around = self.evidence, self.around
+        evidence = self.evidence
         why, situation = _how_lost(last, due.history[-1] if due.history else None)
-        fate = "becomes a dead letter" if due.dead else f"is replayed as attempt {due.attempt + 1}"
         left_ms = due.due_ms - self.now_ms
-        when = (
-            f"It {fate} in {span(left_ms)}." if left_ms > 0 else f"It {fate} now: due since {span(-left_ms)}."
-        )
+        in_ = f"in {span(left_ms)}" if left_ms > 0 else f"since {span(-left_ms)}"
         if isinstance(due, Aside):
+            now = "put aside: its input cannot go on; the replay workers' log and `windhover status` say why"
             text = (
                 f"{why} It was put aside: the replay workers cannot go on with its input. Their log says why."
             )
-            return Diagnosis(Situation.PUT_ASIDE, text, "windhover status")
+            return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover status")
+        again = in_ if left_ms > 0 else "now"
+        if due.last_was_blocked and not due.dead:
+            behind = due.history[-1].message
+            now = f"blocked: it {behind}; no bolt has seen it since. It is looked at again {again}"
+        else:
+            fate = "its dead letter" if due.dead else "its replay"
+            fate = "the note that a rule drops it" if due.dead == DeadReason.DROPPED else fate
+            now = f"waiting for {fate}, due {in_}"
         if evidence.paused:
             text = f"{why} Replays of the input are paused: {evidence.paused}."
-            return Diagnosis(Situation.PAUSED, text, f"windhover replay resume {evidence.input}")
-        if around.replay_workers.value == 0:
-            return Diagnosis(situation, f"{why} {when} But no replay worker lives.", "windhover replay run")
+            return Diagnosis(Situation.PAUSED, now, text, f"windhover replay resume {evidence.input}")
+        fate = "becomes a dead letter" if due.dead else f"is replayed as attempt {due.attempt + 1}"
+        when = f"It {fate} {in_}." if left_ms > 0 else f"It {fate} now: due {in_}."
+        if self.around.replay_workers.value == 0:
+            text = f"{why} {when} But no replay worker lives."
+            return Diagnosis(situation, now, text, "windhover replay run")
         if situation is Situation.BLOCKED:
-            again = f"in {span(left_ms)}" if left_ms > 0 else "now"
             text = f"{why} It is looked at again {again}."
-            return Diagnosis(situation, text, self._inspect_the_first(due.history[-1].message))
-        return Diagnosis(situation, f"{why} {when}", self.watch)
+            return Diagnosis(situation, now, text, self._inspect_the_first(due.history[-1].message))
+        return Diagnosis(situation, now, f"{why} {when}", self.watch)
 
     def given_up(self, letter: Letter) -> Diagnosis:
         if letter.is_note:
+            now = f"dropped: a rule drops what fails by {letter.error}; its note is {letter.place}"
             text = f"A rule of `causes` drops what fails by {letter.error}. The note of it is {letter.place}."
-            return Diagnosis(Situation.DROPPED, text, f"windhover dlq show {letter.place}")
+            return Diagnosis(Situation.DROPPED, now, text, f"windhover dlq show {letter.place}")
         mark = letter.mark
+        now = f"dead letter at {letter.place}"
         if mark is not None and mark.action is LetterAction.DROPPED:
-            return Diagnosis(Situation.DROPPED, f"{mark.by} gave it up: {mark.why or 'no reason given'}.")
+            text = f"{mark.by} gave it up: {mark.why or 'no reason given'}."
+            return Diagnosis(Situation.DROPPED, f"dropped by {mark.by}: {mark.why}", text)
         if mark is not None:
+            now = f"{now}, replayed by {mark.by}; its copy was not read"
             text = f"{mark.by} let it be replayed; its copy is not in the part of the log that was read."
-            return Diagnosis(Situation.TOO_OLD, text, self.watch)
+            return Diagnosis(Situation.TOO_OLD, now, text, self.watch)
         if letter.dead in (DeadReason.GONE, DeadReason.RECREATED):
             text = (
                 f"Retention, compaction or a deleted topic took the record before it was replayed. The dead"
                 f" letter {letter.place} has its history, and no payload."
             )
-            return Diagnosis(Situation.LOST_FROM_LOG, text, "windhover topics check")
+            return Diagnosis(Situation.LOST_FROM_LOG, now, text, "windhover topics check")
         loss = letter.history[-1] if letter.history else None
         why = f" {_how_lost(None, loss)[0]}" if loss is not None else ""
         attempts = letter.lineage.attempt
@@ -248,86 +274,95 @@ class _Case:
             f" {'one attempt' if attempts == 1 else f'{attempts:,} attempts'}.{why} Repair what failed it"
             " first, then replay it."
         )
-        return Diagnosis(Situation.DEAD, text, f"windhover dlq replay {letter.place}")
+        return Diagnosis(Situation.DEAD, now, text, f"windhover dlq replay {letter.place}")
 
     def lost(self, last: TracedEmission) -> Diagnosis:
         """Explain a root that has a lost verdict, and is not in a later topic."""
         why, situation = _how_lost(last, None)
         if self.evidence.taken_over is False:
             if self.around.replay_workers.value == 0:
-                text = f"{why} No replay worker lives that takes it over."
-                return Diagnosis(situation, text, "windhover replay run")
-            return Diagnosis(situation, f"{why} No replay worker has taken it over yet.", self.watch)
+                text, command = f"{why} No replay worker lives that takes it over.", "windhover replay run"
+            else:
+                text, command = f"{why} No replay worker has taken it over yet.", self.watch
+            return Diagnosis(situation, _not_taken_over(last), text, command)
         if situation is Situation.BLOCKED and last.loss is not None:
             # it becomes another copy in every `hold`, so often one is written while its topics are read
+            now = f"blocked: it {last.loss.message}; its newest copy came after this was read"
             text = f"{why} It is emitted again in every `hold`; the newest copy came after this was read."
-            return Diagnosis(situation, text, self._inspect_the_first(last.loss.message))
+            return Diagnosis(situation, now, text, self._inspect_the_first(last.loss.message))
+        now = f"lost ({last.state}) and taken over; its copy or dead letter was not read"
         text = f"{why} It was taken over, and its copy or dead letter is not in what was read."
-        return Diagnosis(Situation.TOO_OLD, text, f"windhover dlq list {self.evidence.place} --all")
+        return Diagnosis(Situation.TOO_OLD, now, text, f"windhover dlq list {self.evidence.place} --all")
 
-    def acked_late(self) -> Diagnosis:
+    def acked_late(self, now: str) -> Diagnosis:
         away = self.around.ackers.value == 0
         text = "All of it is acked in the log, and its acker has not read that yet: " + (
             "no acker lives." if away else "the acker is behind."
         )
-        return Diagnosis(Situation.ACKED_LATE, text, "windhover acker run" if away else self.watch)
+        return Diagnosis(Situation.ACKED_LATE, now, text, "windhover acker run" if away else self.watch)
 
-    def pending(self, last: TracedEmission) -> Diagnosis:
-        found, around = last.open, self.around
-        age = "" if found is None else f" {span(max(0, self.now_ms - found.emitted_ms))} ago"
-        left_ms = None if found is None else found.left_ms
+    def pending(self, last: TracedEmission, found: OpenRange) -> Diagnosis:
+        around = self.around
+        age = span(max(0, self.now_ms - found.emitted_ms))
+        limit = "never times out" if found.left_ms is None else f"times out in {span(found.left_ms)}"
+        if around.session_lives.value is False and found.left_ms is not None:
+            limit = "the clock of its timeout is stopped"
+        now = f"pending: open for {age}, {limit}; {_outstanding(last)}"
+        if last.is_acked_whole:
+            return self.acked_late(now)
         if around.session_lives.value is False:
-            stands = "never times out" if left_ms is None else "the clock of its timeout is stopped"
             text = (
-                f"It was emitted{age} by a process that is gone, so nobody acks it, and {stands}. Start the"
-                f" query again; or give what it left open to others with the command."
+                f"It was emitted {age} ago by a process that is gone, so nobody acks it, and {limit}. Start"
+                f" the query again; or give what it left open to others with the command."
             )
-            return Diagnosis(Situation.SESSION_DEAD, text, f"windhover release {self.evidence.group}")
-        limit = "It never times out." if left_ms is None else f"It times out in {span(left_ms)}."
+            command = f"windhover release {self.evidence.group}"
+            return Diagnosis(Situation.SESSION_DEAD, now, text, command)
+        how = ": its micro-batch is running, or its bolts neither acked nor failed it"
         if last.batches:
-            text = (
-                f"Emitted{age}, and acked in part by {_batches(last.batches)}: a tuple of it is neither acked"
-                f" nor failed. {LEFT_OPEN} {limit}"
+            how = (
+                f", and acked in part by {_batches(last.batches)}: a tuple of it is neither acked nor failed"
             )
-        else:
-            text = (
-                f"Emitted{age}: its micro-batch is running, or its bolts neither acked nor failed it."
-                f" {LEFT_OPEN} {limit}"
-            )
+        text = f"Emitted {age} ago{how}. {LEFT_OPEN} It {limit}."
         if around.ackers.value == 0:
-            return Diagnosis(
-                Situation.IN_BATCH, f"{text} No acker lives: nothing gets a verdict.", "windhover acker run"
-            )
-        return Diagnosis(Situation.IN_BATCH, text, self.watch)
+            text = f"{text} No acker lives: nothing gets a verdict."
+            return Diagnosis(Situation.IN_BATCH, now, text, "windhover acker run")
+        return Diagnosis(Situation.IN_BATCH, now, text, self.watch)
 
-    def announced(self) -> Diagnosis:
+    def announced(self, last: TracedEmission) -> Diagnosis:
+        if last.is_acked_whole:
+            return self.acked_late(f"announced to the ackers; {_outstanding(last)}")
+        now = "planned: announced to the ackers"
         if self.around.session_lives.value is False or self.around.query_lives.value is False:
             text = "It was announced by a process that is gone. Start the query again; it goes on from there."
-            return Diagnosis(Situation.SESSION_DEAD, text, f"windhover release {self.evidence.group}")
+            command = f"windhover release {self.evidence.group}"
+            return Diagnosis(Situation.SESSION_DEAD, now, text, command)
         if self.around.ackers.value == 0:
             text = "It was announced to the ackers, and no acker lives: nothing gets a verdict."
-            return Diagnosis(Situation.IN_BATCH, text, "windhover acker run")
+            return Diagnosis(Situation.IN_BATCH, now, text, "windhover acker run")
         text = "It is in the micro-batch that was planned last, and is just being emitted."
-        return Diagnosis(Situation.IN_BATCH, text, self.watch)
+        return Diagnosis(Situation.IN_BATCH, now, text, self.watch)
 
     def not_emitted(self, last: TracedEmission) -> Diagnosis:
         evidence, around = self.evidence, self.around
+        what = "Its copy" if last.copy else "It"
+        where = f"on the replay topic as a copy at {last.place}" if last.copy else "in the log"
+        now = f"{where}, not emitted yet"
         if evidence.record is Absence.GONE and not last.copy:
             text = "Retention or compaction took it before any query emitted it."
-            return Diagnosis(Situation.LOST_FROM_LOG, text, "windhover topics check")
-        what = "Its copy" if last.copy else "It"
+            return Diagnosis(Situation.LOST_FROM_LOG, now, text, "windhover topics check")
         if around.query_lives.value is False:
             text = f"{what} is not emitted yet, and no query of group {evidence.group} lives: start it."
-            return Diagnosis(Situation.NOT_EMITTED, text, "windhover status")
+            return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
         if around.pending.value is not None and around.pending.value >= around.pending_max:
             text = (
                 f"{what} is in the log, not emitted yet: {around.pending.value:,} roots of"
                 f" {evidence.input} are pending, and `max_spout_pending` is {around.pending_max:,}. It is"
                 " emitted when some of them are done."
             )
-            return Diagnosis(Situation.GATE_CLOSED, text, f"windhover roots --group {evidence.group}")
+            command = f"windhover roots --group {evidence.group}"
+            return Diagnosis(Situation.GATE_CLOSED, now, text, command)
         text = f"{what} is in the log, not emitted yet: the query has not come so far."
-        return Diagnosis(Situation.NOT_EMITTED, text, self.watch)
+        return Diagnosis(Situation.NOT_EMITTED, now, text, self.watch)
 
     def _inspect_the_first(self, message: str) -> str:
         """Return the command that shows the record that a blocked one waits for."""
@@ -351,6 +386,22 @@ def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situ
     return f"Bolt {lost.operator or 'unknown'} failed it{by}{detail}.", Situation.DUE
 
 
+def _not_taken_over(last: TracedEmission) -> str:
+    is_blocked = last.loss is not None and last.loss.error == HELD
+    how = f"blocked: it {last.loss.message}" if last.loss and is_blocked else f"lost ({last.state})"
+    return f"{how}; no replay worker has taken it over yet"
+
+
+def _outstanding(last: TracedEmission) -> str:
+    if last.batches is None:
+        return "what was acked of it is unknown"
+    if not last.batches:
+        return "nothing of it was acked yet"
+    if last.is_acked_whole:
+        return "all of it is acked in the log, and its acker has not read that yet"
+    return f"acked in part by {_batches(last.batches)}: some tuple of it is outstanding"
+
+
 def _because(last: TracedEmission | None) -> str:
     if last is None or last.batches is None:
         return "what was acked of it can no longer be read"
@@ -363,4 +414,4 @@ def _because(last: TracedEmission | None) -> str:
 
 
 def _batches(count: int) -> str:
-    return "one batch" if count == 1 else f"{count:,} batches"
+    return "a batch" if count == 1 else f"{count:,} batches"

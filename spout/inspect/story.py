@@ -20,9 +20,9 @@ from acker.service.view import OpenRange
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost
 from replay.policy.disposition import DeadReason
-from replay.records.due import LEFT_OUT, Aside, Due, Loss, left_out_by, left_out_entry
+from replay.records.due import LEFT_OUT, Due, Loss, left_out_by, left_out_entry
 from replay.records.headers import Lineage
-from replay.records.letters import Letter, LetterAction
+from replay.records.letters import Letter
 from replay.worker.fetch import Absence
 from spout.inspect.letter_rows import bytes_text, moment
 from spout.inspect.tables import UNKNOWN, Column, count, span
@@ -155,18 +155,10 @@ class Evidence:
     missing: Sequence[str] = ()
 
 
-def story_of(evidence: Evidence, now_ms: int, *, session_lives: bool | None = None) -> dict[str, Any]:
-    """Return what ``windhover inspect`` prints: where the record is now, and a row for each attempt.
-
-    `session_lives`: whether the process that emitted it last lives; without one the clock of timeouts is
-    stopped. None: unknown.
-    """
+def facts_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
+    """Return what the topics have about a record, with a row for each attempt."""
     record = evidence.record if isinstance(evidence.record, Record) else None
     return {
-        "record": evidence.place,
-        "input": evidence.input,
-        "group": evidence.group,
-        "now": where_now(evidence, now_ms, session_lives),
         "in_the_log": _in_the_log(evidence),
         "key": None if record is None else bytes_text(record.key),
         "timestamp": None if record is None else moment(record.timestamp_ms),
@@ -181,88 +173,15 @@ def story_of(evidence: Evidence, now_ms: int, *, session_lives: bool | None = No
     }
 
 
-def where_now(evidence: Evidence, now_ms: int, session_lives: bool | None = None) -> str:
-    """Describe in a sentence where the record is."""
-    if not evidence.written:
-        return "not written yet: the topic ends before it"
-    if not evidence.emissions:
-        return "in the log, and left out: the group begins behind it"
-    last = evidence.emissions[-1]
-    if last.state == NOT_EMITTED:
-        where = f"on the replay topic as a copy at {last.place}" if last.copy else "in the log"
-        return f"{where}, not emitted yet"
-    if last.open is not None and last.state == PENDING:
-        left_ms = last.open.left_ms
-        limit = "never times out" if left_ms is None else f"times out in {span(left_ms)}"
-        if session_lives is False and left_ms is not None:
-            limit = "the clock of its timeout is stopped"
-        return (
-            f"pending: open for {span(max(0, now_ms - last.open.emitted_ms))}, {limit}; {_outstanding(last)}"
-        )
-    if last.state == ANNOUNCED:
-        if last.is_acked_whole:
-            return f"announced to the ackers; {_outstanding(last)}"
-        return "planned: announced to the ackers"
-    if last.state in (ACKED, ABSENT):
-        done = "fully processed" if last.state == ACKED else "the log holds no such record"
-        return f"done: {done}"
-    return _after_a_loss(evidence, last, now_ms)
-
-
-def _outstanding(last: TracedEmission) -> str:
-    if last.batches is None:
-        return "what was acked of it is unknown"
-    if not last.batches:
-        return "nothing of it was acked yet"
-    if last.is_acked_whole:
-        return "all of it is acked in the log, and its acker has not read that yet"
-    by = "a batch" if last.batches == 1 else f"{last.batches:,} batches"
-    return f"acked in part by {by}: some tuple of it is outstanding"
-
-
-def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
-    due = evidence.dues.get(last.root)
-    if isinstance(due, Aside):
-        return "put aside: its input cannot go on; the replay workers' log and `windhover status` say why"
-    if due is not None and due.last_was_blocked and not due.dead:
-        behind = due.history[-1].message
-        again = _in(due.due_ms - now_ms) if due.due_ms > now_ms else "now"
-        return f"blocked: it {behind}; no bolt has seen it since. It is looked at again {again}"
-    if due is not None:
-        return f"waiting for {_fate(due)}, due {_in(due.due_ms - now_ms)}"
-    letters = [letter for letter in evidence.letters if is_of(letter, last)]
-    if letters:
-        letter = letters[-1]
-        if letter.is_note:
-            return f"dropped: a rule drops what fails by {letter.error}; its note is {letter.place}"
-        if letter.mark is None:
-            return f"dead letter at {letter.place}"
-        if letter.mark.action is LetterAction.DROPPED:
-            return f"dropped by {letter.mark.by}: {letter.mark.why}"
-        return f"dead letter at {letter.place}, replayed by {letter.mark.by}; its copy was not read"
-    if last.verdict is None:
-        return last.state
-    blocked = f"blocked: it {last.loss.message}" if last.loss and last.loss.error == HELD else ""
-    if evidence.taken_over is False:
-        return f"{blocked or f'lost ({last.state})'}; no replay worker has taken it over yet"
-    if evidence.missing:
-        return f"lost ({last.state}); what became of it is unknown: {', '.join(evidence.missing)} missing"
-    if not evidence.taken_over:
-        return last.state
-    if blocked:
-        return f"{blocked}; its newest copy came after this was read"
-    return f"lost ({last.state}) and taken over; its copy or dead letter was not read"
-
-
-def _fate(due: Due) -> str:
-    if due.dead == DeadReason.DROPPED:
-        return "the note that a rule drops it"
-    return "its dead letter" if due.dead else "its replay"
-
-
 def is_of(letter: Letter, last: TracedEmission) -> bool:
-    """Return whether a letter was written after an emission was lost; True for a letter without history."""
-    return not letter.history or any(loss.root == last.place for loss in letter.history)
+    """Return whether a letter was written after an emission was lost; True for a letter without history.
+
+    After a rewind the record has the same place once more, and a letter of the generation before.
+    """
+    lost_ms = None if last.loss is None else last.loss.emitted_ms
+    return not letter.history or any(
+        loss.root == last.place and lost_ms in (None, loss.emitted_ms) for loss in letter.history
+    )
 
 
 def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
@@ -368,7 +287,3 @@ def _in_the_log(evidence: Evidence) -> str:
     if evidence.record is Absence.NEVER:
         return "no record: a transaction's marker, or aborted"
     return "gone: retention or compaction took it" if evidence.record is Absence.GONE else "there"
-
-
-def _in(left_ms: int) -> str:
-    return f"in {span(left_ms)}" if left_ms > 0 else f"since {span(-left_ms)}"

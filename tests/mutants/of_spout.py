@@ -612,6 +612,15 @@ MUTANTS = (
         "a quiet installation would have no figure for what is pending",
     ),
     Mutant(
+        "a-letter-is-of-the-generation-that-was-lost",
+        "spout/inspect/story.py",
+        "loss.root == last.place and lost_ms in (None, loss.emitted_ms) for",
+        "loss.root == last.place for",
+        "tests/unit/spout/inspect/test_diagnosis.py"
+        "::test_what_a_rewind_emits_again_is_no_dead_letter_before_it_dies_again",
+        "the letter of an earlier generation would be replayed beside the record that waits for its replay",
+    ),
+    Mutant(
         "a-value-of-several-is-unknown-where-one-is",
         "spout/inspect/readings.py",
         "if each.unknown:\n            return Reading(unknown=each.unknown)",

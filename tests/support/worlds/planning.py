@@ -29,6 +29,7 @@ from acker.wire.events import (
 from replay.worker.service import ReplayService
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
+from spout.inspect.operate import GroupSession, Place, moves
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import by_block
@@ -177,6 +178,14 @@ class World:
     def kill(self, planner: Planner) -> None:
         """Let a planning process die: it is stepped no more, and nothing of it is closed."""
         self.planners.remove(planner)
+
+    def rewind(self, to: Place) -> None:
+        """Let the input begin at another place, as `windhover offsets reset` does."""
+        plan = moves(self.log, self.topics.input("sentences"), to)
+        operation = GroupSession(self.cluster.log(), self.topics, "g", new_id="op", rewind=plan)
+        while not operation.step(self.now_ms):
+            self.run(100)
+        operation.finish()
 
     def run(self, ms: int) -> None:
         """Let time pass for all of them."""

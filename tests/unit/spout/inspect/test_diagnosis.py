@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from acker.errors import Unreachable
+from acker.identity import position_at
 from acker.kafka.port import TopicPartition
 from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.diagnosis import LEFT_OPEN, diagnose, explained
@@ -290,6 +291,28 @@ def test_a_dead_letter_says_why_it_died_and_how_it_is_replayed(world: World) -> 
         "It is a dead letter (ATTEMPTS) after 2 attempts. Bolt split failed it by ValueError: boom. Repair"
         " what failed it first, then replay it."
     )
+
+
+def test_what_a_rewind_emits_again_is_no_dead_letter_before_it_dies_again(world: World) -> None:
+    """The letter of the generation before it has the same place; who replayed it would have two copies."""
+    world = World(yaml_of(timeout="4s", retry="{attempts: 1}", dead_letter="{max_ratio: 1}"))
+    world.start_replays()
+    planner, _ = begin(world, fail=(3,))
+    assert why(world)[0] == "DEAD"
+    world.kill(planner)
+    world.rewind(2)
+    fresh = world.ready()
+    assert why(world)[0] == "NOT_EMITTED"
+    end = batch(fresh, BEGINNING, world)
+    assert why(world)[0] == "IN_BATCH"
+    world.run(1_500)
+    assert why(world)[0] == "IN_BATCH"
+    assert world.replays is not None
+    world.replays.close()
+    world.replays = None
+    world.publish(BEGINNING, end, fail=(position_at(1, 3),))
+    world.run(500)
+    assert why(world)[::2] == ("DUE", "windhover replay run")
 
 
 def test_an_explicit_fail_has_a_message_and_no_error(world: World) -> None:

@@ -20,9 +20,9 @@ from replay.records.due import Loss, left_out_entry
 from replay.records.letters import Filter, LetterAction
 from replay.worker.fetch import Absence
 from spout.inspect.dead_letters import by_place, carry_out
-from spout.inspect.operate import GroupSession, Place, moves
-from spout.inspect.story import Evidence, story_of
-from spout.inspect.trail import Trail
+from spout.inspect.diagnosis import explained
+from spout.inspect.story import Evidence, attempts_of
+from spout.inspect.trail import InputRecord, Trail
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
 from tests.support.worlds.planning import World, batch, yaml_of
@@ -41,7 +41,12 @@ def inspected(world: World, place: str = "sentences/0@3", **bounds: int) -> dict
     """Look a record up."""
     trail = Trail(world.cluster.log(), world.topics, **bounds)
     (here,) = trail.origin(place)
-    return story_of(trail.follow(here), world.now_ms)
+    return whole(trail, here, world.now_ms)
+
+
+def whole(trail: Trail, here: InputRecord, now_ms: int) -> dict[str, Any]:
+    evidence = trail.follow(here)
+    return explained(evidence, trail.around(here, evidence, now_ms), now_ms)
 
 
 def states(story: dict[str, Any]) -> list[tuple[int, str, str]]:
@@ -71,15 +76,6 @@ def handle(world: World, meant: Sequence[tuple[Input, Filter]], order: Order) ->
     """Carry an order out."""
     redrive = Redrive(world.cluster.log(), world.topics, meant, order, RateLimit(None, world.now_ms))
     carry_out(redrive, clock=lambda: world.now_ms, sleep_ms=lambda _: None, progress=lambda _: None)
-
-
-def move(world: World, to: Place) -> None:
-    """Rewind the input."""
-    plan = moves(world.log, world.topics.input("sentences"), to)
-    operation = GroupSession(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan)
-    while not operation.step(world.now_ms):
-        world.run(100)
-    operation.finish()
 
 
 def test_a_record_that_is_not_there_yet_or_not_emitted_yet_says_so(world: World) -> None:
@@ -250,14 +246,14 @@ def test_a_log_that_is_shortened_while_it_is_read_is_read_again(world: World, sk
     begin(world)
     trail = Trail(world.cluster.log(FailOnce("poll", OutOfRange("gone"), skip=skip)), world.topics)
     (here,) = trail.origin("sentences/0@3")
-    assert story_of(trail.follow(here), world.now_ms)["now"] == "done: fully processed"
+    assert whole(trail, here, world.now_ms)["now"] == "done: fully processed"
 
 
 def test_each_generation_that_emitted_a_record_is_shown(world: World) -> None:
     """After a rewind a record is emitted again; one that the rewind left out is not made up."""
     planner, _ = begin(world)
     world.kill(planner)
-    move(world, 2)
+    world.rewind(2)
     fresh = world.ready()
     batch(fresh, BEGINNING, world)
     world.run(1_500)
@@ -273,7 +269,7 @@ def test_a_record_that_a_reset_left_out_says_so(world: World) -> None:
     planner, _ = begin(world)
     world.kill(planner)
     world.produce(4)
-    move(world, "latest")
+    world.rewind("latest")
     left_out = "in the log, and left out: the group begins behind it"
     assert inspected(world, "sentences/0@11")["now"] == left_out
     fresh = world.ready()
@@ -344,7 +340,7 @@ def test_losses_that_no_history_tells_any_more_are_counted(read: tuple[int, ...]
     losses = {n: Loss(n, Reason.FAILED, "split", "E", "bad", n * 10, 1, f"t/0@{n}") for n in range(1, 11)}
     kept = [losses[n] for n in sorted({1, *read, 9, 10})]
     history = sorted([*kept, left_out_entry(losses[8], 7)], key=lambda loss: loss.emitted_ms)
-    story = story_of(Evidence("t/0@0", "t", "g", Absence.GONE, True, [], history=history), 0)
-    rows = [row for row in story["attempts"] if row["state"] == "LEFT_OUT"]
+    every = attempts_of(Evidence("t/0@0", "t", "g", Absence.GONE, True, [], history=history), 0)
+    rows = [row for row in every if row["state"] == "LEFT_OUT"]
     assert [row["message"] for row in rows] == ([f"losses left out here: {says}"] if says else [])
-    assert [row["attempt"] for row in story["attempts"] if row["root"]] == sorted({1, *read, 9, 10})
+    assert [row["attempt"] for row in every if row["root"]] == sorted({1, *read, 9, 10})

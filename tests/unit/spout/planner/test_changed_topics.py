@@ -13,7 +13,6 @@ from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Taken
 from replay.worker.service import ReplayService
-from spout.inspect.operate import GroupSession, moves
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, journal_of
 from tests.support.worlds.planning import FLUSH_MS, STEP_MS, YAML, World, batch, positions
@@ -226,18 +225,6 @@ def recreate(world: World, topic: str, count: int) -> None:
     world.produce(count, topic=topic)
 
 
-def reset(world: World) -> None:
-    """Run `windhover offsets reset` for the input."""
-    plan = moves(world.log, world.topics.inputs["sentences"], "earliest")
-    operation = GroupSession(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan)
-    for _ in range(100):
-        if operation.step(world.now_ms):
-            operation.finish()
-            return
-        world.run(STEP_MS)
-    raise TimeoutError("the reset did not come to its end")
-
-
 def drain(world: World, planner: Planner, start: Journal) -> Journal:
     """Plan and publish until nothing is pending or due; return the offset that was come to."""
     for _ in range(100):
@@ -276,7 +263,7 @@ def test_a_source_topic_created_again_while_trees_are_open_stops_the_query_and_a
     assert "sentences was re-created" in str(error)
     assert "offsets reset" in str(error)
     world.kill(planner)
-    reset(world)
+    world.rewind("earliest")
     fresh = world.ready()
     drain(world, fresh, BEGINNING)
     status = fresh.status(world.now_ms)
@@ -312,7 +299,7 @@ def test_a_replay_topic_created_again_while_trees_are_open_stops_the_query_and_a
     with pytest.raises(Disagreement, match="offsets reset"):
         world.ready(second)
     world.planners.clear()
-    reset(world)
+    world.rewind("earliest")
     fresh = world.ready()
     before = drain(world, fresh, BEGINNING)
     assert fresh.status(world.now_ms).pending == 0
@@ -393,14 +380,14 @@ def test_a_partition_that_comes_back_to_a_topic_created_again_is_not_taken_for_t
     world.kill(planner)
     world.cluster.delete_topic("sentences")
     world.cluster.create_topic("sentences", 1)
-    reset(world)
+    world.rewind("earliest")
     planner = world.ready()
     world.cluster.add_partitions("sentences", 2)
     world.produce(4, partition=1)
     [error] = stopped(world, 4_000)
     assert "re-created" in str(error)
     world.kill(planner)
-    reset(world)
+    world.rewind("earliest")
     fresh = world.ready()
     drain(world, fresh, BEGINNING)
     assert (fresh.status(world.now_ms).acked, world.committed(partition=1)) == (4, 4)

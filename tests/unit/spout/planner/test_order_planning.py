@@ -12,8 +12,8 @@ from acker.errors import UsageError
 from acker.identity import is_replay
 from acker.kafka.port import Record
 from spout.builder.tuple_metrics import root_metrics
+from spout.inspect.diagnosis import diagnose
 from spout.inspect.overview import Overview, notes_on
-from spout.inspect.story import story_of
 from spout.inspect.trail import Trail
 from spout.planning.journal import batch_ranges
 from spout.planning.order import LOST_FEW, ROOM_FIRST
@@ -518,7 +518,8 @@ def test_inspect_tells_behind_which_record_a_held_one_stands() -> None:
     while not told or told[-1].startswith("blocked"):
         trail = Trail(world.cluster.log(), world.topics)
         (here,) = trail.origin("sentences/0@2")
-        told.append(str(story_of(trail.follow(here), world.now_ms)["now"]))
+        evidence = trail.follow(here)
+        told.append(diagnose(evidence, trail.around(here, evidence, world.now_ms), world.now_ms).now)
         world.run(100)
     assert told[0] == "blocked: it waits for sentences/0@0; no replay worker has taken it over yet"
     assert told[1].startswith(

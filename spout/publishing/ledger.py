@@ -26,7 +26,7 @@ from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import Evaluated, TaskReport
-from spout.runtime.recurring import RECURRING_EVERY_S, OncePerKind
+from spout.runtime.logs import RECURRING_EVERY_S, OncePerKind
 from spout.tuples.raised import Raised
 
 _LOGGER = logging.getLogger("windhover.spout")

@@ -6,11 +6,9 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, Final
-
-from spout.runtime.recurring import OncePerKind
 
 SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|private|sasl|ssl", re.IGNORECASE)
 HIDDEN: Final = "…"
@@ -30,6 +28,12 @@ _REPORTED_TOO: Final = ("FAIL [", "ERROR [")
 """librdkafka both logs and reports errors whose lines begin so; only the report is shown."""
 
 _FIRST: Final = ("event", "level", "time")
+
+RECURRING_EVERY_S: Final = 60.0
+"""How often events of one kind are shown, such as lines of librdkafka that differ only in their numbers."""
+
+KINDS_MAX: Final = 1_000
+"""How many kinds are remembered; then all are forgotten, and each may be shown once more."""
 
 
 def configure(*, debug: bool = False) -> None:
@@ -62,6 +66,27 @@ def configure(*, debug: bool = False) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if debug else logging.WARNING, force=True)
+
+
+class OncePerKind:
+    """Decides whether a repeated event is shown: one of each kind per period; `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
+        self._clock = clock
+        self._every_s = every_s
+        self._shown: dict[Hashable, tuple[float, int]] = {}
+
+    def left_out(self, kind: Hashable) -> int | None:
+        """Return how many of a kind were left out since the last one shown; None: leave this one out too."""
+        now = self._clock()
+        shown_s, left_out = self._shown.get(kind, (None, 0))
+        if shown_s is not None and now - shown_s < self._every_s:
+            self._shown[kind] = shown_s, left_out + 1
+            return None
+        if len(self._shown) >= KINDS_MAX:
+            self._shown.clear()
+        self._shown[kind] = now, 0
+        return left_out
 
 
 class Recurring(logging.Filter):

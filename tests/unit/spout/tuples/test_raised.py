@@ -30,7 +30,7 @@ from spout.publishing.blob import VERSION, decode, encode
 from spout.publishing.fold import TaskReport, merged
 from spout.publishing.ledger import LedgerParam, Reports, TracebackLog, add, is_local
 from spout.publishing.publish import BatchLane, merge_causes
-from spout.runtime.recurring import RECURRING_EVERY_S
+from spout.runtime.logs import RECURRING_EVERY_S
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Stream
 from spout.topology.chain import Chain, Step

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.errors import UsageError
+from acker.errors import UsageError, WindhoverError
 from acker.kafka.port import Log, TopicPartition
 from spout.group.announce import Report
 from spout.group.presence import Who
@@ -168,11 +168,18 @@ class GroupSession:
         """Commit the group's new offsets, for tools that show lag, and leave.
 
         Raises:
-            LogError: the broker refuses the commit, since consumers of another program are in the group.
+            LogError: the broker refuses the commit, since consumers of another program are in the group; the
+                rewind is done all the same. So it is with the other errors of a commit.
         """
         if self._rewind:
             offsets = {move.place: move.offset for move in self._rewind}
-            self._log.commit(self._group, offsets, COMMITTED_BY)
+            try:
+                self._log.commit(self._group, offsets, COMMITTED_BY)
+            except WindhoverError as error:
+                raise type(error)(
+                    f"the reset is done, its query begins there; but the committed offsets of group"
+                    f" {self._group}, which other tools read, are the old ones: {error}"
+                ) from error
         self._planner.close()
 
     def close(self) -> None:

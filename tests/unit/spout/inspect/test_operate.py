@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from acker.errors import Disagreement, SessionRefused, SessionSuperseded, UsageError
+from acker.errors import Disagreement, LogError, SessionRefused, SessionSuperseded, UsageError
 from acker.identity import position_at
 from acker.kafka.port import TopicPartition
+from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.operate import GroupSession, Move, Place, inputs_of, moves, tracked_input
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
@@ -72,6 +73,21 @@ def test_a_release_and_a_reset_leave_a_group_alone_that_a_living_query_holds() -
         reset(world, "earliest")
     world.run(1_000)
     assert (planner.status(world.now_ms).state, world.committed()) == ("running", 10)
+
+
+def test_a_reset_whose_commit_is_refused_is_done_and_says_so() -> None:
+    world = World()
+    planner, _ = running(world)
+    world.kill(planner)
+    world.run(SILENT_MS_MAX + 500)
+    stranger = world.cluster.log().join("g", ["sentences"])
+    stranger.poll(0)
+    with pytest.raises(LogError, match=r"the reset is done, .* group g, .* are the old ones: .* has members"):
+        reset(world, 5)
+    stranger.close()
+    assert positions(BEGINNING, batch(world.ready(), BEGINNING, world)) == [
+        (A, position_at(1, 5), position_at(1, 10))
+    ]
 
 
 def test_a_release_of_a_group_that_nobody_runs_leaves_its_offsets_where_they_belong() -> None:

@@ -107,7 +107,6 @@ class KeyedCollector:
     Attributes:
         emissions: rows in the order of the bolt's `output`.
         anchors: of each emission: source, position and edge, once for each tuple with a root.
-        held: the tuples that are neither acked nor failed; the key still holds them in the next micro-batch.
         acked: tuples that are done.
         failed: tuples that failed, with their causes.
         touched: tuples whose timeouts were reset.
@@ -118,11 +117,11 @@ class KeyedCollector:
         "_check",
         "_emitted",
         "_fields",
+        "_held",
         "acked",
         "anchors",
         "emissions",
         "failed",
-        "held",
         "touched",
         "tracebacks",
     )
@@ -148,13 +147,18 @@ class KeyedCollector:
         self._emitted = subscription_key(bolt, DEFAULT_STREAM, "")
         self._fields = fields
         self._check = check
-        self.held = list(held)
+        self._held = {id(each): each for each in held}
         self.emissions: list[Sequence[Any]] = []
         self.anchors: list[tuple[tuple[int, int, int], ...]] = []
         self.acked: list[KeyedTuple] = []
         self.failed: list[tuple[KeyedTuple, Cause]] = []
         self.touched: list[KeyedTuple] = []
         self.tracebacks = tracebacks or Tracebacks()
+
+    @property
+    def held(self) -> list[KeyedTuple]:
+        """The tuples that are neither acked nor failed; the key still holds them in the next micro-batch."""
+        return list(self._held.values())
 
     def emit(self, values: Values, anchors: KeyedTuple | Iterable[KeyedTuple] = ()) -> None:
         """Emit one row; it is written with the batch in which the tuples of this call are acked.
@@ -226,20 +230,13 @@ class KeyedCollector:
         return source, position, child - (1 << 64) if child >> 63 else child  # a bigint of Spark has a sign
 
     def _check_held(self, tuples: Iterable[KeyedTuple], did: str) -> None:
-        held = {id(each) for each in self.held}
         for each in tuples:
-            if id(each) not in held:
-                raise self._not_held(each, did)
+            if id(each) not in self._held:
+                raise TupleError(f"bolt {self._bolt!r} {did} {each!r}, which it does not hold")
 
     def _release(self, released: KeyedTuple, did: str) -> None:
-        for place, each in enumerate(self.held):
-            if each is released:
-                del self.held[place]
-                return
-        raise self._not_held(released, did)
-
-    def _not_held(self, named: KeyedTuple, did: str) -> TupleError:
-        return TupleError(f"bolt {self._bolt!r} {did} {named!r}, which it does not hold")
+        self._check_held([released], did)
+        del self._held[id(released)]
 
 
 class KeyedBolt(Stopping):

@@ -370,6 +370,7 @@ class BoltWork(BoltObserver):
         collector = BatchCollector(self.name, len(inputs), self.collector.tracebacks)
         for received in inputs:
             self.collector.receive(received)
+        before = len(self.collector.sent)
         self._pulse.begin(self.name)
         try:
             invoke(self.name, bolt.execute, rows.arrow(bolt.fields), collector)
@@ -384,7 +385,7 @@ class BoltWork(BoltObserver):
                     self.collector.ack(received)
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
             cause = self._cause_of(error)
-            self.collector.sent.clear()
+            del self.collector.sent[before:]
             causes = dict.fromkeys(range(len(inputs)), cause)
         collector.is_closed = True
         for number, cause in causes.items():

@@ -153,16 +153,23 @@ def batches_of(
 def _joined(
     bolt: str, schema: pa.Schema, emitted: Sequence[Sequence[pa.Array] | Mapping[str, pa.Array]]
 ) -> pa.RecordBatch:
-    tables = []
+    parts: list[list[pa.ChunkedArray]] = []
     for columns in emitted:
         listed = values_in_order(columns, schema.names, bolt) if isinstance(columns, Mapping) else columns
         if len(listed) != len(schema):
             fields = ", ".join(schema.names)
             raise TupleError(f"bolt {bolt!r} emitted {len(listed)} columns, whose fields are {fields}")
-        cast = [_cast(bolt, field, column) for field, column in zip(schema, listed, strict=True)]
-        tables.append(pa.Table.from_arrays(cast, schema=schema))
-    batches = pa.concat_tables(tables).combine_chunks().to_batches()
-    return batches[0] if batches else batch_of([], schema)
+        parts.append([_cast(bolt, field, column) for field, column in zip(schema, listed, strict=True)])
+    arrays: list[pa.Array] = []
+    for field, columns in zip(schema, zip(*parts, strict=True), strict=True):
+        chunks = [chunk for column in columns for chunk in column.chunks]
+        try:
+            empty = pa.array([], field.type)
+            arrays.append(chunks[0] if len(chunks) == 1 else pa.concat_arrays([empty, *chunks]))
+        except pa.ArrowInvalid as error:  # a table of them would go on in a second batch
+            says = f"bolt {bolt!r} emitted more as {field.name!r} than one array can have; emit less at once"
+            raise TupleError(f"{says}: {error}") from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _cast(bolt: str, field: pa.Field, column: pa.Array) -> pa.ChunkedArray:

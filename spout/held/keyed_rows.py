@@ -230,7 +230,7 @@ class KeyedTask:
             if not state.hasTimedOut:
                 invoke(self.name, self.bolt.execute, key, held, collector)
             if (state.hasTimedOut or is_due) and collector.held:
-                invoke(self.name, self.bolt.tick, key, list(collector.held), collector)
+                invoke(self.name, self.bolt.tick, key, collector.held, collector)
         except Exception as error:  # whatever user code raises fails all held tuples of the key
             stop_on(self.name, self.bolt, error)
             if not self.tracked and any(each.anchor is None for each in held):

@@ -14,7 +14,7 @@ from spout.publishing.fold import TaskReport
 from spout.tuples.anchors import Anchors
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
-from spout.tuples.tuple import Rows
+from spout.tuples.tuple import Rows, text_of
 
 BLOCK_ROWS: Final = 1_000
 """Rows that a child works on at a time, where bolts work row by row: no more are worked on again."""
@@ -82,8 +82,8 @@ def pack_error(error: Exception) -> bytes:
     try:
         data = pickle.dumps(error, protocol=5)
         pickle.loads(data)  # some can be written, and not read
-    except (pickle.PicklingError, TypeError, AttributeError, ValueError, LookupError):
-        return pickle.dumps(TrackingError(f"{type(error).__name__}: {error}"), protocol=5)
+    except Exception:  # noqa: BLE001 - an error of the user, which may have code of the user
+        return pickle.dumps(TrackingError(f"{type(error).__name__}: {text_of(error)}"), protocol=5)
     return data
 
 

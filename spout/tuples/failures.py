@@ -79,9 +79,13 @@ class Cause(NamedTuple):
 
 
 def cut_text(text: str) -> str:
-    """Cut a text to `MESSAGE_BYTES_MAX` of UTF-8, never inside a character; a place at its end stays."""
-    if len(text.encode("utf-8", "replace")) <= MESSAGE_BYTES_MAX:
-        return text
+    """Cut a text to `MESSAGE_BYTES_MAX` of UTF-8, never inside a character; a place at its end stays.
+
+    What is no character becomes a question mark: a file's name may have some, and no record of the wire can.
+    """
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= MESSAGE_BYTES_MAX:
+        return encoded.decode()
     message, place = without_place(text)
     return clipped(message, MESSAGE_BYTES_MAX - len(place.encode("utf-8", "replace"))) + place
 

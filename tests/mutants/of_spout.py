@@ -522,6 +522,15 @@ MUTANTS = (
         "a record would be acked, and what its bolt emitted on it would be gone",
     ),
     Mutant(
+        "a-watched-batch-that-fails-takes-back-its-own-rows",
+        "spout/execution/bolt_work.py",
+        "del self.collector.sent[before:]\n            causes",
+        "self.collector.sent.clear()\n            causes",
+        "tests/unit/spout/execution/test_misbehaving_bolts.py"
+        "::test_watched_a_batch_that_fails_takes_nothing_back_of_the_one_before_it",
+        "records would be acked, and what their bolt emitted on them would be gone",
+    ),
+    Mutant(
         "rows-that-spark-repeats-have-edges-of-their-own",
         "spout/execution/stage_run.py",
         "return self._distinguished(places, frame.entry, first) if frame.entry else places",

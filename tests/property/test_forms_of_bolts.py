@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from hypothesis import strategies as st
 
 import spout
 from spout.bolts.hooks import TaskHook
+from spout.execution.stage_run import StageRun
+from spout.isolation.isolation import IsolatedRun
+from spout.topology.stage_pass import StagePass
 from tests.support.worlds.topology_world import TOPICS, ran, run
 
 
@@ -176,3 +180,73 @@ def test_an_arrow_bolt_gets_the_same_beside_the_bolt_before_it_and_behind_a_shuf
         assert made.outcome.partial.tolist() == []
         found.append((shown(made.values, failed), failed))
     assert found[0] == found[1]
+
+
+ACTS = ("emit", "emit", "emit twice", "fail", "leave open", "raise", "emit and fail", "emit and leave open")
+
+
+class Two(spout.BasicBolt):
+    """Emits records with an even number on one stream, and the others on another."""
+
+    def declare(self, declarer: spout.OutputDeclarer) -> None:
+        """Declare both."""
+        for stream in ("default", "odd"):
+            declarer.declare("number int", stream=stream)
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit on one of them."""
+        number = int(tuple["value"])
+        collector.emit((number,), stream="odd" if number % 2 else "default")
+
+
+class Acts(spout.ArrowBolt):
+    """Does with each row what is drawn for it."""
+
+    output = "number int,value bigint"
+
+    def __init__(self, acts: list[str]) -> None:
+        self._acts = acts
+
+    def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
+        """Do it, row by row."""
+        for row, number in enumerate(batch.column("number").to_pylist()):
+            act = self._acts[number]
+            for copy in range(2 if act == "emit twice" else int("emit" in act)):
+                collector.emit({"value": pa.array([copy]), "number": pa.array([number])}, [row])  # type: ignore[arg-type]  # as good as an array
+            if "fail" in act:
+                collector.fail(row, "drawn")
+            if "leave open" in act:
+                collector.leave_open(row)
+            if act == "raise":
+                raise ValueError("drawn")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(ACTS), min_size=1, max_size=6), st.booleans())
+def test_an_arrow_bolt_that_hooks_watch_or_that_works_in_a_child_does_the_same(
+    acts: list[str], moved: bool
+) -> None:
+    """It gets the rows of two streams, so that it is called twice before anything is taken from it."""
+    lines = [b"%d" % number for number in range(len(acts))]
+    found = []
+    children: list[IsolatedRun] = []
+
+    def child(stage: StagePass, context: spout.BoltContext) -> IsolatedRun:
+        children.append(IsolatedRun(stage, context, 0, partial(StageRun, context=context)))
+        return children[-1]
+
+    for begin, hooks in ((None, 0), (None, 1), (child, 0), (child, 1)):
+        builder = spout.TopologyBuilder()
+        builder.set_spout("lines", TOPICS, "lines")
+        builder.set_bolt("two", Two()).shuffle_grouping("lines")
+        bolt = builder.set_bolt("acts", Acts(acts), 1 if moved else None)
+        bolt.shuffle_grouping("two").shuffle_grouping("two", "odd")
+        for _ in range(hooks):
+            builder.add_hook(TaskHook())
+        made = run(builder, lines, print, tasks=1, begin=begin)
+        failed = {root: cause.error for cause, roots in made.outcome.failed for root in roots.tolist()}
+        open_roots = set(made.outcome.partial.tolist()) - failed.keys()
+        found.append((shown(made.values, failed), failed, open_roots))
+    for each in children:
+        each.close()
+    assert all(each == found[0] for each in found), found

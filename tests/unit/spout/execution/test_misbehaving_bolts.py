@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from mmap import mmap
 from threading import Lock, Thread
 from typing import Any, ClassVar
 
@@ -15,10 +16,12 @@ import pytest
 import spout
 from acker.errors import BoltStopped, TupleError
 from acker.wire.causes import error_class
+from acker.wire.codec import wire_codec
 from spout.bolts.bolts import AnyBolt
 from spout.bolts.collectors import Emits, Outlet, OutputCollector
 from spout.bolts.hooks import FailInfo, TaskHook
 from spout.execution.stage_run import StageRun
+from spout.publishing.publish import Publication
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.rows import ArrowRows, ListRows
@@ -383,6 +386,79 @@ def test_what_does_not_fit_one_stream_takes_back_what_its_input_emitted_on_anoth
     rows = [row for batch in made.rows for row in batch.to_pylist()]
     assert sorted(next(iter((row["s1"] or row["s2"]).values())) for row in rows if row["s1"]) == ["a", "b"]
     assert sum(row["s2"] is not None for row in rows) == 2
+
+
+class Large(spout.ArrowBolt):
+    """Emits two texts of 1.2 GB, which share their memory."""
+
+    def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
+        """Emit both."""
+        size = 1_200_000_000
+        ends = pa.py_buffer(np.array([0, size], np.int32))
+        text = pa.StringArray.from_buffers(1, ends, pa.py_buffer(mmap(-1, size)))
+        collector.emit([pa.chunked_array([text, text])], np.zeros(2, np.int64))
+
+
+def test_what_is_too_large_for_one_array_fails_and_is_not_lost() -> None:
+    task = run_of(Large())
+    assert fed(task, "a") == []
+    [(cause, roots)] = task.report().failures
+    assert roots.tolist() == [0]
+    assert cause.message.startswith("bolt 'Large' emitted more as 'word' than one array can have; emit less")
+
+
+def test_a_cause_that_quotes_what_is_no_character_can_be_published() -> None:
+    """Python has such texts for the names of files; no record of the wire can."""
+    [fails] = publication_of_failing(ValueError("caf\udce9")).fails
+    assert fails.causes[0].message.startswith("caf? (")
+    wire_codec().encode(fails)
+
+
+def publication_of_failing(error: BaseException) -> Publication:
+    """Return what is published of a record that a bolt fails so."""
+    builder = spout.TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("raises", Raises(error)).shuffle_grouping("lines")
+    return run(builder, [b"bad"], print, tasks=1).publication
+
+
+class Watched(spout.ArrowBolt):
+    """Emits its rows, and fails a batch with a bad one."""
+
+    output = "word string"
+
+    def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
+        """Emit, or raise."""
+        if "bad" in batch.column(0).to_pylist():
+            raise ValueError("bad")
+        collector.emit(batch.columns, np.arange(batch.num_rows))
+
+
+class Sorts(spout.BasicBolt):
+    """Emits bad words on a stream of their own."""
+
+    def declare(self, declarer: spout.OutputDeclarer) -> None:
+        """Declare both streams."""
+        for stream in ("default", "errors"):
+            declarer.declare("word string", stream=stream)
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Emit the word."""
+        word = tuple["value"].decode()
+        collector.emit((word,), stream="errors" if word == "bad" else "default")
+
+
+def test_watched_a_batch_that_fails_takes_nothing_back_of_the_one_before_it() -> None:
+    """Its rows are acked: what was emitted on them would be lost."""
+    builder = spout.TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("sorts", Sorts()).shuffle_grouping("lines")
+    watched = builder.set_bolt("watched", Watched())
+    watched.shuffle_grouping("sorts").shuffle_grouping("sorts", "errors")
+    builder.add_hook(TaskHook())
+    made = run(builder, [b"a", b"bad"], print, tasks=1)
+    assert made.values == [("a",)]
+    assert [roots.tolist() for _, roots in made.outcome.failed] == [[1]]
 
 
 def test_a_task_is_named_by_a_whole_number() -> None:

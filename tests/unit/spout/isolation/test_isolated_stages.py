@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from acker.errors import TrackingError
 from acker.identity import source_of
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector
 from spout.bolts.collectors import BasicCollector
@@ -203,3 +204,22 @@ def test_records_reach_a_child_as_they_are() -> None:
                 assert found.anchors.subscriptions == anchors.subscriptions
     arrow = Feed(ArrowRows(rows.arrow(None)), None)
     assert unpack_feed(pack_feed(arrow)).rows.value("offset", 2) == 7
+
+
+class NoPickle(Exception):
+    """An error that cannot be written down."""
+
+    def __reduce__(self) -> str:
+        raise RuntimeError("not me")
+
+
+class NoDatabase(Keep):
+    """Cannot be prepared."""
+
+    def prepare(self, context: BoltContext) -> None:
+        raise NoPickle("no database")
+
+
+def test_what_prepare_raises_in_a_child_is_told_even_where_it_cannot_travel(stack: ExitStack) -> None:
+    with pytest.raises(TrackingError, match=r"^NoPickle: no database$"):
+        isolated(topology(Split(), NoDatabase()), [b"a"], stack)

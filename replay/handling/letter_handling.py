@@ -8,6 +8,7 @@ which letters have a mark.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -190,7 +191,10 @@ class LetterHandling:
 
 
 class RateLimit:
-    """How many letters may be handled now, so that there are at most `rate` in a second; None: no limit."""
+    """How many letters may be handled now, so that there are at most `rate` in a second; None: no limit.
+
+    Time in which none was handled, since they were looked for or too many were open, is not made up for.
+    """
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
         """Begin at a wall time; `UsageError`: the rate is below `RATE_MIN`, or no finite number."""
@@ -198,20 +202,18 @@ class RateLimit:
             raise UsageError(f"rate {rate:g}: give {RATE_MIN} letters a second or more, or none for no limit")
         self._rate = rate
         self._at_once = at_once
-        self._began_ms = now_ms
-        self._spent = 0
+        self._next_ms: float = now_ms
 
     def room(self, now_ms: int) -> int:
         if self._rate is None:
             return self._at_once
-        due = int(max(0, now_ms - self._began_ms) * self._rate / 1000) + 1
-        return max(0, min(self._at_once, due - self._spent))
+        self._next_ms = max(self._next_ms, now_ms - max(0.0, 1_000 - 1_000 / self._rate))
+        return max(0, min(self._at_once, math.floor((now_ms - self._next_ms) * self._rate / 1_000) + 1))
 
     def spend(self, count: int) -> None:
-        self._spent += count
+        if self._rate is not None:
+            self._next_ms += count * 1_000 / self._rate
 
     def wait_ms(self, now_ms: int) -> int:
         """Return how long to wait until one more may be handled; 0: it may be now."""
-        if self._rate is None or self.room(now_ms):
-            return 0
-        return max(1, self._began_ms + int(self._spent * 1000 / self._rate) - now_ms + 1)
+        return 0 if self.room(now_ms) else max(1, math.ceil(self._next_ms - now_ms))

@@ -76,10 +76,10 @@ class VerdictPartition:
             restored = restore(worker, self._due)
             self._mends = restored.mends
             self.waiting = DueRoots(restored.table.by_input(), worker.limits.waiting_bytes_max)
-            self.pauses = dict(restored.pauses)
-            for input_id, breaker in worker.breakers.items():
-                if breaker.why and input_id not in self.pauses:  # it was resumed
-                    breaker.close()
+            for input_id in worker.pauses.get(number, {}).keys() & worker.breakers.keys():
+                if input_id not in restored.pauses:  # it was resumed
+                    worker.breakers[input_id].close()
+            self.pauses = worker.pauses[number] = dict(restored.pauses)
             self.intake = Intake(self._begin(restored.progress))
         except WindhoverError:
             self._transactions.close()

@@ -23,7 +23,7 @@ from acker.wire.checks import LogOnce
 from acker.wire.codec import wire_codec
 from replay.policy.breaker import Breaker
 from replay.policy.disposition import Action, Backoff, Policy, Rule
-from replay.records.due import due_codec
+from replay.records.due import Pause, due_codec
 from replay.worker.fetch import Fetcher
 from replay.worker.report import Counters, ReplayEvent, Report, Written
 
@@ -50,6 +50,7 @@ class Worker:
     """The log, the policy and the breaker of each input by its id, the limits, and the counters.
 
     Attributes:
+        pauses: the paused inputs of each partition, by their ids, when it was owned last.
         suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
     """
 
@@ -75,6 +76,7 @@ class Worker:
         self.verdicts = wire_codec()
         self.dues = due_codec()
         self.counters = counters or Counters()
+        self.pauses: dict[int, dict[int, Pause]] = {}
         self.suspects: set[int] = set()
         self._troubles: dict[int, Trouble] = {}
         self._reported_ms: dict[int, int] = {}

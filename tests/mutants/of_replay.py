@@ -102,6 +102,15 @@ MUTANTS = (
         "the next owner would go on making dead letters of a broken stream",
     ),
     Mutant(
+        "a-partition-that-comes-later-leaves-the-breaker-open",
+        "replay/worker/partition.py",
+        "for input_id in worker.pauses.get(number, {}).keys() & worker.breakers.keys():",
+        "for input_id in worker.breakers:",
+        "tests/unit/replay/worker/test_replay_inputs.py"
+        "::test_a_partition_that_comes_later_leaves_the_breaker_open",
+        "each partition that moves to a worker would allow as many dead letters of a broken stream again",
+    ),
+    Mutant(
         "a-paused-input-waits",
         "replay/worker/partition.py",
         "if due_ms <= now_ms and each not in self.pauses and self._worker.is_ready(each, now_ms)",
@@ -272,6 +281,15 @@ MUTANTS = (
         "tests/unit/replay/handling/test_redrive.py"
         "::test_letters_are_not_handled_while_an_open_transaction_may_hide_their_marks",
         "a command that is repeated behind a killed replay worker would replay its letters twice",
+    ),
+    Mutant(
+        "a-rate-makes-up-for-no-time-without-letters",
+        "replay/handling/letter_handling.py",
+        "        self._next_ms = max(self._next_ms, now_ms - max(0.0, 1_000 - 1_000 / self._rate))\n",
+        "",
+        "tests/unit/spout/inspect/test_dead_letters.py"
+        "::test_a_rate_does_not_make_up_for_time_without_letters",
+        "after a minute of reading letters, a minute's letters would come at once to a sink that recovers",
     ),
     Mutant(
         "who-handles-letters-fences-others",

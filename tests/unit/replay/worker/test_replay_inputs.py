@@ -309,6 +309,29 @@ def test_resume_reaches_the_worker_whose_breaker_opened_and_that_has_nothing_to_
     assert sorted(world.values(OTHER_LETTERS)) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_a_partition_that_comes_later_leaves_the_breaker_open(world: Two) -> None:
+    """Before, it closed the breaker: each partition that moved here allowed more dead letters."""
+    worker, leaving = world.worker(of=newer(row=3)), world.worker(of=newer(row=3))
+    world.settle(worker, leaving)
+    (here,), (there,) = worker.status().partitions, leaving.status().partitions
+    roots = [world.other(b"%d" % number) for number in range(8)]
+    for root in roots[:4]:
+        world.lose(root, group="h", error="LookupError", verdict_partition=here)
+    world.settle(worker)
+    assert worker.status().paused == ("words",)
+    for root in roots[4:]:
+        world.lose(root, group="h", error="LookupError", verdict_partition=there)
+    world.kill(leaving)
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert worker.status().partitions == (0, 1)
+    assert world.values(OTHER_LETTERS) == [b"0", b"1", b"2"]
+    for _ in range(2):
+        resume(world.cluster.log(), newer(), 2)
+        for _ in range(3):
+            world.settle(worker, until_ms=world.now_ms + 2_000)
+    assert len(world.values(OTHER_LETTERS)) == 8
+
+
 def test_copies_that_are_due_in_one_step_stand_in_the_order_of_their_origins(world: Two) -> None:
     """Before, in that of their due times, and of their losses where those were equal."""
     worker = world.worker(of=newer())

@@ -366,6 +366,17 @@ def test_a_rate_is_kept_from_the_first_second_on() -> None:
     assert pace.room(pace.wait_ms(0) - 2) == 0
 
 
+def test_a_rate_does_not_make_up_for_time_without_letters() -> None:
+    """Before, what was looked for in a large topic for a minute came at once, a minute's letters."""
+    for rate, most in ((100, 100), (2, 2), (0.5, 1)):
+        pace = RateLimit(rate, 0)
+        assert pace.room(60_000) == most
+        pace.spend(most)
+        assert pace.room(60_000) == 0
+        assert pace.room(60_000 + pace.wait_ms(60_000)) == 1
+        assert pace.room(180_000) == most
+
+
 def test_letters_are_counted_by_what_they_died_of(world: World) -> None:
     let_die(world, b"a", b"b", key=b"k")
     do(world, LetterAction.DROPPED, "sentences/0@0")

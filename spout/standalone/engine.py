@@ -159,9 +159,11 @@ class Engine:
                 f"what was settled is not durable after {CLOSE_MS // 1000} s; the next session replays what"
                 " does not become so; look at the broker"
             )
-        self._service.close()
-        if self._error is not None and not self._is_raised:
-            self.check()
+        try:
+            self._service.close()
+        finally:
+            if self._error is not None and not self._is_raised:
+                self.check()
 
     def _run(self, loop: Callable[[], None]) -> None:
         try:

@@ -95,6 +95,14 @@ class Hanging(Quiet):
             raise self.error
 
 
+class Uncommitted(Hanging):
+    """A service that fails to publish, and whose last commit is refused."""
+
+    def close(self) -> None:
+        """Fail to commit."""
+        raise LogError("the commit was refused")
+
+
 def engine_of(service: Quiet) -> Engine:
     return Engine(lambda _: cast("SpoutService", cast("Any", service)))
 
@@ -151,6 +159,18 @@ def test_to_close_raises_an_error_that_no_call_has_raised() -> None:
         engine.stop()
     assert service.is_closed
     engine.stop()
+
+
+def test_a_last_commit_that_fails_does_not_hide_what_stopped_the_spout() -> None:
+    service = Uncommitted(Unreachable("what was settled is not durable"))
+    engine = engine_of(service)
+    engine.start(5_000)
+    assert service.begun.wait(WAIT_S)
+    service.ends.set()
+    with pytest.raises(Unreachable, match="what was settled is not durable"):
+        engine.stop()
+    with pytest.raises(LogError, match="the commit was refused"):
+        engine.stop()
 
 
 def test_a_status_says_that_a_spout_was_stopped_and_why() -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import pickle
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,20 +30,6 @@ from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
 VERSION = 12
-
-NO_FIRSTS = ((b"", b""), b"")
-NO_TRACES = ((b"", b""), b"")
-
-_ADDED_SINCE: Mapping[int, tuple[Any, ...]] = {
-    5: ([], None, NO_FIRSTS, NO_TRACES),
-    6: (None, NO_FIRSTS, NO_TRACES),
-    7: (NO_FIRSTS, NO_TRACES),
-    8: (NO_FIRSTS, NO_TRACES),
-    9: (NO_TRACES,),
-    10: (),
-    11: (),
-}
-"""For versions before: what they lack. Executors may be of one while an installation is renewed."""
 
 # What the standard library raises on bytes that are no pickle of ours, and what comes of one that is wrong.
 _GARBAGE = (
@@ -109,9 +94,7 @@ def decode(blob: bytes) -> TaskReport:
         if not inflate.eof:
             raise EOFError("it was cut off")
         version, *content = _Builtins(io.BytesIO(inflated)).load()
-        if version in _ADDED_SINCE:
-            content += _ADDED_SINCE[version]
-        elif version != VERSION:
+        if version != VERSION:
             raise TrackingError(
                 f"a task reported in version {version}, the driver reads {VERSION}: install one"
             )
@@ -158,7 +141,10 @@ def _report(content: list[Any], edges: U64) -> TaskReport:
         held=held,
         untracked=_unpack(untracked),
         released=released,
-        lined=tuple(_lined(*fields) for fields in lined),
+        lined=tuple(
+            Lined(place, by, np.stack([_from_steps(index), _unpack(line), _from_steps(origin)], axis=1))
+            for place, by, index, line, origin in lined
+        ),
         raised=tuple(Raised(*each) for each in raised),
         keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
         firsts=FirstEmissions(_places(firsts[0]), _unpack(firsts[1])),
@@ -167,23 +153,16 @@ def _report(content: list[Any], edges: U64) -> TaskReport:
 
 
 def _held_and_released(held: tuple[Any, ...], released: tuple[Any, ...], edges: U64) -> tuple[Held, Released]:
-    """Read what `encode` wrote; up to version 11 each had its edges within."""
-    match held:
-        case (numbers, held_edges, until, fails_late):
-            at, released_edges, failures, touched = released
-            edges = np.frombuffer(held_edges + released_edges, np.uint64)
-            places, indices, until_ms = _places(at), _unpack(numbers), _unpack(until)
-        case (numbers, until, fails_late):
-            (sources, positions), failures, touched = released
-            places = RootPositions(_from_steps(sources), _from_steps(positions))
-            indices, until_ms = _from_steps(numbers), _from_steps(until)
-        case _:
-            raise ValueError(f"{len(held)} fields of what is held")
+    """Read what `encode` wrote; the edges of what is held come first."""
+    numbers, until_ms, fails_late = held
+    (sources, positions), failures, touched = released
+    places = RootPositions(_from_steps(sources), _from_steps(positions))
+    indices = _from_steps(numbers)
     if len(edges) != len(indices) + len(places.positions):
         raise ValueError(f"{len(edges)} edges, of {len(indices)} held and {len(places.positions)} released")
     causes = tuple((Cause(*cause), _places(fields)) for cause, fields in failures)
     return (
-        Held(indices, edges[: len(indices)], until_ms, fails_late),
+        Held(indices, edges[: len(indices)], _from_steps(until_ms), fails_late),
         Released(places, edges[len(indices) :], causes, _places(touched)),
     )
 
@@ -195,15 +174,6 @@ def _lined_fields(lined: Lined) -> tuple[str, str, bytes, bytes, bytes]:
     """
     index, line, origin = lined.rows.T
     return lined.place, lined.operator, _steps(index), _pack(line), _steps(origin)
-
-
-def _lined(place: str, operator: str, *columns: bytes) -> Lined:
-    """Read what `_lined_fields` wrote; up to version 10 there were rows."""
-    if len(columns) == 1:
-        return Lined(place, operator, _unpack(columns[0]).reshape(-1, 3))
-    index, line, origin = columns
-    rows = np.stack([_from_steps(index), _unpack(line), _from_steps(origin)], axis=1)
-    return Lined(place, operator, rows)
 
 
 def _steps(column: I64) -> bytes:

@@ -278,19 +278,19 @@ def test_the_records_of_a_batch_without_any_report_are_none() -> None:
     assert isinstance(batch(SECOND).acks[0], Acks)
 
 
-def test_what_is_held_and_released_is_read_in_the_form_of_the_version_before_too() -> None:
-    """Up to version 11 the edges stood within; while an installation is renewed executors differ."""
+def test_what_is_held_and_released_comes_whole_from_an_executor() -> None:
     tuples = held(FIRST, 11, 0, 3, until_ms=-1)
     acked = replace(released(FIRST, tuples), failures=((BAD, released(FIRST, held(FIRST, 4)).places),))
     report = TaskReport("ack", held=tuples, released=acked)
-    blob = encode(report)
-    _, *content = pickle.loads(zlib.decompress(blob))
-    numbers = [tuples.indices.tobytes(), tuples.edges.tobytes(), tuples.until_ms.tobytes(), False]
-    places = acked.places.sources.tobytes(), acked.places.positions.tobytes()
-    content[15] = tuple(numbers)
-    content[17] = (places, acked.edges.tobytes(), *content[17][1:])
-    for each in (blob, zlib.compress(pickle.dumps((11, *content)))):
-        assert repr(decode(each)) == repr(report)
+    assert repr(decode(encode(report))) == repr(report)
+
+
+def test_a_report_of_another_version_is_refused() -> None:
+    """Driver and executors need the same one."""
+    version, *content = pickle.loads(zlib.decompress(encode(TaskReport("ack"))))
+    for other in (version - 1, version + 1):
+        with pytest.raises(TrackingError, match=f"version {other}, the driver reads {version}: install one"):
+            decode(zlib.compress(pickle.dumps((other, *content[1:]))))
 
 
 def test_a_report_without_an_edge_of_what_it_holds_is_refused() -> None:

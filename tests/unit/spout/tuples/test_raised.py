@@ -7,7 +7,6 @@ import json
 import logging
 import pickle
 import weakref
-import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -26,7 +25,7 @@ from spout.execution.stage_run import StageRun, TaskRun
 from spout.inspect.tables import cut_message
 from spout.isolation.isolation import IsolatedRun
 from spout.isolation.task_runs import no_garbage_collection
-from spout.publishing.blob import VERSION, decode, encode
+from spout.publishing.blob import decode, encode
 from spout.publishing.fold import TaskReport, merged
 from spout.publishing.ledger import LedgerParam, Reports, TracebackLog, add, is_local
 from spout.publishing.publish import BatchLane, merge_causes
@@ -36,7 +35,6 @@ from spout.streaming.application import Stream
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.counts import Measure
 from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause, FailTuple, RejectTuple, cause_of
 from spout.tuples.raised import (
     KINDS_MAX,
@@ -353,20 +351,6 @@ def test_a_task_keeps_few_kinds_and_a_long_traceback_is_cut_in_its_middle() -> N
     first = TaskReport("it", raised=(raised(), raised("other")))
     assert merged([first, TaskReport("it", raised=(raised(text="b"),))]).raised == (raised(), raised("other"))
     assert len(first_of_each(raised(place=str(n)) for n in range(100))) == KINDS_MAX
-
-
-def test_a_report_of_the_version_before_is_read() -> None:
-    """While an installation is renewed, executors may be older than the driver, or newer."""
-    report = TaskReport("it", raised=(raised(),))
-    version, *content, tracebacks, keyed, _firsts, _traces = pickle.loads(zlib.decompress(encode(report)))
-    assert (version, tracebacks, keyed) == (VERSION, [tuple(raised())], None)
-    old = decode(zlib.compress(pickle.dumps((5, *content))))
-    assert (old.operator, old.raised) == ("it", ())
-    old = decode(zlib.compress(pickle.dumps((6, *content, tracebacks))))
-    assert (old.raised, old.keyed_roots) == ((raised(),), None)
-    content[-6] = [("executed", "it", ("spout", "default"), (7, 9_000))]
-    (measure,) = decode(zlib.compress(pickle.dumps((7, *content, tracebacks, None)))).counts.values()
-    assert measure == Measure(7, 9_000), "version 7 has no histogram"
 
 
 def test_a_kind_of_traceback_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

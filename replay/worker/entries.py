@@ -55,11 +55,13 @@ class Mend(NamedTuple):
 class Restored(NamedTuple):
     """The contents of a partition of `_ack_due`: the roots that wait are in `table`, except those in `mends`.
 
-    `progress` is None if no verdict was ever taken over; `pauses` are by the id of the input.
+    `progress` is None if no verdict was ever taken over; `pauses` are by the id of the input. Roots of
+    entries `behind` the progress are taken over, too, though it does not say so: their transaction was cut.
     """
 
     table: DueTable
     progress: Progress | None
+    behind: Collection[Root]
     mends: Sequence[Mend]
     pauses: Mapping[int, Pause]
 
@@ -69,6 +71,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
     table, progress = DueTable(), None
     pauses: dict[bytes, Pause] = {}
     spoiled: dict[Root, int] = {}
+    behind: set[Root] = set()
     for record in _stored(worker, due):
         root, flaw = parse_root_key(record.key), ""
         if record.value is None:
@@ -81,7 +84,9 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
             if root is None:
                 value = worker.dues.decode(record.value)
                 flaw = flaw_of(record.key, value)
-                progress = value if isinstance(value, Progress) and not flaw else progress
+                if isinstance(value, Progress) and not flaw:
+                    progress = value
+                    behind.clear()
                 if isinstance(value, Pause) and not flaw:
                     pauses[pause_key(value.input)] = value
             else:
@@ -89,6 +94,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
                 flaw = wrong_source(root.source) if of == root else "the key is not that of the value"
                 if not flaw:
                     table.put(root, record.offset, due_ms)
+                    behind.add(root)
                     spoiled.pop(root, None)
         except UnknownVersion as error:
             flaw = newer(worker.log, record, error)
@@ -101,7 +107,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
     mends = _mends(worker, due, spoiled) if spoiled else ()
     for mend in mends:
         table.remove(mend.root, spoiled[mend.root])  # it waits again under its new offset, once written
-    return Restored(table, progress, mends, {pause.input: pause for pause in pauses.values()})
+    return Restored(table, progress, behind, mends, {pause.input: pause for pause in pauses.values()})
 
 
 def _stored(worker: Worker, due: TopicPartition) -> Iterator[Record]:

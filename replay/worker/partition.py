@@ -75,6 +75,7 @@ class VerdictPartition:
             self._transactions.init(worker.limits.operation_timeout_ms)
             restored = restore(worker, self._due)
             self._mends = restored.mends
+            self._behind = restored.behind
             self.waiting = DueRoots(restored.table.by_input(), worker.limits.waiting_bytes_max)
             for input_id in worker.pauses.get(number, {}).keys() & worker.breakers.keys():
                 if input_id not in restored.pauses:  # it was resumed
@@ -172,13 +173,14 @@ class VerdictPartition:
         put_off = not batch.roots and now_ms - self._progress_ms < interval_ms
         if batch.progress == self.intake.progress or put_off:
             return False
-        dues = dues_of(self._worker, batch.roots, now_ms)
+        roots = [each for each in batch.roots if (each.lost.source, each.position) not in self._behind]
+        dues = dues_of(self._worker, roots, now_ms)
         encoded = [(due, self._worker.dues.encode(due)) for due in dues]
         self._commit_progress(batch, [Outgoing(*self._due, value, root_key(due)) for due, value in encoded])
         self._progress_ms = now_ms
-        self._worker.counters.lost += len(batch.roots)
+        self._worker.counters.lost += len(roots)
         self._worker.counters.held += sum(due.last_was_blocked for due in dues)
-        self._worker.counters.absent += len(batch.roots) - len(dues)
+        self._worker.counters.absent += len(roots) - len(dues)
         for (due, value), offset in zip(encoded, self._placed, strict=True):
             self.waiting.put(due, offset, len(value))
         return True
@@ -270,6 +272,8 @@ class VerdictPartition:
         records += [
             Outgoing(topic, number, found and found[1], root_key(aside)) for aside, found in decisions
         ]
+        if decisions:  # as behind all entries
+            records.append(self._written(self.intake.progress))
         encode = self._worker.dues.encode
         records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]
         self._transact(records)

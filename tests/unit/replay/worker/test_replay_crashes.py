@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
 from acker.errors import Aborted, DataLoss, LogError, Unreachable
-from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, TopicPartition, Transactions
 from acker.service.passed_over import passed_over_mark
 from acker.wire.codec import MAGIC
 from acker.wire.events import Reason
+from replay.records.due import PROGRESS_KEY
 from replay.worker.service import ReplayService
-from tests.support.memory.clients import NoFaults
+from tests.support.memory.clients import MemoryTransactions, NoFaults
 from tests.support.worlds.replay_world import (
     COPIES,
+    Client,
     Crash,
     CrashAt,
     FailOnce,
@@ -390,6 +393,48 @@ def test_a_log_that_refuses_while_a_worker_leaves_does_not_hide_why_it_leaves(wo
     assert [event.fields["error"] for event in world.events if event.name == "not_committed"] == [
         "the producer is dead"
     ]
+
+
+class CutLog(Client):
+    """A client one of whose transactions a delayed commit of the one before ends before its progress."""
+
+    is_cut = False
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        log = self
+
+        class Cut(MemoryTransactions):
+            def send_all(self, records: Iterable[Outgoing]) -> None:
+                listed = list(records)
+                if not log.is_cut and any(record.key == PROGRESS_KEY for record in listed):
+                    log.is_cut = True
+                    super().commit(0)
+                    raise Aborted("the transaction is not open any more")
+                super().send_all(listed)
+
+        return Cut(self._broker, self._faults, transactional_id)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("reason", [Reason.FAILED, Reason.ABANDONED])
+def test_a_takeover_that_a_delayed_commit_cuts_gives_one_copy_of_each_root(
+    world: World, is_killed: bool, reason: Reason
+) -> None:
+    """What waits behind the last progress is taken over, though the progress does not say so."""
+    world.lose(world.emit(b"x"), world.emit(b"y"), reason=reason)
+    client = CutLog(world.cluster, NoFaults())
+    worker = world.worker(client=client)
+    while not client.is_cut:
+        worker.step(world.now_ms)
+    if is_killed:
+        world.kill(worker)
+        worker = world.worker()
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"x", b"y"]
+    assert worker.status().waiting == 0
+    world.lose(world.emit(b"z"))
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"x", b"y", b"z"]
 
 
 def test_attempts_go_on_counting_across_restarts(world: World) -> None:

@@ -121,6 +121,15 @@ MUTANTS = (
     ),
     # -- takeover
     Mutant(
+        "what-stands-behind-the-progress-is-taken-over",
+        "replay/worker/partition.py",
+        " if (each.lost.source, each.position) not in self._behind]",
+        "]",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_a_takeover_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
+        "where a commit arrives late, each root of the transaction that it cuts would be replayed twice",
+    ),
+    Mutant(
         "a-half-taken-record-is-gone-on-with",
         "replay/worker/takeover.py",
         "roots += islice(record.roots(), skip, skip + room)",

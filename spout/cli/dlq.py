@@ -375,7 +375,7 @@ def _progress() -> Callable[[RedriveProgress], None]:
 
     def progress(done: RedriveProgress) -> None:
         nonlocal printed_ms
-        if wall_ms() - printed_ms >= PROGRESS_EVERY_MS:
+        if abs(wall_ms() - printed_ms) >= PROGRESS_EVERY_MS:  # the clock may be set back
             printed_ms = wall_ms()
             typer.echo(str(done), err=True)
 

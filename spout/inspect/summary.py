@@ -79,14 +79,17 @@ class History:
         self._put_ms = 0
 
     def put(self, snapshot: Snapshot, topics: Topics) -> Mapping[tuple[str, str], Sequence[Point]]:
-        """Take a reading unless the last one is too young; return the points by input and figure."""
+        """Take a reading unless the last one is too young; return the points by input and figure.
+
+        Where the clock was set back, those that are later than it are dropped.
+        """
         now_ms = snapshot.at_ms
-        if now_ms - self._put_ms >= SERIES_EVERY_MS:
+        if not 0 <= now_ms - self._put_ms < SERIES_EVERY_MS:
             self._put_ms = now_ms
             for one in summaries(snapshot, topics):
                 for name in DRAWN:
                     points = self._series.get((one.name, name), [])
-                    kept = [each for each in points if now_ms - each[0] <= SERIES_MS]
+                    kept = [each for each in points if 0 <= now_ms - each[0] <= SERIES_MS]
                     self._series[one.name, name] = [*kept, (now_ms, getattr(one, name).value)]
         return dict(self._series)
 

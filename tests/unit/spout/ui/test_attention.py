@@ -124,6 +124,14 @@ def test_the_figures_of_fifteen_minutes_are_kept_and_are_absent_where_unknown(wo
     assert sparkline_path(points[-3:], points[-1][0]).count("M") == 2
 
 
+def test_the_figures_go_on_where_the_clock_is_set_back(world: World) -> None:
+    history, snapshot = History(), read(world)
+    for at_ms in (snapshot.at_ms, snapshot.at_ms - 3_600_000, snapshot.at_ms - 3_600_000 + SERIES_EVERY_MS):
+        series = history.put(replace(snapshot, at_ms=at_ms), world.topics)
+    times = [at_ms - snapshot.at_ms for at_ms, _ in series["sentences", "pending"]]
+    assert times == [-3_600_000, -3_600_000 + SERIES_EVERY_MS]
+
+
 def test_an_error_of_the_broker_is_on_the_page_and_no_flag(world: World) -> None:
     away = replace(read(world), away=Unreachable("no answer"), partitions=())
     assert list(problems(away, world.topics)) == []

@@ -5,14 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spout.cli.common import DEFAULT_CONFIG, Config, not_default, opened, parse_duration, wall_ms
-
-if TYPE_CHECKING:
-    from spout.doctor.monitor import MonitorReport
 
 UNKNOWN_CODE = 3
 """Nagios's code for what could not be checked: a wrong call too, so that no monitor takes it for CRITICAL."""
@@ -58,17 +55,17 @@ def check_once(
     """Check once for a monitor: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN, which is never OK."""
     from acker.errors import WindhoverError
     from acker.kafka.follow import READ_MAX
-    from spout.doctor.monitor import NEAR_CRITICAL, monitor_report
+    from spout.doctor import monitor
     from spout.inspect.overview import Overview
     from spout.inspect.readings import Reading
-    from spout.inspect.tables import with_configs
+    from spout.inspect.tables import OutputFormat, encoded, with_configs
     from spout.ui.attention import Thresholds
     from spout.ui.watch import CauseWatch
 
     named = not_default(config)
     new_ms = parse_duration("--dead-within", dead_within, "15m or 1h")
     warning = Thresholds(oldest_warning, pending_warning, dead_warning, new_ms)
-    critical = Thresholds(oldest_critical, pending_critical, dead_critical, new_ms, NEAR_CRITICAL)
+    critical = Thresholds(oldest_critical, pending_critical, dead_critical, new_ms, monitor.NEAR_CRITICAL)
     try:
         with ExitStack() as stack:
             topics, log = stack.enter_context(opened(config, "check"))
@@ -77,26 +74,15 @@ def check_once(
             snapshot = overview.snapshot(wall_ms())
             away = snapshot.away
             causes = watched.read(snapshot.at_ms) if away is None else Reading(unknown=str(away))
-            report = monitor_report(snapshot, topics, warning, critical, causes)
-            found = [replace(each, text=with_configs(each.text, named)) for each in report.problems]
-            report = replace(report, problems=found)
+            report = monitor.monitor_report(snapshot, topics, warning, critical, causes)
     except WindhoverError as error:
-        report = _unreadable(with_configs(str(error), named))
-    typer.echo(_printed(report, output))
-    return int(report.state)
-
-
-def _unreadable(why: str) -> MonitorReport:
-    from spout.doctor.monitor import MonitorProblem, MonitorReport, MonitorState
-
-    problem = MonitorProblem(MonitorState.UNKNOWN, "unknown", why)
-    return MonitorReport(MonitorState.UNKNOWN, [problem], [], 0)
-
-
-def _printed(report: MonitorReport, output: CheckFormat) -> str:
-    from spout.doctor.monitor import monitor_row, nagios_lines, prometheus_lines
-    from spout.inspect.tables import OutputFormat, encoded
-
+        problem = monitor.MonitorProblem(monitor.MonitorState.UNKNOWN, "unknown", str(error))
+        report = monitor.MonitorReport(monitor.MonitorState.UNKNOWN, [problem], [], 0)
+    problems = [replace(each, text=with_configs(each.text, named)) for each in report.problems]
+    report = replace(report, problems=problems)
     if output is CheckFormat.JSON:
-        return encoded(monitor_row(report), OutputFormat.JSON)
-    return "\n".join(nagios_lines(report) if output is CheckFormat.NAGIOS else prometheus_lines(report))
+        typer.echo(encoded(monitor.monitor_row(report), OutputFormat.JSON))
+    else:
+        lines = monitor.nagios_lines if output is CheckFormat.NAGIOS else monitor.prometheus_lines
+        typer.echo("\n".join(lines(report)))
+    return int(report.state)

@@ -111,10 +111,10 @@ def parse_duration(option: str, text: str, such_as: str = "10s or 5m") -> int:
 
 def print_notes(notes: Iterable[str], config: Path) -> None:
     """Print on stderr what is not known, so that stdout has only rows."""
-    from spout.inspect.tables import with_configs
+    from spout.inspect.tables import printable, with_configs
 
     for note in notes:
-        typer.echo(f"note: {with_configs(note, not_default(config))}", err=True)
+        typer.echo(f"note: {with_configs(printable(note), not_default(config))}", err=True)
 
 
 def wall_ms() -> int:

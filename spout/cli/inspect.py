@@ -170,8 +170,7 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
         if output is OutputFormat.TABLE:
             for line in notes_on(rows):
                 typer.echo(with_configs(printable(line), not_default(config)))
-        notes = [*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input]
-        print_notes([printable(line) for line in notes], config)
+        print_notes([*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input], config)
     return _exit_code(snapshot)
 
 
@@ -257,7 +256,7 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
         write(rows["acker_partitions"], page.ACKER_PARTITIONS, output)
         write(rows["workers"] or [], page.REPLAY_WORKERS, output)
         write(rows["groups"], page.SESSIONS, output)
-        print_notes([printable(f"unknown, since {why}") for why in page.machinery_notes(rows)], config)
+        print_notes([f"unknown, since {why}" for why in page.machinery_notes(rows)], config)
     return _exit_code(snapshot)
 
 

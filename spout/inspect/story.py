@@ -221,25 +221,25 @@ def _merged(history: Sequence[Loss]) -> Sequence[Loss]:
 def _row(one: TracedEmission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
     if loss is not None and one.verdict is None:
         return _past_row(loss)
-    verdict, found, lost = one.verdict, one.open, one.loss
+    found = one.open
     row: dict[str, Any] = {
         "attempt": one.lineage.attempt,
         "root": one.name,
         "state": one.state,
         "emitted": moment(found.emitted_ms) if found else None,
         "age_ms": max(0, now_ms - found.emitted_ms) if found else None,
-        "left_ms": found.left_ms if found else None,
+        "left_ms": None,
         "settled": "",
         "verdict": "",
         "operator": "",
         "error": "",
         "message": "",
     }
-    if lost is not None:
-        row |= {**_past_row(lost), "left_ms": row["left_ms"]}
-    if verdict is not None:
-        row |= {"settled": moment(verdict.at_ms), "verdict": verdict.place}
-    return row
+    if one.loss is not None:
+        row = _past_row(one.loss)
+    if one.verdict is not None:
+        row |= {"settled": moment(one.verdict.at_ms), "verdict": one.verdict.place}
+    return row | {"left_ms": found.left_ms if found else None}
 
 
 def _past_row(loss: Loss) -> dict[str, Any]:

@@ -71,16 +71,15 @@ def configure(*, debug: bool = False) -> None:
 class OncePerKind:
     """Decides whether a repeated event is shown: one of each kind per period; `clock` gives seconds."""
 
-    def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._every_s = every_s
         self._shown: dict[Hashable, tuple[float, int]] = {}
 
     def left_out(self, kind: Hashable) -> int | None:
         """Return how many of a kind were left out since the last one shown; None: leave this one out too."""
         now = self._clock()
         shown_s, left_out = self._shown.get(kind, (None, 0))
-        if shown_s is not None and now - shown_s < self._every_s:
+        if shown_s is not None and now - shown_s < RECURRING_EVERY_S:
             self._shown[kind] = shown_s, left_out + 1
             return None
         if len(self._shown) >= KINDS_MAX:

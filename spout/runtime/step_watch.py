@@ -124,7 +124,7 @@ class StepWatch:
         now_s = self._clock()
         passed_s, self._checked_s = min(now_s - self._checked_s, CHECK_S_MAX), now_s
         for number in signals:
-            if number in SIGNALS and checks.note_signal(number):
+            if number in SIGNALS and checks.note_signal():
                 end_process(128 + number)
         self._act(checks, checks.pass_time(self._at, passed_s))
 
@@ -168,7 +168,7 @@ class StepChecks:
         self._was_slow = False
         self._left_s: float | None = None
 
-    def note_signal(self, number: int) -> bool:
+    def note_signal(self) -> bool:
         """Note a signal to stop; return whether there was one before."""
         if self._left_s is not None:
             return True

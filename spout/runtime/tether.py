@@ -67,15 +67,6 @@ def stop(process: subprocess.Popen[bytes], timeout_ms: int) -> bool:
     return process.returncode in STOPPED_CLEANLY
 
 
-def wait(process: subprocess.Popen[bytes], timeout_ms: int) -> int:
-    """Wait until a process ends by itself, at most `timeout_ms`, then kill it; return its exit code."""
-    try:
-        return process.wait(timeout_ms / 1000)
-    except subprocess.TimeoutExpired:
-        kill(process)
-        return process.returncode
-
-
 def kill(process: subprocess.Popen[bytes]) -> None:
     """End a process by SIGKILL, so that it cannot flush or clean up, and wait until it has ended."""
     process.kill()

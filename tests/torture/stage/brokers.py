@@ -135,4 +135,10 @@ class Brokers:
     def _moved(self) -> bool:
         """Wait until the tool has ended, and tell whether it did its work."""
         moving, self._moving = self._moving, None
-        return moving is not None and tether.wait(moving, int(ADMIN_SECONDS_MAX * 1_000)) == 0
+        if moving is None:
+            return False
+        try:
+            return moving.wait(ADMIN_SECONDS_MAX) == 0
+        except subprocess.TimeoutExpired:
+            tether.kill(moving)
+            return False

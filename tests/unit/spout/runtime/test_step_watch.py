@@ -165,9 +165,9 @@ def test_a_loop_that_gets_on_is_never_too_late_however_long_its_step_takes() -> 
 
 def test_the_grace_begins_with_the_first_signal_and_ends_whatever_the_loop_is_at() -> None:
     look = StepChecks(limit_s=100, grace_s=3)
-    assert not look.note_signal(signal.SIGTERM)
+    assert not look.note_signal()
     assert [look.pass_time(("x", number), 1) for number in range(3)] == ["", "", "stop"]
-    assert look.note_signal(signal.SIGTERM)
+    assert look.note_signal()
 
 
 def test_a_check_counts_for_little_however_long_nobody_could_check() -> None:

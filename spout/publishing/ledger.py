@@ -179,10 +179,12 @@ class ReportLedger:
                 f"a task's report could not be merged, so the batch is not published: {first}"
             )
         added = [each for each in value.get((query, batch), {}).values() if each[3] not in without]
+        free = {stream for *_, stream, blob in added if not blob}  # its bolts may have reported all the same
+        reports = [each for each in added if each[3] not in free]
         return Reports(
             frozenset(stream for *_, stream, _ in added),
-            tuple(Evaluated(stage, tries, part, decode(b)) for stage, tries, part, _, b in added if b),
-            any(not blob for *_, blob in added),
+            tuple(Evaluated(stage, tries, part, decode(blob)) for stage, tries, part, _, blob in reports),
+            bool(free),
         )
 
     def streams(self, query: str, batch: int) -> frozenset[str]:

@@ -58,6 +58,15 @@ def test_a_run_that_is_started_again_counts_though_its_group_was_read_later() ->
     assert found.reports("q", 3).streams == {"old"}
 
 
+def test_what_bolts_report_of_a_batch_that_was_planned_untracked_does_not_count() -> None:
+    """A query without tracking ended in it, and is tracked from now on; a stream beside it counts."""
+    found = application(stream("a", "g"), stream("b", "h"), reported={"a": "keep", "b": "split"})
+    found.ledger.accumulator.value["q", 3]["read"] = (7, 7, 0, "a", b"")
+    assert [each.report.operator for each in found.reports("q", 3).evaluations] == ["split"]
+    del found.ledger.accumulator.value["q", 3]["1"]
+    assert found.reports("q", 3).nothing_to_publish
+
+
 def test_a_query_that_is_forgotten_leaves_nothing_and_others_all() -> None:
     ledger = application(stream("a", "g"), reported={"a": "split"}).ledger
     ledger.accumulator.value["q", 4] = ledger.accumulator.value["other", 3] = {}

@@ -77,15 +77,14 @@ class DueWatch(DueReader):
         self._waiting: set[tuple[int, bytes]] = set()
 
     def is_over(self, lost_below: Mapping[int, int]) -> bool:
-        """Return whether nothing waits; False too as long as not everything was read.
+        """Return whether nothing waits of what was read.
 
         `lost_below` has by verdict partition the offset behind the last verdict of a lost root.
         """
-        return (
-            self.read()
-            and not self._waiting
-            and all(self.taken_over[partition] >= offset for partition, offset in lost_below.items())
+        behind = (
+            partition for partition, offset in lost_below.items() if self.taken_over[partition] < offset
         )
+        return not self._waiting and next(behind, None) is None
 
     def _put(self, record: Record, due: Due | None) -> None:
         name = record.partition, record.key or b""

@@ -112,6 +112,7 @@ class Planner:
         self._due: DueWatch | None = None
         self._arrivals = Arrivals(log)
         self._lost_below: dict[int, int] = {}
+        self._earlier: dict[int, int] | None = None
         self._blocked = 0
         self._ticked_ms: int | None = None
         self._signed_ms = 0
@@ -253,13 +254,14 @@ class Planner:
             return True
         if self._due is None:
             topic, partitions = self._spec.topics.due, self._spec.partitions
-            due = DueWatch(self._context.log, topic, partitions, frozenset(self.sources))
-            earlier = self._verdicts.lost_before(due.taken_over) if due.read() else None
-            if earlier is None:
-                due.close()
-                return False
-            self._due, self._lost_below = due, earlier | self._lost_below
-        if self._due.is_over(self._lost_below):
+            self._due = DueWatch(self._context.log, topic, partitions, frozenset(self.sources))
+        if not self._due.read():
+            return False
+        if self._earlier is None:
+            self._earlier = self._verdicts.lost_before(self._due.taken_over)
+        if self._earlier is None:
+            return False
+        if self._due.is_over(self._earlier | self._lost_below):
             return batches.is_all_planned(replay=True)
         if not self._has_reported:
             self._has_reported = True

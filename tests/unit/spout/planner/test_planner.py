@@ -10,6 +10,7 @@ from acker.errors import DataLoss, Disagreement, SessionRefused, SessionSupersed
 from acker.identity import source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import PositionRun, SourceRun
+from spout.group import due
 from spout.group.tenure import SIBLING_MS
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning.session import STEP_MS_MAX
@@ -654,6 +655,29 @@ def test_a_query_that_ends_when_all_is_done_waits_for_what_a_process_before_lost
     world.publish(at, second, absent=[SourceRun(REPLAY, 1, 2)])
     world.run(500)
     assert planner.is_drained()
+
+
+def test_a_query_that_ends_reads_a_long_list_of_what_is_due_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call reads a piece and goes on in the next one; only what is read to its end is waited for."""
+    monkeypatch.setattr(due, "READ_MAX", 2)
+    world = World(YAML + "    retry: {initial: 1s, jitter: 0.0}\n")
+    world.start_replays()
+    world.produce(10)
+    planner = world.ready(stops_at_ends=True)
+    first = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, first, fail=[4, 5, 6])
+    world.run(3_000)
+    second = batch(planner, first, world)
+    world.publish(first, second, absent=[SourceRun(REPLAY, 3, 4)])
+    world.run(1_000)
+    looks = 1
+    while not planner.is_drained():
+        looks += 1
+        assert looks < 20
+    assert looks > 1
+    assert "waits_for_replays" not in world.told
 
 
 def test_a_query_that_ends_when_all_is_done_waits_for_a_copy_that_is_being_written() -> None:

@@ -94,11 +94,13 @@ def _starts(log: Log, topic: str, name: str, chosen: Filter) -> Mapping[TopicPar
 
 
 def _first_of(topic: str, partitions: int, chosen: Filter) -> dict[TopicPartition, int]:
-    """Return the partitions of the named letters, and from which offset on to read them."""
+    """Return the partitions that the named letters may be in, and from which offset on to read them."""
     first: dict[TopicPartition, int] = {}
     for text in chosen.places:
         of, partition, offset = parse_location(text) or ("", 0, 0)
-        is_own = of == topic
-        place = TopicPartition(topic, partition if is_own else partition % partitions)
-        first[place] = min(first.get(place, offset), offset) if is_own else 0
+        if of == topic:
+            place = TopicPartition(topic, partition)
+            first[place] = min(first.get(place, offset), offset)
+        else:  # an origin, whose letter was written when the topic had as many partitions as now, or fewer
+            first |= {TopicPartition(topic, partition % count): 0 for count in range(1, partitions + 1)}
     return first

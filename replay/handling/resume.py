@@ -19,9 +19,16 @@ from replay.records.due import DueView, Pause, pause_key
 
 def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
     """Return what is paused: by the partition of `_ack_due`, and the id of the input."""
-    return {
-        number: found for number in range(topics.acker.partitions) if (found := _paused(log, topics, number))
-    }
+    wait_ms = topics.replay.limits.operation_timeout_ms
+    paused: dict[int, Mapping[int, Pause]] = {}
+    for number in range(topics.acker.partitions):
+        place, found = TopicPartition(topics.ack_topics.due, number), DueView()
+        start, end = log.starts([place])[place], log.stable_ends([place])[place]
+        for record in read_piece(log, place, start, end, committed=True, wait_ms=wait_ms):
+            found.put(record)
+        if inputs := found.pauses():
+            paused[number] = inputs
+    return paused
 
 
 def resume(log: Log, topics: Topics, input_id: int) -> Mapping[int, Pause]:
@@ -41,13 +48,3 @@ def resume(log: Log, topics: Topics, input_id: int) -> Mapping[int, Pause]:
             transactions.commit(timeout_ms)
         ended[number] = found[input_id]
     return ended
-
-
-def _paused(log: Log, topics: Topics, number: int) -> dict[int, Pause]:
-    place = TopicPartition(topics.ack_topics.due, number)
-    start, end = log.starts([place])[place], log.stable_ends([place])[place]
-    wait_ms = topics.replay.limits.operation_timeout_ms
-    found = DueView()
-    for record in read_piece(log, place, start, end, committed=True, wait_ms=wait_ms):
-        found.put(record)
-    return found.pauses()

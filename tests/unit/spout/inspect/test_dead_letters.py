@@ -350,6 +350,18 @@ def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(worl
     assert [copy.value for copy in world.copies()] == [b"first", b"last"]
 
 
+def test_a_letter_is_found_by_its_origin_in_a_topic_that_got_more_partitions(world: World) -> None:
+    """It went where the topic of one partition had it go."""
+    world.cluster.delete_topic(LETTERS)
+    world.cluster.create_topic(LETTERS, 1)
+    root = world.emit(b"x", partition=1)
+    world.lose(root)
+    worker = world.worker(of=ONE_LIFE)
+    world.settle(worker)
+    world.cluster.add_partitions(LETTERS, 3)
+    assert len(found(world, Filter(), f"sentences/1@{root.offset}").found) == 1
+
+
 def test_a_rate_is_kept_from_the_first_second_on() -> None:
     pace = RateLimit(2, 0)
     handled = []

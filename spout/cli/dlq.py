@@ -25,6 +25,7 @@ from spout.cli.common import (
     opened,
     parse_duration,
     parse_time,
+    print_notes,
     system_user,
     wall_ms,
 )
@@ -106,10 +107,12 @@ def dlq_list(
 
         matching = _filter(cause, operator, reason, key, since, until, handled=all_)
         letters = _read(topics, log, inputs, places, matching)
+        absent = _absent(topics, log, letters)
     shown = letters.found[-limit:]
     columns = LIST if all_ else LIST[:-1]
     write([letter_row(found) for found in shown], columns, output)
     _print_missing(letters, len(letters.found) - len(shown))
+    print_notes(absent, config)
     return FOUND if exit_code and letters.found else 0
 
 
@@ -157,8 +160,10 @@ def dlq_stats(
 
         matching = _filter(cause, operator, reason, key, since, until, handled=all_)
         letters = _read(topics, log, inputs, None, matching)
+        absent = _absent(topics, log, letters)
     write(stats_of(letters.found, wall_ms()), STATS, output)
     _print_missing(letters, 0)
+    print_notes(absent, config)
     return 0
 
 
@@ -368,6 +373,13 @@ def _print_missing(letters: FoundLetters, hidden: int) -> None:
         typer.echo(f"up to {letters.left_out:,} more match and were not kept: narrow the filter", err=True)
     if letters.others:
         typer.echo(f"{letters.others:,} records are no letters of Windhover's and are left alone", err=True)
+
+
+def _absent(topics: Topics, log: Log, letters: FoundLetters) -> list[str]:
+    """Say where there is no letter that nobody may be there who writes one."""
+    from spout.inspect.overview import missing_members
+
+    return [] if letters.found else missing_members(log, topics, topics.acker.replay_group)
 
 
 def _progress() -> Callable[[RedriveProgress], None]:

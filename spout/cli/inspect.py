@@ -130,7 +130,7 @@ def roots(
         from acker.service.view import ViewReader
         from spout.inspect.open_roots import ROOTS, open_roots
         from spout.inspect.operate import inputs_of
-        from spout.inspect.overview import missing_members
+        from spout.inspect.overview import missing_members, missing_queries
 
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
         observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
@@ -146,7 +146,9 @@ def roots(
             _clear(watch, output)
             write(found.rows, ROOTS, output)
             notes = [f"{hidden:,} more are not shown; see --limit"] if hidden else []
-            print_notes([*notes, *unknown, *missing_members(log, topics, topics.acker.group)], config)
+            notes += [*unknown, *missing_members(log, topics, topics.acker.group)]
+            groups = dict.fromkeys(row["group"] for row in found.rows)
+            print_notes([*notes, *missing_queries(log, topics, groups, wall_ms())], config)
             if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if unknown else ""
                 typer.echo(f"{total:,} open root{'' if total == 1 else 's'}{more}")

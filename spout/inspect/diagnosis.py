@@ -32,7 +32,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.due import Aside, Due, Loss
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
-from spout.inspect.readings import Reading, row_of
+from spout.inspect.readings import NO_TIMEOUT, Reading, row_of
 from spout.inspect.story import (
     ABSENT,
     ACKED,
@@ -307,9 +307,11 @@ class _Case:
         limit = "never times out" if found.left_ms is None else f"times out in {span(found.left_ms)}"
         if around.session_lives.value is False and found.left_ms is not None:
             limit = "the clock of its timeout is stopped"
-        now = f"pending: open for {age}, {limit}; {_outstanding(last)}"
+        elif around.ackers.value == 0 and found.left_ms is not None:
+            limit = NO_TIMEOUT
         if last.is_acked_whole:
-            return self.acked_late(now)
+            return self.acked_late(f"pending: open for {age}; {_outstanding(last)}")
+        now = f"pending: open for {age}, {limit}; {_outstanding(last)}"
         if around.session_lives.value is False:
             text = (
                 f"It was emitted {age} ago by a process that is gone, so nobody acks it, and {limit}. Start"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from acker.config.settings import Input
 from acker.identity import generation_of, input_id_of, is_replay, offset_of, partition_of
-from acker.service.view import AckerView, OpenRange, ViewReader
+from acker.service.view import ViewReader
 from replay.records.headers import location
 from spout.inspect.letter_rows import moment
 from spout.inspect.readings import OLD_MS
@@ -58,6 +58,8 @@ def open_roots(
     """
     names = {one.id: one for one in inputs}
     views = [observer.view(number) for number in range(observer.partitions)]
+    ages_ms = {each.partition: now_ms - each.at_ms for each in views if each is not None and each.is_behind}
+    old_ms = {number: age_ms for number, age_ms in ages_ms.items() if age_ms >= OLD_MS}
     ranges = [
         (found, view)
         for view in views
@@ -69,11 +71,24 @@ def open_roots(
     rows: list[Mapping[str, Any]] = []
     for found, view in ranges:
         one = names[input_id_of(found.source)]
+        shared = {
+            "input": one.name,
+            "group": found.group,
+            "age_ms": max(0, now_ms - found.emitted_ms),
+            "emitted": moment(found.emitted_ms),
+            # without an acker nothing times out
+            "left_ms": NEVER
+            if found.left_ms is None
+            else None
+            if view.partition in old_ms
+            else found.left_ms,
+            "session": f"{found.epoch}/{found.session}",
+            "acker": view.partition,
+            "as_of_ms": max(0, now_ms - view.at_ms),
+        }
         first = found.at[: limit - len(rows)]
-        rows += [_row(found, view, one, found.start + int(at), now_ms) for at in first]
+        rows += [{"root": root_name(one, found.source, found.start + int(at)), **shared} for at in first]
     unknown = [number for number, view in enumerate(views) if view is None]
-    ages_ms = {each.partition: now_ms - each.at_ms for each in views if each is not None and each.is_behind}
-    old_ms = {number: age_ms for number, age_ms in ages_ms.items() if age_ms >= OLD_MS}
     return OpenRoots(rows, sum(len(found.at) for found, _ in ranges), unknown, old_ms)
 
 
@@ -83,17 +98,3 @@ def root_name(one: Input, source: int, position: int) -> str:
     generation = generation_of(position)
     place = location(topic, partition_of(source), offset_of(position))
     return f"{place} (generation {generation})" if generation else place
-
-
-def _row(found: OpenRange, view: AckerView, one: Input, position: int, now_ms: int) -> dict[str, Any]:
-    return {
-        "root": root_name(one, found.source, position),
-        "input": one.name,
-        "group": found.group,
-        "age_ms": max(0, now_ms - found.emitted_ms),
-        "emitted": moment(found.emitted_ms),
-        "left_ms": NEVER if found.left_ms is None else found.left_ms,
-        "session": f"{found.epoch}/{found.session}",
-        "acker": view.partition,
-        "as_of_ms": max(0, now_ms - view.at_ms),
-    }

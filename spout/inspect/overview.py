@@ -132,11 +132,7 @@ def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list
     notes = []
     for group in dict.fromkeys(row["group"] for row in rows if row["query_lives"] is False):
         is_open = any(row["pending"] != 0 for row in rows if row["group"] == group)
-        release = f", or give what it left open to others with `windhover release {group}`" if is_open else ""
-        notes.append(
-            f"no query of group {group} lives: nothing is read, and the clock of timeouts is stopped; start"
-            f" it{release}"
-        )
+        notes.append(_no_query(group, is_open=is_open))
     absent = {"ackers": topics.acker.group, "replay_workers": topics.acker.replay_group}
     notes += [_absent(topics, group) for name, group in absent.items() if any(row[name] == 0 for row in rows)]
     return notes
@@ -154,12 +150,37 @@ def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
     return [] if members.value else [_absent(topics, group)]
 
 
+def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int) -> list[str]:
+    """Describe of which groups no query lives, while roots are open, or that nobody knows it."""
+    notes = []
+    for group in groups:
+        lives = Questions(log, topics.ack_topics.state)(_query_lives, log, topics, group, now_ms)
+        if lives.unknown:
+            notes.append(f"whether a query of group {group} lives is unknown, since {lives.unknown}")
+        elif not lives.value:
+            notes.append(_no_query(group, is_open=True))
+    return notes
+
+
+def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
+    with closing(Presence(log, topics.ack_topics.init, topics.acker.partitions, group, now_ms)) as presence:
+        return presence.last_ms is not None
+
+
+def _no_query(group: str, *, is_open: bool) -> str:
+    release = f", or give what it left open to others with `windhover release {group}`" if is_open else ""
+    return (
+        f"no query of group {group} lives: nothing is read, and the clock of timeouts is stopped; start"
+        f" it{release}"
+    )
+
+
 def _absent(topics: Topics, group: str) -> str:
     """Describe that a group of services has no member, with the effect and the cure."""
     who, effect, command = (
         ("acker", "nothing is acked, fails or times out", "acker run")
         if group == topics.acker.group
-        else ("replay worker", "what is lost is not replayed", "replay run")
+        else ("replay worker", "what is lost is not replayed, nor becomes a dead letter", "replay run")
     )
     return f"no {who} lives (group {group} has no member): {effect}; start one with `windhover {command}`"
 
@@ -193,7 +214,7 @@ class Overview:
         ackers = ask(self._log.members, self._topics.acker.group)
         workers = ask(self._log.members, self._topics.acker.replay_group)
         queries = {
-            group: infos.require(names.init) or ask(self._query_lives, group, now_ms)
+            group: infos.require(names.init) or ask(_query_lives, self._log, self._topics, group, now_ms)
             for group in {one.group for one in self._inputs}
         }
         partitions: list[PartitionState] = []
@@ -251,11 +272,6 @@ class Overview:
         places = [TopicPartition(name, number) for name in (names.init, names.ack)]
         ends = self._log.ends(places)
         return AckEnds(*(ends[place] for place in places))
-
-    def _query_lives(self, group: str, now_ms: int) -> bool:
-        init = self._topics.ack_topics.init
-        with closing(Presence(self._log, init, len(self._numbers), group, now_ms)) as presence:
-            return presence.last_ms is not None
 
     def _of_no_input(self, due: Counter[Place]) -> list[str]:
         own = {one.id for one in self._topics.inputs.values()}

@@ -29,6 +29,9 @@ U = TypeVar("U")
 
 NO_STATE: Final = "acker partition {} has no State yet: start an acker and a query, whichever does not run"
 
+NO_TIMEOUT: Final = "does not time out before an acker works again"
+"""The text for when a root times out, while no acker lives: what its State says was before."""
+
 OLD_MS: Final = 10_000
 """A State that lacks records and is so old has no acker that works: a query that lives gives a sign of life
 every 2 s, and an acker writes State 1 s after what it has read."""
@@ -311,7 +314,7 @@ def partition_state(
             progress, copies,
         )),
         blocking=blocking.then(lambda each: int(offset_of(each.first))),
-        why=_why(blocking, emitted_to, ends.committed, lives.query, now_ms), committed=ends.committed,
+        why=_why(blocking, emitted_to, ends.committed, lives, now_ms), committed=ends.committed,
         lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, due),
         replays_due=due, held=blocked.then(lambda each: each.blocked),
         waits_for=blocked.then(lambda each: _waits(each, now_ms)) if found.ordered else Reading(""),
@@ -354,7 +357,7 @@ def _why(
     blocking: Reading[OpenRange],
     emitted_to: Reading[int],
     committed: Reading[int],
-    query: Reading[bool],
+    lives: LiveProcesses,
     now_ms: int,
 ) -> Reading[str]:
     """Describe what blocks the commit; without a query the clock of timeouts is stopped."""
@@ -362,8 +365,10 @@ def _why(
     def why(found: OpenRange | None, to: int | None, at: int | None) -> str:
         if found is not None:
             left = "never times out" if found.left_ms is None else f"times out in {span(found.left_ms)}"
-            if query.value is False and found.left_ms is not None:
+            if lives.query.value is False and found.left_ms is not None:
                 left = "the clock of its timeout is stopped: no query lives"
+            elif lives.ackers.value == 0 and found.left_ms is not None:
+                left = NO_TIMEOUT
             return f"open for {span(max(0, now_ms - found.emitted_ms))}, {left}"
         if to is None or at is None or at >= to:
             return ""

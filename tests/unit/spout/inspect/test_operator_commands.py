@@ -29,6 +29,7 @@ from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
 from spout.cli.common import parse_time
+from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.readings import OLD_MS
 from spout.inspect.tables import Column, OutputFormat, count, cut_to, printable, span, write
 from tests.support.memory.cluster import NoFaults
@@ -279,6 +280,7 @@ def test_where_nothing_was_found_a_command_says_so_beside_its_rows(
 ) -> None:
     """An empty screen could also mean that nothing was read."""
     group = planning.World(planning.YAML)
+    group.start_replays()
     group.run(100)
     let_see(monkeypatch, group)
     monkeypatch.setattr(cli_dlq, "opened", cli_inspect.opened)
@@ -454,6 +456,46 @@ def test_no_command_prints_a_zero_that_nobody_knows_while_no_acker_works(
     assert printed(capsys, "roots", "--older-than", "1h", "--exit-code")[0] == 3, (
         "nobody knows that there is none"
     )
+
+
+@pytest.mark.parametrize("dead", ["acker", "query"])
+def test_a_deadline_that_nobody_keeps_is_not_printed(
+    dead: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without an acker nothing times out, and without a query no clock goes on."""
+    group = planning.World()
+    group.produce(10)
+    let_see(monkeypatch, group)
+    planner = group.ready()
+    end = planning.batch(planner, planning.BEGINNING, group)
+    group.publish(planning.BEGINNING, end, skip=(3,))
+    group.run(1_000)
+    assert printed(capsys, "roots")[2] == ""
+    if dead == "acker":
+        group.kill_acker()
+    else:
+        group.kill(planner)
+    group.run(SILENT_MS_MAX + 1_000)
+    says = {
+        "acker": "does not time out before an acker works again",
+        "query": "the clock of its timeout is stopped",
+    }
+    record = printed(capsys, "inspect", "sentences/0@3")[1]
+    assert (record.count(says[dead]), record.count("times out in")) == (2, 0)
+    assert says[dead] in printed(capsys, "status")[1]
+    _, out, err = printed(capsys, "roots", "-o", "json")
+    (root,) = json.loads(out)
+    assert ((root["left_ms"] is None), f"no {dead}" in err) == (dead == "acker", True)
+
+
+def test_without_a_replay_worker_an_empty_list_of_dead_letters_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = planning.World()
+    let_see(monkeypatch, group)
+    monkeypatch.setattr(cli_dlq, "opened", cli_inspect.opened)
+    for command in ("list", "stats"):
+        assert "no replay worker lives" in printed(capsys, "dlq", command)[2]
 
 
 def test_whether_an_acker_lives_may_be_unknown(

@@ -122,6 +122,7 @@ class KeyedCollector:
         "anchors",
         "emissions",
         "failed",
+        "is_closed",
         "touched",
         "tracebacks",
     )
@@ -148,6 +149,7 @@ class KeyedCollector:
         self._fields = fields
         self._check = check
         self._held = {id(each): each for each in held}
+        self.is_closed = False  # when the call has returned, what it did is settled
         self.emissions: list[Sequence[Any]] = []
         self.anchors: list[tuple[tuple[int, int, int], ...]] = []
         self.acked: list[KeyedTuple] = []
@@ -181,6 +183,7 @@ class KeyedCollector:
             TupleError: the number of values is not that of the fields of `output`, a value has another type
                 than its field, or the key does not hold an anchor.
         """
+        self._check_open("emitted")
         row = values_in_order(values, self._fields, self._bolt)
         if self._check is not None:
             self._check(row)
@@ -229,7 +232,14 @@ class KeyedCollector:
         child = child_edge(edge, self._emitted, ordinal)
         return source, position, child - (1 << 64) if child >> 63 else child  # a bigint of Spark has a sign
 
+    def _check_open(self, did: str) -> None:
+        if self.is_closed:
+            raise TupleError(
+                f"bolt {self._bolt!r} {did} by the collector of a call that had returned; use this call's"
+            )
+
     def _check_held(self, tuples: Iterable[KeyedTuple], did: str) -> None:
+        self._check_open(did)
         for each in tuples:
             if id(each) not in self._held:
                 raise TupleError(f"bolt {self._bolt!r} {did} {each!r}, which it does not hold")

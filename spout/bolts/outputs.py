@@ -12,20 +12,19 @@ from spout.spark.private import arrow_schema_of
 from spout.tuples.columns import ANCHOR, TASK, TO
 from spout.tuples.tuple import DEFAULT_STREAM
 
-RESERVED = frozenset({ANCHOR, TO, TASK})
-"""Names that no field may have."""
-
 
 def parse_output(bolt: str, output: str) -> StructType:
-    """Read the fields of a stream; `UsageError`: no valid DDL, no fields, or one of Windhover's columns."""
+    """Read the fields of a stream; `UsageError`: no valid DDL, no fields, or a name that none may have."""
     try:
         parsed = StructType.fromDDL(output)
     except PySparkException as error:
         raise UsageError(f"bolt {bolt!r}: output = {output!r} is no schema: {error}") from error
-    if not isinstance(parsed, StructType) or not parsed.fields or RESERVED & set(parsed.names):
+    names = parsed.names if isinstance(parsed, StructType) else []
+    is_taken = any(name in (TASK, TO) or name.startswith(ANCHOR) for name in names)
+    if not names or is_taken or len(set(names)) < len(names):
         raise UsageError(
-            f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", and none called'
-            f" {', '.join(sorted(RESERVED))}"
+            f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", each once, and'
+            f" none {TASK} or {TO}, or with a name that begins with {ANCHOR}"
         )
     return parsed
 

@@ -479,6 +479,26 @@ def test_a_tuple_is_settled_once() -> None:
     assert collector.held == []
 
 
+class KeepsCollector(KeyedBolt):
+    """Emits by the collector of its first call."""
+
+    kept: KeyedCollector | None = None
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Emit, and ack by the one of this call."""
+        self.kept = self.kept or collector
+        self.kept.emit((held[0]["n"],))
+        collector.ack(*held)
+
+
+def test_what_is_emitted_by_the_collector_of_an_earlier_call_fails_and_is_not_lost() -> None:
+    key = Key(KeepsCollector())
+    assert key.get("a") == [("a", None, ""), (None, "", "a")]
+    [(row, cause, failed)] = key.get("b")
+    assert (row, failed) == (None, "b")
+    assert "emitted by the collector of a call that had returned; use this call's" in cause
+
+
 class Says(KeyedBolt):
     """Emits a good row, then what it was made with, and acks."""
 

@@ -231,7 +231,13 @@ class BatchCollector:
         self._check_open("emitted")
         columns = columns if isinstance(columns, Mapping) else values_in_order(columns, None, self._bolt)
         arrays = list(columns.values()) if isinstance(columns, Mapping) else columns
-        of = np.asarray(parents, dtype=np.int64)
+        of = np.asarray(parents)
+        if of.ndim != 1 or (len(of) and of.dtype.kind not in "iu"):
+            raise TupleError(
+                f"bolt {self._bolt!r} emitted with parents of {of.dtype}, shape {of.shape}; they are (n,)"
+                " numbers of rows"
+            )
+        of = of.astype(np.int64)
         if any(len(column) != len(of) for column in arrays):
             lengths = [len(column) for column in arrays]
             raise TupleError(f"bolt {self._bolt!r} emitted columns of {lengths} rows with {len(of)} parents")
@@ -246,7 +252,7 @@ class BatchCollector:
 
         Raises `TupleError`: the batch has no such row.
         """
-        self._check(row, "failed")
+        row = self._checked(row, "failed")
         self.failures.append((row, cause_of(self._bolt, cause, self.tracebacks)))
 
     def leave_open(self, row: int) -> None:
@@ -257,8 +263,7 @@ class BatchCollector:
         Raises:
             TupleError: the batch has no such row.
         """
-        self._check(row, "left open")
-        self.left_open.append(row)
+        self.left_open.append(self._checked(row, "left open"))
 
     def _check_open(self, action: str) -> None:
         if self.is_closed:
@@ -267,10 +272,11 @@ class BatchCollector:
                 " acked: do it before execute returns, or make it a Bolt, which acks by hand"
             )
 
-    def _check(self, row: int, action: str) -> None:
+    def _checked(self, row: int, action: str) -> int:
         self._check_open(action)
-        if not 0 <= row < self._rows:
+        if row != int(row) or not 0 <= row < self._rows:
             raise TupleError(f"bolt {self._bolt!r} {action} row {row} of a batch of {self._rows}")
+        return int(row)
 
     def join(self, part: BatchCollector, first: int) -> None:
         """Add what the collector of a part has collected; the part begins at row `first` of this batch."""

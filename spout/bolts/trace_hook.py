@@ -33,7 +33,7 @@ def traceparent(tuple: Tuple) -> str:
     Empty: the producer has sent none.
     """
     for name, parse in _FIELDS:
-        with suppress(KeyError):
+        with suppress(*_OTHERS):
             return parse(tuple[name] or ())
     return ""
 
@@ -50,13 +50,16 @@ _FIELDS: Final[Sequence[tuple[str, Callable[[Any], str]]]] = (
 )
 """Where a tuple may have its trace context, and how it is read."""
 
+_OTHERS: Final = (KeyError, TypeError, ValueError, OverflowError)
+"""What is raised where there is no such field, or it is a bolt's own, with something else in it."""
+
 _EVENTS: Final = ("emit", "execute", "ack", "fail", "cleanup")
 
 
 def _contexts(rows: Rows) -> dict[int, str]:
     """Return the trace contexts of those rows that have one, by their numbers."""
     for name, parse in _FIELDS:
-        with suppress(KeyError):
+        with suppress(*_OTHERS):
             values = [(row, rows.value(name, row)) for row in range(len(rows))]
             return {row: found for row, value in values if value and (found := parse(value))}
     return {}

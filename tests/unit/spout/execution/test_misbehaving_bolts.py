@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from mmap import mmap
 from threading import Lock, Thread
@@ -386,6 +386,44 @@ def test_what_does_not_fit_one_stream_takes_back_what_its_input_emitted_on_anoth
     rows = [row for batch in made.rows for row in batch.to_pylist()]
     assert sorted(next(iter((row["s1"] or row["s2"]).values())) for row in rows if row["s1"]) == ["a", "b"]
     assert sum(row["s2"] is not None for row in rows) == 2
+
+
+class Does(spout.ArrowBolt):
+    """Does something with its batch, which has two rows."""
+
+    def __init__(self, does: Callable[[spout.BatchCollector, pa.Array], None]) -> None:
+        self._does = does
+
+    def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
+        """Do it."""
+        self._does(collector, batch.column(0))
+
+
+@pytest.mark.parametrize("hooks", [(), (TaskHook(),)], ids=["bare", "watched"])
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        (lambda out, _: out.fail(0.5), "failed row 0.5 of a batch of 2"),
+        (lambda out, _: out.leave_open(0.5), "left open row 0.5 of a batch of 2"),
+        (lambda out, words: out.emit([words], [0.5, 1.5]), "emitted with parents of float64, shape (2,);"),
+        (lambda out, words: out.emit([words], [True, False]), "emitted with parents of bool, shape (2,);"),
+        (lambda out, words: out.emit([words], [[0], [1]]), "emitted with parents of int64, shape (2, 1);"),
+    ],
+)
+def test_a_row_of_a_batch_has_a_whole_number(does: Any, says: str, hooks: tuple[TaskHook, ...]) -> None:
+    """What is none ended the query, or was taken for another row."""
+    steps = (Step("it", Does(does), WORD, hooks),)
+    task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+    assert fed(task, "a", "b") == []
+    [(cause, roots)] = task.report().failures
+    assert roots.tolist() == [0, 1]
+    assert cause.message.startswith(f"bolt 'it' {says}")
+
+
+def test_a_row_may_be_named_by_a_number_of_numpys() -> None:
+    task = run_of(Does(lambda out, _: out.fail(np.int32(1))))
+    fed(task, "a", "b")
+    assert failed(task) == {1: ""}
 
 
 class Large(spout.ArrowBolt):

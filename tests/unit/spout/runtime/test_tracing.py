@@ -202,6 +202,20 @@ def test_headers_as_a_column_of_spark_are_read_too() -> None:
     assert spout.traceparent(spout.Tuple(rows, 1)) == ""
 
 
+@pytest.mark.parametrize("own", ["text", 7, [1, 2], {"key": 1}, b"\xff"])
+def test_a_field_of_that_name_with_something_else_in_it_is_no_trace_context(
+    exporter: InMemorySpanExporter, own: object
+) -> None:
+    """A bolt may emit headers of its own; it would end the query, or fail where it asks for the context."""
+    rows = ArrowRows(pa.record_batch({"headers": pa.array([own])}))
+    assert spout.traceparent(spout.Tuple(rows, 0)) == ""
+    step = Step("count", Count(), WORD, hooks=(TraceHook(),))
+    run = StageRun(Chain((step,), arrives=Carry.PACKED).stage, CONTEXT)
+    run.feed(rows, Anchors(Carry.PACKED, pa.array([0])))
+    assert run.report().failures == ()
+    assert exporter.get_finished_spans() == ()
+
+
 def test_of_a_header_that_comes_twice_the_last_counts() -> None:
     other = TRACEPARENT.replace(b"0af7", b"1af7")
     assert traceparent_in((("traceparent", other), ("traceparent", TRACEPARENT))) == TRACEPARENT.decode()

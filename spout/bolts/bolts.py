@@ -355,6 +355,8 @@ def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
     listed = tuple(hooks)
     for hook in listed:
         _refuse_class(f"a hook of bolt {name!r}", hook)
+        if not isinstance(hook, TaskHook):
+            raise UsageError(f"bolt {name!r}: {hook!r} is no hook; derive it from spout.TaskHook")
         _refuse_unrun(name, hook, "prepare", "emit", "execute", "ack", "fail", "cleanup")
     return listed
 

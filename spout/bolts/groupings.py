@@ -30,6 +30,14 @@ class Grouping:
     fields: tuple[str, ...] = ()
     partitions: int | None = None
 
+    def __post_init__(self) -> None:
+        """Raise `UsageError` if `partitions` is no whole number from 1."""
+        if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
+            raise UsageError(
+                f"a grouping over {self.partitions!r} partitions: a whole number of them is needed, at least"
+                " 1"
+            )
+
     def apply(self, rows: DataFrame) -> DataFrame:
         """Shuffle rows; `UsageError`: the rows have no column of the name of a field."""
         self.check(rows.columns)
@@ -67,7 +75,7 @@ def fields(*names: str, partitions: int | None = None) -> Grouping:
                 f"fields() takes the names one by one: {name!r} is none; where they are in a list, names, say"
                 " fields(*names)"
             )
-    return _checked(Grouping(names, partitions))
+    return Grouping(names, partitions)
 
 
 def shuffle(partitions: int | None = None) -> Grouping:
@@ -83,13 +91,4 @@ def shuffle(partitions: int | None = None) -> Grouping:
     Raises:
         UsageError: `partitions` is no whole number from 1.
     """
-    return _checked(Grouping((), partitions))
-
-
-def _checked(grouping: Grouping) -> Grouping:
-    partitions = grouping.partitions
-    if partitions is not None and (type(partitions) is not int or partitions < 1):
-        raise UsageError(
-            f"a grouping over {partitions!r} partitions: a whole number of them is needed, at least 1"
-        )
-    return grouping
+    return Grouping((), partitions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
@@ -19,14 +21,17 @@ def parse_output(bolt: str, output: str) -> StructType:
         parsed = StructType.fromDDL(output)
     except PySparkException as error:
         raise UsageError(f"bolt {bolt!r}: output = {output!r} is no schema: {error}") from error
-    names = parsed.names if isinstance(parsed, StructType) else []
-    is_taken = any(name in (TASK, TO) or name.startswith(ANCHOR) for name in names)
-    if not names or is_taken or len(set(names)) < len(names):
+    if not isinstance(parsed, StructType) or not parsed.names or _has_no_name_of_its_own(parsed.names):
         raise UsageError(
             f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", each once, and'
             f" none {TASK} or {TO}, or with a name that begins with {ANCHOR}"
         )
     return parsed
+
+
+def _has_no_name_of_its_own(names: Sequence[str]) -> bool:
+    is_taken = any(name in (TASK, TO) or name.startswith(ANCHOR) for name in names)
+    return is_taken or len(set(names)) < len(names)
 
 
 def output_schema(bolt: str, instance: AnyBolt) -> pa.Schema:

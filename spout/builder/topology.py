@@ -323,6 +323,8 @@ def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
     if sink is None:
         return {}
     if isinstance(sink, Mapping):
+        if wrong := [key for key in sink if not isinstance(key, str) and len(key) != 2]:
+            raise UsageError(f"the sink of {wrong[0]!r}: name a component, or (component, stream)")
         found = {StreamId(*((key,) if isinstance(key, str) else key)): write for key, write in sink.items()}
         for stream, write in found.items():
             graph.stream(stream, "the sink")
@@ -341,6 +343,8 @@ def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
 
 
 def _check_write(write: WriteBatch) -> None:
+    if not callable(write):
+        raise UsageError(f"the sink is {write!r}, no function of a batch's rows and its id")
     check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
 
 

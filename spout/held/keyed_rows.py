@@ -219,7 +219,7 @@ class KeyedTask:
         every_ms = self.bolt.tick_every_ms
         is_due = bool(every_ms and due_ms) and batch_ms >= due_ms
         names = [each.name for each in self.fields]
-        collector = given = KeyedCollector(self.name, held, self._check, names, self._tracebacks)
+        collector = first = KeyedCollector(self.name, held, self._check, names, self._tracebacks)
         place = task_name()
         if self._prepared != [place]:
             self.bolt.prepare(BoltContext(self.name, place.partition, place.batch))
@@ -238,7 +238,7 @@ class KeyedTask:
             collector = KeyedCollector(self.name, (), tracebacks=self._tracebacks)
             cause = cause_of(self.name, error, self._tracebacks)
             collector.failed = [(each, cause) for each in held]
-        given.is_closed = True
+        first.is_closed = True
         took_ns = self.now_ns() - began_ns
         if not every_ms:
             due_ms = 0

@@ -174,6 +174,7 @@ def test_a_bolt_whose_code_would_never_run_is_refused_when_it_is_attached(
         ([Late()], r"'Fine': Late.emit is async"),
         ([Late], r"a hook of bolt 'Fine': Late is a class; pass an instance: Late\(\)"),
         (TaskHook(), r"bolt 'Fine': hooks=.*; give a list of hooks"),
+        ([print], r"bolt 'Fine': <built-in function print> is no hook; derive it from spout.TaskHook"),
     ],
 )
 def test_a_hook_whose_code_would_never_run_is_refused(attach: Any, hooks: Any, says: str) -> None:

@@ -18,7 +18,10 @@ def test_fields_are_named_one_by_one(names: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize("partitions", [0, -1, 2.5, "2", True])
 def test_a_grouping_has_a_whole_number_of_partitions(partitions: Any) -> None:
-    for make in (lambda: fields("word", partitions=partitions), lambda: shuffle(partitions)):
+    for make in (
+        lambda: fields("word", partitions=partitions), lambda: shuffle(partitions),
+        lambda: Grouping((), partitions),
+    ):  # fmt: skip
         with pytest.raises(UsageError, match=rf"a grouping over {partitions!r} partitions: a whole number"):
             make()
 

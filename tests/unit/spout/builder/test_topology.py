@@ -196,6 +196,8 @@ def test_two_subscriptions_of_one_crc_are_refused() -> None:
         (lambda batch, batch_id: None, r"several are left: several/long, several/named"),
         ({"reader": print, ("several", "lnog"): print}, "the sink reads stream 'lnog'.*did you mean 'long'"),
         ({"raeder": print}, "the sink reads from 'raeder', which was never set; did you mean 'reader'"),
+        ({("reader",): print}, r"the sink of \('reader',\): name a component, or \(component, stream\)"),
+        ({"reader": "write"}, "the sink is 'write', no function of a batch's rows and its id"),
     ],
 )
 def test_a_sink_names_what_it_gets_unless_one_stream_is_left(sink: object, says: str) -> None:

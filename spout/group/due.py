@@ -81,10 +81,7 @@ class DueWatch(DueReader):
 
         `lost_below` has by verdict partition the offset behind the last verdict of a lost root.
         """
-        behind = (
-            partition for partition, offset in lost_below.items() if self.taken_over[partition] < offset
-        )
-        return not self._waiting and next(behind, None) is None
+        return not self._waiting and all(self.taken_over[p] >= offset for p, offset in lost_below.items())
 
     def _put(self, record: Record, due: Due | None) -> None:
         name = record.partition, record.key or b""

@@ -21,7 +21,7 @@ from spout.spark.private import (
     plan_children,
     sequence,
 )
-from spout.streaming.query_plan import operator_of, refuse_plan, stream_of
+from spout.streaming.query_plan import operator_of, refuse_limit, refuse_namesakes, stream_of
 from spout.tuples.anchor_columns import UNTIL
 from spout.tuples.columns import ANCHOR
 
@@ -36,9 +36,10 @@ class Attribute(NamedTuple):
 def refuse_query(plan: JavaObject) -> None:
     """Check by its logical plan that nothing of a query would be acked without work, or never.
 
-    Raises `UsageError`: as `refuse_plan`; or it holds rows that nothing acks, or that arrive twice.
+    Raises `UsageError`: as `refuse_limit` and `refuse_namesakes`; or rows that it holds are not acked once.
     """
-    refuse_plan(plan)
+    refuse_limit(plan)
+    refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
     _refuse_unacked(plan)
     _refuse_held_twice(plan)
     _refuse_unwatched(plan)

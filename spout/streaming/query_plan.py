@@ -54,12 +54,6 @@ def refuse_limit(plan: JavaObject) -> None:
             )
 
 
-def refuse_plan(plan: JavaObject) -> None:
-    """Raise `UsageError` as `refuse_limit` does, or if two of a query's operators have the same name."""
-    refuse_limit(plan)
-    refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
-
-
 def stays(rows: DataFrame) -> bool:
     """Return whether rows come from a batch without a shuffle since: then their partitions are fixed."""
     return not any(map(is_exchange, nodes(physical_plan(rows), planned_children)))

@@ -21,8 +21,8 @@ To = Annotated[
     str,
     typer.Option(
         "--to",
-        help="earliest, latest, an offset, or a time such as 2026-07-01T00:00:00Z. An offset that a"
-        " partition does not hold becomes the nearest that it holds, and the output says so.",
+        help="earliest, latest, an offset, a time such as 2026-07-01T00:00:00Z, or 24h for so long ago. An"
+        " offset that a partition does not hold becomes the nearest that it holds, and the output says so.",
     ),
 ]
 TakeOver = Annotated[
@@ -81,17 +81,18 @@ _NEXT = (
 
 def _place(to: str) -> tuple[str | int, int | None]:
     """Parse the place: a name or an offset; otherwise the text, and its wall time in ms."""
-    from acker.units import time_ms
+    from acker.units import past_ms
 
     if to in ("earliest", "latest"):
         return to, None
     if to.isascii() and to.isdigit():
         return int(to), None
     try:
-        return to, time_ms(to)
+        return to, past_ms(to, wall_ms())
     except ValueError as error:
         raise typer.BadParameter(
-            f"--to {to}: {error}; give earliest, latest, an offset, or a time such as 2026-07-01T00:00:00Z"
+            f"--to {to}: {error}; give earliest, latest, an offset, a time such as 2026-07-01T00:00:00Z, or"
+            " 24h for so long ago"
         ) from error
 
 

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from acker.config import topics as topics_yaml
 from acker.config.topics import Topics
 from acker.errors import UsageError
+from acker.units import time_ms
 from spout.bolts.bolts import (
     AnyBolt,
     ArrowBolt,
@@ -196,6 +197,18 @@ def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) 
         value = options.get(option)
         if value is not None and (not isinstance(value, int) or value < 1):
             raise UsageError(f"{option}={value!r}: it is a number of at least 1")
+    for option in ("includeHeaders", "failOnDataLoss", "tracked", "delayed_acks", "take_over"):
+        if not isinstance(value := options.get(option), bool | None):
+            raise UsageError(f"{option}={value!r}: it is True or False")
+    start = options.get("startingOffsets")
+    if start not in (None, "earliest", "latest", "committed"):
+        try:
+            time_ms(str(start))
+        except ValueError as error:
+            raise UsageError(
+                f"startingOffsets={start!r}: {error}; give earliest, latest, or a time such as"
+                " 2026-07-01T00:00:00Z, for all partitions"
+            ) from error
     ackers = {each.ackers for each in read}
     if len(ackers) > 1:
         raise UsageError(f"{', '.join(names)}: some have ackers: 0, some have not; read them by two groups")

@@ -50,6 +50,8 @@ def test_an_operator_rewinds_an_input_and_releases_its_group(
         assert (exit_code, "input a is reset" in said) == (0, True), said
         assert log.committed(f"{prefix}g", [place]) == {place: 3}
 
+        exit_code, said = command("offsets", "reset", "a", "--to", "1h")
+        assert (exit_code, f"{prefix}a/0: 3 to 0, 3 offsets are emitted again" in said) == (0, True), said
         exit_code, said = command("offsets", "reset", "a", "--to", "2026-01-01T00:00:00Z", "--execute")
         assert (exit_code, f"{prefix}a/0: 3 to 0, 3 offsets are emitted again" in said) == (0, True), said
         assert log.committed(f"{prefix}g", [place]) == {place: 0}
@@ -63,7 +65,7 @@ def test_an_operator_rewinds_an_input_and_releases_its_group(
     ("arguments", "cure"),
     [
         (["offsets", "reset", "nope", "--to", "latest"], "no input 'nope'"),
-        (["offsets", "reset", "sentences", "--to", "soon"], "give earliest, latest, an offset, or a time"),
+        (["offsets", "reset", "sentences", "--to", "soon"], "give earliest, latest, an offset, a time"),
         (["offsets", "reset", "sentences"], "--to"),
         (["release", "nope"], "no tracked input"),
     ],

@@ -210,6 +210,22 @@ def test_tracked_when_that_is_async_is_refused() -> None:
         spout.read_stream(None, TOPICS, "lines", tracked_when=wanted)  # type: ignore[arg-type]  # none is needed
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "cure"),
+    [
+        ("failOnDataLoss", "false", "'false': it is True or False"),
+        ("maxOffsetsPerTrigger", "1000", "'1000': it is a number of at least 1"),
+        ("startingOffsets", '{"lines": {"0": 23}}', "give earliest, latest, or a time"),
+        ("subscribe", "lines", "has no option subscribe; it has startingOffsets"),
+    ],
+)
+def test_what_only_the_options_of_sparks_connector_may_be_is_refused(
+    option: str, value: str, cure: str
+) -> None:
+    with pytest.raises(UsageError, match=cure):
+        spout.read_stream(None, TOPICS, "lines", **{option: value})  # type: ignore[arg-type]  # on purpose
+
+
 def test_a_sink_that_is_async_is_refused_before_it_writes_nothing() -> None:
     async def write(batch: object, batch_id: int) -> None: ...
 

@@ -83,6 +83,7 @@ MAY_CATCH_ALL = {
     "spout/isolation/feeds.py": "an error of the user, which another process shall raise",
     "spout/isolation/isolation.py": "the top of a child's work, which is raised again in its worker",
     "spout/isolation/child_process.py": "the top of a process",
+    "spout/doctor/on_executor.py": "code of an installed package",
     "spout/ui/jobs.py": "the top of a thread, whose error the page shows",
 }
 

@@ -204,6 +204,6 @@ def spark_servers(master: str) -> list[tuple[str, int]]:
 
 def _server(text: str, default: int) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit():
+    if not colon or not port.isdecimal():
         return text.strip("[]"), default
     return host.strip("[]"), int(port)

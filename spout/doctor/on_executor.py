@@ -53,6 +53,8 @@ def _import_error(name: str) -> str:
         import_module(name)
     except ImportError as error:
         return str(error)
+    except Exception as error:  # noqa: BLE001 - code of a package that does not fit this machine
+        return f"{type(error).__name__}: {error}"
     return ""
 
 

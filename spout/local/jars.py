@@ -108,6 +108,15 @@ def make_folder(
         raise UsageError(f"folder {path} cannot keep {what}: {error.strerror}; {cure}") from error
 
 
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Give the place to write a file or folder, which is then renamed: nobody finds half of it at `path`."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        draft = Path(folder) / path.name
+        yield draft
+        draft.replace(path)
+
+
 def parse_lock(text: str) -> tuple[Jar, ...]:
     """Parse lines of `SHA256  group/as/path/artifact/version/file.jar`."""
     jars = []

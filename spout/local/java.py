@@ -75,14 +75,13 @@ def java_home_for_spark(java: Java, cache: Path) -> Path:
     program = home / "bin" / "java"
     script = _SPARK_JAVA.format(java=java.executable)
     if not program.exists() or program.read_text(encoding="utf-8") != script:
-        from spout.local.jars import make_folder  # it needs packages that `doctor --pre` does without
+        # it needs packages that `doctor --pre` does without
+        from spout.local.jars import make_folder, written_whole
 
         make_folder(program.parent)
-        # written under another name and renamed, so that no process starts half a script
-        draft = program.with_name(f"java.{id(script):x}")
-        draft.write_text(script, encoding="utf-8")
-        draft.chmod(0o755)
-        draft.replace(program)
+        with written_whole(program) as draft:
+            draft.write_text(script, encoding="utf-8")
+            draft.chmod(0o755)
     return home
 
 
@@ -113,8 +112,8 @@ def candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 def _major_of(program: Path) -> int | None:
     try:
         done = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=True
+            [program, "-version"], capture_output=True, timeout=_PROBE_TIMEOUT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return parse_major(done.stderr + done.stdout)
+    return parse_major((done.stderr + done.stdout).decode("utf-8", "replace"))

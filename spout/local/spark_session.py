@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from spout.local import java
-from spout.local.jars import cache_directory, make_folder
+from spout.local.jars import cache_directory, make_folder, written_whole
 
 SHUFFLE_PARTITIONS = 2
 """Partitions behind a shuffle; all runs on one machine, and each further partition costs a task per batch."""
@@ -109,15 +108,12 @@ def home_without_zip(installed: Path, environ: Mapping[str, str], cache: Path) -
     home = cache / f"{_NAME}{zlib.crc32(os.fsencode(installed)):08x}"
     if not all((home / name).exists() for name in _LINKED):
         make_folder(cache)
-        # created under another name and renamed, so that no process starts from half a folder
-        with tempfile.TemporaryDirectory(prefix=f".{_NAME}", dir=cache) as folder:
-            draft = Path(folder) / "home"
-            draft.mkdir()
-            for name in _LINKED:
-                (draft / name).symlink_to(installed / name)
-            try:
-                draft.rename(home)
-            except OSError:  # another process was first
-                if not all((home / name).exists() for name in _LINKED):
-                    raise
+        try:
+            with written_whole(home) as draft:
+                draft.mkdir()
+                for name in _LINKED:
+                    (draft / name).symlink_to(installed / name)
+        except OSError:  # another process was first
+            if not all((home / name).exists() for name in _LINKED):
+                raise
     return home

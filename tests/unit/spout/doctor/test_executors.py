@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +49,21 @@ def facts_of(*tasks: ExecutorTask) -> ClusterFacts:
 
 def answered(answer: ExecutorAnswer) -> ClusterFacts:
     return facts_of(ExecutorTask(1_000, 1_500, answer))
+
+
+def test_a_package_whose_import_ends_by_any_error_is_named(tmp_path: Path) -> None:
+    """One that was built for another numpy, say, raises what it likes."""
+    (tmp_path / "pyarrow.py").write_text("raise RuntimeError('built for another numpy')")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    program = "from spout.doctor.on_executor import answer; print(answer((), 0)['broken'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "'pyarrow': 'RuntimeError: built for another numpy'" in done.stdout, done.stderr
 
 
 def failed(error: str) -> ClusterFacts:
@@ -157,5 +176,6 @@ def test_the_task_that_was_back_soonest_tells_most_of_a_clock() -> None:
 
 def test_addresses_of_servers_have_a_port() -> None:
     assert kafka_servers("a, SSL://b:9093,[::1]:9094") == [("a", 9092), ("b", 9093), ("::1", 9094)]
+    assert kafka_servers("a:²") == [("a:²", 9092)], "librdkafka says what is wrong with it"
     assert spark_servers("spark://a:7078,b") == [("a", 7078), ("b", 7077)]
     assert spark_servers("yarn") == spark_servers("local[2]") == spark_servers("k8s://https://a:443") == []

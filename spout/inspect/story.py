@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from acker.identity import Root
+from acker.identity import Root, generation_of
 from acker.kafka.port import Record
 from acker.service.view import OpenRange
 from acker.wire.causes import HELD, error_class
@@ -176,8 +176,11 @@ def facts_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
 def is_of(letter: Letter, last: TracedEmission) -> bool:
     """Return whether a letter was written after an emission was lost; True for a letter without history.
 
-    After a rewind the record has the same place once more, and a letter of the generation before.
+    After a rewind the record has the same place once more, and may have a letter of the generation before; of
+    which one a letter is, is unknown without the verdict.
     """
+    if last.loss is None and not last.copy and generation_of(last.root.position):
+        return False
     lost_ms = None if last.loss is None else last.loss.emitted_ms
     return not letter.history or any(
         loss.root == last.place and lost_ms in (None, loss.emitted_ms) for loss in letter.history

@@ -122,12 +122,8 @@ class _Waits(NamedTuple):
     origin: str | None = None
 
 
-class _LostRoot(NamedTuple):
-    """A root of the verdict at an offset, by its place among those that the verdict lost."""
-
-    offset: int
-    number: int
-    waits: _Waits
+_LostRoot = tuple[int, int, _Waits]
+"""The offset of a verdict, the place of a root among those that it lost, and the root."""
 
 
 class WaitingRoots:
@@ -171,13 +167,13 @@ class WaitingRoots:
         untaken = self._follow({where: max(found.next, starts[where]) for where, found in progress.items()})
         for record in untaken.read():
             lost = self._lost[record.partition]
-            lost.extend(_LostRoot(record.offset, number, each) for number, each in enumerate(_lost(record)))
+            lost.extend((record.offset, number, each) for number, each in enumerate(_lost(record)))
             self._untaken_at[TopicPartition(record.topic, record.partition)] = record.offset + 1
         due_in = Counter(number for number, _ in self._waiting)
         partitions: list[ReplayPartition] = []
         for where, taken in progress.items():
             lost = self._lost[where.partition]
-            while lost and (lost[0].offset, lost[0].number) < (taken.next, taken.skip):
+            while lost and lost[0][:2] < (taken.next, taken.skip):
                 lost.popleft()
             lag = max(0, ends[where] - max(taken.next, starts[where]))
             partitions.append(ReplayPartition(due_in[where.partition], len(lost), lag))
@@ -206,7 +202,7 @@ class WaitingRoots:
     def _all(self) -> Iterator[_Waits]:
         yield from self._waiting.values()
         for lost in self._lost.values():
-            yield from (each.waits for each in lost)
+            yield from (each for _, _, each in lost)
 
     def _offsets(self) -> Mapping[Place, WaitingOffsets]:
         found: dict[Place, list[_Waits]] = {}
@@ -229,7 +225,7 @@ class WaitingRoots:
         for each in sorted(ordered, key=lambda each: OFFSET_MAX if each.offset < 0 else each.offset):
             line = found.get(each.place) or BlockedRecords(0, each.origin or "", each.due_ms)
             found[each.place] = line._replace(blocked=line.blocked + each.is_blocked)
-        lost = (each.waits for found_in in self._lost.values() for each in found_in)
+        lost = (each for found_in in self._lost.values() for _, _, each in found_in)
         for place, count in Counter(each.place for each in lost if each.is_blocked).items():
             line = found.get(place, BlockedRecords())
             found[place] = line._replace(blocked=line.blocked + count)

@@ -315,6 +315,21 @@ def test_what_a_rewind_emits_again_is_no_dead_letter_before_it_dies_again(world:
     assert why(world)[::2] == ("DUE", "windhover replay run")
 
 
+def test_what_a_rewind_emitted_again_and_no_verdict_tells_of_is_too_old_to_know(world: World) -> None:
+    world = World(yaml_of(timeout="4s", retry="{attempts: 1}", dead_letter="{max_ratio: 1}"))
+    world.start_replays()
+    planner, _ = begin(world, fail=(3,))
+    world.kill(planner)
+    world.rewind(2)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end)
+    world.run(1_500)
+    assert why(world)[0] == "DONE"
+    places = [TopicPartition("_ack_verdict", number) for number in range(3)]
+    world.log.delete_before(world.log.ends(places))
+    assert why(world)[::2] == ("TOO_OLD", "windhover dlq list sentences/0@3 --all")
+
+
 def test_an_explicit_fail_has_a_message_and_no_error(world: World) -> None:
     begin(world, fail=(3,))
     trail = Trail(world.cluster.log(), world.topics)

@@ -203,16 +203,19 @@ class RateLimit:
         self._rate = rate
         self._at_once = at_once
         self._next_ms: float = now_ms
+        self._owed_ms = 0.0
 
     def room(self, now_ms: int) -> int:
         if self._rate is None:
             return self._at_once
         self._next_ms = max(self._next_ms, now_ms - max(0.0, 1_000 - 1_000 / self._rate))
+        self._next_ms = min(self._next_ms, now_ms + self._owed_ms)  # the clock may have been set back
         return max(0, min(self._at_once, math.floor((now_ms - self._next_ms) * self._rate / 1_000) + 1))
 
     def spend(self, count: int) -> None:
         if self._rate is not None:
-            self._next_ms += count * 1_000 / self._rate
+            self._owed_ms = count * 1_000 / self._rate
+            self._next_ms += self._owed_ms
 
     def wait_ms(self, now_ms: int) -> int:
         """Return how long to wait until one more may be handled; 0: it may be now."""

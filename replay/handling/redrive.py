@@ -236,7 +236,7 @@ class _OneInput:
 
     def _follow(self, now_ms: int) -> None:
         """Read what became of the letters, every `STEP_MS_MAX`."""
-        if self._outcomes is None or now_ms - self._read_ms < STEP_MS_MAX:
+        if self._outcomes is None or abs(now_ms - self._read_ms) < STEP_MS_MAX:
             return
         self._read_ms = now_ms
         self._outcomes.read()

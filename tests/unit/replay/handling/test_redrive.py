@@ -231,6 +231,22 @@ def test_an_audit_record_that_somebody_else_wrote_is_passed_over(world: World) -
     assert sum(parse_letter(record) is not None for record in world.letters()) == 20
 
 
+def test_a_clock_that_is_set_back_holds_no_redrive_up(world: World) -> None:
+    """Before, it handled nothing, and read of no letter what became of it, until that time came again."""
+    query, start_ms = Query(world), world.now_ms
+    back_ms = [3_600_000]
+
+    def between() -> None:
+        query()
+        if world.now_ms > start_ms + 1_500 and back_ms:
+            world.now_ms -= back_ms.pop()
+
+    limits = RedriveLimits(at_once=5, wait_ms=60_000)
+    progress = drive(world, redrive(world, rate=5, limits=limits), between)
+    assert (progress.done, progress.end, progress.outcomes[LetterOutcome.ACKED]) == (20, RedriveEnd.DONE, 20)
+    assert not back_ms
+
+
 class Torn(MemoryTransactions):
     """A transaction that ends before the copies that it did not flush have reached their broker."""
 

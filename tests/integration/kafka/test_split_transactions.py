@@ -1,18 +1,15 @@
-"""A commit that was delayed on its way ends the next transaction early: nothing is lost or decided twice."""
+"""A commit that was delayed on its way ends the next transaction early: no verdict is lost or given twice."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import threading
-import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pytest
 
 from acker.config.topics import load_topics
@@ -23,23 +20,9 @@ from acker.kafka.port import Outgoing, TopicPartition
 from acker.provisioning.provision import create_topics
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
-from acker.wire.events import (
-    Acks,
-    Event,
-    Init,
-    Lost,
-    PositionRun,
-    Reason,
-    SourceRun,
-    Take,
-    TakeSource,
-    Verdicts,
-    pack_positions,
-)
-from replay.worker.service import ReplayService
+from acker.wire.events import Acks, Event, Init, PositionRun, SourceRun, Take, TakeSource, Verdicts
 from spout.local.embedded import EmbeddedBroker
 from tests.support.waiting import eventually
-from tests.support.worlds.replay_world import header
 
 PRODUCE, END_TXN = 0, 26
 """Numbers of requests in Kafka's protocol."""
@@ -54,7 +37,7 @@ TIMEOUT_MS: Final = 30_000
 YAML: Final = """
 kafka: {bootstrap.servers: "%s"}
 acker: {partitions: 1}
-inputs: {sentences: {id: 1, group: g, partitions: 1, retry: {initial: 5s, jitter: 0}}}
+inputs: {sentences: {id: 1, group: g, partitions: 1}}
 """
 
 
@@ -201,25 +184,6 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
         proxy.close()
 
 
-def lose(installation: Installation, start: int, end: int) -> None:
-    """Let an acker write that roots failed, with so long a message that some fill a request."""
-    lost = Lost(
-        reason=Reason.FAILED,
-        group="g",
-        topic="sentences",
-        topic_id=installation.log.topics(["sentences"])["sentences"].id,
-        operator="split",
-        error="ValueError",
-        message="x" * 500,
-        emitted_at=0,
-        emitted_wall=0,
-        decided_at=0,
-        source=SOURCE,
-        positions=pack_positions(np.arange(start, end)),
-    )
-    installation.write(installation.names.verdict, Verdicts((), (), (lost,)))
-
-
 @pytest.mark.parametrize("before", [1, 2], ids=["before the verdicts", "between verdicts and State"])
 def test_a_delayed_commit_neither_doubles_nor_loses_a_verdict(
     installation: Installation, before: int
@@ -245,38 +209,3 @@ def test_a_delayed_commit_neither_doubles_nor_loses_a_verdict(
     installation.ack(3 * ROOTS, 4 * ROOTS)
     installation.settle(4 * ROOTS)
     assert installation.found == {position: ["ACKED"] for position in range(4 * ROOTS)}
-
-
-def test_a_delayed_commit_that_cuts_a_takeover_gives_one_copy_of_each_root(
-    installation: Installation,
-) -> None:
-    """The replay worker's second transaction is committed without its progress by the first one's commit."""
-    many, copies = 3_000, Counter[str | None]()
-    producer = installation.log.producer()
-    for number in range(many + 1):
-        producer.send(Outgoing("sentences", 0, b"%d" % number))
-    producer.flush(TIMEOUT_MS)
-    through = KafkaLog(
-        {**installation.topics.kafka, "bootstrap.servers": f"127.0.0.1:{installation.proxy.port}"}
-    )
-    worker = ReplayService(through, installation.topics, jitter=lambda: 0.0)
-    reader = installation.log.reader(committed=True)
-    reader.assign({TopicPartition("sentences.g.replay", 0): 0})
-
-    def step() -> None:
-        worker.step(time.time_ns() // 1_000_000)
-        copies.update(header(each, "windhover.origin") for each in reader.poll(1, many))
-
-    installation.proxy.before, installation.proxy.is_armed = 2, True
-    lose(installation, 0, 1)
-    eventually(lambda: worker.status().waiting == 1, step=step)
-    assert installation.proxy.kept is not None  # the second commit of the same transaction has ended it
-    lose(installation, 1, many + 1)
-    eventually(lambda: worker.status().aborted == 1, step=step)
-    assert installation.proxy.kept is None
-    eventually(lambda: len(copies) == many + 1 and not worker.status().waiting, step=step)
-    step()
-    assert set(copies.values()) == {1}
-    worker.close()
-    reader.close()
-    through.close()

@@ -98,29 +98,21 @@ def fitted_by_hand(
 
     Raises `Exception`: one does not fit, and nothing is tracked, or it is unanchored.
     """
-    if not stream.as_arrow:
-        return None, emissions, []
-    bolt = stream.id.component
     values = [each.values for each in emissions]
-    try:
-        return batch_of(values, stream.schema), emissions, []
-    except Exception as misfit:  # noqa: BLE001 - values of the user, which have code of the user
-        bad = dict(misfits(values, stream.schema, bolt))
-        if not tracked:
-            raise next(iter(bad.values()), misfit) from None
+    fit = fitted(stream, values, np.arange(len(values)), None, tracked=tracked)  # each alone
     failed: list[tuple[int, Cause]] = []
-    for row, error in bad.items():
+    for row, cause in fit.failures:
         roots = [each.root for anchor in emissions[row].anchors for each in anchor.deliveries]
         if not roots:
             output = "its output" if stream.on_frame else f"stream {stream.id.stream!r}"
             raise TupleError(
-                f"bolt {bolt!r} emitted, unanchored, what does not fit {output}: {error}; no input fails for"
-                " it, so the query ends: anchor it, and its input fails alone, or emit what fits"
+                f"bolt {cause.operator!r} emitted, unanchored, what does not fit {output}: {cause.message};"
+                " no input fails for it, so the query ends: anchor it, and its input fails alone, or emit"
+                " what fits"
             )
-        cause = cause_of(bolt, error)
         failed += [(root, cause) for root in roots]
-    kept = [each for row, each in enumerate(emissions) if row not in bad]
-    return batch_of([each.values for each in kept], stream.schema), kept, failed
+    kept = [emissions[row] for row in fit.parents.tolist()] if fit.failures else emissions
+    return fit.batch, kept, failed
 
 
 def batches_of(

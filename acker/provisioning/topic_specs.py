@@ -241,7 +241,9 @@ def _partitions(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
         )
         yield _error(spec, text)
     elif spec.role is TopicRole.SOURCE:
-        yield _warning(spec, f"{has}, topics.yaml says {spec.partitions}; correct the file")
+        more = "; or add partitions by Kafka's own tool, then run `windhover topics create` again"
+        cure = f"correct the file{more if _too_few(spec, info) else ''}"
+        yield _warning(spec, f"{has}, topics.yaml says {spec.partitions}; {cure}")
 
 
 def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:

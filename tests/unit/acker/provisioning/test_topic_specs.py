@@ -210,6 +210,23 @@ def test_a_replay_topic_with_fewer_partitions_than_its_source_is_an_error() -> N
     assert "has 5 partitions, its source 6" in finding.text
 
 
+@pytest.mark.parametrize(
+    ("partitions", "cure"),
+    [
+        (2, "correct the file; or add partitions by Kafka's own tool, then run `windhover topics create`"),
+        (8, "correct the file"),
+    ],
+)
+def test_a_source_topic_of_another_size_is_not_changed_and_its_cure_is_named(
+    partitions: int, cure: str
+) -> None:
+    (finding,) = compare(spec_of(TopicRole.SOURCE), made(spec_of(TopicRole.SOURCE), partitions=partitions))
+
+    assert finding.level is Level.WARNING
+    assert f"has {partitions} partitions, topics.yaml says 6; {cure}" in finding.text
+    assert ("add partitions" in finding.text) == (partitions < 6)
+
+
 ODD = [
     (TopicRole.SOURCE, {"cleanup_policy": "compact"}, "can be gone before it is replayed"),
     (TopicRole.SOURCE, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),

@@ -24,7 +24,7 @@ import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -280,12 +280,19 @@ class PlannerStatus:
     wall: int = 0
 
 
+_FIELDS = frozenset(each.name for each in fields(PlannerStatus))
+
+
 def write_status(path: Path, status: PlannerStatus) -> None:
     """Replace the status file; raise OSError if its folder is not there or cannot be written."""
     _replace(path, json.dumps(asdict(status)) + "\n")
 
 
 def read_status(path: Path) -> PlannerStatus | None:
-    """Return what a status file says; None: the planning process has not written one yet."""
-    text = _text(path)
-    return None if text is None else PlannerStatus(**json.loads(text))
+    """Return what a status file says; None: the planning process has not written one yet.
+
+    A file that the user names may still be another version's.
+    """
+    if (text := _text(path)) is None:
+        return None
+    return PlannerStatus(**{name: value for name, value in json.loads(text).items() if name in _FIELDS})

@@ -169,3 +169,5 @@ def test_a_status_is_read_as_it_was_written_and_nothing_is_left_beside_it(tmp_pa
     write_status(path, status)
     assert read_status(path) == status
     assert [each.name for each in tmp_path.iterdir()] == ["s.status.json"]
+    path.write_text('{"state": "running", "group": "g", "of_another_version": 1}', encoding="utf-8")
+    assert read_status(path) == PlannerStatus("running", "g")

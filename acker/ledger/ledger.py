@@ -32,7 +32,7 @@ from acker.ledger.contribution import Contribution, at_or_above, clip
 from acker.ledger.output import Counts
 from acker.ledger.roots import Roots
 from acker.ledger.verdicts import LossCause, RunSet, VerdictSet
-from acker.wire.events import PositionRun, Reason, SourceRun, Verdicts, positions
+from acker.wire.events import PositionRun, Reason, SourceRun, Verdicts, positions, runs_of
 
 _BLOCK = 1 << WIRE_BLOCK_BITS
 
@@ -49,7 +49,9 @@ class Ledger:
         self._watermarks: dict[int, int] = {}
         self._register = Register()
         self._ack_pins: deque[RootCohort] = deque()
-        self._verdict_pins: deque[RootCohort] = deque()
+        self._verdict_pins: list[tuple[int, int, RootCohort]] = []
+        self._ahead: dict[int, list[SourceRun]] = {}
+        self.ahead_pin: Pin | None = None
         self._changed: set[int] = set()
 
     # -- reading
@@ -95,7 +97,11 @@ class Ledger:
         self.counts.initialised += run.end - start
         while start < run.end:
             end = min(run.end, (start // _BLOCK + 1) * _BLOCK)
-            self.adopt(Roots(run.source, start, end - start), emission, ack_from)
+            cohort = self.adopt(Roots(run.source, start, end - start), emission, ack_from)
+            for ahead in self._ahead.get(run.source, ()):
+                if ahead.start < end and ahead.end > start:
+                    count = len(cohort.settle_between(ahead.start, ahead.end))
+                    self._settle_logged(cohort, count, self.ahead_pin or self.verdict_next)
             start = end
 
     def adopt(self, roots: Roots, emission: InitEmission, ack_from: int) -> RootCohort:
@@ -184,25 +190,42 @@ class Ledger:
                 self._pin(cohort, pin)
 
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
-        """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at `pin`."""
+        """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at `pin`.
+
+        A verdict above the watermark was committed without the State that has the root's init. It is kept:
+        when the init is read again, `init` settles the root. `ahead_pin` is the place of the first of these.
+        """
         for run in verdicts.acked + verdicts.absent:
+            self._keep_ahead(run, pin)
             for cohort in self._register.spanning(run):
                 self._settle_logged(cohort, len(cohort.settle_between(run.start, run.end)), pin)
         for lost in verdicts.lost:
             named = distinct(positions(lost.positions))
+            for start, end in runs_of(named[np.searchsorted(named, self.watermark(lost.source)) :]):
+                self._keep_ahead(SourceRun(lost.source, start, end), pin)
             for run in block_runs(lost.source, named):
                 for cohort in self._register.spanning(run):
                     self._settle_logged(cohort, len(cohort.roots.settle(clip(named, cohort))), pin)
+
+    def forget_ahead(self) -> None:
+        """Forget the verdicts that are kept for inits: all of these were read again."""
+        self._ahead, self.ahead_pin = {}, None
 
     # -- what a restart needs
 
     def ack_pin(self) -> RootCohort | None:
         """Return the cohort, not carried by value, that needs the oldest contribution; None if none does."""
-        return _first_live(self._ack_pins)
+        pins = self._ack_pins
+        while pins and not _is_pinned(pins[0]):
+            pins.popleft()
+        return pins[0] if pins else None
 
     def verdict_pin(self) -> RootCohort | None:
         """Return the cohort that needs the oldest verdict, chosen as in `ack_pin`; None if none does."""
-        return _first_live(self._verdict_pins)
+        pins = self._verdict_pins
+        while pins and not _is_pinned(pins[0][2]):
+            heapq.heappop(pins)
+        return pins[0][2] if pins else None
 
     def changed(self, cohort: RootCohort) -> None:
         """Mark the bin of a changed cohort as to be written; a cohort without a bin needs nothing."""
@@ -215,6 +238,12 @@ class Ledger:
         return changed
 
     # -- private
+
+    def _keep_ahead(self, run: SourceRun, pin: Pin) -> None:
+        start = max(run.start, self.watermark(run.source))
+        if start < run.end:
+            self._ahead.setdefault(run.source, []).append(run._replace(start=start))
+            self.ahead_pin = self.ahead_pin or pin
 
     def _missed(self, source: int, missed: int, runs: Sequence[PositionRun], named: I64 | None) -> None:
         """Count contributions or fails that met no open root of their session."""
@@ -242,7 +271,7 @@ class Ledger:
             self._register.drop(cohort)
         elif cohort.verdict_pin is None:
             cohort.verdict_pin = verdict
-            self._verdict_pins.append(cohort)
+            heapq.heappush(self._verdict_pins, (verdict.offset, cohort.serial, cohort))
 
     def _contributed(self, cohort: RootCohort, counted: int, pin: Pin) -> None:
         if counted and cohort.roots.open and cohort.roots.contributed:
@@ -255,10 +284,8 @@ class Ledger:
             self._ack_pins.append(cohort)
 
 
-def _first_live(pins: deque[RootCohort]) -> RootCohort | None:
-    while pins and (not pins[0].roots.open or pins[0].bin is not None):
-        pins.popleft()
-    return pins[0] if pins else None
+def _is_pinned(cohort: RootCohort) -> bool:
+    return bool(cohort.roots.open) and cohort.bin is None
 
 
 _PRUNE: Final = 1_024

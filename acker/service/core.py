@@ -49,7 +49,10 @@ RECORD_BYTES = 4_096
 
 
 class PartitionCore:
-    """The state of one acker partition; `init_next`, `ack_next` and `fail_next` are the next to apply."""
+    """The state of one acker partition; `init_next`, `ack_next` and `fail_next` are the next to apply.
+
+    Below the offset `ahead_until` of ``_ack_init`` are the inits for which the ledger keeps verdicts.
+    """
 
     def __init__(self, partition: int, partitions: int, limits: AckerLimits, codec: Codec[Event]) -> None:
         self.partition = partition
@@ -58,6 +61,7 @@ class PartitionCore:
         self.codec = codec
         self.init_next = self.ack_next = self.fail_next = 0
         self.ack_bytes = 0
+        self.ahead_until = 0
         self.ledger = Ledger()
         self.sessions = Sessions(limits.pending_ticks)
         self.ack_marks = TrailingMarks(limits.lanes)
@@ -264,6 +268,8 @@ class PartitionCore:
         self.init_next = max(self.init_next, init_next)
         self.fail_next = max(self.fail_next, fail_next)
         self.ack_next = max(self.ack_next, ack_next)
+        if self.ledger.ahead_pin and self.init_next >= self.ahead_until:
+            self.ledger.forget_ahead()
 
     def count(self) -> bool:
         """Let those ticks and takes count whose barrier is reached; return whether any did."""

@@ -84,6 +84,9 @@ class Restore:
             self._require_no_verdict(verdict, end)
         else:
             self._settle(core, state, verdict, end)
+            if core.ledger.ahead_pin:
+                init = TopicPartition(self.topics.init, partition)
+                core.ahead_until = self.log.ends([init])[init]
             self._refold(core, state)
         core.ledger.verdict_next = Pin(end, core.ledger.verdict_next.bytes)
         core.ledger.take_settled()

@@ -70,7 +70,8 @@ def state_of(core: PartitionCore) -> State:
     pinned, judged = core.ledger.ack_pin(), core.ledger.verdict_pin()
     safe = pinned.ack_pin.offset if pinned and pinned.ack_pin else core.ack_next
     own = not_needed_from(core.ledger.verdict_next.offset)
-    verdict = judged.verdict_pin.offset if judged and judged.verdict_pin else own
+    floors = [pin.offset for pin in (judged and judged.verdict_pin, core.ledger.ahead_pin) if pin]
+    verdict = min(floors, default=own)
     core.ack_marks.advance(safe)
     groups = core.sessions.groups
     sessions: dict[Session, int] = {}

@@ -276,8 +276,8 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-the-verdicts-behind-state",
         "acker/service/snapshot.py",
-        "else own\n",
-        "else -1\n",
+        "default=own)",
+        "default=-1)",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_verdicts_that_are_committed_without_their_state_are_not_given_again",
         "verdicts that were committed alone would be given again",
@@ -291,6 +291,24 @@ MUTANTS = (
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_of_carried_roots_without_their_state_are_not_given_again",
         "a record that is open for long would get a second verdict, and a second copy",
+    ),
+    Mutant(
+        "a-verdict-without-its-init-waits-for-it",
+        "acker/ledger/ledger.py",
+        "            self._keep_ahead(run, pin)\n            for cohort",
+        "            for cohort",
+        "tests/unit/acker/service/test_acker_cut.py"
+        "::test_verdicts_that_are_committed_without_the_inits_of_their_roots_are_not_given_again",
+        "a record that is acked within a second of its emission would get a second verdict",
+    ),
+    Mutant(
+        "what-waits-for-its-init-is-read-by-each-restart",
+        "acker/service/snapshot.py",
+        "for pin in (judged and judged.verdict_pin, core.ledger.ahead_pin) if pin",
+        "for pin in (judged and judged.verdict_pin,) if pin",
+        "tests/unit/acker/service/test_acker_cut.py"
+        "::test_verdicts_without_their_inits_are_known_until_all_of_these_were_read_again",
+        "a second crash would give a second verdict",
     ),
     Mutant(
         "a-state-counts-when-all-of-it-is-there",

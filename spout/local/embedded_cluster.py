@@ -11,9 +11,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from acker.errors import UsageError
+from acker.errors import Unreachable, UsageError
 from spout.local.broker_settings import HOST, Member, settings_of_a_cluster
-from spout.local.embedded import OF_A_BROKER, EmbeddedBroker, Report, free_port, new_cluster_id
+from spout.local.embedded import (
+    IN_USE,
+    OF_A_BROKER,
+    STARTS_MAX,
+    EmbeddedBroker,
+    Report,
+    free_port,
+    new_cluster_id,
+    require_free,
+)
 from spout.local.jars import make_folder
 from spout.runtime.endpoints import PORT_MAX
 
@@ -61,6 +70,7 @@ class EmbeddedCluster:
                 f" name {PORT_MAX - brokers + 1} or a lower one"
             )
         self._kept = directory
+        self._has_answered = False
         self.directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
         make_folder(self.directory, OF_A_BROKER)
         found = len(list(self.directory.glob("broker-*"))) or int((self.directory / "data").exists())
@@ -69,26 +79,32 @@ class EmbeddedCluster:
                 f"{self.directory} holds the data of {found} broker{'s' * (found > 1)}, not of {brokers};"
                 " give that number, or another directory"
             )
-        ports: dict[int, int] = {}
-        controllers: dict[int, int] = {}
-        for node_id in range(1, brokers + 1):
-            ports[node_id] = port + node_id - 1 if port else _another(ports)
-        for node_id in ports:
-            controllers[node_id] = _another(ports, controllers)
         id_file = self.directory / "cluster-id"
         if not id_file.exists():
             id_file.write_text(new_cluster_id(), encoding="ascii")
-        cluster_id = id_file.read_text(encoding="ascii")
-        self.bootstrap = ",".join(f"{HOST}:{each}" for each in ports.values())
+        self._cluster_id = id_file.read_text(encoding="ascii")
+        self._named = range(port, port + brokers) if port else range(0)
+        self._report = progress or (lambda _sentence: None)
+        self._settings = {**settings_of_a_cluster(brokers), **(settings or {})}
+        self._choose_ports(brokers)
+
+    def _choose_ports(self, brokers: int) -> None:
+        """Make the brokers anew: each of them knows the controllers of all."""
+        ports: list[int] = list(self._named)
+        while len(ports) < 2 * brokers:
+            ports.append(free_port(besides=ports))
+        numbers = range(1, brokers + 1)
+        controllers = dict(zip(numbers, ports[brokers:], strict=True))
+        self.bootstrap = ",".join(f"{HOST}:{each}" for each in ports[:brokers])
         self.brokers = tuple(
             EmbeddedBroker(
                 self.directory / f"broker-{node_id}",
-                ports[node_id],
-                progress=progress,
-                settings={**settings_of_a_cluster(brokers), **(settings or {})},
-                member=Member(node_id, controllers, cluster_id),
+                port,
+                progress=self._report,
+                settings=self._settings,
+                member=Member(node_id, controllers, self._cluster_id),
             )
-            for node_id in ports
+            for node_id, port in zip(numbers, ports, strict=False)
         )
 
     def __enter__(self) -> Self:
@@ -108,13 +124,35 @@ class EmbeddedCluster:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def start(self) -> None:
-        """Start all brokers, and wait until each answers; errors as `EmbeddedBroker.start`."""
+        """Start all brokers, and wait until each answers; errors as `EmbeddedBroker.start`.
+
+        Where another process takes a port that was chosen here before Kafka does, others are chosen for all
+        (`bootstrap` and `brokers` are new then), unless they have answered once.
+        """
+        for port in self._named:
+            require_free(port)
+        for starts_left in reversed(range(STARTS_MAX)):
+            try:
+                self._start()
+            except Unreachable:
+                port = next(filter(None, (each.taken_port() for each in self.brokers)), 0)
+                if not port or not starts_left:
+                    raise
+                if self._has_answered or port in self._named:
+                    raise UsageError(IN_USE.format(port)) from None
+                self._report(f"another process has taken port {port}: Kafka is started with other ones")
+                self._choose_ports(len(self.brokers))
+            else:
+                self._has_answered = True
+                return
+
+    def _start(self) -> None:
         with ExitStack() as undo:
             undo.callback(self.kill)
             for broker in self.brokers:
                 broker.launch()
             for broker in self.brokers:
-                broker.wait_until_it_answers()
+                broker.wait_until_it_answers(self.brokers)
             undo.pop_all()
 
     def stop(self) -> None:
@@ -127,7 +165,3 @@ class EmbeddedCluster:
         """End all brokers by SIGKILL, as a power cut would."""
         for broker in self.brokers:
             broker.kill()
-
-
-def _another(*taken: Mapping[int, int]) -> int:
-    return free_port(besides={port for ports in taken for port in ports.values()})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from acker.errors import Unreachable, UsageError
-from spout.local.embedded import EmbeddedBroker
+from spout.local.embedded import STARTS_MAX, EmbeddedBroker, free_port
+from spout.local.embedded_cluster import EmbeddedCluster
 from spout.local.jars import CACHE, Repository, kafka_jars
 from tests.support.brokers import Broker
 from tests.support.waiting import Watch, eventually
@@ -125,20 +128,25 @@ def test_files_and_settings_of_a_broker_are_readable_for_nobody_else(tmp_path: P
         assert topics(f"127.0.0.1:{broker.listener_port('OTHER')}") == topics(broker.bootstrap)
 
 
-def test_what_the_first_broker_takes_longest_for_is_kept_for_the_next_ones(tmp_path: Path) -> None:
-    """Kafka's tool formats one storage, and the others are copies; its classes are parsed once."""
+def with_java(folder: Path, script: str) -> dict[str, str]:
+    """Return the environment of a broker whose Java is a script."""
     jars = Repository.of(os.environ).fetch(kafka_jars())
-    home, cache, calls = tmp_path / "java", tmp_path / "cache", tmp_path / "calls"
-    for folder in (home / "bin", home / "lib" / "server", cache):
-        folder.mkdir(parents=True)
+    home, cache = folder / "java", folder / "cache"
+    for each in (home / "bin", home / "lib" / "server", cache):
+        each.mkdir(parents=True)
     (cache / jars.name).symlink_to(jars)
     (home / "lib" / "server" / "classes.jsa").touch()
-    (home / "bin" / "java").write_text(JAVA.format(calls=calls))
+    (home / "bin" / "java").write_text(script)
     (home / "bin" / "java").chmod(0o755)
+    return {**os.environ, "JAVA_HOME": str(home), CACHE: str(cache)}
+
+
+def test_what_the_first_broker_takes_longest_for_is_kept_for_the_next_ones(tmp_path: Path) -> None:
+    """Kafka's tool formats one storage, and the others are copies; its classes are parsed once."""
+    cache, calls = tmp_path / "cache", tmp_path / "calls"
+    environ = with_java(tmp_path, JAVA.format(calls=calls))
     for number, name in enumerate(("first", "second"), 1):
-        broker = EmbeddedBroker(
-            tmp_path / name, environ={**os.environ, "JAVA_HOME": str(home), CACHE: str(cache)}
-        )
+        broker = EmbeddedBroker(tmp_path / name, environ=environ)
         broker.launch()
         eventually(lambda number=number: calls.read_text().count(" kafka.Kafka ") == number)
         broker.stop()
@@ -169,6 +177,80 @@ def test_a_port_that_is_in_use_is_refused_before_anything_starts(tmp_path: Path)
         with pytest.raises(UsageError, match=f"port {port} .* is in use"):
             EmbeddedBroker(tmp_path, port).start()
     assert list(tmp_path.iterdir()) == []
+
+
+class Thief:
+    """Takes the port of a broker's plain listener when it was chosen and Kafka is still to start."""
+
+    def __init__(self, *, is_broker: bool = False) -> None:
+        self.port = 0
+        self._is_broker = is_broker
+        self._stack = ExitStack()
+
+    def __call__(self, sentence: str) -> None:
+        if not self.port and (found := re.match(r"starting Kafka on 127\.0\.0\.1:(\d+)", sentence)):
+            self.port = int(found[1])
+            self._stack.enter_context(
+                EmbeddedBroker(port=self.port)
+                if self._is_broker
+                else socket.create_server(("127.0.0.1", self.port))
+            )
+
+    def __enter__(self) -> Thief:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def test_a_port_that_is_taken_after_it_was_chosen_is_not_the_one_of_the_broker() -> None:
+    with Thief() as thief, EmbeddedBroker(progress=thief, listeners={"OTHER": None}) as broker:
+        other = f"127.0.0.1:{broker.listener_port('OTHER')}"
+        assert thief.port != 0
+        assert broker.bootstrap not in (f"127.0.0.1:{thief.port}", other)
+        assert topics(broker.bootstrap) == topics(other) == set()
+
+
+def test_another_broker_that_answers_at_a_port_is_not_taken_for_the_one_that_was_started() -> None:
+    """Two that begin at once may choose the same port; each has the id 1."""
+    with Thief(is_broker=True) as thief, EmbeddedBroker(progress=thief) as broker:
+        assert thief.port != 0
+        assert broker.bootstrap != f"127.0.0.1:{thief.port}"
+        create(f"127.0.0.1:{thief.port}", "of-the-first")
+        assert topics(broker.bootstrap) == set()
+
+
+def test_a_port_that_was_named_and_is_taken_meanwhile_is_refused(tmp_path: Path) -> None:
+    port = free_port()
+    with Thief() as thief, pytest.raises(UsageError, match=f"port {port} .* is in use"):
+        EmbeddedBroker(tmp_path, port, progress=thief).start()
+    assert thief.port == port
+
+
+def test_a_cluster_chooses_other_ports_where_one_is_taken_meanwhile() -> None:
+    with Thief() as thief, EmbeddedCluster(brokers=2, progress=thief) as cluster:
+        assert thief.port != 0
+        assert f"127.0.0.1:{thief.port}" not in cluster.bootstrap.split(",")
+        assert topics(cluster.bootstrap) == set()
+
+
+TAKEN = """\
+#!/bin/sh
+case "$*" in
+  -version) echo 'openjdk version "17.0.1"' >&2 ;;
+  *StorageTool*) mkdir data; touch data/bootstrap.checkpoint; echo cluster.id=x > data/meta.properties ;;
+  *) port=$(sed -n 's/^listeners=PLAINTEXT:..127.0.0.1:\\([0-9]*\\).*/\\1/p' server.properties)
+     echo "Socket server failed to bind to 127.0.0.1:$port: Address already in use."; exit 1 ;;
+esac
+"""
+
+
+def test_ports_are_chosen_only_so_often(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path / "kafka", environ=with_java(tmp_path, TAKEN))
+    with pytest.raises(Unreachable, match="Address already in use"):
+        broker.start()
+    tried = re.findall(r"bind to 127\.0\.0\.1:(\d+)", broker.log.read_text())
+    assert len(set(tried)) == len(tried) == STARTS_MAX
 
 
 def test_a_directory_that_another_broker_uses_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ right           `NotAuthorized`, with the right and the resource
 the rest        `OutOfRange`, or `LogError` with what the broker said
 ==============  ==================================================================================
 
+That a broker does not let us in only librdkafka's own threads learn; whoever waits learns that nothing
+answers. So `Background` keeps it, and the waiting ends with it. That a right is missing comes as the answer
+to a request, which knows what the request was for: its `Use`.
+
 No message holds the value of a setting other than the bootstrap servers. Waits are cut in pieces of
 `PIECE_MS`: between them Python's signal handlers run, and the log says that the broker does not answer.
 """
@@ -24,6 +28,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -44,8 +49,7 @@ from acker.errors import (
     Unreachable,
     WindhoverError,
 )
-from acker.kafka.port import Operation
-from acker.kafka.refusals import UNAUTHENTICATED, UNAUTHORIZED, Refused, Use, unauthenticated, unauthorized
+from acker.kafka.port import Operation, Resource, Right
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -139,6 +143,26 @@ NOT_IN_LOG: Final = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
 )
 
+UNAUTHENTICATED: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_SASL_STATE,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+    }
+)
+"""The broker does not accept us, or we do not accept it."""
+
+_RESOURCES: Final = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED: Resource.GROUP,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: Resource.TOPIC,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Resource.TRANSACTIONAL_ID,
+}
+
+UNAUTHORIZED: Final = frozenset({*_RESOURCES, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+"""The broker knows us, and a right is missing."""
+
 COMMON: Mapping[str, Any] = MappingProxyType(
     {
         # the defaults, 100 and 10,000 ms, make a client of a restarted broker late by seconds
@@ -146,6 +170,56 @@ COMMON: Mapping[str, Any] = MappingProxyType(
         "reconnect.backoff.max.ms": 1000,
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a request does with resources; of those that it does not touch the name is empty."""
+
+    operation: Operation
+    topic: str = ""
+    group: str = ""
+    transactional_id: str = ""
+
+    def right(self, code: int) -> Right | None:
+        """Return the right that an error code says is missing; None where the code does not say which.
+
+        A producer's id is given to whoever may write to any topic; who may not is refused it by the cluster.
+        """
+        wants_id = code == KafkaError.CLUSTER_AUTHORIZATION_FAILED and self.operation is Operation.WRITE
+        resource = Resource.TOPIC if wants_id else _RESOURCES.get(code)
+        names = {
+            Resource.TOPIC: self.topic,
+            Resource.GROUP: self.group,
+            Resource.TRANSACTIONAL_ID: self.transactional_id,
+        }
+        if resource is None or not names[resource]:
+            return None
+        return Right(self.operation, resource, names[resource])
+
+
+class Refused(KafkaException):
+    """A part of an answer was an error; `use` says what the request did with that part's resource."""
+
+    def __init__(self, cause: KafkaError, use: Use) -> None:
+        super().__init__(cause)
+        self.use = use
+
+
+def unauthorized(doing: str, right: Right | None, bootstrap: str, text: str) -> str:
+    """Say which right is missing for what, and how it is granted."""
+    missing = f"the right to {right} is missing" if right else "a right is missing"
+    return (
+        f"{doing}: {missing} at {bootstrap} ({text}); `windhover acls` prints what each role needs: grant it"
+    )
+
+
+def unauthenticated(doing: str, bootstrap: str, text: str) -> str:
+    """Say that the broker was reached and no connection came about."""
+    return (
+        f"{doing}: no connection to {bootstrap} was accepted ({text}); correct security.protocol, the sasl.*"
+        " and the ssl.* settings of `kafka` in topics.yaml"
+    )
 
 
 class Deadline:

@@ -18,9 +18,8 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from acker.errors import TopicError
-from acker.kafka.client import LOGGED, Background, KafkaClient
+from acker.kafka.client import LOGGED, Background, KafkaClient, Use
 from acker.kafka.port import Operation, TopicPartition
-from acker.kafka.refusals import Use
 
 COMMIT_EVERY_S: Final = 1.0
 """The group's offsets are committed so often at most: nobody who waits for a record waits for them."""

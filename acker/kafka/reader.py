@@ -19,9 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from acker.errors import LogError, TopicError, WindhoverError
 from acker.hot_paths import tuple_maker, uncollected
-from acker.kafka.client import LOGGED, Background, KafkaClient
+from acker.kafka.client import LOGGED, Background, KafkaClient, Use
 from acker.kafka.port import Operation, Picked, Record, TopicPartition
-from acker.kafka.refusals import Use
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {

@@ -1,11 +1,14 @@
-"""Reads a piece of a partition to a known end, as a restart needs it (docs/design/protocol.md, 5.3)."""
+"""Reads partitions to their ends: a piece of one as a restart needs it, or again and again what is new.
+
+Source: docs/design/protocol.md, section 5.3 and rule 10.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from acker.errors import DataLoss, Unreachable
+from acker.errors import DataLoss, OutOfRange, Unreachable
 from acker.kafka.port import Log, Record, TopicPartition
 
 POLLS: Final = 20
@@ -58,3 +61,68 @@ def require_start(log: Log, partition: TopicPartition, needed: int, what: str) -
             " on: records were deleted that the acker had not finished; do not set a retention on the ack"
             " topics. What was open there can be had again by `windhover offsets reset`"
         )
+
+
+PATIENCE_MS: Final = 5_000
+"""A call ends early when no record arrives for this long."""
+
+POLL_MS: Final = 100
+
+READ_MAX: Final = 1_000_000
+"""How many records one call reads; while there are more, counts are unknown."""
+
+
+class Follower:
+    """Reads the records of some partitions, in order, each once: each call what is new, up to `read_max`."""
+
+    def __init__(
+        self,
+        log: Log,
+        places: Sequence[TopicPartition],
+        read_max: int = READ_MAX,
+        *,
+        first: Mapping[TopicPartition, int] | None = None,
+        committed: bool = True,
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
+        """Begin at the log starts, or at `first`; `committed`: read nothing behind an open transaction."""
+        self._log = log
+        self._read_max = read_max
+        self._patience_ms = patience_ms
+        self._ends = log.stable_ends if committed else log.ends
+        self._at: dict[TopicPartition, int] = dict(log.starts(places) if first is None else first)
+        self._reader = log.reader(committed=committed)  # last: nobody closes it if a question fails
+        self._reader.assign(self._at)
+        self._found_ends: Mapping[TopicPartition, int] = {}
+        self.is_whole = False
+
+    def read(self) -> Iterator[Record]:
+        """Yield the records since the last call; afterwards `is_whole` shows whether these were all."""
+        self.is_whole = False
+        ends = self._found_ends = self._ends(self._at)
+        poll_ms = min(POLL_MS, self._patience_ms)
+        left, idle_ms = self._read_max, 0
+        while any(self._reader.position(place) < end for place, end in ends.items()):
+            if left <= 0 or idle_ms >= self._patience_ms:
+                return
+            try:
+                records = self._reader.poll(poll_ms, min(left, 1_000))
+            except OutOfRange:
+                # What was deleted meanwhile is lost for every reader: go on where the log begins now.
+                starts = self._log.starts(self._at)
+                self._reader.assign({p: max(starts[p], self._reader.position(p)) for p in self._at})
+                records = ()
+            left -= len(records)
+            idle_ms = 0 if records else idle_ms + poll_ms
+            yield from records
+        self.is_whole = True
+
+    @property
+    def share_read(self) -> float:
+        """Which part is read of what there was at the last call of `read`."""
+        total = sum(max(0, end - self._at[place]) for place, end in self._found_ends.items())
+        left = sum(max(0, end - self._reader.position(place)) for place, end in self._found_ends.items())
+        return (total - left) / total if total else 1.0
+
+    def close(self) -> None:
+        self._reader.close()

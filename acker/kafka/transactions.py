@@ -31,9 +31,8 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from acker.errors import Aborted, Fenced, LogError, NotAuthorized, Unreachable, WindhoverError
-from acker.kafka.client import Deadline, KafkaClient
+from acker.kafka.client import Deadline, KafkaClient, Use, unauthorized
 from acker.kafka.port import Operation, Outgoing, Resource, Right
-from acker.kafka.refusals import Use, unauthorized
 from acker.kafka.writer import KafkaWriter, doing
 
 _UNEXPLAINED = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})

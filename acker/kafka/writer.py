@@ -15,9 +15,8 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from acker.errors import WindhoverError
-from acker.kafka.client import SILENT, Background, Deadline, KafkaClient
+from acker.kafka.client import SILENT, Background, Deadline, KafkaClient, Use
 from acker.kafka.port import Operation, Outgoing
-from acker.kafka.refusals import Use
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {

@@ -17,10 +17,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from acker.errors import TopicError, WindhoverError
-from acker.kafka.client import RETRY_PAUSE_S, SILENCE, SILENT, Background, KafkaClient
+from acker.kafka.client import (
+    RETRY_PAUSE_S,
+    SILENCE,
+    SILENT,
+    UNAUTHORIZED,
+    Background,
+    KafkaClient,
+    Refused,
+    Use,
+)
+from acker.kafka.cluster import describe_topics, settled
 from acker.kafka.port import Operation, TopicInfo
-from acker.kafka.refusals import UNAUTHORIZED, Refused, Use
-from acker.kafka.topics import describe_topics, settled
 from acker.provisioning.topic_specs import TopicSpec
 
 DEADLINE_MS: Final = 10_000

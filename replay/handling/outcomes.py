@@ -15,9 +15,8 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
-from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import read_piece
+from acker.kafka.reading import Follower, read_piece
 from acker.wire.checks import read_verdicts
 from replay.records.due import parse_history
 from replay.records.headers import HISTORY, header_text, parse_location

@@ -54,7 +54,7 @@ def check_once(
 ) -> int:
     """Check once for a monitor: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN, which is never OK."""
     from acker.errors import WindhoverError
-    from acker.kafka.follow import READ_MAX
+    from acker.kafka.reading import READ_MAX
     from spout.doctor import monitor
     from spout.inspect.overview import Overview
     from spout.inspect.readings import Reading

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from acker.config.topics import Input, Topics
 from acker.identity import Root, input_id_of
-from acker.kafka.follow import Follower
 from acker.kafka.port import Log, TopicPartition
+from acker.kafka.reading import Follower
 from acker.wire import events
 from acker.wire.codec import wire_codec
 from spout.demo.judge import Outcomes, SettledRun, settled_runs

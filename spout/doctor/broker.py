@@ -18,10 +18,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 
 from acker.config.topics import Topics
 from acker.errors import NotAuthenticated, WindhoverError
-from acker.kafka.client import LOGGED, Background, KafkaClient
+from acker.kafka.client import LOGGED, Background, KafkaClient, Refused, Use
+from acker.kafka.cluster import settled
 from acker.kafka.port import Operation, Resource
-from acker.kafka.refusals import Refused, Use
-from acker.kafka.topics import settled
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.provision import check
 from acker.provisioning.roles import Role, rights

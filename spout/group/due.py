@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from acker.errors import UnknownVersion
 from acker.identity import first_source, input_id_of, offset_of, partition_of
-from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.reading import Follower
 from acker.service.passed_over import require_passed_over
 from replay.records.due import Due, Pause, Progress, sound
 from replay.records.headers import parse_location

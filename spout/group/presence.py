@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from acker.errors import CodecError, WindhoverError
-from acker.kafka.follow import Follower
 from acker.kafka.port import Headers, Log, Record, TopicPartition
+from acker.kafka.reading import Follower
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
 from spout.group.sources import PlannerSpec

@@ -19,8 +19,8 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, source_of
-from acker.kafka.follow import READ_MAX, Follower
 from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.reading import READ_MAX, Follower
 from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS
 from acker.wire.causes import EXPLICIT, HELD, error_class

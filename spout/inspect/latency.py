@@ -26,8 +26,8 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of, root_edge
-from acker.kafka.follow import READ_MAX, Follower
 from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.reading import READ_MAX, Follower
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.events import Acks, Init, Reason, Verdicts, positions

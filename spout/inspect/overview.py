@@ -21,8 +21,8 @@ import numpy as np
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import NotAuthorized, Unreachable, WindhoverError
-from acker.kafka.follow import READ_MAX, Follower
 from acker.kafka.port import GroupMember, Log, TopicInfo, TopicPartition
+from acker.kafka.reading import READ_MAX, Follower
 from acker.service.view import AckerView, ViewReader
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter

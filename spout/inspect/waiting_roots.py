@@ -17,8 +17,8 @@ import numpy as np
 from acker.config.topics import Topics
 from acker.errors import CodecError, WindhoverError
 from acker.identity import I64, OFFSET_MAX, Root, Source, input_id_of, is_replay, offset_of, partition_of
-from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.reading import Follower
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts
 from acker.wire.events import positions

@@ -11,8 +11,8 @@ from contextlib import closing
 
 from acker.config.settings import AckTopics
 from acker.errors import CodecError, UnknownVersion
-from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.reading import Follower
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import marked_offset, require_passed_over
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts

@@ -25,10 +25,9 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from acker.errors import DataLoss, Disagreement, WindhoverError
-from acker.kafka.client import SILENT, TRANSIENT, Background, KafkaClient
+from acker.kafka.client import SILENT, TRANSIENT, Background, KafkaClient, Use
 from acker.kafka.port import Operation
 from acker.kafka.reader import by_partition
-from acker.kafka.refusals import Use
 
 CHUNK_RECORDS = 8_192
 """How many messages are taken at a time; it is also the size of the batches that bolts receive."""

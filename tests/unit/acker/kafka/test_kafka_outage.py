@@ -8,10 +8,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from acker.errors import Unreachable
-from acker.kafka.client import OUTAGE_OVER_MS, PIECE_MS, Background, KafkaClient, Outage
+from acker.kafka.client import OUTAGE_OVER_MS, PIECE_MS, Background, KafkaClient, Outage, Use
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Operation
-from acker.kafka.refusals import Use
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
 SILENT = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))

@@ -6,9 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from acker.errors import NotAuthenticated, NotAuthorized, Unreachable
-from acker.kafka.client import Background, KafkaClient
+from acker.kafka.client import UNAUTHENTICATED, Background, KafkaClient, Use
 from acker.kafka.port import Operation
-from acker.kafka.refusals import UNAUTHENTICATED, Use
 
 SETTINGS = {
     "bootstrap.servers": "kafka:9093",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from acker.kafka.topics import describe_topics
+from acker.kafka.cluster import describe_topics
 
 TIMEOUT_S = 1.0
 

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from acker.config.topics import parse
+from acker.kafka.client import Use
 from acker.kafka.port import Operation, Resource, Right
-from acker.kafka.refusals import Use
 from acker.provisioning.roles import NEEDS, Role, commands, rights, rights_text
 from spout.cli import main as cli
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import pytest
 
-from acker.kafka.follow import Follower
 from acker.kafka.port import Log, TopicPartition
+from acker.kafka.reading import Follower
 from replay.handling.outcomes import RedriveOutcomes
 from spout.demo.observer import OutcomeObserver
 from spout.group.presence import Presence

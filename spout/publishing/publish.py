@@ -85,7 +85,10 @@ class BatchLane(NamedTuple):
 
 def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchOutcome:
     """Return the outcome of a batch that the sink skipped: every root that has a record is failed."""
-    message = "the sink had written this batch before; its bolts may have done something else this time"
+    message = (
+        "the sink skipped this batch: it had written it before, and its bolts may have done something else"
+        " this time; or it had another checkpoint's batch under this id"
+    )
     holes = united(absent)  # of several evaluations, between which records may have left the log
     left = np.ones(plan.count, np.bool_)
     for source, start, end in holes:

@@ -8,6 +8,7 @@ Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import ContextVar
@@ -54,7 +55,11 @@ def skipped(batch_id: int) -> None:
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
     The roots of the batch are failed, and so replayed, since their bolts may have emitted something else this
-    time; with ``deterministic=True`` the sink promises that they did not.
+    time; with ``deterministic=True`` the sink promises that they did not. A fresh checkpoint counts its
+    batches from 0 again, so keep its query's id beside the batch's:
+    ``batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")``. A batch that this query
+    cannot have written before is failed and replayed in any case.
+
     Raises `UsageError` if it was not called within the function of a `spout.sink`.
     """
     batches = _SKIPPED.get()
@@ -76,6 +81,7 @@ class Sink:
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._deterministic = deterministic
+        self._since_ms = time.time_ns() // 1_000_000
         self._may_shuffle: dict[str, bool] = {}
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -93,10 +99,11 @@ class Sink:
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(end.application.ledger.forget, *lane)
+            same = self._deterministic and self._ran_before(end, context)
             drain = self._drain(end, rows)
             if drain is not None:
                 stack.callback(drain.forget)
-            self._publish(end, rows, skips=self._run(end, rows, drain))
+            self._publish(end, rows, skips=self._run(end, rows, drain), same=same)
 
     def _run(self, end: BatchEnd, rows: DataFrame, drain: Drain | None) -> bool:
         """Call the function; return whether it skipped the batch."""
@@ -129,6 +136,18 @@ class Sink:
             )
         return True
 
+    def _ran_before(self, end: BatchEnd, context: SparkContext) -> bool:
+        """Return whether an earlier run of the query, by the same checkpoint, may have written the batch.
+
+        Spark runs a batch again as the first of a run. Such a batch began before this sink was made, or the
+        query ran in this application before. What a sink has of others under their ids is another query's.
+        """
+        sunk = end.application.sunk
+        if (context.getLocalProperty(RUN_PROPERTY) or "") in sunk:
+            return False
+        found = logged(end.application, end.lane)
+        return end.lane.name in sunk or (found is not None and found.began_ms < self._since_ms)
+
     def _drain(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
         """Check the query's plan with the first batch of a run; return a drain where this batch needs one."""
         session, query = rows.sparkSession, end.lane.name
@@ -137,7 +156,7 @@ class Sink:
             plan = running(session, query).analyzedPlan()
             refuse_query(plan)
             self._may_shuffle[run] = is_wide(plan)
-        end.application.sunk.add(run)
+        end.application.sunk |= {run, query}
         if not self._may_shuffle.get(run):
             return None
         if not crosses_stages(running(session, query).lastExecution().executedPlan()):
@@ -149,9 +168,9 @@ class Sink:
             )
         return Drain(end.application.ledger, *end.lane)
 
-    def _publish(self, end: BatchEnd, rows: DataFrame, *, skips: bool) -> None:
+    def _publish(self, end: BatchEnd, rows: DataFrame, *, skips: bool, same: bool) -> None:
         reports = end.application.reports(*end.lane)
-        if skips and (self._deterministic or reports.plan is None):
+        if skips and (same or reports.plan is None):
             # What has arrived is kept: stages before a shuffle do not run again.
             if rows.rdd.getNumPartitions():
                 rows.write.format("noop").mode("overwrite").save()
@@ -159,7 +178,7 @@ class Sink:
         stream = end.stream(reports)
         if stream is None:
             return
-        if skips and not self._deterministic and reports.plan is not None:
+        if skips and not same and reports.plan is not None:
             end.publish(stream, publish.skipped_outcome(reports.plan, reports.absent))
         else:
             end.publish(stream, end.settle(stream, reports))

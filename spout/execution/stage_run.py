@@ -77,9 +77,7 @@ class StageRun:
         self._gate: Gate | None = None
         self._pass = pass_
         self._outbox = TaskOutbox(pass_)
-        self.arrived = (
-            0  # rows before those that are fed next; in a child those that other children have done
-        )
+        self.arrived = 0  # rows before those that are fed next; in a child those of other children, too
         self._dealt = self._left_before = 0
         self._partition = context.partition
         self._took = Fingerprint()

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 INPUTS = (
     "files",
     "counts",
+    "distinct",
     "foreach",
     "failing",
     "skipping",
@@ -120,6 +121,17 @@ def test_sparks_aggregates_are_acked_when_its_state_store_holds_them(world: Stre
         query.processAllAvailable()
         rows = world.spark.table(f"counts_{mode}").groupBy("word").max("count").collect()
     assert {tuple(row) for row in rows} == {("a", 2), ("b", 1)}
+
+
+def test_a_duplicate_that_spark_drops_is_acked_too(world: StreamWorld) -> None:
+    """Spark's state has what was seen, also in a batch before."""
+    for said, lines in ((2, ("a b", "a")), (3, ("b c",))):
+        world.produce("distinct", *lines)
+        rows = words(world, "distinct").dropDuplicates(["word"])
+        with started(to_files(world, "distinct", rows)) as query:
+            found = world.wait_for("distinct", said, query)
+    assert (found.acked, found.failed) == ({0, 1, 2}, {})
+    assert written(world, "distinct") == ["a", "b", "c"]
 
 
 def test_a_foreach_writer_is_acked_too(world: StreamWorld) -> None:

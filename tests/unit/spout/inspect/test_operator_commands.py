@@ -32,6 +32,8 @@ from spout.cli.common import parse_time
 from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.readings import OLD_MS
 from spout.inspect.tables import Column, OutputFormat, count, cut_to, printable, span, write
+from spout.planner.planner import Planner
+from spout.planning.journal import Journal
 from tests.support.memory.cluster import NoFaults
 from tests.support.worlds import planning
 from tests.support.worlds.order_world import OrderWorld
@@ -421,10 +423,10 @@ def test_open_roots_without_an_acker_are_no_news_and_say_so(
     assert "windhover acker run" in err
 
 
-def test_no_command_prints_a_zero_that_nobody_knows_while_no_acker_works(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What was emitted since the last State is in none, and a table with 0 would look as on a quiet day."""
+def with_one_open_root(
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[planning.World, Planner, Journal]:
+    """Run a query of which record 3 stays open; the commands see its cluster."""
     group = planning.World()
     group.produce(10)
     let_see(monkeypatch, group)
@@ -432,6 +434,14 @@ def test_no_command_prints_a_zero_that_nobody_knows_while_no_acker_works(
     end = planning.batch(planner, planning.BEGINNING, group)
     group.publish(planning.BEGINNING, end, skip=(3,))
     group.run(1_000)
+    return group, planner, end
+
+
+def test_no_command_prints_a_zero_that_nobody_knows_while_no_acker_works(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was emitted since the last State is in none, and a table with 0 would look as on a quiet day."""
+    group, planner, end = with_one_open_root(monkeypatch)
     assert "≥" not in printed(capsys, "status")[1]
     group.kill_acker()
     group.produce(10, partition=1)
@@ -463,13 +473,7 @@ def test_a_deadline_that_nobody_keeps_is_not_printed(
     dead: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without an acker nothing times out, and without a query no clock goes on."""
-    group = planning.World()
-    group.produce(10)
-    let_see(monkeypatch, group)
-    planner = group.ready()
-    end = planning.batch(planner, planning.BEGINNING, group)
-    group.publish(planning.BEGINNING, end, skip=(3,))
-    group.run(1_000)
+    group, planner, _ = with_one_open_root(monkeypatch)
     assert printed(capsys, "roots")[2] == ""
     if dead == "acker":
         group.kill_acker()

@@ -125,13 +125,7 @@ def test_partitions_added_to_a_source_topic_wait_for_those_of_its_replay_topic(w
 
 def test_what_a_new_partition_lost_while_no_query_ran_is_no_silent_loss(world: World) -> None:
     """A restart begins it at 0, as a running query does, and not where its log begins by then."""
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end)
-    world.run(1_000)
-    world.kill(planner)
-    grow(world)
+    end = grow_while_no_query_runs(world)
     world.produce(10, partition=2)
     world.log.delete_before({TopicPartition("sentences", 2): 4})
     again = world.ready(end)
@@ -144,13 +138,7 @@ def test_what_a_new_partition_lost_while_no_query_ran_is_no_silent_loss(world: W
 
 def test_a_new_session_begins_a_partition_that_its_group_never_read_at_0(world: World) -> None:
     """`start: latest` is for inputs without history: between two queries its records were left out."""
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end)
-    world.run(1_000)
-    world.kill(planner)
-    grow(world)
+    grow_while_no_query_runs(world)
     world.produce(4, partition=2)
     fresh = world.ready(start="latest", take_over=True)
     assert positions(BEGINNING, batch(fresh, BEGINNING, world)) == [(source_of(1, 2), 0, 4)]
@@ -209,6 +197,18 @@ def grow(world: World) -> None:
     """Add a partition to a topic and to its replay topic."""
     world.cluster.add_partitions(COPIES, 3)
     world.cluster.add_partitions("sentences", 3)
+
+
+def grow_while_no_query_runs(world: World) -> Journal:
+    """End a query behind its first batch, then add a partition; return where the checkpoint is."""
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end)
+    world.run(1_000)
+    world.kill(planner)
+    grow(world)
+    return end
 
 
 def test_a_replay_topic_with_fewer_partitions_than_its_source_refuses_a_query(world: World) -> None:

@@ -6,8 +6,9 @@ import html
 import re
 import shlex
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -362,8 +363,9 @@ class Gate(NoFaults):
             self.opens.wait(30)
 
 
-def test_pages_that_wait_for_the_broker_hold_up_no_other(world: World) -> None:
-    """In an outage many tabs wait for it, and the overview says so."""
+@contextmanager
+def waiting_tabs(world: World, count: int) -> Iterator[tuple[Watch, list[Future[Any]]]]:
+    """Let tabs wait for a broker that is away, until the context ends; meanwhile the overview answers."""
     die(world, 2)
     gate = Gate()
     watch = Watch(lambda now_ms: Snapshot(now_ms, ()), world.topics, lambda: world.now_ms)
@@ -371,34 +373,27 @@ def test_pages_that_wait_for_the_broker_hold_up_no_other(world: World) -> None:
     gate.is_shut = True
     with (
         TestClient(pages.application(LOOPBACK), base_url="http://localhost") as client,
-        ThreadPoolExecutor(41) as tabs,
+        ThreadPoolExecutor(count + 1) as tabs,
     ):
-        waiting = [tabs.submit(client.get, "/letters") for _ in range(40)]
+        waiting = [tabs.submit(client.get, "/letters") for _ in range(count)]
         try:
             assert gate.came.wait(10)
             assert tabs.submit(client.get, "/").result(10).status_code == 200
+            yield watch, waiting
         finally:
             gate.opens.set()
-        assert [each.result(60).status_code for each in waiting] == [200] * 40
+
+
+def test_pages_that_wait_for_the_broker_hold_up_no_other(world: World) -> None:
+    """In an outage many tabs wait for it, and the overview says so."""
+    with waiting_tabs(world, 40) as (_, waiting):
+        pass
+    assert [each.result(60).status_code for each in waiting] == [200] * 40
 
 
 def test_a_page_that_waited_for_another_one_is_built_from_the_reading_that_came_meanwhile(
     world: World,
 ) -> None:
-    die(world, 2)
-    gate = Gate()
-    watch = Watch(lambda now_ms: Snapshot(now_ms, ()), world.topics, lambda: world.now_ms)
-    pages, _ = pages_of(world, watch, gate)
-    gate.is_shut = True
-    with (
-        TestClient(pages.application(LOOPBACK), base_url="http://localhost") as client,
-        ThreadPoolExecutor(11) as tabs,
-    ):
-        waiting = [tabs.submit(client.get, "/letters") for _ in range(10)]
-        try:
-            assert gate.came.wait(10)
-            assert tabs.submit(client.get, "/").result(10).status_code == 200
-            watch.latest = LatestState(1, Snapshot(world.now_ms, (), away=Unreachable("no broker answers")))
-        finally:
-            gate.opens.set()
-        assert sorted(each.result(60).status_code for each in waiting) == [200] + [503] * 9
+    with waiting_tabs(world, 10) as (watch, waiting):
+        watch.latest = LatestState(1, Snapshot(world.now_ms, (), away=Unreachable("no broker answers")))
+    assert sorted(each.result(60).status_code for each in waiting) == [200] + [503] * 9

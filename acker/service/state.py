@@ -294,6 +294,7 @@ def read_last_state(
     while True:
         first = max(start, end - reach)
         last, whole = _last_records(log, where, codec, first, end, wait_ms)
+        # an error where one cannot be read, also if an older State is whole: it may be of a newer version
         parts = {number: _part(codec, number, record) for number, record in last.items()}
         is_last = whole == last
         if not is_last:

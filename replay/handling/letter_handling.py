@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from math import inf
 from typing import Final
 
 from acker.config.limits import ReplayLimits
@@ -198,7 +197,7 @@ class RateLimit:
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
         """Begin at a wall time; `UsageError`: the rate is below `RATE_MIN`, or no finite number."""
-        if rate is not None and not RATE_MIN <= rate < inf:
+        if rate is not None and not RATE_MIN <= rate < math.inf:
             raise UsageError(f"rate {rate:g}: give {RATE_MIN} letters a second or more, or none for no limit")
         self._rate = rate
         self._at_once = at_once

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, Self
 from acker.errors import CodecError, WindhoverError
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
+from acker.units import TIME_MS_MAX
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
 from spout.group.sources import PlannerSpec
@@ -41,8 +42,6 @@ SIGNS_EVERY_MS: Final = 250
 
 TEXT_MAX: Final = 200
 """A host's and an application's name are cut to so many characters in the header."""
-
-_YEAR_9999_MS: Final = 253_402_300_799_000
 
 WHO_HEADER: Final = "windhover.who"
 LEAVES_HEADER: Final = "windhover.leaves"
@@ -86,7 +85,7 @@ class Who(NamedTuple):
         value = dict(headers).get(WHO_HEADER)
         try:
             host, application, pid, since_ms, space = json.loads(value or b"")
-            began_ms = max(0, min(int(since_ms), _YEAR_9999_MS))
+            began_ms = max(0, min(int(since_ms), TIME_MS_MAX))
             return cls(_shown(host), _shown(application), int(pid), began_ms, _shown(space))
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None

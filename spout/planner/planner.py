@@ -36,7 +36,7 @@ from spout.group.tenure import Tenure, tenure_of
 from spout.planner.batches import Batches
 from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
-from spout.planner.verdict_reader import VerdictReader
+from spout.planner.verdict_reader import VerdictReader, is_lost_of
 from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import NotAcked
@@ -201,7 +201,7 @@ class Planner:
             for record in records:
                 event = self._verdicts.decode(record)
                 # by the Take of a new session, too
-                if isinstance(event, Verdicts) and any(lost.source in self.sources for lost in event.lost):
+                if is_lost_of(event, self.sources):
                     self._lost_below[record.partition] = record.offset + 1
                 if event is not None and self._opening is not None:
                     self._opening.read(record.partition, record.offset, event)

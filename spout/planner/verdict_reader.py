@@ -58,8 +58,7 @@ class VerdictReader:
             lost = {
                 record.partition: record.offset + 1
                 for record in follower.read()
-                if isinstance(event := self.decode(record), Verdicts)
-                and any(lost.source in sources for lost in event.lost)
+                if is_lost_of(self.decode(record), sources)
             }
             return lost if follower.is_whole else None
 
@@ -97,3 +96,8 @@ class VerdictReader:
 
     def close(self) -> None:
         self._reader.close()
+
+
+def is_lost_of(event: Taken | Verdicts | None, sources: Collection[int]) -> bool:
+    """Return whether a record of the verdict log says that a root of these sources is lost."""
+    return isinstance(event, Verdicts) and any(lost.source in sources for lost in event.lost)

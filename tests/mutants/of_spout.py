@@ -829,6 +829,15 @@ MUTANTS = (
         "in an outage every tab would wait half a minute for the one before it",
     ),
     Mutant(
+        "a-band-is-drawn-record-by-record",
+        "spout/ui/strip.py",
+        "np.bincount(self._cell_of(offsets)[0], minlength",
+        "np.bincount([int(cell) for cell in self._cell_of(offsets)[0]], minlength",
+        "tests/unit/spout/ui/test_pages.py"
+        "::test_a_million_pending_records_are_a_small_snapshot_with_the_work_of_a_tenth",
+        "a page of a log with a million open roots would take a second of the process for each tab",
+    ),
+    Mutant(
         "a-job-of-the-page-ends-in-silence",
         "spout/ui/jobs.py",
         "        except Exception as error:\n",

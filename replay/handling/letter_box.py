@@ -101,6 +101,14 @@ def _first_of(topic: str, partitions: int, chosen: Filter) -> dict[TopicPartitio
         if of == topic:
             place = TopicPartition(topic, partition)
             first[place] = min(first.get(place, offset), offset)
-        else:  # an origin, whose letter was written when the topic had as many partitions as now, or fewer
-            first |= {TopicPartition(topic, partition % count): 0 for count in range(1, partitions + 1)}
+        else:
+            first |= {TopicPartition(topic, number): 0 for number in letters_of(partition, partitions)}
     return first
+
+
+def letters_of(origin_partition: int, partitions: int) -> set[int]:
+    """Return the partitions of a dead-letter topic that may have the letter of a record.
+
+    It was written when the topic had as many `partitions` as now, or fewer.
+    """
+    return {origin_partition % count for count in range(1, partitions + 1)}

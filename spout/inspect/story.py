@@ -129,7 +129,7 @@ class Evidence:
         record: the record from its topic, or why it is absent; None: unknown, the topic is missing.
         written: whether the log has reached its offset; True where that is unknown.
         emissions: of the record itself, then of its copies, in the order of the log.
-        letters: its dead letters, in the order of the log, with their marks.
+        letters: its dead letters with their marks, by the time of death.
         dues: its emissions that wait for a replay, or to become a dead letter.
         taken_over: whether the replay workers have read the verdict of the last emission; None: unknown.
         committed: the group's committed offset; None if it has none.

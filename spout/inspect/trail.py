@@ -26,7 +26,7 @@ from acker.service.view import AckerView, OpenRange, ViewReader
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, Reason, SourceRun, Verdicts, positions, values
-from replay.handling.letter_box import LetterBox
+from replay.handling.letter_box import LetterBox, letters_of
 from replay.records.due import Due, DueView, Loss, Progress, parse_history, root_key, sound_or_none
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage, parse_location
 from replay.records.letters import Filter, Letter
@@ -341,11 +341,11 @@ class Trail:
     def _letters(self, here: InputRecord, tails: Tails) -> list[Letter]:
         topic = here.input.dead_letter.topic
         info = self._log.topics([topic]).get(topic)
-        number = here.partition % info.partitions if info else 0
         box = LetterBox(Filter(places=frozenset((str(here),)), handled=True))
-        for record in tails.last(topic, number, "older dead letters are unknown"):
-            box.put(record)
-        return box.letters
+        for number in sorted(letters_of(here.partition, info.partitions if info else 1)):
+            for record in tails.last(topic, number, "older dead letters are unknown"):
+                box.put(record)
+        return sorted(box.letters, key=lambda each: each.died_ms)
 
 
 def _require(info: TopicInfo | None, partition: int) -> None:

@@ -29,6 +29,7 @@ from tests.support.worlds.planning import World, batch, yaml_of
 from tests.support.worlds.replay_world import FailOnce
 
 COPIES = (1 + 16_384) << 16
+LETTERS = "sentences.g.dlq"
 YAML = yaml_of(timeout="4s", retry="{attempts: 2, initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}")
 
 
@@ -64,10 +65,12 @@ def begin(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = (
     return planner, end
 
 
-def again(world: World, planner: Planner, end: Journal, **published: tuple[int, ...]) -> Journal:
+def again(
+    world: World, planner: Planner, end: Journal, of: int = COPIES, **published: tuple[int, ...]
+) -> Journal:
     """Let copies be emitted and published."""
     following = batch(planner, end, world)
-    world.publish(end, following, of=COPIES, **published)
+    world.publish(end, following, of=of, **published)
     world.run(1_500)
     return following
 
@@ -194,6 +197,34 @@ def test_a_dropped_letter_says_who_dropped_it_and_why(world: World) -> None:
     order = Order(LetterAction.DROPPED, Filter(), "kim", "test data")
     handle(world, by_place([one], ["sentences/0@3"], Filter()), order)
     assert inspected(world)["now"] == "dropped by kim: test data"
+
+
+def test_letters_are_found_in_a_topic_that_got_more_partitions_the_last_one_last() -> None:
+    """The first went where the topic of three partitions had it go, the second where that of four did."""
+    world = World(YAML.replace("partitions: 2", "partitions: 6"))
+    world.cluster.delete_topic(LETTERS)
+    world.cluster.create_topic(LETTERS, 3)
+    world.start_replays()
+    world.produce(4, partition=5)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, fail=(3,), of=(1 << 16) + 5)
+    world.run(2_500)
+    end = again(world, planner, end, fail=(0,), of=COPIES + 5)
+    world.cluster.add_partitions(LETTERS, 4)
+    assert inspected(world, "sentences/5@3")["now"] == f"dead letter at {LETTERS}/2@0"
+    order = Order(LetterAction.REPLAYED, Filter(), "kim", "")
+    handle(world, [(world.topics.input("sentences"), Filter())], order)
+    assert world.replays is not None
+    world.replays.close()
+    world.start_replays()
+    for _ in range(2):
+        end = again(world, planner, end, fail=tuple(range(1, 10)), of=COPIES + 5)
+        world.run(2_500)
+    story = inspected(world, "sentences/5@3")
+    first, last = (row["letter"] for row in story["dead_letters"])
+    assert (first, story["now"]) == (f"{LETTERS}/2@0", f"dead letter at {last}")
+    assert last.startswith(f"{LETTERS}/1@")
 
 
 def test_what_a_rule_drops_is_dropped_and_no_dead_letter() -> None:

@@ -78,21 +78,18 @@ class RedriveOutcomes:
 
     def __init__(self, log: Log, topics: Topics, found: Input, redrives: Iterable[RedriveBegun]) -> None:
         """Begin where the first of some redrives began; errors as for `existing_places`."""
-        begun = list(redrives)
-        ends = (
-            [each.verdicts_from for each in begun],
-            [each.letters_from for each in begun],
-            [each.copies_from for each in begun],
-        )
+        ends = {each.redrive: (each.verdicts_from, each.letters_from, each.copies_from) for each in redrives}
         firsts: list[dict[TopicPartition, int]] = []
-        self._is_cut = False
-        for topic, before in zip(followed_topics(topics, found), ends, strict=True):
+        self._cut = set[str]()
+        """The redrives of which a part is no longer in the log."""
+        for number, topic in enumerate(followed_topics(topics, found)):
             places = existing_places(log, topic)
             starts, where = log.starts(places), dict[TopicPartition, int]()
             for n, place in enumerate(places):
-                needed = min((each[n] for each in before if n < len(each)), default=0)
-                self._is_cut |= starts[place] > needed
-                where[place] = max(starts[place], needed)
+                # a partition that the topic got later was empty when the redrive began
+                needed = {name: dict(enumerate(each[number])).get(n, 0) for name, each in ends.items()}
+                self._cut |= {name for name, offset in needed.items() if starts[place] > offset}
+                where[place] = max(starts[place], min(needed.values(), default=0))
             firsts.append(where)
         self._input = found
         # when all is asked: nobody closes them if a question fails
@@ -137,7 +134,7 @@ class RedriveOutcomes:
             for (name, letter), action in self._handled.items()
             if name == redrive and action is LetterAction.REPLAYED
         }
-        if self._is_cut:
+        if redrive in self._cut:
             opened = [letter for letter, outcome in found.items() if outcome is LetterOutcome.OPEN]
             found.update(dict.fromkeys(opened, LetterOutcome.UNKNOWN))
         return found

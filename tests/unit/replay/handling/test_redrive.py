@@ -125,6 +125,36 @@ def test_a_letter_that_lives_several_attempts_has_the_outcome_of_the_last(world:
     assert list(outcomes(world).values()) == [LetterOutcome.ACKED, LetterOutcome.OPEN]
 
 
+def test_what_died_again_in_a_partition_that_the_topic_got_later_is_no_open_letter() -> None:
+    """A later redrive began behind it, and each is read from where it began itself."""
+    world = World()
+    world.cluster.delete_topic(LETTERS)
+    world.cluster.create_topic(LETTERS, 1)
+    worker = world.worker(of=ONE_LIFE)
+    world.lose(world.emit(b"x", partition=1))
+    world.settle(worker)
+    drive(world, redrive(world))
+    world.cluster.add_partitions(LETTERS, 2)
+    (copy,) = world.copies()
+    world.lose(world.emission_of(copy))
+    world.settle(worker)
+    drive(world, redrive(world, "r2"))
+    assert outcomes(world) == {f"{LETTERS}/0@0": LOST}
+    assert list(outcomes(world, "r2").values()) == [LetterOutcome.OPEN]
+
+
+def test_a_redrive_whose_verdicts_are_gone_takes_nothing_from_a_later_one(world: World) -> None:
+    drive(world, redrive(world, which=Filter(places=frozenset(["sentences/0@0"]))))
+    (copy,) = world.copies()
+    world.ack(world.emission_of(copy).source, copy.offset, copy.offset + 1)
+    log = world.cluster.log()
+    verdicts = [TopicPartition(ONE_LIFE.ack_topics.verdict, number) for number in range(2)]
+    log.delete_before(log.ends(verdicts))
+    drive(world, redrive(world, "r2", which=Filter(places=frozenset(["sentences/0@1"]))))
+    assert set(outcomes(world).values()) == {LetterOutcome.UNKNOWN}
+    assert set(outcomes(world, "r2").values()) == {LetterOutcome.OPEN}
+
+
 def test_too_many_that_die_again_stop_it_and_the_others_stay_letters(world: World) -> None:
     limits = RedriveLimits(at_once=4, died_max=3)
     progress = drive(world, redrive(world, limits=limits), Query(world, lambda _: True))

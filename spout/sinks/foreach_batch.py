@@ -8,7 +8,6 @@ Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import ContextVar
@@ -81,7 +80,6 @@ class Sink:
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._deterministic = deterministic
-        self._since_ms = time.time_ns() // 1_000_000
         self._may_shuffle: dict[str, bool] = {}
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -95,22 +93,28 @@ class Sink:
         """
         context = rows.sparkSession.sparkContext
         lane = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
+        run = context.getLocalProperty(RUN_PROPERTY) or ""
         end = BatchEnd(Application.of(rows.sparkSession), lane)
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(end.application.ledger.forget, *lane)
-            same = self._deterministic and self._ran_before(end, context)
-            drain = self._drain(end, rows)
+            if lane.name and run not in self._may_shuffle:
+                plan = running(rows.sparkSession, lane.name).analyzedPlan()
+                refuse_query(plan)
+                self._may_shuffle[run] = is_wide(plan)
+            end.application.sunk.add(run)
+            drain = self._drain(end, rows) if self._may_shuffle.get(run) else None
             if drain is not None:
                 stack.callback(drain.forget)
-            self._publish(end, rows, skips=self._run(end, rows, drain), same=same)
+            self._publish(end, rows, skips=self._run(end, rows, run, drain))
 
-    def _run(self, end: BatchEnd, rows: DataFrame, drain: Drain | None) -> bool:
+    def _run(self, end: BatchEnd, rows: DataFrame, run: str, drain: Drain | None) -> bool:
         """Call the function; return whether it skipped the batch."""
         application, lane = end.application, end.lane
         # With a shuffle, Spark evaluates the stages before it by itself, before it calls this sink.
         arrived = application.ledger.count(*lane)
-        jobs = _jobs(rows.sparkSession.sparkContext)
+        context = rows.sparkSession.sparkContext
+        jobs = _jobs(context, run)
         visible = _visible(rows)
         batches: set[int] = set()
         token = _SKIPPED.set(batches)
@@ -124,7 +128,7 @@ class Sink:
             return False
         if application.reports(*lane).nothing_to_publish:
             return False
-        has_run = _jobs(rows.sparkSession.sparkContext) != jobs
+        has_run = _jobs(context, run) != jobs
         if drain is not None and _has_drained(drain, visible, lane.seq, has_run=has_run):
             return False
         found = logged(application, lane)
@@ -136,30 +140,9 @@ class Sink:
             )
         return True
 
-    def _ran_before(self, end: BatchEnd, context: SparkContext) -> bool:
-        """Return whether an earlier run of the query, by the same checkpoint, may have written the batch.
-
-        Spark runs a batch again as the first of a run. Such a batch began before this sink was made, or the
-        query ran in this application before. What a sink has of others under their ids is another query's.
-        """
-        sunk = end.application.sunk
-        if (context.getLocalProperty(RUN_PROPERTY) or "") in sunk:
-            return False
-        found = logged(end.application, end.lane)
-        return end.lane.name in sunk or (found is not None and found.began_ms < self._since_ms)
-
     def _drain(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
-        """Check the query's plan with the first batch of a run; return a drain where this batch needs one."""
-        session, query = rows.sparkSession, end.lane.name
-        run = session.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
-        if query and run not in self._may_shuffle:
-            plan = running(session, query).analyzedPlan()
-            refuse_query(plan)
-            self._may_shuffle[run] = is_wide(plan)
-        end.application.sunk |= {run, query}
-        if not self._may_shuffle.get(run):
-            return None
-        if not crosses_stages(running(session, query).lastExecution().executedPlan()):
+        """Return the drain of a batch that Spark shuffled behind the last bolt; None: it did not."""
+        if not crosses_stages(running(rows.sparkSession, end.lane.name).lastExecution().executedPlan()):
             return None
         if not stays(rows):
             raise TrackingError(
@@ -168,9 +151,9 @@ class Sink:
             )
         return Drain(end.application.ledger, *end.lane)
 
-    def _publish(self, end: BatchEnd, rows: DataFrame, *, skips: bool, same: bool) -> None:
+    def _publish(self, end: BatchEnd, rows: DataFrame, *, skips: bool) -> None:
         reports = end.application.reports(*end.lane)
-        if skips and (same or reports.plan is None):
+        if skips and (self._deterministic or reports.plan is None):
             # What has arrived is kept: stages before a shuffle do not run again.
             if rows.rdd.getNumPartitions():
                 rows.write.format("noop").mode("overwrite").save()
@@ -178,6 +161,9 @@ class Sink:
         stream = end.stream(reports)
         if stream is None:
             return
+        # An earlier run of the query planned what is run again, and may have written it. What a sink has of a
+        # batch that this run planned is another query's, or of a later state of the checkpoint.
+        same = self._deterministic and end.application.mailbox(stream).again.exists()
         if skips and not same and reports.plan is not None:
             end.publish(stream, publish.skipped_outcome(reports.plan, reports.absent))
         else:
@@ -225,8 +211,7 @@ def _visible(rows: DataFrame) -> DataFrame:
     return rows.drop(ANCHOR) if ANCHOR in rows.columns else rows
 
 
-def _jobs(context: SparkContext) -> tuple[int, ...]:
-    """Return what changes when this query runs a job: how many Spark remembers, the first and the last id."""
-    group = context.getLocalProperty(RUN_PROPERTY)
-    ids = jobs_of(context, group)
+def _jobs(context: SparkContext, run: str) -> tuple[int, ...]:
+    """Return what changes when a run of a query runs a job: how many Spark has, the first and last id."""
+    ids = jobs_of(context, run or None)
     return (len(ids), ids[0], ids[len(ids) - 1]) if len(ids) else ()

@@ -181,7 +181,7 @@ class Application:
 
     Attributes:
         started: the queries that `spout.start` started, by id, until Spark has reported their end.
-        sunk: ids of the queries whose batches a `spout.sink` publishes, and of their runs.
+        sunk: run ids of the queries whose batches a `spout.sink` publishes.
         listeners: the listeners that publish the batches of the other queries, by Spark session.
     """
 

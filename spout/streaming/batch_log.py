@@ -26,7 +26,7 @@ _APPEND = "Append"
 class Logged(NamedTuple):
     """What the offset log has about a batch: the offsets before and behind it, and the watermark before it.
 
-    `began_ms` is wall time; a second run of the batch has the same value.
+    `began_ms` is wall time.
     """
 
     start: Journal

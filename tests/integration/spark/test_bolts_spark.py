@@ -212,6 +212,12 @@ def test_a_limit_before_the_sink_stops_the_query_before_anything_is_written(worl
         query.awaitTermination(DEADLINE_S)
     assert world.rows["cut"] == []
     assert world.published("cut").said == 0
+    sunk = Application.of(world.spark).sunk
+    assert query.runId not in sunk, "nothing of it is published here"
+    whole = world.read("cut").transform(spout.bolt(NoOrigin(), name="split"))
+    with world.running("cut", whole) as query:
+        assert world.wait_for("cut", 8, query).acked == set(range(8))
+    assert query.runId in sunk
 
 
 def shuffled(rows: DataFrame, times: int) -> DataFrame:

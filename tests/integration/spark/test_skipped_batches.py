@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import spout
 from acker.config.topics import load_topics
 from spout.planner.mailbox import PlannerStatus
 from spout.publishing.publish import BATCH_SKIPPED
+from spout.streaming.application import Application
 from tests.support.bolts.sample_bolts import Keep, NoOrigin
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.slow
 LINES = ("a b", "c", "d e f", "g")
 WORDS = ["a", "b", "c", "d", "e", "f", "g"]
 KINDS = ("narrow", "grouped")
-INPUTS = tuple(f"{kind}-{manner}" for kind in KINDS for manner in ("same", "other", "fresh"))
+INPUTS = tuple(f"{kind}-{manner}" for kind in KINDS for manner in ("same", "other", "fresh", "ahead"))
 
 
 class Table:
@@ -133,6 +135,34 @@ def test_a_deterministic_batch_that_is_skipped_is_acked_by_what_its_bolts_do_aga
     assert world.copies(name) == []
     assert sorted(table.words) == WORDS
     assert spout.stream_status(rows).count("executed", "split") == len(LINES)
+
+
+def planned_by_a_clock_ahead(world: StreamWorld, name: str) -> None:
+    """Let another machine, whose clock is an hour ahead, have planned batch 0; this one has run no query."""
+    entry = Path(world.folder, name, "offsets", "0")
+    version, metadata, *offsets = entry.read_text(encoding="utf-8").splitlines()
+    found = json.loads(metadata)
+    found["batchTimestampMs"] += 3_600_000
+    entry.write_text("\n".join([version, json.dumps(found), *offsets]), encoding="utf-8")
+    entry.with_name(".0.crc").unlink(missing_ok=True)
+    Application.of(world.spark).sunk.clear()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_deterministic_batch_is_known_on_a_machine_whose_clock_is_behind(
+    world: StreamWorld, kind: str
+) -> None:
+    """Who planned a batch is known from the run, and from no clock: nothing is written twice."""
+    name = f"{kind}-ahead"
+    rows = words(world, name)
+    table = written_and_not_published(world, name, rows, deterministic=True)
+    planned_by_a_clock_ahead(world, name)
+    with running(world, name, rows, table, deterministic=True) as query:
+        found = world.wait_for(name, len(LINES), query)
+        settled(world, name, rows)
+    assert table.skipped == [0]
+    assert (found.acked, found.failed, world.copies(name)) == ({0, 1, 2, 3}, {}, [])
+    assert sorted(table.words) == WORDS
 
 
 @pytest.mark.parametrize("kind", KINDS)

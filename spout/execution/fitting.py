@@ -20,7 +20,7 @@ from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.failures import Cause, cause_of
-from spout.tuples.rows import Misfit, batch_of, in_order, misfits, missized
+from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized
 from spout.tuples.tuple import values_in_order
 
 RowFailure = tuple[int, Cause]
@@ -73,7 +73,9 @@ def fitted(
 ) -> Fitted:
     """Return the emissions of one stream that fit it; as Arrow, where they leave the task.
 
-    Raises `Exception`: one does not fit, and nothing is tracked.
+    Raises:
+        TupleError: all together are too large for an Arrow array, and those of no input row alone.
+        Exception: one does not fit, and nothing is tracked.
     """
     bolt, fields = stream.id.component, stream.schema.names
     unordered = in_order(emitted, fields, bolt)
@@ -81,11 +83,17 @@ def fitted(
     if not stream.as_arrow:
         return found.without(bolt, missized(found.emitted, fields, bolt), tracked=tracked)
     try:
-        return found._replace(batch=batch_of(found.emitted, stream.schema))
+        return found._replace(batch=batch_of(found.emitted, stream.schema, bolt))
+    except TupleError as error:  # each of them alone would fit
+        sizes = [batch_of([row], stream.schema, bolt).nbytes for row in found.emitted]
+        own = np.bincount(found.parents, sizes)[found.parents]
+        bad = [Misfit(row, error) for row in np.flatnonzero(own > ARRAY_BYTES_MAX).tolist()]
+        if not bad:
+            raise
     except Exception:  # noqa: BLE001 - values of the user, which have code of the user
         bad = misfits(found.emitted, stream.schema, bolt)
     found = found.without(bolt, bad, tracked=tracked)
-    return found._replace(batch=batch_of(found.emitted, stream.schema))
+    return found._replace(batch=batch_of(found.emitted, stream.schema, bolt))
 
 
 def fitted_by_hand(

@@ -37,7 +37,7 @@ from spout.tuples.counts import Counted, Tally, What, added
 from spout.tuples.messages import MessageRows
 from spout.tuples.places import Deliveries, Descendants, Places, children_of, column_of, only_roots, places_of
 from spout.tuples.raised import first_of_each
-from spout.tuples.rows import ArrowRows
+from spout.tuples.rows import ArrowRows, one_batch
 from spout.tuples.tuple import Delivery, Rows
 
 
@@ -283,7 +283,7 @@ class StageRun:
             for load in loads:
                 self._gave = self._gave.plus(load.fingerprint(self._pass.carry))
         if self._pass.bundling is None:
-            return _joined([load.rows for load in loads], self._pass.schema)
+            return one_batch([load.rows for load in loads], self._pass.schema, self._pass.name)
         first = self._left_before
         self._left_before += sum(load.rows.num_rows for load in loads)
         return self._pass.bundling.bundle(loads, first)
@@ -352,10 +352,3 @@ class TaskOutbox:
             for field in self._pass.schema
         ]
         self._loads.append(LeavingRows(pa.RecordBatch.from_arrays(found, schema=self._pass.schema)))
-
-
-def _joined(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Return batches of one schema as one."""
-    if len(parts) == 1:
-        return parts[0]
-    return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)

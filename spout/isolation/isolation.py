@@ -51,7 +51,7 @@ from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.columns import ANCHOR
 from spout.tuples.culprits import Orders
-from spout.tuples.rows import ArrowRows, batch_of
+from spout.tuples.rows import ArrowRows, one_batch
 from spout.tuples.tuple import Rows
 
 SPOOL_BYTES: Final = 64 * 1024 * 1024
@@ -101,9 +101,7 @@ class IsolatedRun:
         self._arrived += len(rows)
         blocks = feed.blocks(self._block_rows) if self._block_rows else [feed]
         returned = [batch for block in blocks for batch in self._fed(block)]
-        if len(returned) == 1:
-            return returned[0]
-        return pa.concat_batches(returned) if returned else batch_of([], self._pass.leaving)
+        return one_batch(returned, self._pass.leaving, self._pass.name)
 
     def finish(self) -> list[pa.RecordBatch]:
         if self._goes_on:

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Sized
 from operator import countOf
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
 from acker.identity import Position, Root, Source
 from spout.tuples.tuple import SPARK, MessageId, StreamId, Tuple, short_repr, text_of, values_in_order
+
+ARRAY_BYTES_MAX: Final = (1 << 31) - 2
+"""Bytes of the texts of one Arrow array."""
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""
@@ -119,22 +122,51 @@ class Misfit(NamedTuple):
     error: Exception
 
 
-def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Turn emitted rows into an Arrow batch.
+def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> pa.RecordBatch:
+    """Turn rows that a bolt emitted into an Arrow batch.
 
-    Raises `Exception`: a row has other values, or of another type. It may be any exception, since a value may
-    have code of its own, as a time has that of its zone.
+    Raises:
+        TupleError: all together are too large for an Arrow array.
+        Exception: a row has other values, or of another type. It may be any exception, since a value may have
+            code of its own, as a time has that of its zone.
     """
     if not rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
     if len(schema) == 1:
-        column = pa.array([value for (value,) in rows], schema.types[0])
+        column = _array([value for (value,) in rows], schema[0], bolt)
         return pa.RecordBatch.from_arrays([column], schema=schema)
     columns = list(zip(*rows, strict=True))
     if len(columns) != len(schema):
         raise ValueError(f"emitted {len(columns)} values where the output is {', '.join(schema.names)}")
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    arrays = [_array(column, field, bolt) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Sequence[Any], field: pa.Field, bolt: str) -> pa.Array:
+    array = pa.array(values, field.type)
+    if isinstance(array, pa.ChunkedArray):
+        raise too_large(bolt, len(values), array.nbytes, f" as {field.name!r}")
+    return array
+
+
+def too_large(bolts: str, rows: int, size: int, what: str = "") -> TupleError:
+    """Build the error for tuples of which a column has more than `ARRAY_BYTES_MAX`."""
+    return TupleError(
+        f"bolt {bolts!r} emitted {rows:,} tuples of {size:,} bytes{what} at once, and one column has room for"
+        f" {ARRAY_BYTES_MAX:,}: emit smaller tuples, or fewer for one record, or give a batch fewer records"
+        " (maxOffsetsPerTrigger)"
+    )
+
+
+def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema, bolts: str) -> pa.RecordBatch:
+    """Return batches of one schema, which bolts emitted, as one; `TupleError`: they are too large for it."""
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
+    except pa.ArrowInvalid as error:
+        rows, size = sum(part.num_rows for part in parts), sum(part.nbytes for part in parts)
+        raise too_large(bolts, rows, size) from error
 
 
 def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list[Misfit]:
@@ -142,7 +174,7 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list
     bad: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
-            batch_of([row], schema)
+            batch_of([row], schema, bolt)
         except Exception as error:  # noqa: BLE001 - values of the user, which have code of the user
             wrong = size_error(row, schema.names, bolt) or _value_error(row, schema, bolt) or error
             bad.append(Misfit(number, wrong))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from spout.execution.stage_run import StageRun
 from spout.publishing.publish import Publication
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.rows import ArrowRows, ListRows
+from spout.tuples.rows import ArrowRows, ListRows, one_batch
 from spout.tuples.tuple import AnchoredTuple, Delivery, Tuple
 from tests.support.worlds.topology_world import TOPICS, ran, run
 
@@ -443,6 +444,56 @@ def test_what_is_too_large_for_one_array_fails_and_is_not_lost() -> None:
     [(cause, roots)] = task.report().failures
     assert roots.tolist() == [0]
     assert cause.message.startswith("bolt 'Large' emitted more as 'word' than one array can have; emit less")
+
+
+class Heavy(spout.BasicBolt):
+    """Emits photos, each of more than half of what one column has room for: as many as its word says."""
+
+    def __init__(self) -> None:
+        """Begin with one, which is never written to."""
+        self._photo = bytes(1_100_000_000)
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Emit it so often."""
+        for _ in range(int(tuple["word"])):
+            collector.emit((self._photo,))
+
+
+def heavy() -> StageRun:
+    """Begin a task of it."""
+    steps = (Step("heavy", Heavy(), pa.schema([("photo", pa.binary())])),)
+    return StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+
+
+HEAVY = "bolt 'heavy' emitted 2 tuples of 2,200,000,0.. bytes as 'photo' at once, .*maxOffsetsPerTrigger"
+
+
+@pytest.mark.slow
+def test_tuples_that_are_too_large_together_end_the_task_and_name_their_bolt() -> None:
+    with pytest.raises(TupleError, match=HEAVY):
+        fed(heavy(), "1", "1")
+
+
+@pytest.mark.slow
+def test_a_record_whose_tuples_alone_are_too_large_fails_and_others_go_on() -> None:
+    """It would end its query each time that this is started again."""
+    task = heavy()
+    assert fed(task, "0", "2") == []
+    [(cause, roots)] = task.report().failures
+    assert roots.tolist() == [1]
+    assert re.match(HEAVY, cause.message)
+
+
+def test_batches_that_are_too_large_for_one_name_the_bolts_that_emitted_them() -> None:
+    size = 1_200_000_000
+    ends = pa.py_buffer(np.array([0, size], np.int32))
+    text = pa.StringArray.from_buffers(1, ends, pa.py_buffer(mmap(-1, size)))
+    parts = [pa.record_batch([text], schema=WORD)] * 2
+    assert one_batch(parts[:1], WORD, "split+upper") is parts[0]
+    with pytest.raises(
+        TupleError, match=r"bolt 'split\+upper' emitted 2 tuples of 2,400,000,0.. bytes at once"
+    ):
+        one_batch(parts, WORD, "split+upper")
 
 
 def test_a_cause_that_quotes_what_is_no_character_can_be_published() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -202,7 +202,8 @@ class BatchCollector:
         """Collect for a bolt and a batch of `rows` rows; `tracebacks` keeps those of what the bolt raises."""
         self._bolt = bolt
         self._rows = rows
-        self.columns: list[Sequence[pa.Array] | Mapping[str, pa.Array]] = []
+        # As emitted: who tries a bolt knows which of the two it emits, and a union would refuse both uses.
+        self.columns: list[Any] = []
         self.parents: list[npt.NDArray[np.int64]] = []
         self.streams: list[str] = []
         self.failures: list[tuple[int, Cause]] = []

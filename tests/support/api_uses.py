@@ -106,6 +106,15 @@ class Upper(spout.ArrowBolt):
         collector.fail(0, "no word")
 
 
+def try_upper() -> None:
+    collector = spout.BatchCollector("upper", rows=2)
+    Upper().execute(pa.record_batch({"word": ["hawk", "waits"]}), collector)
+    words: list[list[str]] = [column.to_pylist() for column in collector.columns[0]]
+    assert words == [["HAWK", "WAITS"]]
+    assert collector.parents[0].tolist() == [0, 1]
+    assert_type([(row, cause.message) for row, cause in collector.failures], list[tuple[int, str]])
+
+
 class Sessions(spout.KeyedBolt):
     output = "user string, actions int"
     tick_ms = 60_000

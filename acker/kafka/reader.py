@@ -75,21 +75,19 @@ class KafkaReader:
             Consumer, defaults, {**FORCED, "isolation.level": isolation}, self._background
         )
         self._positions: dict[TopicPartition, int] = {}
+        self._unread: set[TopicPartition] = set()
         self._failed: dict[TopicPartition, WindhoverError] = {}
-        self._unchecked: set[str] = set()
         self._counts: dict[str, int] = {}
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         old = self._positions
         gone = [p for p in old if positions.get(p) != old[p] or p in self._failed]
         new = [p for p in positions if old.get(p) != positions[p] or p in self._failed]
-        if gone:
-            self._consumer.incremental_unassign([client_partition(p) for p in gone])
-        if new:
-            self._consumer.incremental_assign([client_partition(p, positions[p]) for p in new])
+        if fetched := [client_partition(p) for p in gone if p not in self._unread]:
+            self._consumer.incremental_unassign(fetched)
+        self._unread = (self._unread | set(new)) & positions.keys()
         self._positions = dict(positions)
         self._failed = {}
-        self._unchecked = {p.topic for p in new if self._counts.get(p.topic, 0) <= p.partition}
 
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
         return self._wait(timeout_ms, lambda first: self._records(first, max_records)) or ()
@@ -105,7 +103,7 @@ class KafkaReader:
         """
         if self._failed:
             raise next(iter(self._failed.values()))
-        self._check_topics()
+        self._begin()
         deadline = self._client.deadline(timeout_ms)
         while True:
             try:
@@ -180,13 +178,20 @@ class KafkaReader:
                 raise self._client.error(error, "reading")
         return moved
 
-    def _check_topics(self) -> None:
-        for topic in sorted(self._unchecked):
+    def _begin(self) -> None:
+        """Begin to fetch new partitions, once it is certain that they are there.
+
+        In this order: a broker answers the requests of a connection one after another, so a question that
+        is sent behind a fetch waits as long as the fetch, `fetch.wait.max.ms` where there are no records.
+        """
+        for topic in sorted({p.topic for p in self._unread if self._counts.get(p.topic, 0) <= p.partition}):
             self._counts[topic] = self._client.partitions_of(self._consumer, topic, self._background)
-            highest = max((p.partition for p in self._positions if p.topic == topic), default=0)
+            highest = max(p.partition for p in self._positions if p.topic == topic)
             if highest >= self._counts[topic]:
                 raise TopicError(f"reading {topic}/{highest}: it has {self._counts[topic]} partitions")
-        self._unchecked = set()
+        if self._unread:
+            self._consumer.incremental_assign([client_partition(p, self._positions[p]) for p in self._unread])
+            self._unread = set()
 
 
 def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:

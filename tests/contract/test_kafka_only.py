@@ -120,6 +120,22 @@ def test_settings_that_a_guarantee_rests_on_cannot_be_overruled(broker: Broker, 
     cluster.close()
 
 
+def test_a_readers_first_question_does_not_wait_behind_its_fetch(broker: Broker, prefix: str) -> None:
+    """A broker answers a connection's requests one after another, and a fetch of nothing is held back."""
+    held_back = {"bootstrap.servers": broker.bootstrap, "fetch.wait.max.ms": "30000"}
+    log = KafkaLog(held_back, operation_timeout_ms=5_000)
+    cluster = KafkaCluster(prefix, broker.bootstrap)
+    place = TopicPartition(cluster.topic(), 0)
+    reader = log.reader(committed=True)
+    reader.assign({place: 0})
+    cluster.write(Outgoing(place.topic, 0, b"v"))
+    read_count(cluster.reader({place: 0}), 1)  # by then the first one would fetch, too
+    assert values(reader.poll(5_000)) == [b"v"]
+    reader.close()
+    cluster.close()
+    log.close()
+
+
 @pytest.mark.slow
 def test_readers_and_writers_go_on_when_the_broker_is_back(prefix: str) -> None:
     """P60: while it is away they raise `Unreachable`; nothing that was sent is lost or read twice."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from acker.config.topics import Input
 from acker.errors import TopicError
 from acker.hot_paths import tuple_maker
-from acker.identity import input_id_of, offset_of, partition_of
+from acker.identity import Position, Root, Source, input_id_of, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
@@ -25,7 +25,8 @@ the exact size would cost more than to build the copy."""
 class RootOutcome(NamedTuple):
     """What is written for one root of an input; `dead` is None for a copy.
 
-    `written` is None if there probably never was a record; then only the tombstone is written.
+    `written` is None if there probably never was a record. Then only the tombstone is written; so it is if
+    `is_there`: the copy was committed with a transaction that was cut.
     """
 
     due: Due
@@ -33,6 +34,11 @@ class RootOutcome(NamedTuple):
     written: Outgoing | None
     dead: DeadReason | None
     has_payload: bool = True
+    is_there: bool = False
+
+    @property
+    def root(self) -> Root:
+        return Root(Source(self.due.source), Position(self.due.position))
 
     @property
     def is_copy(self) -> bool:
@@ -127,7 +133,7 @@ class _Build:
                     f" {owner.topic} has; run `windhover topics create`"
                 )
             if record_bytes(record) <= room - OUR_HEADERS_BYTES_MAX or record_bytes(copy) <= room:
-                return _outcome((due, owner, copy, None, True))
+                return _outcome((due, owner, copy, None, True, False))
             dead = DeadReason.TOO_LARGE
         info = self._infos[owner.dead_letter.topic]
         letter = build_dead_letter(

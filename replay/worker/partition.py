@@ -37,6 +37,7 @@ from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
 from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, pause_key, root_key
+from replay.worker.cut import CutCopies
 from replay.worker.entries import entries_of, restore
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
 from replay.worker.takeover import Batch, Intake, decided, dues_of
@@ -76,6 +77,8 @@ class VerdictPartition:
             restored = restore(worker, self._due)
             self._mends = restored.mends
             self._behind = restored.behind
+            self._cut = worker.cuts.setdefault(number, CutCopies())
+            self._cut.keep(restored.table)
             self.waiting = DueRoots(restored.table.by_input(), worker.limits.waiting_bytes_max)
             for input_id in worker.pauses.get(number, {}).keys() & worker.breakers.keys():
                 if input_id not in restored.pauses:  # it was resumed
@@ -198,7 +201,7 @@ class VerdictPartition:
         1. Take the due roots of inputs that can go on.
         2. Get their entries of `_ack_due`, from memory or from the log.
         3. Decide about roots that were put aside. For the others, fetch the records, and build copies and
-           dead letters.
+           dead letters, except for copies that are there already (`replay.worker.cut`).
         4. Write these with their tombstones, and new entries for roots that were put aside. If no more
            records of an input may become dead letters, write its pause, too.
         5. Remove what is done from memory; the rest goes on waiting.
@@ -220,7 +223,8 @@ class VerdictPartition:
                 for at, due in decided(worker, asides, now_ms).items()
             }
             dues = [due for at, due in entries.items() if due is not None and at not in asides]
-            outcomes, open_ones = bounded(worker, outcomes_of(worker, dues, now_ms) if dues else [], now_ms)
+            built = self._without_twins(outcomes_of(worker, dues, now_ms)) if dues else ()
+            outcomes, open_ones = bounded(worker, built, now_ms)
         except WindhoverError as error:
             self.waiting.done((), taken)
             if isinstance(error, DataLoss):
@@ -231,6 +235,8 @@ class VerdictPartition:
         inputs |= {input_id_of(asides[at].source) for at in decisions}
         if inputs or pauses:
             try:
+                places = {each.written[:2] for each in outcomes if each.dead is None and each.written}
+                self._cut.begin(worker.log, places, now_ms)
                 self._write(outcomes, [(asides[at], found) for at, found in decisions.items()], pauses)
             except (TopicError, NotAuthorized, RecordRefused) as error:
                 self.waiting.done((), taken)
@@ -260,6 +266,18 @@ class VerdictPartition:
         ]
         return [each for each in ready if each in self._worker.suspects][:1] or ready
 
+    def _without_twins(self, outcomes: Sequence[RootOutcome]) -> Sequence[RootOutcome]:
+        worker = self._worker
+        there = self._cut.look(worker.log, worker.limits.operation_timeout_ms, worker.at)
+        if not there:
+            return outcomes
+        return [
+            each
+            if (copy := there.get(each.root)) is None
+            else RootOutcome(each.due, each.input, copy, None, is_there=True)
+            for each in outcomes
+        ]
+
     def _write(
         self,
         outcomes: Sequence[RootOutcome],
@@ -267,7 +285,7 @@ class VerdictPartition:
         pauses: Sequence[Pause],
     ) -> None:
         topic, number = self._due
-        records = [outcome.written for outcome in outcomes if outcome.written is not None]
+        records = [each.written for each in outcomes if each.written is not None and not each.is_there]
         records += [_outgoing((topic, number, None, root_key(outcome.due), (), None)) for outcome in outcomes]
         records += [
             Outgoing(topic, number, found and found[1], root_key(aside)) for aside, found in decisions
@@ -276,7 +294,16 @@ class VerdictPartition:
             records.append(self._written(self.intake.progress))
         encode = self._worker.dues.encode
         records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]
-        self._transact(records)
+        try:
+            self._transact(records)
+        except WindhoverError:
+            self._cut.refused(
+                (each.root, each.written)
+                for each in outcomes
+                if each.dead is None and each.written and not each.is_there
+            )
+            raise
+        self._cut.committed(each.root for each in outcomes)
 
     def _refused(self, inputs: Collection[int], error: WindhoverError, now_ms: int) -> None:
         """Abort a transaction whose topic the broker refused; try each input alone to find whose it is."""

@@ -48,6 +48,12 @@ class DueTable:
         inputs = (rows[:, 0] >> 16) % REPLAY_ID_OFFSET
         return {int(found): rows[inputs == found][:, [3, 2]] for found in np.unique(inputs)}
 
+    def among(self, roots: Collection[Root]) -> set[Root]:
+        """Return those of some roots that wait."""
+        rows = self._reduced()[:, :2]
+        found = rows[np.isin(rows[:, 1], [root.position for root in roots])].tolist()
+        return {Root(*each) for each in found}.intersection(roots)
+
     def _append(self, root: Root, offset: int, due_ms: int) -> None:
         self._rows.extend((root.source, root.position, offset, due_ms))
         if len(self._rows) >= self._reduce_at * _COLUMNS:

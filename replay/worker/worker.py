@@ -24,6 +24,7 @@ from acker.wire.codec import wire_codec
 from replay.policy.breaker import Breaker
 from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import Pause, due_codec
+from replay.worker.cut import CutCopies
 from replay.worker.fetch import Fetcher
 from replay.worker.report import Counters, ReplayEvent, Report, Written
 
@@ -51,6 +52,7 @@ class Worker:
 
     Attributes:
         pauses: the paused inputs of each partition, by their ids, when it was owned last.
+        cuts: of each partition the copies of transactions that did not end well.
         suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
     """
 
@@ -77,6 +79,7 @@ class Worker:
         self.dues = due_codec()
         self.counters = counters or Counters()
         self.pauses: dict[int, dict[int, Pause]] = {}
+        self.cuts: dict[int, CutCopies] = {}
         self.suspects: set[int] = set()
         self._troubles: dict[int, Trouble] = {}
         self._reported_ms: dict[int, int] = {}

@@ -130,6 +130,24 @@ MUTANTS = (
         "where a commit arrives late, each root of the transaction that it cuts would be replayed twice",
     ),
     Mutant(
+        "copies-of-a-transaction-that-was-cut-are-looked-for",
+        "replay/worker/partition.py",
+        "        if not there:\n            return outcomes",
+        "        if there is not None:\n            return outcomes",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
+        "where a commit arrives late, each copy that it commits would be written again",
+    ),
+    Mutant(
+        "a-copy-that-cannot-be-looked-for-is-written",
+        "replay/worker/cut.py",
+        "                    if found is not None:",
+        "                    for found in roots.values():",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
+        "a root whose copy was refused would never be replayed",
+    ),
+    Mutant(
         "a-half-taken-record-is-gone-on-with",
         "replay/worker/takeover.py",
         "roots += islice(record.roots(), skip, skip + room)",
@@ -213,7 +231,7 @@ MUTANTS = (
     Mutant(
         "copy-and-tombstone-are-one-transaction",
         "replay/worker/partition.py",
-        "records = [outcome.written for outcome in outcomes if outcome.written is not None]",
+        "records = [each.written for each in outcomes if each.written is not None and not each.is_there]",
         "self._transact([outcome.written for outcome in outcomes if outcome.written is not None])\n"
         "        records = []",
         "tests/unit/replay/worker/test_replay_crashes.py"

@@ -1,15 +1,17 @@
-"""A commit that was delayed on its way ends the next transaction early: no verdict is lost or given twice."""
+"""A commit that was delayed on its way ends the next transaction early: nothing is lost or decided twice."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
 
 from acker.config.topics import load_topics
@@ -20,7 +22,21 @@ from acker.kafka.port import Outgoing, TopicPartition
 from acker.provisioning.provision import create_topics
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Event, Init, PositionRun, SourceRun, Take, TakeSource, Verdicts
+from acker.wire.events import (
+    Acks,
+    Event,
+    Init,
+    Lost,
+    PositionRun,
+    Reason,
+    SourceRun,
+    Take,
+    TakeSource,
+    Verdicts,
+    pack_positions,
+)
+from replay.worker.report import ReplayEvent
+from replay.worker.service import ReplayService
 from spout.local.embedded import EmbeddedBroker
 from tests.support.waiting import eventually
 
@@ -37,7 +53,7 @@ TIMEOUT_MS: Final = 30_000
 YAML: Final = """
 kafka: {bootstrap.servers: "%s"}
 acker: {partitions: 1}
-inputs: {sentences: {id: 1, group: g, partitions: 1}}
+inputs: {sentences: {id: 1, group: g, partitions: 1, retry: {initial: 3s, jitter: 0}}}
 """
 
 
@@ -126,8 +142,11 @@ class Installation:
         self._reader.assign({TopicPartition(self.names.verdict, 0): 0})
 
     def _start(self) -> AckerService:
-        log = KafkaLog({**self.topics.kafka, "bootstrap.servers": f"127.0.0.1:{self.proxy.port}"})
-        return AckerService(log, self.names, 1, group=self.topics.acker.group)
+        return AckerService(self.through(), self.names, 1, group=self.topics.acker.group)
+
+    def through(self) -> KafkaLog:
+        """Return a client whose requests go through the proxy."""
+        return KafkaLog({**self.topics.kafka, "bootstrap.servers": f"127.0.0.1:{self.proxy.port}"})
 
     def restart(self) -> None:
         """Let another acker process take the partition over; nothing that this one knows is left."""
@@ -209,3 +228,83 @@ def test_a_delayed_commit_neither_doubles_nor_loses_a_verdict(
     installation.ack(3 * ROOTS, 4 * ROOTS)
     installation.settle(4 * ROOTS)
     assert installation.found == {position: ["ACKED"] for position in range(4 * ROOTS)}
+
+
+class Replays:
+    """A replay worker whose requests go through the proxy; no acker works, the test gives the verdicts."""
+
+    def __init__(self, installation: Installation, sizes: list[int]) -> None:
+        """Write source records of some sizes; each value tells its offset."""
+        self._installation = installation
+        self._log = installation.through()
+        self.events: list[ReplayEvent] = []
+        self.worker = ReplayService(
+            self._log, installation.topics, jitter=lambda: 0.0, report=self.events.append
+        )
+        self.copies: list[int] = []
+        self._reader = installation.log.reader(committed=True)
+        self._reader.assign({TopicPartition("sentences.g.replay", 0): 0})
+        producer = installation.log.producer()
+        for offset, size in enumerate(sizes):
+            producer.send(Outgoing("sentences", 0, (b"%d " % offset).ljust(size, b".")))
+        producer.flush(TIMEOUT_MS)
+
+    def lose(self, start: int, end: int) -> None:
+        """Let roots fail, with as long a cause as `_ack_due` keeps."""
+        topic_id = self._installation.log.topics(["sentences"])["sentences"].id
+        lost = Lost(
+            Reason.FAILED, "g", "sentences", topic_id, "s" * 256, "ValueError", "x" * 900, 0, 0, 0, SOURCE,
+            pack_positions(np.arange(start, end)),
+        )  # fmt: skip
+        self._installation.write(self._installation.names.verdict, Verdicts((), (), (lost,)))
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Let the worker work, and read its copies, until a condition is true."""
+        eventually(condition, step=self._step)
+
+    def _step(self) -> None:
+        self.worker.step(time.time_ns() // 1_000_000)
+        self.copies += [int((each.value or b"").split()[0]) for each in self._reader.poll(10, 10_000)]
+
+    @property
+    def is_refused(self) -> bool:
+        return any(event.name in ("aborted", "unreachable") for event in self.events)
+
+    def close(self) -> None:
+        """Leave."""
+        self.worker.close()
+        self._reader.close()
+        self._log.close()
+
+
+def test_a_delayed_commit_among_the_copies_gives_one_copy_of_each_root(installation: Installation) -> None:
+    """Each copy fills a request: the takeover's commit commits the first one, and the second is refused."""
+    proxy = installation.proxy
+    replays = Replays(installation, [700_000] * 3)
+    proxy.before, proxy.is_armed = 2, True
+    replays.lose(0, 3)
+    replays.until(lambda: replays.worker.status().waiting == 3)
+    assert proxy.kept is not None  # the second commit of the same transaction has ended it
+    replays.until(lambda: replays.is_refused)
+    assert proxy.kept is None
+    replays.until(lambda: len(replays.copies) >= 3 and not replays.worker.status().waiting)
+    assert replays.copies == [0, 1, 2]
+    replays.close()
+
+
+def test_a_delayed_commit_that_cuts_a_takeover_gives_one_copy_of_each_root(
+    installation: Installation,
+) -> None:
+    """What waits fills more than a request: its progress is refused behind a part that is committed."""
+    many, proxy = 1_900, installation.proxy
+    replays = Replays(installation, [10] * (many + 1))
+    proxy.before, proxy.is_armed = 2, True
+    replays.lose(0, 1)
+    replays.until(lambda: replays.worker.status().waiting == 1)
+    assert proxy.kept is not None
+    replays.lose(1, many + 1)
+    replays.until(lambda: replays.is_refused)
+    assert proxy.kept is None
+    replays.until(lambda: len(replays.copies) > many and not replays.worker.status().waiting)
+    assert sorted(replays.copies) == list(range(many + 1))
+    replays.close()

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from acker.errors import Aborted, DataLoss, LogError, Unreachable
+from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition, Transactions
 from acker.service.passed_over import passed_over_mark
 from acker.wire.codec import MAGIC
 from acker.wire.events import Reason
-from replay.records.due import PROGRESS_KEY
+from replay.records.due import PROGRESS_KEY, root_key
 from replay.worker.service import ReplayService
-from tests.support.memory.clients import MemoryTransactions, NoFaults
+from tests.support.memory.clients import Faults, MemoryTransactions, NoFaults
+from tests.support.memory.cluster import MemoryCluster
 from tests.support.worlds.replay_world import (
     COPIES,
+    INPUT_ID,
     Client,
     Crash,
     CrashAt,
@@ -396,21 +399,25 @@ def test_a_log_that_refuses_while_a_worker_leaves_does_not_hide_why_it_leaves(wo
 
 
 class CutLog(Client):
-    """A client one of whose transactions a delayed commit of the one before ends before its progress."""
+    """A client one of whose transactions a delayed commit of the one before ends, before a record of it."""
 
     is_cut = False
+
+    def __init__(self, cluster: MemoryCluster, before: Callable[[Outgoing], bool], faults: Faults) -> None:
+        super().__init__(cluster, faults)
+        self.before = before
 
     def transactions(self, transactional_id: str) -> Transactions:
         log = self
 
         class Cut(MemoryTransactions):
             def send_all(self, records: Iterable[Outgoing]) -> None:
-                listed = list(records)
-                if not log.is_cut and any(record.key == PROGRESS_KEY for record in listed):
-                    log.is_cut = True
-                    super().commit(0)
-                    raise Aborted("the transaction is not open any more")
-                super().send_all(listed)
+                for record in records:
+                    if not log.is_cut and log.before(record):
+                        log.is_cut = True
+                        self._end(committed=True)
+                        raise Aborted("the transaction is not open any more")
+                    super().send(record)
 
         return Cut(self._broker, self._faults, transactional_id)
 
@@ -422,7 +429,7 @@ def test_a_takeover_that_a_delayed_commit_cuts_gives_one_copy_of_each_root(
 ) -> None:
     """What waits behind the last progress is taken over, though the progress does not say so."""
     world.lose(world.emit(b"x"), world.emit(b"y"), reason=reason)
-    client = CutLog(world.cluster, NoFaults())
+    client = CutLog(world.cluster, lambda record: record.key == PROGRESS_KEY, NoFaults())
     worker = world.worker(client=client)
     while not client.is_cut:
         worker.step(world.now_ms)
@@ -435,6 +442,61 @@ def test_a_takeover_that_a_delayed_commit_cuts_gives_one_copy_of_each_root(
     world.lose(world.emit(b"z"))
     world.settle(worker, until_ms=world.now_ms + 10_000)
     assert [copy.value for copy in world.copies()] == [b"x", b"y", b"z"]
+
+
+def fire_and_cut(world: World, before: Callable[[Outgoing], bool], faults: Faults) -> ReplayService:
+    """Lose two roots, and cut the transaction of their copies before one of its records."""
+    world.lose(world.emit(b"x", key=b"k", headers=(("h", None),)), world.emit(b"y"))
+    client = CutLog(world.cluster, before, faults)
+    worker = world.worker(client=client)
+    world.settle(worker)
+    world.now_ms += 2_000
+    while not client.is_cut:
+        worker.step(world.now_ms)
+    return worker
+
+
+KEY_OF_Y = root_key(Root(source_of(INPUT_ID, 0), position_at(0, 1)))
+
+
+@pytest.mark.parametrize("fails_again", [False, True])
+@pytest.mark.parametrize(
+    ("before", "committed", "replayed"),
+    [
+        (lambda record: record.value == b"x", [], 2),
+        (lambda record: record.value == b"y", [b"x"], 2),
+        (lambda record: record.value is None, [b"x", b"y"], 2),
+        (lambda record: record.key == KEY_OF_Y, [b"x", b"y"], 1),
+    ],
+    ids=["before the copies", "between the copies", "before the tombstones", "between the tombstones"],
+)
+def test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_root(
+    world: World,
+    before: Callable[[Outgoing], bool],
+    committed: list[bytes],
+    replayed: int,
+    fails_again: bool,
+) -> None:
+    """The worker finds the copies that it wrote, though their roots still wait."""
+    again = FailOnce("commit", Aborted("an election"), skip=1 if fails_again else 99)
+    worker = fire_and_cut(world, before, again)
+    assert [copy.value for copy in world.copies()] == committed
+    world.settle(worker)
+    assert again.happened == fails_again
+    assert [copy.value for copy in world.copies()] == [b"x", b"y"]
+    assert (worker.status().waiting, worker.status().replayed) == (0, replayed)
+
+
+def test_a_root_whose_copy_cannot_be_looked_for_gets_a_second_one(world: World) -> None:
+    """Behind an open transaction nobody reads; a copy too many is better than a lost record."""
+    other = world.cluster.log().transactions("another")
+    other.init(0)
+    other.begin()
+    other.send(Outgoing(COPIES, 0, b"open"))
+    worker = fire_and_cut(world, lambda record: record.value == b"y", NoFaults())
+    world.settle(worker)
+    other.commit(0)
+    assert [copy.value for copy in world.copies()] == [b"open", b"x", b"x", b"y"]
 
 
 def test_attempts_go_on_counting_across_restarts(world: World) -> None:

@@ -90,6 +90,7 @@ def test_of_a_log_the_last_record_of_each_key_counts_and_a_tombstone_ends_it() -
     rows.remove(root(3), 14)
     rows.put(root(4), 15, -5)
     assert sorted(rows.by_input()[1].tolist()) == [[0, 15], [700, 12]]
+    assert rows.among({root(1), root(2), root(5)}) == {root(1)}
 
 
 def test_a_log_of_many_tombstones_takes_the_memory_of_what_waits() -> None:

@@ -156,7 +156,8 @@ class BoltWork(BoltObserver):
         return blocks
 
     def forget(self) -> None:
-        """Forget what was reported; the bolt holds nothing."""
+        """Forget what was reported; the bolt holds nothing, and what it left open was reported."""
+        self.collector.open.clear()
         self.collector.failures.clear()
         self.collector.left_open.clear()
         self.collector.touched.clear()

@@ -243,16 +243,18 @@ class AckTask:
             place = batch.schema.get_field_index(ANCHOR)
             rows = batch.remove_column(place)
             failed: list[RowFailure] = []
+            left_open: list[int] = []
             if run is not None:
                 every = pa.array(np.arange(rows.num_rows) << ORDINAL_BITS)
                 anchors = None if self.ledger is None else Anchors(Carry.PACKED, every)
                 rows = run.feed(ArrowRows(rows), anchors)
                 done = run.take_report()
                 failed = [(row, cause) for cause, roots in done.failures for row in roots.tolist()]
+                left_open = [row for places in done.outstanding.values() for row in places[:, 0].tolist()]
                 work.append(done.counts)
                 raised += done.raised
                 errors += done.errors
-            released.append(released_by(batch.column(place), failed))
+            released.append(released_by(batch.column(place), failed, left_open=left_open))
             yield rows
         if run is not None:
             run.finish()
@@ -267,12 +269,17 @@ class AckTask:
             add(self.ledger, self.stream, report)
 
 
-def released_by(column: pa.Array, failed: Sequence[RowFailure] = (), reset: Sequence[int] = ()) -> Released:
-    """Release the anchors of rows, by row numbers: some failed, of some only the timeouts are reset."""
+def released_by(
+    column: pa.Array,
+    failed: Sequence[RowFailure] = (),
+    reset: Sequence[int] = (),
+    left_open: Sequence[int] = (),
+) -> Released:
+    """Release the anchors of rows, but not of those that failed, are reset or left open, by row numbers."""
     places, edges = anchors_of(column)
     rows = _numbers(pc.list_parent_indices(column))
     touched = np.isin(rows, reset)
-    acked = ~(touched | np.isin(rows, [row for row, _ in failed]))
+    acked = ~(touched | np.isin(rows, [*(row for row, _ in failed), *left_open]))
     failures = tuple((cause, places.at(rows == row)) for row, cause in failed)
     return Released(places.at(acked), edges[acked].view(np.uint64), failures, places.at(touched))
 

@@ -434,6 +434,14 @@ MUTANTS = (
         "records behind a hole of a skipped batch would be acked without their rows",
     ),
     Mutant(
+        "a-row-that-is-left-open-acks-no-anchor",
+        "spout/held/holding.py",
+        "[*(row for row, _ in failed), *left_open]",
+        "[row for row, _ in failed]",
+        "tests/unit/spout/held/test_holding.py::test_a_row_that_its_bolt_leaves_open_acks_no_anchor",
+        "what an ArrowBolt behind an aggregate leaves open would be acked",
+    ),
+    Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
         "partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, *released.edges])",

@@ -59,8 +59,9 @@ class MapTask:
             return rows, None
         if frame.arrives is not Carry.HOPS and column.null_count:
             raise TrackingError(
-                f"bolt {self.stage.name!r} received rows without anchors: an outer join or a union with"
-                " another stream stands before it; put the bolt before that"
+                f"bolt {self.stage.name!r} received rows without anchors. Where an outer join or a union with"
+                " another stream stands before it, put the bolt before that; where the query ran with"
+                " tracked=False and ended in this batch, run it so once more until the batch is written"
             )
         return rows, Anchors(frame.arrives, column, frame.subscriptions)
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare",
           "parted", "first", "counted", "cut", "limited", "shown", "named", "again", "sparks",
-          "pandas")  # fmt: skip
+          "pandas", "switched")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +218,38 @@ def test_a_limit_before_the_sink_stops_the_query_before_anything_is_written(worl
     with world.running("cut", whole) as query:
         assert world.wait_for("cut", 8, query).acked == set(range(8))
     assert query.runId in sunk
+
+
+def test_a_batch_that_was_planned_untracked_runs_again_untracked_before_the_query_is_tracked(
+    world: StreamWorld,
+) -> None:
+    """Its rows have no anchors, whichever way the query is started: the error of a bolt has the cure."""
+    kept = world.rows.setdefault("switched", [])
+
+    def rows(*, tracked: bool) -> DataFrame:
+        read = spout.read_stream(
+            world.spark, world.topics, "switched", tracked=tracked, startingOffsets="earliest"
+        )
+        return read.filter(sql.length("value") > 0).transform(spout.bolt(NoOrigin(), name="split"))
+
+    def breaks(batch: DataFrame, _batch_id: int) -> None:
+        raise ConnectionError("the table is away")
+
+    world.produce("switched", "a", "b")
+    untracked, tracked = rows(tracked=False), rows(tracked=True)
+    for frame, write, says in ((untracked, breaks, "the table is away"), (tracked, None, "tracked=False")):
+        with (
+            world.running("switched", frame, write) as query,
+            pytest.raises(StreamingQueryException, match=says),
+        ):
+            query.awaitTermination(DEADLINE_S)
+    with world.running("switched", untracked) as query:
+        query.processAllAvailable()
+    assert sorted(kept) == [("a",), ("b",)]
+    world.produce("switched", "c", "d")
+    with world.running("switched", tracked) as query:
+        assert world.wait_for("switched", 2, query).acked == {2, 3}
+    assert sorted(kept) == [("a",), ("b",), ("c",), ("d",)]
 
 
 def shuffled(rows: DataFrame, times: int) -> DataFrame:

@@ -165,7 +165,7 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
         rows = snapshot.rows()
         _clear(watch, output)
         shown = [
-            row | {"pending": f"≥ {row['pending']:,}"} if each.is_old and row["pending"] else row
+            row | {"pending": each.pending_shown.value}
             for each, row in zip(snapshot.partitions, rows, strict=True)
         ]
         write(shown if output is OutputFormat.TABLE else rows, STATUS, output)
@@ -250,12 +250,13 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
     for _, snapshot in _snapshots("machinery", config, watch):
         from spout.ui import machinery as page
 
-        rows = page.machinery_of(snapshot).rows()
+        found = page.machinery_of(snapshot)
+        rows = found.rows()
         _clear(watch, output)
         if output is not OutputFormat.TABLE:
             typer.echo(encoded(rows, output).rstrip("\n"))
             continue
-        write(rows["acker_partitions"], page.ACKER_PARTITIONS, output)
+        write(found.shown_partitions(), page.ACKER_PARTITIONS, output)
         write(rows["workers"] or [], page.REPLAY_WORKERS, output)
         write(rows["groups"], page.SESSIONS, output)
         print_notes([f"unknown, since {why}" for why in page.machinery_notes(rows)], config)

@@ -75,6 +75,21 @@ def joined(use: Callable[..., U | None], *readings: Reading[Any]) -> Reading[U]:
     return Reading(use(*(each.value for each in readings)), as_of_ms=as_of_ms)
 
 
+def without_old_zero(reading: Reading[U], age_ms: int) -> Reading[U]:
+    """Let it be unknown that there is nothing, where a State lacks records and more may have come since.
+
+    `age_ms` is how long ago it was whole; 0: it is.
+    """
+    if reading.value or reading.unknown or age_ms < OLD_MS:
+        return reading
+    return Reading(unknown=OLD_STATE.format(span(age_ms)))
+
+
+def shown_by_now(reading: Reading[int], *, is_old: bool) -> Reading[str | int]:
+    """Return a count as a table shows it: ``≥ 2`` where it is old, and more may have come since."""
+    return reading.then(lambda found: f"≥ {found:,}" if is_old else found)
+
+
 def row_of(state: DataclassInstance, names: Iterable[str] | None = None) -> dict[str, Any]:
     """Return the fields of a dataclass by name, None where one is unknown, and under ``unknown`` why.
 
@@ -235,6 +250,11 @@ class PartitionState:
     due_at: Reading[WaitingOffsets]
     dead_at: Reading[DeadRecords]
 
+    @property
+    def pending_shown(self) -> Reading[str | int]:
+        """How many are pending as a table shows it: ``≥ 2`` where more may be by now."""
+        return shown_by_now(self.pending, is_old=self.is_old)
+
     def row(self) -> dict[str, Any]:
         """Return it as a row of ``windhover status``."""
         return row_of(self, ROW)
@@ -295,13 +315,9 @@ def partition_state(
 
     whole_to_ms = progress.then(lambda each: each.whole_to_ms).value
     age_ms = 0 if whole_to_ms is None else now_ms - whole_to_ms
-    is_old = age_ms >= OLD_MS
 
     def by_now(reading: Reading[U]) -> Reading[U]:
-        """Let it be unknown that there is nothing, where more may have come since."""
-        if reading.value or reading.unknown or not is_old:
-            return reading
-        return Reading(unknown=OLD_STATE.format(span(age_ms)))
+        return without_old_zero(reading, age_ms)
 
     blocking = by_now(progress.then(lambda each: each.blocking))
     return PartitionState(
@@ -326,9 +342,9 @@ def partition_state(
         ),
         query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
         replays_wait=waiting.then(lambda each: _stopped(found, partition, each)), input=found.name,
-        partition=partition, now_ms=now_ms, is_old=is_old, start=ends.start, progress=progress, copies=copies,
-        copies_end=ends.copies_end, due_at=waiting.then(lambda each: each.offsets.get(place, _NOTHING_DUE)),
-        dead_at=own_dead,
+        partition=partition, now_ms=now_ms, is_old=age_ms >= OLD_MS, start=ends.start,
+        progress=progress, copies=copies, copies_end=ends.copies_end,
+        due_at=waiting.then(lambda each: each.offsets.get(place, _NOTHING_DUE)), dead_at=own_dead,
     )  # fmt: skip
 
 

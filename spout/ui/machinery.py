@@ -8,7 +8,7 @@ Source: docs/operate/page.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from acker.kafka.port import GroupMember
 from acker.service.view import AckerView
 from acker.wire.events import runs_of
 from spout.inspect.overview import AckEnds, Snapshot
-from spout.inspect.readings import Reading, joined, row_of
+from spout.inspect.readings import OLD_MS, Reading, joined, row_of, shown_by_now, without_old_zero
 from spout.inspect.tables import Column, Row, count, span
 from spout.inspect.waiting_roots import ReplayPartition
 
@@ -40,6 +40,7 @@ class AckerPartition:
         unsaved: records of ``_ack_init`` and ``_ack_ack`` behind its State: what the acker has still to
             do, and what a restart reads.
         restore_ms: how long its last restore took, from its assignment on.
+        is_old: whether its State is so old that more may be open than is known. Not in the row.
     """
 
     partition: int
@@ -50,6 +51,10 @@ class AckerPartition:
     unsaved: Reading[int]
     restore_ms: Reading[int]
     restored_ago_ms: Reading[int]
+    is_old: bool
+
+    def row(self) -> dict[str, Any]:
+        return row_of(self, (each.name for each in fields(self) if each.name != "is_old"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +104,16 @@ class Machinery:
         return {
             **row_of(self, ("ackers", "replay_workers", "due", "not_taken_over", "workers")),
             "workers": None if workers is None else [row_of(each) for each in workers],
-            "acker_partitions": [row_of(each) for each in self.partitions],
+            "acker_partitions": [each.row() for each in self.partitions],
             "groups": [row_of(each) for each in self.owners],
         }
+
+    def shown_partitions(self) -> list[Row]:
+        """Return the rows of the acker partitions as a table shows them."""
+        return [
+            {**each.row(), "open": shown_by_now(each.open, is_old=each.is_old).value}
+            for each in self.partitions
+        ]
 
 
 def _numbers(numbers: Sequence[int]) -> str:
@@ -174,17 +186,21 @@ def _acker_partition(
     restored = view.then(lambda each: each.restored)
     if view.value is not None and view.value.restored is None:
         restored = Reading(unknown=NO_RESTORE.format(number))
+    lacks_ms = view.then(lambda each: snapshot.at_ms - each.at_ms if each.is_behind else 0).value or 0
     return AckerPartition(
         number,
         _owner_of(number, snapshot.ackers),
-        view.then(lambda each: sum(len(found.at) for found in each.open_ranges())),
-        view.then(lambda each: sum(1 for _ in each.open_ranges())),
+        without_old_zero(
+            view.then(lambda each: sum(len(found.at) for found in each.open_ranges())), lacks_ms
+        ),
+        without_old_zero(view.then(lambda each: sum(1 for _ in each.open_ranges())), lacks_ms),
         view.then(lambda each: max(0, snapshot.at_ms - each.at_ms)),
         joined(
             lambda seen, end: max(0, end.init - seen.next_init) + max(0, end.ack - seen.next_ack), view, ends
         ),
         restored.then(lambda each: each.took_ms),
         restored.then(lambda each: max(0, snapshot.at_ms - each.at_ms)),
+        lacks_ms >= OLD_MS,
     )
 
 

@@ -16,7 +16,7 @@ from replay.records.due import Loss, left_out_by
 from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_of
 
 LANES_MAX: Final = 20
-"""So many attempts are drawn, the latest; the table of attempts has all."""
+"""So many attempts are drawn, the latest; the table of events has all."""
 
 SCALE: Final = 1_000
 """The width of a lane; all places in it are from 0 to this."""
@@ -58,12 +58,15 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The lanes of a record, and how many earlier ones are left out."""
+    """The lanes of a record, and those of them that are drawn."""
 
     begin_ms: int
     end_ms: int
     lanes: Sequence[Lane] = ()
-    left_out: int = 0
+
+    @property
+    def drawn(self) -> Sequence[Lane]:
+        return self.lanes[-LANES_MAX:]
 
     def events(self) -> list[tuple[int, LaneEvent]]:
         """Return all events but `NOW` with their attempts, in the order of time."""
@@ -95,7 +98,7 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
     times = [each.at_ms for lane in drafts for each in lane.events]
     begin_ms, end_ms = min(times, default=now_ms), max(times, default=now_ms)
     placed = [_placed(lane, begin_ms, max(1, end_ms - begin_ms)) for lane in drafts]
-    return Timeline(begin_ms, end_ms, placed[-LANES_MAX:], max(0, len(placed) - LANES_MAX))
+    return Timeline(begin_ms, end_ms, placed)
 
 
 def _draft(evidence: Evidence, one: TracedEmission, loss: Loss | None, now_ms: int) -> Lane:

@@ -18,7 +18,7 @@ from replay.worker.service import ReplayService
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
 from spout.inspect.overview import Overview, Snapshot
-from spout.inspect.readings import Reading
+from spout.inspect.readings import OLD_MS, Reading
 from spout.planning.journal import BEGINNING
 from spout.ui.machinery import NOBODY, machinery_notes, machinery_of
 from tests.support.worlds.planning import World, batch, world_with_one_open
@@ -123,6 +123,25 @@ def test_a_restore_is_in_state_within_seconds_although_nothing_happens() -> None
     ends = world.log.ends([TopicPartition(world.topics.ack_topics.state, number) for number in range(3)])
     world.run(2 * NAMED_AFTER_MS)
     assert world.log.ends(ends) == ends, "it is written once"
+
+
+def test_open_roots_of_an_acker_that_is_away_are_at_least_so_many_and_never_0() -> None:
+    world = World()
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, skip=(2,))
+    world.run(1_000)
+    world.kill_acker()
+    world.produce(2_000, partition=1)
+    batch(planner, end, world)  # of which no State has anything
+    world.run(OLD_MS)
+    found = machinery_of(read(world))
+    assert [each["open"] for each in found.rows()["acker_partitions"]] == [None, 1, 0], (
+        "nothing came to the last"
+    )
+    assert [each["open"] for each in found.shown_partitions()] == [None, "≥ 1", 0]
+    assert any("lacks what came since" in note for note in machinery_notes(found.rows()))
 
 
 def test_what_an_acker_of_an_earlier_version_wrote_has_no_restore_and_says_so() -> None:

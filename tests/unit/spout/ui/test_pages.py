@@ -22,7 +22,7 @@ from acker.kafka.port import Log, Outgoing, TopicPartition
 from acker.service.view import OpenRange
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, Snapshot
-from spout.inspect.readings import DeadRecords, Reading, SourceProgress
+from spout.inspect.readings import OLD_MS, DeadRecords, Reading, SourceProgress
 from spout.inspect.summary import RateSeries
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
@@ -97,6 +97,19 @@ def test_a_page_names_the_brokers_that_it_reads_from_since_installations_look_al
     watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
     client = TestClient(pages_of(world, watch)[0].application(LOOPBACK), base_url="http://localhost")
     assert "prod-1:9092 and 2 more, prefix blue-; " in client.get("/").text
+
+
+def test_while_no_acker_works_the_pages_show_at_least_how_many_are_pending(
+    world: World, watch: Watch, client: TestClient
+) -> None:
+    begin(world, skip=(2, 7))
+    world.kill_acker()
+    world.run(OLD_MS)
+    watch.read()
+    assert "<td>≥ 2</td>" in client.get("/").text
+    assert "≥ 2 pending" in client.get("/partition/sentences/0").text
+    assert "<td>≥ 2</td>" in client.get("/machinery").text
+    assert client.get("/", headers={"accept": "application/json"}).json()[0]["pending"] == 2
 
 
 def test_before_the_first_reading_the_page_says_so(client: TestClient) -> None:

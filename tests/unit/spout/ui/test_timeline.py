@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from acker.wire.events import Reason
+from replay.records.due import Loss
 from spout.inspect.story import attempts_of
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
@@ -66,6 +70,19 @@ def test_a_record_that_dies_has_a_lane_for_each_attempt_with_bolt_and_cause() ->
     assert times == sorted(times)
     for lane in found.lanes:
         assert all(0 <= each.at <= SCALE for each in lane.events)
+
+
+def test_of_more_attempts_than_are_drawn_the_table_has_all() -> None:
+    world = World(YAML)
+    begin(world, skip=(3,))
+    trail = Trail(world.cluster.log(), world.topics)
+    (here,) = trail.origin("sentences/0@3")
+    losses = [
+        Loss(n, Reason.FAILED, "split", "E", "", n, 0, f"sentences.g.replay/0@{n}") for n in range(2, 26)
+    ]
+    found = timeline_of(replace(trail.follow(here), history=tuple(losses)), world.now_ms)
+    assert [lane.attempt for lane in found.drawn] == list(range(6, 26))
+    assert {attempt for attempt, _ in found.events()} == set(range(1, 26))
 
 
 def test_a_timeout_is_a_deadline_behind() -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -39,6 +40,7 @@ from spout.inspect.tables import (
 
 if TYPE_CHECKING:
     from acker.config.topics import Topics
+    from spout.inspect.failures import LogFigures
     from spout.inspect.overview import Snapshot
     from spout.inspect.trail import InputRecord, Trail
 
@@ -194,11 +196,13 @@ def failures(
         named = inputs_named(topics, inputs or ())
         with closing(FailureLog(log, topics, named, since_ms)) as found:
             for _ in _rounds(watch):
-                found.read()
+                _read_all(found)
                 _clear(watch, output)
                 rows = found.rows(wall_ms())
                 write(rows, FAILURES, output)
-                nothing = [] if rows else [f"no failure since {moment(since_ms)} was found"]
+                nothing = (
+                    [] if rows or not found.is_whole else [f"no failure since {moment(since_ms)} was found"]
+                )
                 print_notes(
                     [*nothing, *found.all_notes(), *missing_members(log, topics, topics.acker.group)], config
                 )
@@ -230,7 +234,7 @@ def latency(
         named = inputs_named(topics, inputs or ())
         with closing(CompletionLog(log, topics, named)) as found:
             for _ in _rounds(watch):
-                found.read()
+                _read_all(found)
                 _clear(watch, output)
                 rows = with_bolts(found.rows(wall_ms(), timeout_ms), topics, drivers, wall_ms())
                 write(rows, LATENCY, output)
@@ -269,6 +273,13 @@ def _rounds(watch: float | None) -> Iterator[None]:
     while watch is not None:
         time.sleep(watch)
         yield
+
+
+def _read_all(figures: LogFigures) -> None:
+    """Read all that there is, and say on a terminal how far it is, where that takes several steps."""
+    for share in figures.read_all():
+        if sys.stderr.isatty():
+            typer.echo(f"{int(100 * share)} % read ...", err=True)
 
 
 def _snapshots(command: str, config: Path, watch: float | None) -> Iterator[tuple[Topics, Snapshot]]:

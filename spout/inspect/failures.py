@@ -10,7 +10,7 @@ Source: docs/design/protocol.md, sections 3 rule 11 and 5.4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -34,7 +34,6 @@ from spout.inspect.overview import MISSING
 from spout.inspect.readings import Reading
 from spout.inspect.summary import VerdictCounts
 from spout.inspect.tables import Column, count, cut_to
-from spout.inspect.waiting_roots import not_whole
 
 GROUPS_MAX: Final = 1_000
 """Groups of failures that are counted apart; what comes after them is counted under `OTHERS`."""
@@ -99,6 +98,25 @@ class LogFigures:
     def _followers(self) -> Sequence[Follower | None]:
         """Return what reads them; None for a topic that is missing, or not read yet."""
         raise NotImplementedError
+
+    def read(self) -> None:
+        """Take in what is new, at most as much of each topic as a reader is made for."""
+        raise NotImplementedError
+
+    def read_all(self) -> Iterator[float]:
+        """Read until all is read, or nothing more comes; yield the share before each next step."""
+        self.read()
+        before = -1.0
+        while not self.is_whole and (share := self.share_read) > before:
+            before = share
+            yield share
+            self.read()
+
+    def partial(self) -> list[str]:
+        """Return that the figures are of a part alone, as of the last `read`; empty: they are of all."""
+        share = int(100 * self.share_read)
+        text = f"the figures are of a part: of one of the topics {share} % are read, and then nothing came"
+        return [] if self.is_whole else [text]
 
     @property
     def is_whole(self) -> bool:
@@ -215,8 +233,7 @@ class FailureLog(LogFigures):
     def all_notes(self) -> list[str]:
         """Return what is unknown, as of the last `read`."""
         cut = f"verdicts before {moment(self._first_ms)} are no longer in the log"
-        more = not_whole("one of the topics", self.share_read)
-        return [*self.notes, *([cut] if self._is_cut else []), *([] if self.is_whole else [more])]
+        return [*self.notes, *([cut] if self._is_cut else []), *self.partial()]
 
     def _put_verdicts(self, record: Record) -> None:
         event = read_verdicts(record.value)

@@ -36,7 +36,6 @@ from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
 from spout.inspect.tables import Column, count, span
 from spout.inspect.trail import contribution_of, events_of
-from spout.inspect.waiting_roots import not_whole
 from spout.runtime.tails import Tails
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
@@ -233,8 +232,7 @@ class CompletionLog(LogFigures):
             for number, found in self._before.items()
         ]
         notes += self._acks_unread
-        more = not_whole("one of the ack topics", self.share_read)
-        return [*notes, *([] if self.is_whole else [more])]
+        return [*notes, *self.partial()]
 
     def _row(self, one: Input, now_ms: int, timeout_ms: int | None) -> dict[str, Any]:
         found = self.cohorts(one)

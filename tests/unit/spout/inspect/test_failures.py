@@ -11,7 +11,7 @@ from acker.kafka.port import TopicPartition
 from acker.ledger.tally import OTHERS
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
-from spout.inspect.failures import GROUPS_MAX, FailureLog, share_text
+from spout.inspect.failures import GROUPS_MAX, FailureLog, LogFigures, share_text
 from tests.support.worlds.replay_world import LETTERS, World, topics
 
 THRICE = topics(attempts=3, waits="initial: 0s")
@@ -98,6 +98,31 @@ def test_what_is_read_in_pieces_is_the_same(world: World) -> None:
     (row,) = found.rows(world.now_ms)
     assert (row["failures"], row["acked_at_2"]) == (2, 1.0)
     assert rows(world)["split", "ValueError"]["acked_at_2"] == 1.0
+
+
+def test_more_records_than_one_reading_takes_in_are_counted_all_the_same(world: World) -> None:
+    for _ in range(5):
+        world.lose(world.emit(b"a"))
+    found = FailureLog(world.cluster.log(), THRICE, [INPUT], 0, read_max=2)
+    assert list(found.read_all()) == [0.4, 0.8]
+    (row,) = found.rows(world.now_ms)
+    assert (row["failures"], found.all_notes()) == (5, [])
+
+
+class Silent(LogFigures):
+    """Its topics have more, and nothing of it comes."""
+
+    is_whole = False
+    share_read = 0.4
+
+    def read(self) -> None:
+        """Find nothing."""
+
+
+def test_figures_of_a_part_say_so_where_nothing_more_comes() -> None:
+    assert list(Silent().read_all()) == [0.4]
+    (note,) = Silent().partial()
+    assert note.startswith("the figures are of a part: of one of the topics 40 % are read")
 
 
 def test_a_root_that_waits_for_order_did_not_fail(world: World) -> None:

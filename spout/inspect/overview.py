@@ -129,13 +129,20 @@ def unknown_by_reason(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Mapping
 
 def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
     """Describe which processes are not alive, with the effect and the cure; empty if all are."""
-    notes = []
-    for group in dict.fromkeys(row["group"] for row in rows if row["query_lives"] is False):
-        is_open = any(row["pending"] != 0 for row in rows if row["group"] == group)
-        notes.append(_no_query(group, is_open=is_open))
+    return [*no_query(silent_groups(rows)), *missing_services(rows, topics)]
+
+
+def silent_groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+    """Return the groups of which no query lives, and whether roots of each may be open."""
+    silent = [row for row in rows if row["query_lives"] is False]
+    groups = dict.fromkeys(row["group"] for row in silent)
+    return {group: any(row["pending"] != 0 for row in silent if row["group"] == group) for group in groups}
+
+
+def missing_services(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
+    """Describe that no acker lives, or no replay worker; empty if both do."""
     absent = {"ackers": topics.acker.group, "replay_workers": topics.acker.replay_group}
-    notes += [_absent(topics, group) for name, group in absent.items() if any(row[name] == 0 for row in rows)]
-    return notes
+    return [_absent(topics, group) for name, group in absent.items() if any(row[name] == 0 for row in rows)]
 
 
 def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
@@ -152,14 +159,14 @@ def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
 
 def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int) -> list[str]:
     """Describe of which groups no query lives, while roots are open, or that nobody knows it."""
-    notes = []
-    for group in groups:
-        lives = Questions(log, topics.ack_topics.state)(_query_lives, log, topics, group, now_ms)
-        if lives.unknown:
-            notes.append(f"whether a query of group {group} lives is unknown, since {lives.unknown}")
-        elif not lives.value:
-            notes.append(_no_query(group, is_open=True))
-    return notes
+    ask = Questions(log, topics.ack_topics.state)
+    lives = {group: ask(_query_lives, log, topics, group, now_ms) for group in groups}
+    unknown = [
+        f"whether a query of group {group} lives is unknown, since {each.unknown}"
+        for group, each in lives.items()
+        if each.unknown
+    ]
+    return [*unknown, *no_query({group: True for group, each in lives.items() if each.value is False})]
 
 
 def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
@@ -167,12 +174,17 @@ def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
         return presence.last_ms is not None
 
 
-def _no_query(group: str, *, is_open: bool) -> str:
-    release = f", or give what it left open to others with `windhover release {group}`" if is_open else ""
-    return (
-        f"no query of group {group} lives: nothing is read, and the clock of timeouts is stopped; start"
-        f" it{release}"
-    )
+def no_query(groups: Mapping[str, bool]) -> list[str]:
+    """Describe in one note that no query of some groups lives; the values say of which roots may be open."""
+    if not groups:
+        return []
+    left_open = [group for group, is_open in groups.items() if is_open]
+    release = " and ".join(f"`windhover release {group}`" for group in left_open)
+    of, it, them = ("group", "it", "it") if len(groups) == 1 else ("groups", "they", "them")
+    return [
+        f"no query of {of} {', '.join(groups)} lives: nothing is read, and the clock of timeouts is stopped;"
+        f" start {them}{release and f', or give what {it} left open to others with {release}'}"
+    ]
 
 
 def _absent(topics: Topics, group: str) -> str:

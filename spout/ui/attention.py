@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from acker.config.topics import Topics
 from acker.identity import offset_of
 from spout.inspect.failures import CAUSE_NEW_MS, SeenCause
-from spout.inspect.overview import Snapshot, missing_processes
+from spout.inspect.overview import Snapshot, missing_services, no_query, silent_groups
 from spout.inspect.readings import PartitionState, Reading
 from spout.inspect.summary import InputSummary, summaries
 from spout.inspect.tables import span
@@ -78,7 +78,11 @@ class Attention:
 def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds()) -> Iterator[Flag]:
     """Yield what is wrong in one reading. Of what is unknown nothing is said: the page shows that itself."""
     now_ms = snapshot.at_ms
-    for text in missing_processes(snapshot.rows(), topics):
+    rows = snapshot.rows()
+    for group, is_open in silent_groups(rows).items():  # since when is of each group
+        for text in no_query({group: is_open}):
+            yield Flag(f"{_SILENT}group {group}", text, now_ms)
+    for text in missing_services(rows, topics):
         yield Flag(f"{_SILENT}{text}", text, now_ms)
     for one in summaries(snapshot, topics):
         yield from _of_input(one, limits, now_ms)

@@ -613,7 +613,7 @@ MUTANTS = (
     Mutant(
         "what-was-nothing-in-an-old-state-is-unknown",
         "spout/inspect/readings.py",
-        "if reading.value or reading.unknown or not is_old:",
+        "if reading.value or reading.unknown or age_ms < OLD_MS:",
         "if True:",
         "tests/unit/spout/inspect/test_operator_commands.py"
         "::test_no_command_prints_a_zero_that_nobody_knows_while_no_acker_works",

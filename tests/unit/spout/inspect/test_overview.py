@@ -248,6 +248,11 @@ def test_a_release_is_advised_where_something_is_open_or_may_be() -> None:
     assert missing_processes(rows(world), world.topics)[0].endswith(ends)
     unknown = [row | {"pending": None} for row in rows(world)]
     assert missing_processes(unknown, world.topics)[0].endswith(ends)
+    row, other = rows(world)
+    several = [row | {"group": "a", "pending": 0}, *(other | {"group": name, "pending": 1} for name in "bc")]
+    (note, *_) = missing_processes(several, world.topics)
+    assert note.startswith("no query of groups a, b, c lives: ")
+    assert note.endswith("left open to others with `windhover release b` and `windhover release c`")
     nothing = [row | {"pending": 0} for row in rows(world)]
     assert missing_processes(nothing, world.topics)[0].endswith("clock of timeouts is stopped; start it")
 

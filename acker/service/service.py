@@ -27,6 +27,7 @@ from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.partition_counts import PartitionCounts
 from acker.service.restore import Restore
+from acker.service.silent import SilentPartitions
 from acker.service.state import state_codec
 from acker.service.step_reader import StepReader
 from acker.wire.codec import wire_codec
@@ -119,6 +120,7 @@ class AckerService:
         self._owned: dict[int, PartitionAcker] = {}
         self._assigned = 0
         self._fenced_ms: dict[int, int] = {}
+        self._silent = SilentPartitions(self._limits.operation_ms, self._limits.unreachable_ms)
         self._restores: dict[int, int] = {}
         self._past = Counts()
         self._tally = tally or VerdictTally()
@@ -272,7 +274,10 @@ class AckerService:
     # -- which partitions this process owns
 
     def _share(self, now_ms: int) -> bool:
-        """Give up what the group took back, restore one partition it assigned; whether there was any."""
+        """Give up what the group took back, restore one partition it assigned; whether there was any.
+
+        Raises `Unreachable`: the partition does not come up, and no other one works.
+        """
         ours = self._membership.poll(0 if self._owned else self._limits.poll_ms)
         self._counts.require(ours)
         self._assigned = len(ours)
@@ -284,13 +289,19 @@ class AckerService:
         for number, since_ms in list(self._fenced_ms.items()):
             if number not in ours or not 0 <= now_ms - since_ms < self._limits.fenced_ms:
                 del self._fenced_ms[number]
-        new = sorted(ours - self._owned.keys() - self._fenced_ms.keys())
+        missing = ours - self._owned.keys() - self._fenced_ms.keys()
+        new = self._silent.in_turn(missing, now_ms, others_work=bool(self._owned))
         if new:
             try:
                 self._own(new[0])
             except Fenced as error:
                 self._fenced_ms[new[0]] = now_ms
                 self._report(AckerEvent(AckerEventKind.FENCED, new[0], str(error)))
+            except Unreachable as error:
+                self._silent.failed(new[0], now_ms)
+                if not self._owned:
+                    raise
+                self._report(AckerEvent(AckerEventKind.UNREACHABLE, new[0], str(error)))
         if new or gone:
             self._assign()
         return bool(new or gone)

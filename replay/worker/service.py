@@ -24,6 +24,7 @@ from acker.config.topics import Topics
 from acker.errors import Aborted, Disagreement, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
 from acker.service.partition_counts import PartitionCounts
+from acker.service.silent import SilentPartitions
 from replay.worker.partition import VerdictPartition, paused_text
 from replay.worker.report import Counters, ReplayStatus, Report, Written
 from replay.worker.worker import Worker
@@ -65,6 +66,7 @@ class ReplayService:
         self._counts: PartitionCounts | None = None
         self._status_ms = 0
         self._fenced_until_ms: dict[int, int] = {}
+        self._silent = SilentPartitions(self._limits.operation_timeout_ms, self._limits.unreachable_ms)
         self._aborts: dict[int, int] = {}
         self._away_since_ms: int | None = None
 
@@ -201,12 +203,20 @@ class ReplayService:
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
         self._fenced_until_ms = {n: until for n, until in self._fenced_until_ms.items() if n in owned}
-        missing = sorted(owned - set(self._partitions))
-        opened = [n for n in missing if self._fenced_until_ms.get(n, now_ms) <= now_ms]
+        missing = owned - self._partitions.keys()
+        missing = frozenset(n for n in missing if self._fenced_until_ms.get(n, now_ms) <= now_ms)
+        opened = self._silent.in_turn(missing, now_ms, others_work=bool(self._partitions))
         for number in opened:
             self._fenced_until_ms.pop(number, None)
             self._worker.at(f"taking over partition {number}")
-            partition = VerdictPartition(self._worker, number)
+            try:
+                partition = VerdictPartition(self._worker, number)
+            except Unreachable as error:
+                self._silent.failed(number, now_ms)
+                if not self._partitions:
+                    raise
+                self._worker.report("unreachable", partition=number, error=str(error))
+                break
             self._partitions[number] = partition
             self._is_assignment_stale = True
             self._worker.report(

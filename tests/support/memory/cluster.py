@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from acker.errors import Unreachable
 from acker.kafka.port import (
     GroupMember,
     Membership,
@@ -146,3 +147,18 @@ class MemoryLog:
     ) -> dict[TopicPartition, int]:
         self._faults.before(operation)
         return {name: answer(self._broker.partition(name)) for name in partitions}
+
+
+class LeaderlessLog(MemoryLog):
+    """A client's view of a cluster in which partitions of one topic have no leader."""
+
+    def without(self, topic: str, *numbers: int) -> None:
+        """Let these partitions be without a leader from now on, and no others."""
+        self.leaderless = {TopicPartition(topic, number) for number in numbers}
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Fail as where nobody answers for a partition."""
+        asked = set(partitions)
+        if asked & self.leaderless:
+            raise Unreachable(f"{asked & self.leaderless} have no leader")
+        return super().stable_ends(asked)

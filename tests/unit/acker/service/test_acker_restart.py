@@ -18,7 +18,7 @@ from acker.service.state import StatePart, part_key, state_codec
 from acker.service.step_reader import BURST, StepReader
 from acker.wire.events import Acks, pack_positions, pack_values
 from tests.support.memory.clients import NoFaults
-from tests.support.memory.cluster import MemoryCluster
+from tests.support.memory.cluster import LeaderlessLog, MemoryCluster
 from tests.support.memory.cut import CuttingLog
 from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer, edge
 
@@ -454,6 +454,49 @@ def test_an_acker_without_a_broker_waits_and_in_the_end_says_so(world: World) ->
     assert [event.kind for event in world.events].count(AckerEventKind.UNREACHABLE) == 1
     world.crash(Once("before", "membership", Unreachable("gone"), times=1_000))
     world.step()
+    world.now_ms += world.limits.unreachable_ms + 1
+    with pytest.raises(Unreachable):
+        world.step()
+
+
+@pytest.fixture
+def leaderless() -> tuple[World, LeaderlessLog]:
+    """An acker that has just started, on a cluster where two of three partitions of State have no leader."""
+    world = World(partitions=3)
+    log = LeaderlessLog(world.cluster, NoFaults())
+    log.without(TOPICS.state, 0, 1)
+    world.crash(log=log)
+    return world, log
+
+
+def test_a_partition_without_a_leader_does_not_hold_up_the_others(
+    leaderless: tuple[World, LeaderlessLog],
+) -> None:
+    """It comes up by itself when it has one."""
+    world, log = leaderless
+    world.session().take()
+    for _ in range(10):
+        world.step()
+    assert world.status().partitions == (2,)
+    assert [len(world.taken(number)) for number in range(3)] == [0, 0, 1]
+    log.without(TOPICS.state, 0)
+    for _ in range(4):
+        world.now_ms += world.limits.operation_ms
+        world.settle()
+    assert world.status().partitions == (1, 2)
+    silent = [event.partition for event in world.events if event.kind is AckerEventKind.UNREACHABLE]
+    assert set(silent) == {-1, 0}
+    assert len(silent) < 8  # it is tried less and less often, since the others wait meanwhile
+    log.without(TOPICS.state)
+    world.now_ms += world.limits.unreachable_ms
+    world.settle()
+    assert [len(world.taken(number)) for number in range(3)] == [1, 1, 1]
+
+
+def test_an_acker_of_whose_partitions_none_has_a_leader_ends(leaderless: tuple[World, LeaderlessLog]) -> None:
+    world, log = leaderless
+    log.without(TOPICS.state, 0, 1, 2)
+    world.settle()
     world.now_ms += world.limits.unreachable_ms + 1
     with pytest.raises(Unreachable):
         world.step()

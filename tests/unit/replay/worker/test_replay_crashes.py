@@ -16,10 +16,11 @@ from acker.wire.events import Reason
 from replay.records.due import PROGRESS_KEY, root_key
 from replay.worker.service import ReplayService
 from tests.support.memory.clients import Faults, MemoryTransactions, NoFaults
-from tests.support.memory.cluster import MemoryCluster
+from tests.support.memory.cluster import LeaderlessLog, MemoryCluster
 from tests.support.worlds.replay_world import (
     COPIES,
     INPUT_ID,
+    LIMITS,
     Client,
     Crash,
     CrashAt,
@@ -497,6 +498,28 @@ def test_a_root_whose_copy_cannot_be_looked_for_gets_a_second_one(world: World) 
     world.settle(worker)
     other.commit(0)
     assert [copy.value for copy in world.copies()] == [b"open", b"x", b"x", b"y"]
+
+
+class LeaderlessClient(LeaderlessLog, Client):
+    """A client of a cluster in which a partition has no leader."""
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_partition_without_a_leader_does_not_hold_up_the_others(world: World, number: int) -> None:
+    """It comes up by itself when it has one."""
+    client = LeaderlessClient(world.cluster, NoFaults())
+    client.without("_ack_due", number)
+    worker = world.worker(client=client)
+    for verdict_partition, value in enumerate((b"x", b"y")):
+        world.lose(world.emit(value), verdict_partition=verdict_partition)
+    worker.step(world.now_ms)
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"y" if number == 0 else b"x"]
+    assert worker.status().partitions == (1 - number,)
+    client.without("_ack_due")
+    world.now_ms += LIMITS.unreachable_ms
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert {copy.value for copy in world.copies()} == {b"x", b"y"}
 
 
 def test_attempts_go_on_counting_across_restarts(world: World) -> None:

@@ -128,15 +128,20 @@ def unknown_by_reason(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Mapping
 
 
 def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
-    """Describe which processes are not alive, with the effect and the cure; empty if all are."""
-    return [*no_query(silent_groups(rows)), *missing_services(rows, topics)]
+    """Describe which processes are not alive, with the effect and the cure; empty if all are.
+
+    Ackers come first: without one no query begins, and no group is released.
+    """
+    return [*missing_services(rows, topics), *no_query(silent_groups(rows))]
 
 
 def silent_groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
-    """Return the groups of which no query lives, and whether roots of each may be open."""
+    """Return the groups of which no query lives; the values say which may have roots to release now."""
     silent = [row for row in rows if row["query_lives"] is False]
-    groups = dict.fromkeys(row["group"] for row in silent)
-    return {group: any(row["pending"] != 0 for row in silent if row["group"] == group) for group in groups}
+    return {
+        group: any(row["pending"] != 0 != row["ackers"] for row in silent if row["group"] == group)
+        for group in dict.fromkeys(row["group"] for row in silent)
+    }
 
 
 def missing_services(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
@@ -190,7 +195,7 @@ def no_query(groups: Mapping[str, bool]) -> list[str]:
 def _absent(topics: Topics, group: str) -> str:
     """Describe that a group of services has no member, with the effect and the cure."""
     who, effect, command = (
-        ("acker", "nothing is acked, fails or times out", "acker run")
+        ("acker", "nothing is acked, fails or times out, and no query begins", "acker run")
         if group == topics.acker.group
         else ("replay worker", "what is lost is not replayed, nor becomes a dead letter", "replay run")
     )

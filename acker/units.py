@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Final
 
+from acker.errors import UsageError
+
 UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
 _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)", re.ASCII)
@@ -62,6 +64,16 @@ def time_ms(text: str) -> int:
 def time_text(value_ms: int) -> str:
     """Write milliseconds since 1970 as ISO 8601, UTC; `time_ms` reads it."""
     return (_EPOCH + timedelta(milliseconds=value_ms)).isoformat().replace("+00:00", "Z")
+
+
+def named_past_ms(name: str, text: str, now_ms: int) -> int:
+    """Read what `past_ms` reads, of an option or field with a name; `UsageError`: it is neither."""
+    try:
+        return past_ms(text, now_ms)
+    except ValueError as error:
+        raise UsageError(
+            f"{name} {text}: {error}; give a time such as 2026-07-01T00:00:00Z, or 2h for so long ago"
+        ) from error
 
 
 def past_ms(text: str, now_ms: int) -> int:

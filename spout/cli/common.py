@@ -88,16 +88,13 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
 
 def parse_time(option: str, text: str | None, now_ms: int) -> int | None:
     """Parse a time, or a duration before now; None without a text."""
-    from acker.units import past_ms
+    from acker.errors import UsageError
+    from acker.units import named_past_ms
 
-    if text is None:
-        return None
     try:
-        return past_ms(text, now_ms)
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{option} {text}: {error}; give a time such as 2026-07-01T00:00:00Z, or 2h for so long ago"
-        ) from error
+        return None if text is None else named_past_ms(option, text, now_ms)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def parse_duration(option: str, text: str, such_as: str = "10s or 5m") -> int:

@@ -119,20 +119,12 @@ def dlq_list(
 @dlq_app.command("show")
 def dlq_show(places: Places = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Print all details of letters: every attempt, cause, headers, and the beginning of the payload."""
-    from acker.errors import UsageError
-
     if not places:
         raise typer.BadParameter("name a letter: sentences.word-count.dlq/0@17, or its origin")
     with opened(config, "dlq-show") as (topics, log):
-        from replay.records.letters import Filter
-        from spout.inspect.dead_letters import records_of
-        from spout.inspect.letter_rows import letter_details
+        from spout.inspect.dead_letters import details_of
 
-        limits = topics.replay.limits
-        letters = _read(topics, log, None, places, Filter(handled=True))
-        details = [letter_details(found, record) for found, record in records_of(log, letters.found, limits)]
-    if not details:
-        raise UsageError(f"no dead letter at {', '.join(places)}; see `windhover dlq list --all`")
+        details = details_of(log, topics, places)
     if output is not OutputFormat.TABLE:
         typer.echo(encoded(details, output).rstrip("\n"))
         return 0

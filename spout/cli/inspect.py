@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from acker.config.topics import Topics
     from spout.inspect.failures import LogFigures
     from spout.inspect.overview import Snapshot
-    from spout.inspect.trail import InputRecord, Trail
 
 STATUS: Final = (
     Column("source", "source"),
@@ -90,6 +89,7 @@ def inspect(
     if place is not None and (since is not None or inputs):
         raise typer.BadParameter("--from and --input go with --key; a place alone names the record")
     with opened(config, "inspect") as (topics, log):
+        from spout.inspect.dead_letters import inputs_named
         from spout.inspect.diagnosis import explained
         from spout.inspect.trail import Trail
 
@@ -98,7 +98,8 @@ def inspect(
             if place is not None:
                 found = trail.origin(place)
             else:
-                found, notes = _with_key(trail, topics, key or "", since, inputs)
+                named = inputs_named(topics, inputs or ())
+                found, notes = trail.search(named, key or "", since, wall_ms(), "--")
             stories, missing = [], False
             for here in found:
                 evidence = trail.follow(here)
@@ -111,7 +112,7 @@ def inspect(
             else:
                 for story in stories:
                     _print_story(story, config)
-            print_notes([*notes, *([] if stories else [f"no record with key {key} was found"])], config)
+            print_notes(notes, config)
     return TopicError.exit_code if missing else 0
 
 
@@ -309,26 +310,6 @@ def _clear(watch: float | None, output: OutputFormat) -> None:
         from rich.console import Console
 
         Console().clear()
-
-
-def _with_key(
-    trail: Trail, topics: Topics, key: str, since: str | None, inputs: list[str] | None
-) -> tuple[list[InputRecord], list[str]]:
-    from spout.inspect.dead_letters import inputs_named
-    from spout.inspect.letter_rows import parse_key
-    from spout.inspect.trail import RECORDS_SHOWN
-
-    since_ms = parse_time("--from", since, wall_ms())
-    if since_ms is None:
-        raise typer.BadParameter("--key needs --from: a time such as 2026-07-01T00:00:00Z, or 2h")
-    key_bytes = parse_key(key, "--")
-    found: list[InputRecord] = []
-    notes: list[str] = []
-    for one in inputs_named(topics, inputs or ()):
-        more, unread = trail.with_key(one, key_bytes, since_ms, RECORDS_SHOWN - len(found))
-        found += more
-        notes += unread
-    return found, notes
 
 
 def _print_story(story: dict[str, Any], config: Path) -> None:

@@ -15,7 +15,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log, Record
-from acker.units import past_ms
+from acker.units import named_past_ms
 from replay.handling.letter_box import KEPT_MAX, find_letters
 from replay.handling.outcomes import RedriveOutcomes, RedriveRecord, find_redrives
 from replay.handling.redrive import Redrive, RedriveProgress, cancel_redrive
@@ -23,7 +23,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter
 from replay.worker.fetch import Fetcher, RecordPlace
-from spout.inspect.letter_rows import FoundLetter, parse_key, redrive_row
+from spout.inspect.letter_rows import FoundLetter, letter_details, parse_key, redrive_row
 
 
 class FoundLetters(NamedTuple):
@@ -59,7 +59,10 @@ def parse_filter(
         dead = None if reason is None else DeadReason(reason.upper())
     except ValueError as error:
         raise UsageError(f"{option}reason {reason}: is none; give {', '.join(DeadReason)}") from error
-    since_ms, until_ms = (_time(name, texts.get(name), now_ms, option) for name in ("since", "until"))
+    since_ms, until_ms = (
+        None if (text := texts.get(name)) is None else named_past_ms(f"{option}{name}", text, now_ms)
+        for name in ("since", "until")
+    )
     return Filter(
         error=texts.get("error"),
         operator=texts.get("operator"),
@@ -121,6 +124,21 @@ def records_of(
             record = fetcher.fetch([place])[place]
             if isinstance(record, Record):
                 yield one, record
+
+
+def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str, Any]]:
+    """Read letters by their places or those of their origins, with all their details.
+
+    Raises:
+        UsageError: a place cannot be parsed, or there is no letter at any of them.
+    """
+    meant = by_place(inputs_named(topics, ()), places, Filter(handled=True))
+    limits = topics.replay.limits
+    letters = matching_letters(log, meant, wait_ms=limits.operation_timeout_ms)
+    details = [letter_details(found, record) for found, record in records_of(log, letters.found, limits)]
+    if not details:
+        raise UsageError(f"no dead letter at {', '.join(places)}; see `windhover dlq list --all`")
+    return details
 
 
 def redrive_rows(
@@ -201,15 +219,6 @@ def carry_out(
             if wait_ms:
                 sleep_ms(wait_ms)
     return redrive.progress
-
-
-def _time(name: str, text: str | None, now_ms: int, option: str) -> int | None:
-    try:
-        return None if text is None else past_ms(text, now_ms)
-    except ValueError as error:
-        raise UsageError(
-            f"{option}{name} {text}: {error}; give a time such as 2026-07-01T00:00:00Z, or 2h for so long ago"
-        ) from error
 
 
 def _names(one: Input) -> tuple[str, str, str]:

@@ -23,6 +23,7 @@ from acker.errors import CodecError, OutOfRange, TopicError, Unreachable, UsageE
 from acker.identity import Root, acker_partition, input_id_of, position_at, root_edge, source_of
 from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
 from acker.service.view import AckerView, OpenRange, ViewReader
+from acker.units import named_past_ms
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, Reason, SourceRun, Verdicts, positions, values
@@ -33,6 +34,7 @@ from replay.records.letters import Filter, Letter
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.group.presence import Presence
 from spout.inspect.diagnosis import Circumstances
+from spout.inspect.letter_rows import parse_key
 from spout.inspect.open_roots import root_name
 from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import NO_STATE
@@ -297,6 +299,30 @@ class Trail:
                 raise UsageError(f"there is no copy or dead letter of {one.name} at {text}")
         names = ", ".join(one.name for one in inputs) or "none"
         raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {names}")
+
+    def search(
+        self, inputs: Iterable[Input], key: str, since: str | None, now_ms: int, option: str = ""
+    ) -> tuple[list[InputRecord], list[str]]:
+        """Find records of inputs by a key as people write it, from a time on, or so long before `now_ms`.
+
+        Returns:
+            The first `RECORDS_SHOWN` of them, and notes on what was not read.
+
+        Raises:
+            UsageError: key or time cannot be parsed, or there is no time; with `option` before their names.
+        """
+        if not since:
+            raise UsageError(
+                f"a key needs a time to search from: give {option}from 2026-07-01T00:00:00Z, or 2h"
+            )
+        since_ms, key_bytes = named_past_ms(f"{option}from", since, now_ms), parse_key(key, option)
+        found: list[InputRecord] = []
+        notes: list[str] = []
+        for one in inputs:
+            more, unread = self.with_key(one, key_bytes, since_ms, RECORDS_SHOWN - len(found))
+            found += more
+            notes += unread
+        return found, [*notes, *([] if found else [f"no record with key {key} was found"])]
 
     def with_key(
         self, one: Input, key: bytes, since_ms: int, limit: int

@@ -18,11 +18,10 @@ from starlette.requests import Request
 from acker.config.topics import Topics
 from acker.errors import Unreachable, UsageError, WindhoverError
 from acker.kafka.port import Log
-from acker.units import duration_ms, past_ms
+from acker.units import duration_ms, named_past_ms
 from acker.wire.causes import EXPLICIT
 from acker.wire.events import Reason
-from replay.records.letters import Filter
-from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, records_of
+from spout.inspect.dead_letters import details_of, inputs_named, matching_letters
 from spout.inspect.diagnosis import explained
 from spout.inspect.failures import FAILURES, FailureLog, reading_text
 from spout.inspect.latency import LATENCY, CompletionLog
@@ -30,14 +29,13 @@ from spout.inspect.letter_rows import (
     HISTORY,
     LIST,
     STATS,
-    letter_details,
     letter_row,
     moment,
     parse_key,
     stats_of,
 )
 from spout.inspect.tables import Row
-from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
+from spout.inspect.trail import InputRecord, Trail
 from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, RecordQuery
 from spout.ui.timeline import Timeline, timeline_of
 from spout.ui.topology import BOLTS, Drivers, with_bolts
@@ -168,20 +166,13 @@ class LogPages:
         self.log()
         if query.place:
             return self._trail.origin(query.place), []
-        since_ms = self._since_ms(query.since, "a key needs a time to search from: {!r} is none")
-        found: list[InputRecord] = []
-        notes: list[str] = []
-        for one in self._topics.inputs.values():
-            if one.tracked and query.input in ("", one.name):
-                key, room = parse_key(query.key), RECORDS_SHOWN - len(found)
-                more, unread = self._trail.with_key(one, key, since_ms, room)
-                found, notes = [*found, *more], [*notes, *unread]
-        return found, notes or ([] if found else [f"no record with key {query.key} was found"])
+        inputs = inputs_named(self._topics, [query.input] if query.input else [])
+        return self._trail.search(inputs, query.key, query.since, self._now_ms())
 
     def _failures_page(self, request: Request, values: dict[str, Any]) -> Any:
         since = request.query_params.get("since", "").strip() or FAILURES_SINCE
         values |= {"template": "failures.html", "title": "Failures", "columns": FAILURES, "since": since}
-        counted = self._counted(self.log(), since, self._since_ms(since, "since {!r} is no time"))
+        counted = self._counted(self.log(), since, named_past_ms("since", since, self._now_ms()))
         try:
             counted.found.read()
         except WindhoverError:
@@ -237,14 +228,7 @@ class LogPages:
     def _letter(self, request: Request, values: dict[str, Any]) -> Any:
         place = request.path_params["place"]
         values["title"] = place
-        meant = by_place(inputs_named(self._topics, ()), [place], Filter(handled=True))
-        limits = self._topics.replay.limits
-        letters = matching_letters(self.log(), meant, wait_ms=limits.operation_timeout_ms)
-        details = [
-            letter_details(found, record) for found, record in records_of(self._log, letters.found, limits)
-        ]
-        if not details:
-            raise UsageError(f"no dead letter at {place}; see `windhover dlq list --all`")
+        details = details_of(self.log(), self._topics, [place])
         lists = ("history", "headers", "windhover", "payload", "payload_bytes", "key", "origin")
         values |= {"template": "letter.html", "letters": details, "lists": lists, "history": HISTORY}
         return details
@@ -272,12 +256,6 @@ class LogPages:
         rows = with_bolts(self._completions.rows(now_ms, timeout_ms), self._topics, self._drivers, now_ms)
         values |= {"rows": rows, "notes": self._completions.notes()}
         return rows
-
-    def _since_ms(self, text: str, problem: str) -> int:
-        try:
-            return past_ms(text, self._now_ms())
-        except ValueError as error:
-            raise UsageError(f"{problem.format(text)}; give 2026-07-01T00:00:00Z, or 2h") from error
 
 
 def _still_reading(values: dict[str, Any], what: str, share: float) -> dict[str, str]:

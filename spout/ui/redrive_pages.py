@@ -19,7 +19,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
-from acker.units import past_ms, time_text
+from acker.units import named_past_ms, time_text
 from replay.handling.letter_handling import Order
 from replay.handling.outcomes import LetterOutcome
 from replay.handling.redrive import outcome_text
@@ -108,10 +108,7 @@ class RedrivePages:
         since = request.query_params.get("since", "").strip() or REDRIVES_SINCE
         values |= {"template": "redrives.html", "title": "Redrives", "since": since, "rows": None}
         values |= {"columns": REDRIVES, "links": {"redrive": lambda row: f"/redrives/{row['redrive']}"}}
-        try:
-            since_ms = past_ms(since, self._now_ms())
-        except ValueError as error:
-            raise UsageError(f"since {since}: {error}; give 2026-07-01T00:00:00Z, or 7d") from error
+        since_ms = named_past_ms("since", since, self._now_ms())
         values["rows"] = redrive_rows(self._log(), self._topics, inputs_named(self._topics, ()), since_ms)
         return values["rows"]
 

@@ -228,7 +228,7 @@ def test_records_are_found_by_key_and_time(world: World, client: TestClient) -> 
         ({"place": "nonsense"}, "is no place of a record"),
         ({"place": "none/0@1"}, "no tracked input of topics.yaml is called"),
         ({"key": "a"}, "a key needs a time to search from"),
-        ({"key": "a", "from": "soon"}, "a key needs a time to search from"),
+        ({"key": "a", "from": "soon"}, "from soon: is no time in ISO 8601; give a time such as "),
     ],
 )
 def test_a_search_that_cannot_be_says_what_is_wrong(

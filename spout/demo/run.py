@@ -68,7 +68,9 @@ def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
     with ExitStack() as stack:
         stage = set_up(options, environ, console, stack)
         spark = start_spark(stage, stack)
-        spout.serve_metrics(spark, stage.metrics)
+        metrics = stage.metrics
+        stage.reserved.close()  # Spark took a while to start, and the page knows the address
+        spout.serve_metrics(spark, metrics)
         with phase(stage.console, "bolts warmed up"):
             _rehearse(spark, text)
         observer = OutcomeObserver(stage.log, stage.topics, stage.source)

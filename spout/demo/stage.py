@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,7 +74,10 @@ class DemoOptions:
 
 @dataclass(slots=True)
 class Stage:
-    """The parts of a running demo. At `metrics` its driver serves its metrics, for the page."""
+    """The parts of a running demo.
+
+    `reserved` keeps the port at which its driver is going to serve its metrics, for the page.
+    """
 
     options: DemoOptions
     config: Path
@@ -85,13 +89,17 @@ class Stage:
     console: Console
     words: WordTable
     status_path: Path
-    metrics: str
+    reserved: socket.socket
     acker_kills: int = 0
     failures: list[BaseException] = field(default_factory=list)
 
     @property
     def source(self) -> Input:
         return self.topics.inputs[INPUT]
+
+    @property
+    def metrics(self) -> str:
+        return f"{HOST}:{self.reserved.getsockname()[1]}"
 
     def partitions(self) -> list[TopicPartition]:
         count = self.log.topics([self.source.topic])[self.source.topic].partitions
@@ -136,6 +144,7 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     stack.callback(log.close)
     with phase(console, "topics made"):
         provision.create_topics(topics)
+    refuse_records(log, topics.inputs[INPUT], bootstrap)
     acker = None
     if not options.bootstrap:
         with phase(console, "acker and replay worker started"):
@@ -143,12 +152,41 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
             replay = stack.enter_context(Child("replay", config, environ=environ))
             for child in (acker, replay):
                 child.wait_ready(READY_SECONDS_MAX)
-    metrics = f"{HOST}:{free_port()}"
-    start_page(stack, port, config, environ, say, [metrics])
+    metrics = stack.enter_context(closing(reserved_port()))
     status = folder / "status.json"
-    return Stage(
+    stage = Stage(
         options, config, topics, bootstrap, log, folder, acker, console, WordTable(), status, metrics
     )
+    start_page(stack, port, config, environ, say, [stage.metrics])
+    return stage
+
+
+def refuse_records(log: Log, source: Input, bootstrap: str) -> None:
+    """Refuse an input that has records, since the demo judges all that became of its input.
+
+    Raises:
+        UsageError: a topic of the input has records already, or had some.
+    """
+    for name, info in log.topics([source.topic, source.replay_topic, source.dead_letter.topic]).items():
+        places = [TopicPartition(name, number) for number in range(info.partitions)]
+        if records := sum(log.ends(places).values()):
+            raise UsageError(
+                f"topic {name} at {bootstrap} has had {records:,} records, of an earlier demo or of"
+                " others, and the demo can judge its own alone; give another broker, or by --config a"
+                f" topics.yaml whose input {INPUT} has a topic, a group and an id that were never used"
+            )
+
+
+def reserved_port() -> socket.socket:
+    """Return a socket at a port that no server can take until it is closed; nobody can connect to it."""
+    while True:
+        reserved = socket.socket()
+        try:
+            reserved.bind((HOST, free_port()))
+        except OSError:  # another process was faster
+            reserved.close()
+            continue
+        return reserved
 
 
 @contextmanager

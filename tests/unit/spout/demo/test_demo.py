@@ -19,7 +19,7 @@ from spout.bolts.bolts import BatchCollector
 from spout.cli.main import demo
 from spout.demo.judge import Check, OutcomeCounts
 from spout.demo.report import DemoOutcome, DemoProgress, checks, first_difference, report_rows, status_line
-from spout.demo.stage import DemoOptions, patient_ms
+from spout.demo.stage import DemoOptions, patient_ms, refuse_records, reserved_port
 from spout.demo.words import (
     ALWAYS_FAILS,
     FAILS_TWICE,
@@ -34,8 +34,10 @@ from spout.demo.words import (
     origin_number,
     python_topics,
 )
+from spout.local.embedded import is_free
 from spout.planner.mailbox import PlannerStatus
 from spout.tuples.messages import ARROW_TYPES
+from tests.support.worlds.planning import World, yaml_of
 
 GOOD = DemoOutcome(
     records=10, acked=9, replayed=4, timed_out=1, failed=4, dead_lettered=1, absent=0, pending=0, lost=0,
@@ -96,6 +98,23 @@ def test_input_that_cannot_be_read_is_refused_with_its_name(
 def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="--r"):
         DemoOptions(**options)  # type: ignore[arg-type]  # one of several keywords
+
+
+def test_an_input_that_has_records_is_refused_with_its_topic_their_number_and_the_cure() -> None:
+    world = World(yaml_of())
+    source = world.topics.input("sentences")
+    refuse_records(world.log, source, "kafka:9092")
+    world.produce(7, partition=1)
+    with pytest.raises(UsageError, match=r"topic sentences at kafka:9092 has had 7 records, .* by --config"):
+        refuse_records(world.log, source, "kafka:9092")
+
+
+def test_a_reserved_port_is_free_for_nobody_else_before_it_is_closed() -> None:
+    reserved = reserved_port()
+    port = reserved.getsockname()[1]
+    assert not is_free(port)
+    reserved.close()
+    assert is_free(port)
 
 
 def test_the_command_has_the_default_number_of_lines() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
@@ -37,6 +38,9 @@ UI_PORT: Final = 8_095
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 STOP_S: Final = 2
 """Streams that are still open after this time are cut; then so are readings that wait for a broker."""
+
+FAILED: Final = 1
+"""The exit code of a process that an error ends while something still waits for a broker."""
 
 
 def serve_pages(
@@ -81,7 +85,14 @@ def serve_pages(
         def exit_code() -> int:
             return 0 if signals.received is None else 128 + signals.received
 
-        cut_off = Timer(STOP_S, lambda: os._exit(exit_code()))
+        failed = list[BaseException]()
+
+        def cut() -> None:
+            for error in failed:
+                traceback.print_exception(error)
+            os._exit(FAILED if failed else exit_code())
+
+        cut_off = Timer(STOP_S, cut)
         cut_off.daemon = True
         stack.callback(cut_off.cancel)  # when all below is closed
         listener = stack.enter_context(closing(listening(host, port)))
@@ -117,7 +128,11 @@ def serve_pages(
             timeout_notify=int(NOTIFY_EVERY_S),
         )
         say(f"http://{bare}:{listener.getsockname()[1]}/")
-        asyncio.run(serve_watched(uvicorn.Server(server), watch, listener, stop))
+        try:
+            asyncio.run(serve_watched(uvicorn.Server(server), watch, listener, stop))
+        except BaseException as error:
+            failed.append(error)
+            raise
     return exit_code()
 
 

@@ -66,6 +66,31 @@ def test_the_page_ends_within_seconds_of_a_signal_although_its_readings_wait_for
             broker.restart()
 
 
+BROKEN = """
+import sys, time
+from pathlib import Path
+from acker.config.topics import load_topics
+from spout.ui.serve import serve_pages
+
+class BrokenLog:
+    def topics(self, names, settings=False):
+        raise ArithmeticError("a defect of ours")
+
+    def close(self):
+        time.sleep(600)
+
+sys.exit(serve_pages(BrokenLog, load_topics(Path(sys.argv[1]), {}), "127.0.0.1", 0, time.time_ns, print))
+"""
+
+
+def test_the_page_that_a_defect_ends_has_failed_and_says_why_although_something_waits(tmp_path: Path) -> None:
+    config = tmp_path / "topics.yaml"
+    config.write_text(YAML.format(bootstrap="127.0.0.1:1", prefix="p"), encoding="utf-8")
+    with running(["-c", BROKEN, str(config)], tmp_path / "log") as started:
+        assert started.ended() == 1
+        assert "ArithmeticError: a defect of ours" in started.said
+
+
 def test_the_machinery_names_the_processes_and_the_restore_of_the_one_that_came_last(
     broker: Broker, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,7 @@ YAML = yaml_of(
     dead_letter="{max_ratio: 1}",
 )
 LAG = "tbody tr:first-child td:nth-of-type(5)"
+LONG_NAME = "TheAmountOfThisOrderIsNotANumberInAnyCurrencyError"
 EMPTY = """
 acker: {partitions: 3}
 inputs: {sentences: {id: 1, group: g, partitions: 1, ackers: 0}}
@@ -70,7 +71,8 @@ def full() -> World:
     world.start_replays()
     world.produce(200, keys=[b"a", b"b"])
     end = batch(world.ready(), BEGINNING, world)
-    world.publish(BEGINNING, end, skip=(120, 121, 150, 160, 161), fail=(170, 171, 172, 190))
+    failed = (170, 171, 172, 190)
+    world.publish(BEGINNING, end, skip=(120, 121, 150, 160, 161), fail=failed, error=LONG_NAME)
     world.publish(BEGINNING, end, skip=[*range(160), *range(162, 200)], fail=(160, 161), error="PoisonError")
     world.run(1_500)
     world.produce(30)

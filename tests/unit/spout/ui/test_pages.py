@@ -128,6 +128,7 @@ def test_what_is_unknown_is_called_unknown_and_has_its_reason(
     assert "unknown pending, oldest unknown of 4.0 s; 0 due" in page
     why = "unknown, since acker partition 0 has no State yet"
     assert f"<li>sentences/0, sentences/1: {why}" in page
+    assert "Nothing that is known needs anybody." in page
     page = client.get("/partition/sentences/0").text
     assert f"<li>sentences/0: {why}" in page
     assert 'What blocks the commit is <span class="unknown">unknown</span>.' in page

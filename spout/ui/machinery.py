@@ -162,19 +162,15 @@ def machinery_of(snapshot: Snapshot) -> Machinery:
     ]
     states = snapshot.partitions
     nothing: Reading[int] = Reading(unknown=snapshot.to_replay.unknown or "topics.yaml has no tracked input")
-    due = untaken = nothing
+    due = nothing
     if states:
         due = joined(lambda *counts: sum(counts), *(each.replays_due for each in states))
-        untaken = joined(
-            lambda *found: sum(int((each.due_ms == 0).sum()) for each in found),
-            *(each.due_at for each in states),
-        )
     return Machinery(
         partitions,
         snapshot.ackers.then(len),
         snapshot.replay_workers.then(len),
         due,
-        untaken,
+        snapshot.to_replay.then(lambda each: sum(one.untaken for one in each)),
         _replay_workers(snapshot),
         [_owner(group, snapshot) for group in dict.fromkeys(each.group for each in states)],
     )

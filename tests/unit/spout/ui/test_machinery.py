@@ -21,7 +21,7 @@ from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import OLD_MS, Reading
 from spout.planning.journal import BEGINNING
 from spout.ui.machinery import NOBODY, machinery_notes, machinery_of
-from tests.support.worlds.planning import World, batch, world_with_one_open
+from tests.support.worlds.planning import World, batch, world_with_one_open, yaml_of
 
 
 def read(world: World) -> Snapshot:
@@ -48,6 +48,24 @@ def test_without_a_worker_nobody_has_the_partitions_and_what_waits_there() -> No
     assert (nobody["worker"], nobody["partitions"]) == (NOBODY, [0, 1, 2])
     assert (nobody["due"], nobody["not_taken_over"]) == (0, 2)
     assert nobody["lag"] > 0
+
+
+def test_a_lost_copy_that_nobody_has_taken_over_counts_as_much_as_a_record() -> None:
+    world = World(yaml_of(retry="{initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}"))
+    world.start_replays()
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, fail=(2,))
+    world.run(2_500)
+    assert world.replays is not None
+    world.replays.close()
+    world.replays = None
+    following = batch(planner, end, world)
+    world.publish(end, following, fail=(0,), of=(1 + 16_384) << 16)
+    world.run(1_000)
+    found = machinery(world)
+    assert (found["due"], found["not_taken_over"], found["workers"][-1]["not_taken_over"]) == (1, 1, 1)
 
 
 def test_each_worker_has_its_partitions_and_what_is_due_in_them() -> None:

@@ -20,7 +20,8 @@ import numpy as np
 
 from acker.identity import I64, OFFSET_MAX, offset_of
 from acker.service.view import OpenRange
-from spout.inspect.readings import PartitionState, Reading, SourceProgress
+from spout.inspect.readings import OLD_STATE, PartitionState, Reading, SourceProgress
+from spout.inspect.tables import span
 
 CELLS_MAX: Final = 240
 
@@ -92,12 +93,14 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
     unknown = {
         "how far the group has committed": state.committed.unknown,
         "what is open": state.progress.unknown,
+        "what was emitted since": OLD_STATE.format(span(state.as_of_ms.value or 0)) if state.is_old else "",
         "what waits for a replay": state.due_at.unknown,
         "what is dead": state.dead_at.unknown,
     }
     cells = _Cells(state.start.value, state.end.value, cells_max)
     progress, due, dead = state.progress.value, state.due_at.value, state.dead_at.value
-    base = cells.base(None if state.committed.unknown else state.committed.value or 0, progress)
+    committed = None if state.committed.unknown else state.committed.value or 0
+    base = cells.base(committed, progress, is_old=state.is_old)
     nothing, no_flags = np.empty(0, np.int64), np.empty(0, bool)
     waits, due_ms, is_blocked = due or (nothing, nothing, no_flags)
     counts = np.stack(
@@ -131,7 +134,7 @@ def copies_strip_of(state: PartitionState) -> Reading[Strip]:
     offsets = _open_offsets(copies.value.ranges)
     start = int(offsets.min(initial=min(emitted_to, end.value)))
     cells = _Cells(start, end.value, CELLS_MAX)
-    base = cells.base(start, copies.value)
+    base = cells.base(start, copies.value, is_old=state.is_old)
     counts = np.zeros((len(_COUNTED), cells.number), np.int64)
     counts[0] = cells.counts(offsets)
     runs = cells.runs(base, counts, np.full(cells.number, OFFSET_MAX))
@@ -171,14 +174,18 @@ class _Cells:
         np.minimum.at(found, cells, times[inside])
         return found
 
-    def base(self, committed: int | None, progress: SourceProgress | None) -> I64:
-        """Return the kind of each cell, an index of `_KINDS`, before what is open or lost is drawn, (n,)."""
+    def base(self, committed: int | None, progress: SourceProgress | None, *, is_old: bool) -> I64:
+        """Return the kind of each cell, an index of `_KINDS`, before what is open or lost is drawn, (n,).
+
+        What a State that `is_old` calls not emitted may have been emitted since.
+        """
         firsts, ends = self._edges[:-1], self._edges[1:]
         found = np.full(self.number, _KINDS.index(BandKind.UNKNOWN), np.int64)
         if progress is not None:
             emitted_to = int(offset_of(progress.emitted_to)) if progress.was_emitted else self.start
             found[firsts < emitted_to] = _KINDS.index(BandKind.SETTLED)
-            found[firsts >= emitted_to] = _KINDS.index(BandKind.NEW)
+            if not is_old:
+                found[firsts >= emitted_to] = _KINDS.index(BandKind.NEW)
             if committed is not None:
                 found[(firsts < committed) & (np.minimum(ends, emitted_to) <= committed)] = 0
         if committed is not None:

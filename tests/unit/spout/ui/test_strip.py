@@ -10,7 +10,7 @@ import pytest
 
 from acker.service.view import OpenRange
 from spout.inspect.overview import Overview
-from spout.inspect.readings import DeadRecords, PartitionState, Reading, SourceProgress
+from spout.inspect.readings import OLD_MS, DeadRecords, PartitionState, Reading, SourceProgress
 from spout.planning.journal import BEGINNING
 from spout.ui.strip import BandKind, Strip, copies_strip_of, strip_of
 from tests.support.worlds.planning import World, batch, yaml_of
@@ -63,6 +63,22 @@ def test_each_offset_shows_what_became_of_it(world: World) -> None:
     assert due_ms is not None
     assert 50_000 < due_ms - world.now_ms < 60_000
     assert [run.text() for run in strip.runs[:2]] == ["0 to 2: committed", "offset 3: 1 open"]
+
+
+def test_nobody_knows_what_was_emitted_since_an_acker_works_no_longer(world: World) -> None:
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, skip=(3,))
+    world.run(3_900)
+    world.kill_acker()
+    world.produce(5)
+    batch(planner, end, world)
+    world.run(OLD_MS)
+    strip = band(world)
+    assert shown(strip)[-1] == (BandKind.UNKNOWN, 10, 15)
+    (why,) = strip.unknown
+    assert why.startswith("what was emitted since is unknown: the State of an acker partition is ")
 
 
 def test_a_failure_that_no_replay_worker_has_taken_over_waits_without_a_time(world: World) -> None:

@@ -432,6 +432,8 @@ class _DeadLetters:
     def __init__(self, log: Log, info: TopicInfo, read_max: int) -> None:
         places = [TopicPartition(info.name, number) for number in range(info.partitions)]
         self._topic = info.name
+        self._log = log
+        self._places = places
         self._follower = Follower(log, places, read_max)
         self._letters: dict[tuple[int, int], tuple[int, int, int]] = {}
         """Partition and offset of the origin, and the time of death, by the place of the letter."""
@@ -448,6 +450,11 @@ class _DeadLetters:
                 self._letters.pop((partition, offset), None)
         if not self._follower.is_whole:
             raise NotWhole(not_whole(self._topic, self._follower.share_read))
+        # retention takes letters that were read long ago
+        starts = self._log.starts(self._places) if self._letters else {}
+        for number, offset in list(self._letters):
+            if offset < starts[TopicPartition(self._topic, number)]:
+                del self._letters[number, offset]
         dead = np.array(list(self._letters.values()), np.int64).reshape(-1, 3)
         of: dict[int | None, DeadRecords] = {None: DeadRecords(dead[:, 1], dead[:, 2])}
         for partition in np.unique(dead[:, 0]).tolist():

@@ -25,7 +25,7 @@ from spout.inspect.summary import summaries
 from spout.inspect.tables import OutputFormat, write
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import World, batch, yaml_of
 
 
 def observer(world: World, topics: Topics | None = None) -> ViewReader:
@@ -256,6 +256,17 @@ def test_a_release_is_advised_where_something_is_open_or_may_be() -> None:
     assert note.endswith("left open to others with `windhover release b` and `windhover release c`")
     nothing = [row | {"pending": 0} for row in rows(world)]
     assert missing_processes(nothing, world.topics)[-1].endswith("clock of timeouts is stopped; start it")
+
+
+def test_a_letter_that_retention_has_taken_is_no_longer_counted_by_who_has_read_it() -> None:
+    world = World(yaml_of(retry="{attempts: 1}", dead_letter="{max_ratio: 1}"))
+    world.start_replays()
+    ten(world, fail=(2, 7))
+    world.run(1_000)
+    with closing(Overview(world.cluster.log(), world.topics)) as overview:
+        assert overview.snapshot(world.now_ms).rows()[0]["dead_letters"] == 2
+        world.log.delete_before({TopicPartition("sentences.g.dlq", 0): 1})
+        assert overview.snapshot(world.now_ms).rows()[0]["dead_letters"] == 1
 
 
 def test_a_quiet_input_whose_acker_works_has_no_unknown_figure() -> None:

@@ -232,7 +232,8 @@ class FailureLog(LogFigures):
 
     def all_notes(self) -> list[str]:
         """Return what is unknown, as of the last `read`."""
-        cut = f"verdicts before {moment(self._first_ms)} are no longer in the log"
+        older = "older verdicts" if self._first_ms is None else f"verdicts before {moment(self._first_ms)}"
+        cut = f"{older} are no longer in the log"
         return [*self.notes, *([cut] if self._is_cut else []), *self.partial()]
 
     def _put_verdicts(self, record: Record) -> None:

@@ -153,6 +153,9 @@ def test_where_older_verdicts_are_gone_the_rate_is_of_the_rest_and_a_note_says_s
     (row,) = found.rows(world.now_ms)
     assert (row["failures"], row["per_minute"]) == (1, pytest.approx(1.0))
     assert found.all_notes() == ["verdicts before 1970-01-01T00:26:40Z are no longer in the log"]
+    log = world.cluster.log()
+    log.delete_before(log.ends([TopicPartition("_ack_verdict", number) for number in range(2)]))
+    assert of(world, 1).all_notes() == ["older verdicts are no longer in the log"]
 
 
 def test_no_more_groups_are_kept_than_their_limit(world: World) -> None:

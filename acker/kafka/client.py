@@ -34,6 +34,9 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
+    ClusterMetadata,
+)
 
 from acker.config.kafka_settings import hide_values, refused_setting
 from acker.errors import (
@@ -391,15 +394,15 @@ class KafkaClient:
                 return found
             self._sleep(min(RETRY_PAUSE_S, deadline.left_s))
 
-    def partitions_of(self, asker: Consumer, topic: str, background: Background) -> int:
-        """Ask how many partitions a topic has; librdkafka would wait for a missing one without a word."""
+    def metadata_of(self, asker: Consumer, topic: str, background: Background) -> ClusterMetadata:
+        """Ask for a topic and the brokers; librdkafka would wait for a missing one without a word."""
         deadline = self.deadline()
 
-        def ask() -> int:
-            found = asker.list_topics(topic, deadline.piece_s).topics[topic]
-            if found.error is not None:
-                raise KafkaException(found.error)
-            return len(found.partitions)
+        def ask() -> ClusterMetadata:
+            found: ClusterMetadata = asker.list_topics(topic, deadline.piece_s)
+            if (error := found.topics[topic].error) is not None:
+                raise KafkaException(error)
+            return found
 
         use = Use(Operation.DESCRIBE, topic=topic)
         return self.retry(f"looking for {topic}", deadline, ask, background, use)

@@ -116,7 +116,7 @@ class Planner:
         self._blocked = 0
         self._ticked_ms: int | None = None
         self._signed_ms = 0
-        self._has_left = self._is_closed = self._has_reported = False
+        self._has_left = self._is_closed = self._has_reported = self._is_superseded = False
 
     @property
     def is_open(self) -> bool:
@@ -277,6 +277,8 @@ class Planner:
 
     def leave(self) -> None:
         """Commit what is settled and write that the query ends; what is planned after all revokes it."""
+        if self._is_superseded:  # the group is another's, and so are its commits: those of a reset are lower
+            return
         self.commit()
         tenure, announcer = self._require().tenure, self._context.announcer
         if self._has_left or announcer is None:
@@ -382,11 +384,11 @@ class Planner:
             return
         other = SessionName(event.epoch, event.session)
         if event.group == spec.group and other > tenure.name:
-            self._has_left = True  # the group is another's: this process has nothing to leave
+            self._is_superseded = True
             owner = describe_session(self._context.log, spec, other, now_ms)
             raise SessionSuperseded(
                 f"{owner} took group {spec.group} from session {tenure.name}; what was open is replayed"
-                f" there. Stop that query before this one is started again with {spec.way}"
+                f" there. Stop it, if it is a query, and start this one again with {spec.way}"
             )
         owned.growth.read(partition, event)
         tenure.read(partition, event)

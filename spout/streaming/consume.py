@@ -404,11 +404,15 @@ class RangeReader:
         return self._client.error(error, self._where(), use=Use(Operation.READ, topic=self._topic))
 
     def _stalled(self, consumer: Consumer, idle_ms: int) -> WindhoverError:
-        """Return an error that explains why nothing arrives."""
+        """Return an error that explains why nothing arrives, and names who should have sent it."""
+        text = "nothing came"
         # A topic that we may not describe is silent too, until its partitions are requested.
         if not self._background.is_hopeless:
-            self._client.partitions_of(consumer, self._topic, self._background)
-        return self._client.unreachable(self._where(), idle_ms, "nothing came", self._background)
+            found = self._client.metadata_of(consumer, self._topic, self._background)
+            partition = found.topics[self._topic].partitions.get(self._partition)
+            leader = None if partition is None else found.brokers.get(partition.leader)
+            text += f" from its leader, {leader.host}:{leader.port}" if leader else ", it has no leader"
+        return self._client.unreachable(self._where(), idle_ms, text, self._background)
 
     def _where(self) -> str:
         return f"{self._topic}/{self._partition}@{self._next}"

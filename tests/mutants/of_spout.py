@@ -58,6 +58,24 @@ MUTANTS = (
         "what was written to a new partition between two queries would be left out",
     ),
     Mutant(
+        "an-input-that-is-read-in-addition-begins-at-its-start",
+        "spout/group/starting.py",
+        "spec.start if spec.start is not None else one.input.start",
+        "spec.start or 'earliest'",
+        "tests/unit/spout/planner/test_planner.py"
+        "::test_an_input_that_a_query_reads_from_now_on_begins_as_its_start_says",
+        "a query that gets one more input would read all that its topic ever held",
+    ),
+    Mutant(
+        "a-superseded-query-commits-nothing",
+        "spout/planner/planner.py",
+        "self._is_superseded = True",
+        "pass",
+        "tests/unit/spout/inspect/test_operate.py"
+        "::test_a_query_that_a_reset_stops_leaves_the_commits_of_the_reset_as_they_are",
+        "status and tools for lag would show the offsets from before a reset",
+    ),
+    Mutant(
         "a-last-batch-is-not-read-again-from-another-topic",
         "spout/planner/planner.py",
         "again = {run.source for run in journal.ranges if runs_again}",
@@ -808,6 +826,15 @@ MUTANTS = (
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early",
         "records that a follower or a new leader does not know as committed yet would be settled as absent",
+    ),
+    Mutant(
+        "ranges-are-not-read-together-for-ever",
+        "spout/streaming/consume.py",
+        "while left and time.monotonic() < until_s:",
+        "while left:",
+        "tests/unit/spout/streaming/test_read_task.py"
+        "::test_ranges_are_not_read_together_without_end_where_the_leader_of_one_is_silent",
+        "a task would hang where one leader is silent and others send on",
     ),
     Mutant(
         "a-cause-is-forgotten-after-an-hour",

@@ -36,10 +36,11 @@ def do(world: World, operation: GroupSession) -> None:
     raise TimeoutError("the operation did not come to its end")
 
 
-def reset(world: World, to: Place, *, at_ms: int | None = None) -> list[Move]:
+def reset(world: World, to: Place, *, at_ms: int | None = None, take_over: bool = False) -> list[Move]:
     """Rewind the one input."""
     plan = moves(world.log, world.topics.inputs["sentences"], to, at_ms=at_ms)
-    do(world, GroupSession(world.cluster.log(), world.topics, "g", new_id=f"op-{to}", rewind=plan))
+    log, new_id = world.cluster.log(), f"op-{to}"
+    do(world, GroupSession(log, world.topics, "g", new_id=new_id, rewind=plan, take_over=take_over))
     return plan
 
 
@@ -73,6 +74,20 @@ def test_a_release_and_a_reset_leave_a_group_alone_that_a_living_query_holds() -
         reset(world, "earliest")
     world.run(1_000)
     assert (planner.status(world.now_ms).state, world.committed()) == ("running", 10)
+
+
+def test_a_query_that_a_reset_stops_leaves_the_commits_of_the_reset_as_they_are() -> None:
+    """Its last commit, behind them, would be the group's until the new generation has come so far."""
+    world = World()
+    planner, end = running(world)
+    world.produce(5)
+    end = batch(planner, end, world)
+    world.publish(BEGINNING, end)
+    reset(world, "earliest", take_over=True)
+    with pytest.raises(SessionSuperseded, match=r"Stop it, if it is a query, and start this one again"):
+        world.run(STEP_MS)
+    planner.close()
+    assert world.committed() == 0
 
 
 def test_a_reset_whose_commit_is_refused_is_done_and_says_so() -> None:

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Event
 from time import sleep
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from acker.errors import Disagreement, TrackingError
+from acker.errors import Disagreement, TrackingError, Unreachable
 from acker.identity import copies_source, position_at, source_of
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
@@ -157,6 +158,18 @@ def test_ranges_are_not_read_together_without_end_where_the_leader_of_one_is_sil
     shares = [Share("lines", 0, 0, 3), Share("lines", 1, 0, 3)]
     found = Together().read({"bootstrap.servers": "kafka"}, shares)
     assert [(len(early.records), early.next) for early in found.values()] == [(3, 3), (0, 0)]
+
+
+def test_what_a_silent_leader_keeps_back_is_an_error_that_names_him(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume, "STALL_MS", 2 * consume.WAIT_MS)
+    replica, broker = Replica([None, None], 3), SimpleNamespace(host="kafka-2", port=9092)
+    for leader, text in (2, "nothing came from its leader, kafka-2:9092"), (-1, "it has no leader"):
+        topic = SimpleNamespace(error=None, partitions={0: SimpleNamespace(leader=leader)})
+        found = SimpleNamespace(topics={"lines": topic}, brokers={2: broker})
+        replica.come = [None, None]
+        monkeypatch.setattr(replica, "list_topics", lambda *_, found=found: found, raising=False)
+        with pytest.raises(Unreachable, match=rf"lines/0@0: no answer .* within 400 ms .*{text}.*; start it"):
+            values_of(monkeypatch, replica, 3)
 
 
 def test_a_batch_of_an_input_that_the_query_no_longer_reads_says_so() -> None:

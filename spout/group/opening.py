@@ -36,6 +36,9 @@ from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, Sessio
 GIVE_UP_MS = 60_000
 """If some answers are still missing after this time, the query fails."""
 
+WAIT_REPORTED_MS = 10_000
+"""After this time it is said in the log that it waits for the ackers."""
+
 Answered = tuple[int, int, Taken | Verdicts]
 """Acker partition, offset and record."""
 
@@ -88,7 +91,7 @@ class Opening:
         self._answered_at: dict[int, int] = {}
         self._first_ms: int | None = None
         self._has_taken_again = False
-        self._has_reported = False
+        self._has_reported = self._has_waited = False
         self._presence: Presence | None = None
         spec = self._spec
         if journal.session:
@@ -126,6 +129,12 @@ class Opening:
             )
         elif not 0 <= now_ms - self._sent_ms < REPEAT_MS:
             self._send(self._answers.missing, now_ms)
+            if not self._has_waited and now_ms - self._began_ms >= WAIT_REPORTED_MS:
+                self._has_waited = True
+                cure = "where no acker runs, start one with `windhover acker run`"
+                silent = ",".join(map(str, self._answers.missing))
+                fields = {"group": self._spec.group, "acker_partitions": silent, "next_step": cure}
+                self._report("waits_for_ackers", fields)
 
     def close(self) -> None:
         if self._presence is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from acker.wire.events import Reason
 from replay.policy.disposition import (
+    DEFAULT_RULES,
     Action,
     Backoff,
     DeadReason,
@@ -20,6 +22,7 @@ from replay.policy.disposition import (
     dispose,
 )
 
+DOCS = Path(__file__).resolve().parents[4] / "docs"
 POLICY = Policy(attempts=4, max_abandoned=2, backoff=Backoff(1_000, 2, 10_000))
 NOW_MS = 50_000
 
@@ -114,6 +117,15 @@ def test_what_is_rejected_or_undecodable_is_given_up_at_once_unless_a_rule_says_
     assert of_cause(POLICY, error) == GiveUp(DeadReason.CAUSE)
     again = replace(POLICY, rules=(Rule(error.partition("(")[0], None, Action.RETRY),))
     assert of_cause(again, error) == Replay(NOW_MS + 1_000)
+
+
+def test_the_docs_list_each_rule_of_our_own_and_each_reason_of_a_dead_letter() -> None:
+    """The text of the setting is in `acker/config/retry_settings.py`, which may not import the rules."""
+    settings = (DOCS / "reference/topics.md").read_text(encoding="utf-8").splitlines()
+    [causes] = [line for line in settings if line.startswith("| `inputs.<name>.retry.causes` |")]
+    assert [rule.error for rule in DEFAULT_RULES if str(rule.error) not in causes] == []
+    reasons = (DOCS / "operate/dead-letters.md").read_text(encoding="utf-8")
+    assert [reason for reason in DeadReason if f"\n| `{reason}` |" not in reasons] == []
 
 
 def test_a_rule_for_every_exception_fits_none_of_the_causes_that_are_no_exceptions() -> None:

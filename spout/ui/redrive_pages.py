@@ -127,7 +127,11 @@ class RedrivePages:
         counted = Counter(LetterOutcome(each["outcome"]) for each in outcomes)
         is_open = any(row["state"] == "NOT ENDED" for row in rows) or (job is not None and job.is_running)
         values |= {"template": "redrive.html", "rows": rows, "is_open": is_open}
-        values |= {"became": outcome_text(counted), "hidden": max(0, len(outcomes) - OUTCOMES_SHOWN)}
+        is_replay = any(row["action"] == LetterAction.REPLAYED for row in rows)
+        values |= {
+            "became": outcome_text(counted) if is_replay else "",
+            "hidden": max(0, len(outcomes) - OUTCOMES_SHOWN),
+        }
         values |= {"columns": OUTCOMES, "outcomes": outcomes[:OUTCOMES_SHOWN], "links": LETTER_LINKS}
         return rows
 

@@ -13,7 +13,7 @@ from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.outcomes import find_redrives
 from replay.handling.redrive import AT_ONCE, Redrive
 from replay.records.letters import Filter, LetterAction
-from spout.inspect.dead_letters import redrive_rows
+from spout.inspect.dead_letters import carry_out, redrive_rows
 from spout.planning.journal import BEGINNING, Journal
 from spout.ui.jobs import Actions
 from spout.ui.redrive_pages import TYPED_ABOVE
@@ -124,6 +124,18 @@ def test_who_is_the_user_of_the_process_where_nobody_is_named(page: Page) -> Non
     page.die(2)
     page.started()
     assert page.records()[0].begun.by == "system user ann"
+
+
+def test_letters_that_were_dropped_have_no_outcome(page: Page) -> None:
+    page.die(2, 3)
+    one = page.world.topics.input("sentences")
+    order = Order(LetterAction.DROPPED, Filter(), "kim", "test data", "dropped1")
+    log = page.world.cluster.log()
+    redrive = Redrive(log, page.world.topics, [(one, Filter())], order, RateLimit(None, page.world.now_ms))
+    carry_out(redrive, clock=lambda: page.world.now_ms, sleep_ms=lambda _: None, progress=lambda _: None)
+    text = page.client.get("/redrives/dropped1").text
+    assert "2 of 2 letters dropped; by kim" in text
+    assert "acked" not in text
 
 
 def test_what_became_of_each_letter_is_that_of_the_command(page: Page) -> None:

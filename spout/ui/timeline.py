@@ -91,7 +91,8 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
     drafts = [*(_draft(evidence, one, losses.get(one.place), now_ms) for one in evidence.emissions), *past]
     repeated = {row["root"] for row in attempts_of(evidence, now_ms) if row["repeats"]}
     drafts = [lane for lane in drafts if lane.root not in repeated]
-    drafts.sort(key=lambda lane: lane.attempt)
+    # by time, since a record that was let live again from a dead letter counts its attempts from 1
+    drafts.sort(key=lambda lane: min((each.at_ms for each in lane.events), default=now_ms))
     if drafts and isinstance(evidence.record, Record) and evidence.record.timestamp_ms > 0:
         written = LaneEvent(evidence.record.timestamp_ms, EventKind.WRITTEN, "written to its topic")
         drafts[0] = replace(drafts[0], events=[written, *drafts[0].events])

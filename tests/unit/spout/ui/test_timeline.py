@@ -72,13 +72,31 @@ def test_a_record_that_dies_has_a_lane_for_each_attempt_with_bolt_and_cause() ->
         assert all(0 <= each.at <= SCALE for each in lane.events)
 
 
+def test_a_second_life_comes_behind_the_first_although_its_attempts_begin_at_1_again() -> None:
+    world = World(YAML)
+    begin(world, skip=(3,))
+    trail = Trail(world.cluster.log(), world.topics)
+    (here,) = trail.origin("sentences/0@3")
+    evidence = trail.follow(here)
+    lost = [(2, 5_000), (1, 20_000), (2, 30_000)]
+    losses = [
+        Loss(
+            attempt, Reason.FAILED, "split", "E", "", world.now_ms + at_ms, 0, f"sentences.g.replay/0@{at_ms}"
+        )
+        for attempt, at_ms in lost
+    ]
+    found = timeline_of(replace(evidence, history=tuple(losses)), world.now_ms)
+    assert [lane.attempt for lane in found.lanes] == [1, 2, 1, 2]
+
+
 def test_of_more_attempts_than_are_drawn_the_table_has_all() -> None:
     world = World(YAML)
     begin(world, skip=(3,))
     trail = Trail(world.cluster.log(), world.topics)
     (here,) = trail.origin("sentences/0@3")
     losses = [
-        Loss(n, Reason.FAILED, "split", "E", "", n, 0, f"sentences.g.replay/0@{n}") for n in range(2, 26)
+        Loss(n, Reason.FAILED, "split", "E", "", world.now_ms + n, 0, f"sentences.g.replay/0@{n}")
+        for n in range(2, 26)
     ]
     found = timeline_of(replace(trail.follow(here), history=tuple(losses)), world.now_ms)
     assert [lane.attempt for lane in found.drawn] == list(range(6, 26))

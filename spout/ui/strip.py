@@ -103,6 +103,11 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
     base = cells.base(committed, progress, is_old=state.is_old)
     nothing, no_flags = np.empty(0, np.int64), np.empty(0, bool)
     waits, due_ms, is_blocked = due or (nothing, nothing, no_flags)
+    elsewhere = (state.replays_due.value or 0) - len(waits)
+    if due is not None and elsewhere:
+        unknown[f"where {elsewhere:,} more that wait began"] = (
+            "no replay worker has taken over these copies yet, which finds their records"
+        )
     counts = np.stack(
         [
             cells.counts(_open_offsets(progress.ranges if progress else ())),

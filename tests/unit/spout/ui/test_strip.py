@@ -90,6 +90,27 @@ def test_a_failure_that_no_replay_worker_has_taken_over_waits_without_a_time(wor
     assert (waiting.kind, waiting.first, waiting.due_ms) == (BandKind.WAITING, 2, None)
 
 
+def test_a_lost_copy_whose_record_nobody_has_looked_up_is_missing_in_the_band_which_says_so(
+    world: World,
+) -> None:
+    world.start_replays()
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, fail=(6,))
+    world.run(62_000)
+    assert world.replays is not None
+    world.replays.close()
+    world.replays = None
+    following = batch(planner, end, world)
+    world.publish(end, following, fail=(0,), of=(1 + 16_384) << 16)
+    world.run(1_000)
+    strip = band(world)
+    assert shown(strip) == [(BandKind.COMMITTED, 0, 10)]
+    (why,) = strip.unknown
+    assert why.startswith("where 1 more that wait began is unknown: no replay worker has taken over")
+
+
 def test_a_copy_waits_and_dies_at_the_offset_of_its_record(world: World) -> None:
     """Also behind the commit, which a dead letter does not block."""
     world.start_replays()

@@ -34,6 +34,7 @@ from spout.inspect.letter_rows import (
     parse_key,
     stats_of,
 )
+from spout.inspect.overview import missing_services
 from spout.inspect.tables import Row
 from spout.inspect.trail import InputRecord, Trail
 from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, RecordQuery
@@ -112,7 +113,9 @@ class LogPages:
         def answer(request: Request, now: LatestState) -> PageContent:
             self._away = now.snapshot.away
             values: dict[str, Any] = {"template": "message.html", "title": "Error", "names": self._names}
-            values |= {"problem": "", "reading": ""}
+            # without a service that there is nothing says little
+            absent = missing_services(now.snapshot.rows(), self._topics)
+            values |= {"problem": "", "reading": "", "absent": absent}
             status = 200
             began_ms = self._now_ms()
             try:

@@ -112,6 +112,19 @@ def test_while_no_acker_works_the_pages_show_at_least_how_many_are_pending(
     assert client.get("/", headers={"accept": "application/json"}).json()[0]["pending"] == 2
 
 
+def test_that_nothing_failed_says_little_without_an_acker_and_the_page_says_so(
+    world: World, watch: Watch, client: TestClient
+) -> None:
+    begin(world)
+    watch.read()
+    assert "no acker lives" not in client.get("/failures").text
+    world.kill_acker()
+    watch.read()
+    page = client.get("/failures").text
+    assert "No failure since" in page
+    assert "no acker lives" in page
+
+
 def test_before_the_first_reading_the_page_says_so(client: TestClient) -> None:
     page = client.get("/")
     assert page.status_code == 200

@@ -71,6 +71,7 @@ class VerdictPartition:
         self._progress_ms = 0
         self._owned_ms = 0
         self._placed: list[int] = []
+        self._was_undone = False
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
         try:
             self._transactions.init(worker.limits.operation_timeout_ms)
@@ -307,6 +308,7 @@ class VerdictPartition:
 
     def _refused(self, inputs: Collection[int], error: WindhoverError, now_ms: int) -> None:
         """Abort a transaction whose topic the broker refused; try each input alone to find whose it is."""
+        self._was_undone = True
         with suppress(WindhoverError):  # the next transaction raises it again
             self._transactions.abort(self._worker.limits.operation_timeout_ms)
         if len(inputs) > 1:
@@ -375,6 +377,10 @@ class VerdictPartition:
         Copies and dead letters are in the log before the tombstones of their roots are sent: if a part of the
         transaction is committed alone (`acker.service.partition` says when), no root is lost.
 
+        A request to abort may be delayed, too, and undo the copies of a later transaction: tombstones that
+        follow would be committed without them. But the broker takes no record for a partition that has left
+        the transaction. So after an abort `_ack_due` is a part of each transaction before the copies are.
+
         Then `_placed` has, in order, the offsets of the entries that let roots wait.
         """
         transactions, self._placed = self._transactions, []
@@ -387,6 +393,9 @@ class VerdictPartition:
             is_due, is_entry = record.topic == self._due.topic, len(record.key or b"") == ROOT_KEY_BYTES
             kind = waiting if is_entry and record.value is not None else others
             (kind if is_due else elsewhere).append(record)
+        if self._was_undone:
+            transactions.send_all([self._written(self.intake.progress)])
+            transactions.flush(timeout_ms)
         transactions.send_all(elsewhere)
         transactions.flush(timeout_ms)
         for record in waiting:

@@ -139,6 +139,14 @@ MUTANTS = (
         "where a commit arrives late, each copy that it commits would be written again",
     ),
     Mutant(
+        "after-an-abort-tombstones-need-their-copies",
+        "replay/worker/partition.py",
+        "        self._was_undone = True",
+        "        self._was_undone = False",
+        "tests/unit/replay/worker/test_replay_crashes.py::test_a_delayed_abort_loses_no_copy",
+        "an abort that arrives late would undo copies and leave their tombstones: records would be lost",
+    ),
+    Mutant(
         "a-copy-that-cannot-be-looked-for-is-written",
         "replay/worker/cut.py",
         "                    if found is not None:",

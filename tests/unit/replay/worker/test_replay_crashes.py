@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
-from acker.errors import Aborted, DataLoss, LogError, Unreachable
+from acker.errors import Aborted, DataLoss, LogError, TopicError, Unreachable
 from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition, Transactions
 from acker.service.passed_over import passed_over_mark
@@ -498,6 +499,65 @@ def test_a_root_whose_copy_cannot_be_looked_for_gets_a_second_one(world: World) 
     world.settle(worker)
     other.commit(0)
     assert [copy.value for copy in world.copies()] == [b"open", b"x", b"x", b"y"]
+
+
+class LateAbort(MemoryTransactions):
+    """A request to abort comes once more, behind the n-th flush after it: it ends a later transaction.
+
+    What is sent then to a partition that was in it is refused, what is sent to others is in a new one.
+    """
+
+    gone: frozenset[TopicPartition] = frozenset()
+    left: int | None = None
+    is_refused = False
+
+    def __init__(self, behind: int, *args: Any) -> None:
+        super().__init__(*args)
+        self.behind = behind
+
+    def abort(self, timeout_ms: int) -> None:
+        super().abort(timeout_ms)
+        self.left = self.behind
+
+    def flush(self, timeout_ms: int) -> None:
+        super().flush(timeout_ms)
+        if self.left is not None:
+            self.left -= 1
+            if self.left == 0:
+                self.gone = frozenset(self._owned().touched)
+                self._broker.end_transaction(self._id, committed=False)
+
+    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
+        if TopicPartition(record.topic, record.partition) in self.gone:
+            self.is_refused = True
+        else:
+            super().send(record, placed)
+
+    def commit(self, timeout_ms: int) -> None:
+        if self.is_refused:
+            self._end(committed=False)
+            raise Aborted("the transaction is not open any more")
+        super().commit(timeout_ms)
+
+
+@pytest.mark.parametrize("behind", range(1, 7))
+def test_a_delayed_abort_loses_no_copy(world: World, behind: int) -> None:
+    """An input's topic is refused, its transaction is aborted, and the abort comes again later."""
+
+    class LateLog(Client):
+        def transactions(self, transactional_id: str) -> Transactions:
+            return LateAbort(behind, self._broker, self._faults, transactional_id)
+
+    refused = FailOnce("commit", TopicError("no such topic"), skip=1)
+    worker = world.worker(client=LateLog(world.cluster, refused))
+    world.lose(world.emit(b"x"))
+    world.settle(worker, until_ms=world.now_ms + 100_000)
+    assert refused.happened
+    world.lose(world.emit(b"y"))
+    world.settle(worker, until_ms=world.now_ms + 100_000)
+    world.lose(world.emit(b"z"))
+    world.settle(worker, until_ms=world.now_ms + 100_000)
+    assert [copy.value for copy in world.copies()] == [b"x", b"y", b"z"]
 
 
 class LeaderlessClient(LeaderlessLog, Client):

@@ -38,7 +38,7 @@ from spout.inspect.letter_rows import parse_key
 from spout.inspect.open_roots import root_name
 from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import NO_STATE
-from spout.inspect.story import NOT_EMITTED, SETTLED, Evidence, TracedEmission, Verdict
+from spout.inspect.story import NOT_EMITTED, SETTLED, Evidence, TracedEmission, Verdict, is_of
 from spout.planning.session import SessionName
 from spout.runtime.tails import RECORDS_MAX, Tails
 
@@ -177,13 +177,19 @@ class Trail:
         2. The ackers' state of each emission: open, not emitted, settled.
         3. Verdicts, and the emissions that wait for a replay.
         4. Of one that timed out, what was acked.
+
+        What waited may become a copy or a dead letter between 1 and 3; then all is read once more.
         """
         missing = self._missing(here)
+        before: Evidence | None = None
         for _ in range(_TRIES - 1):
             try:
-                return self._follow(here, missing)
+                found = self._follow(here, missing)
             except OutOfRange:
                 continue
+            if before is not None or not _is_nowhere(found):
+                return found
+            before = found
         return self._follow(here, missing)
 
     def _follow(self, here: InputRecord, missing: frozenset[str]) -> Evidence:
@@ -451,6 +457,18 @@ class _Emissions:
             elif self._views[number] is None:
                 self._tails.notes.append(f"acker partition {number} has no State: what it knows is unknown")
         return self._views[number]
+
+
+def _is_nowhere(evidence: Evidence) -> bool:
+    """Tell whether the last emission was lost and taken over, and neither waits nor has a copy or letter."""
+    last = evidence.emissions[-1] if evidence.emissions else None
+    return (
+        last is not None
+        and last.loss is not None
+        and bool(evidence.taken_over)
+        and last.root not in evidence.dues
+        and not any(is_of(letter, last) for letter in evidence.letters)
+    )
 
 
 def _taken_over(verdict: Verdict | None, progress: Progress | None) -> bool | None:

@@ -26,7 +26,7 @@ from spout.inspect.trail import InputRecord, Trail
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
 from tests.support.worlds.planning import World, batch, yaml_of
-from tests.support.worlds.replay_world import FailOnce
+from tests.support.worlds.replay_world import FailOnce, When
 
 COPIES = (1 + 16_384) << 16
 LETTERS = "sentences.g.dlq"
@@ -165,6 +165,18 @@ def test_a_lost_record_is_followed_through_its_whole_life(world: World) -> None:
     assert states(story) == [(1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "FAILED")]
     assert [row["dead"] for row in story["dead_letters"]] == ["ATTEMPTS"]
     assert story["waiting"] == []
+
+
+def test_a_record_that_is_replayed_while_its_topics_are_read_is_found_where_it_went(world: World) -> None:
+    """Its copy comes when the copies were read already, and then it waits no longer."""
+    world.start_replays()
+    begin(world, fail=(3,))
+    assert inspected(world)["now"].startswith("waiting for its replay")
+    meanwhile = When("poll", lambda: world.run(2_500), skip=1)  # the first one fetches the record itself
+    trail = Trail(world.cluster.log(meanwhile), world.topics)
+    (here,) = trail.origin("sentences/0@3")
+    story = whole(trail, here, world.now_ms)
+    assert story["now"] == "on the replay topic as a copy at sentences.g.replay/0@0, not emitted yet"
 
 
 def test_a_second_life_is_shown_with_the_first_and_ends_acked(world: World) -> None:

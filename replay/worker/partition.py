@@ -174,7 +174,7 @@ class VerdictPartition:
             return False
         batch = self.intake.peek(room)
         interval_ms = self._worker.limits.position_interval_ms
-        put_off = not batch.roots and now_ms - self._progress_ms < interval_ms
+        put_off = not batch.roots and 0 <= now_ms - self._progress_ms < interval_ms
         if batch.progress == self.intake.progress or put_off:
             return False
         roots = [each for each in batch.roots if (each.lost.source, each.position) not in self._behind]

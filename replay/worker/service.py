@@ -65,7 +65,7 @@ class ReplayService:
         self._is_assignment_stale = False
         self._counts: PartitionCounts | None = None
         self._status_ms = 0
-        self._fenced_until_ms: dict[int, int] = {}
+        self._fenced_ms: dict[int, int] = {}
         self._silent = SilentPartitions(self._limits.operation_timeout_ms, self._limits.unreachable_ms)
         self._aborts: dict[int, int] = {}
         self._away_since_ms: int | None = None
@@ -91,6 +91,7 @@ class ReplayService:
             if self._away_since_ms is None:
                 self._away_since_ms = now_ms
                 self._worker.report("unreachable", error=str(error))
+            self._away_since_ms = min(self._away_since_ms, now_ms)  # the clock may have been set back
             if now_ms - self._away_since_ms > self._limits.unreachable_ms:
                 raise
             return False
@@ -202,12 +203,13 @@ class ReplayService:
         self._share = len(owned)
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
-        self._fenced_until_ms = {n: until for n, until in self._fenced_until_ms.items() if n in owned}
-        missing = owned - self._partitions.keys()
-        missing = frozenset(n for n in missing if self._fenced_until_ms.get(n, now_ms) <= now_ms)
+        pause_ms = self._limits.fenced_pause_ms
+        self._fenced_ms = {
+            n: at_ms for n, at_ms in self._fenced_ms.items() if n in owned and 0 <= now_ms - at_ms < pause_ms
+        }
+        missing = owned - self._partitions.keys() - self._fenced_ms.keys()
         opened = self._silent.in_turn(missing, now_ms, others_work=bool(self._partitions))
         for number in opened:
-            self._fenced_until_ms.pop(number, None)
             self._worker.at(f"taking over partition {number}")
             try:
                 partition = VerdictPartition(self._worker, number)
@@ -238,7 +240,7 @@ class ReplayService:
             return worked
         except Fenced:
             self._worker.counters.fenced += 1
-            self._fenced_until_ms[number] = now_ms + self._limits.fenced_pause_ms
+            self._fenced_ms[number] = now_ms
             self._drop(number, "fenced")
         except Aborted as error:
             self._worker.counters.aborted += 1

@@ -135,8 +135,9 @@ class Worker:
         return 0 if trouble is None else trouble.until_ms
 
     def is_ready(self, input_id: int, now_ms: int) -> bool:
-        ready_ms = self.ready_ms(input_id)
-        return ready_ms is not None and ready_ms <= now_ms
+        trouble = self._troubles.get(input_id)
+        is_left_alone = trouble is not None and 0 < trouble.until_ms - now_ms <= trouble.wait_ms
+        return input_id in self._inputs and not is_left_alone
 
     def trouble(self, input_id: int, error: WindhoverError, now_ms: int) -> None:
         """Leave an input alone for a while after an error that concerns only it; twice as long each time.

@@ -48,8 +48,9 @@ def among(named: I64, members: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]
 
 def xor_sums(named: I64, edges: U64) -> tuple[I64, U64]:
     """Sum up edges by XOR for each name; return the names whose sum is not 0, ascending, and the sums."""
-    if not len(named):
-        return named, edges
+    if is_ascending(named):  # nothing to sum up
+        left = np.flatnonzero(edges)
+        return named[left], edges[left]
     low, high = int(named.min()), int(named.max())
     if high - low < _DENSE * len(named):  # no sort: what is summed up is mostly neighbours
         members, places = np.arange(low, high + 1), named - low

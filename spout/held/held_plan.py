@@ -157,7 +157,7 @@ def _above_holds(plan: JavaObject) -> Iterator[JavaObject]:
 
 
 def _is_hold(node: JavaObject) -> bool:
-    """Return whether a node holds rows: its last column has their anchors."""
+    """Return whether a node holds rows: its last column has their edges."""
     return bool(
         operator_of(node)
         and not stream_of(node)

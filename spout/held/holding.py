@@ -37,7 +37,7 @@ from spout.streaming.application import Application
 from spout.streaming.frames import hidden_column, streams_behind, through
 from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchor_columns import HELD_TYPE, UNTIL, gathered
+from spout.tuples.anchor_columns import EDGE, HELD_TYPE, UNTIL, gathered
 from spout.tuples.anchors import ORDINAL_BITS, WIDE_TYPE, Anchors, Carry, wide_column
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counts, added
@@ -106,12 +106,14 @@ def hold(
             return task(columns)
 
         run.__name__ = label(name)
-        found = arrow_udf(run, spark_type_of(HELD_TYPE))  # type: ignore[call-overload]  # the stub requires the kind
+        found = arrow_udf(run, "bigint")  # type: ignore[call-overload]  # the stub requires the kind
         # Not deterministic: otherwise Spark could hold rows twice, or only those that a later filter keeps.
         numbers = [anchor[field.name] for field in WIDE_TYPE]
-        held = found.asNondeterministic()(*numbers, timed[UNTIL]).alias(ANCHOR)
+        edged = timed.select("*", found.asNondeterministic()(*numbers, timed[UNTIL]).alias(EDGE))
+        edge, source, position = edged[EDGE], anchor["source"], anchor["position"]
+        held = sql.when(edge.isNotNull(), sql.struct(source, position, edge.alias("edge"))).alias(ANCHOR)
         # the last column, as plans and the states of joins have it
-        return timed.select("*", held).drop(anchor, timed[UNTIL])
+        return edged.select("*", held).drop(anchor, timed[UNTIL], edge)
 
     return attach
 
@@ -187,7 +189,8 @@ def ack_anchors(
 class HoldTask:
     """Holds the rows of one task: gives each of them an edge, and reports them as outstanding.
 
-    Of a row it takes the anchor and the time alone: Spark keeps the rest of it meanwhile. `subscriptions`:
+    Of a row it takes the anchor and the time, and returns the edge: Spark keeps the rest of it meanwhile, and
+    puts the anchor of the held row together, since each column through Python costs. `subscriptions`:
     the keys along the paths that arrive; `fails_late`: a row that a watermark dropped fails its root.
     """
 
@@ -211,8 +214,7 @@ class HoldTask:
             times = _numbers(pc.fill_null(until, _DROPPED))
             kept = slice(None) if is_free is None else np.flatnonzero(pc.invert(is_free))
             held.append(Held(anchors.roots()[kept], edges[kept], times[kept]))
-            numbers = [sources, positions, pa.array(edges.view(np.int64))]
-            yield pa.StructArray.from_arrays(numbers, fields=list(HELD_TYPE), mask=is_free)
+            yield pa.array(edges.view(np.int64), mask=None if is_free is None else np.asarray(is_free))
         whole = Held.together(held, fails_late=self.fails_late)
         add(self.ledger, self.stream, TaskReport(self.name, held=whole))
 
@@ -293,7 +295,8 @@ def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:
 
 def _ceiled_ms(moment: Column) -> Column:
     """Return a time in ms, rounded up: a watermark reaches this value exactly when it reaches the time."""
-    return sql.unix_millis(moment.cast("timestamp") + sql.expr("INTERVAL 999 MICROSECONDS"))
+    # in numbers: to add an interval Spark makes a date of each row's time, and asks for its time zone
+    return sql.unix_millis(sql.timestamp_micros(sql.unix_micros(moment.cast("timestamp")) + 999))
 
 
 def _refuse_namesakes(rows: DataFrame, operator: str) -> None:

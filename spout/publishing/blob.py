@@ -1,8 +1,8 @@
 """A task's report as bytes, small enough to travel in an accumulator: usually some hundred bytes.
 
-Plain builtins are pickled and deflated. Edges of held and released tuples follow as they are: deflate cannot
-make them smaller, and would take longer to try than all else. Only the tasks of our own queries write blobs,
-and only the driver that started them reads them.
+Plain builtins are pickled and deflated. Edges of held and released tuples follow as they are, and the places
+of released ones, which come in the order of their groups: deflate would take longer than all else, and edges
+are random. Only the tasks of our own queries write blobs, and only the driver that started them reads them.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from acker.errors import TrackingError
-from acker.identity import I64, U64
+from acker.identity import I64
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
@@ -29,7 +29,12 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 12
+VERSION = 13
+
+_Steps = tuple[int, str, bytes]
+"""A column: its first number, the type of its differences, and these."""
+
+_WIDTHS = ("<i1", "<i2", "<i4", "<i8")
 
 # What the standard library raises on bytes that are no pickle of ours, and what comes of one that is wrong.
 _GARBAGE = (
@@ -47,6 +52,7 @@ _GARBAGE = (
 
 def encode(report: TaskReport) -> bytes:
     plan, held, released = report.plan, report.held, report.released
+    places = [_steps(column) for column in (released.places.positions, released.places.sources)]
     content = (
         VERSION,
         report.operator,
@@ -71,7 +77,7 @@ def encode(report: TaskReport) -> bytes:
         (_steps(held.indices), _steps(held.until_ms), held.fails_late),
         _pack(report.untracked),
         (
-            (_steps(released.places.sources), _steps(released.places.positions)),
+            (len(released.edges), [(first, width) for first, width, _ in places]),
             [(tuple(cause), _place_fields(places)) for cause, places in released.failures],
             _place_fields(released.touched),
         ),
@@ -83,7 +89,8 @@ def encode(report: TaskReport) -> bytes:
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     deflated = zlib.compress(pickle.dumps(content, protocol=5), level=1)
-    return b"".join((deflated, held.edges.tobytes(), released.edges.tobytes()))
+    as_they_are = (held.edges.tobytes(), released.edges.tobytes(), *(packed for *_, packed in places))
+    return b"".join((deflated, *as_they_are))
 
 
 def decode(blob: bytes) -> TaskReport:
@@ -98,7 +105,7 @@ def decode(blob: bytes) -> TaskReport:
             raise TrackingError(
                 f"a task reported in version {version}, the driver reads {VERSION}: install one"
             )
-        return _report(content, np.frombuffer(inflate.unused_data, np.uint64))
+        return _report(content, inflate.unused_data)
     except _GARBAGE as error:
         raise TrackingError(
             f"a task's report cannot be read ({type(error).__name__}: {error}); install one version of"
@@ -113,11 +120,11 @@ class _Builtins(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a report")
 
 
-def _report(content: list[Any], edges: U64) -> TaskReport:
+def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
     took, gave, counts, errors, held, untracked, released, lined, raised, keyed, firsts, traces = content
-    held, released = _held_and_released(held, released, edges)
+    held, released = _held_and_released(held, released, as_they_are)
     bits = None
     if received is not None:
         count, packed = received
@@ -142,7 +149,7 @@ def _report(content: list[Any], edges: U64) -> TaskReport:
         untracked=_unpack(untracked),
         released=released,
         lined=tuple(
-            Lined(place, by, np.stack([_from_steps(index), _unpack(line), _from_steps(origin)], axis=1))
+            Lined(place, by, np.stack([_from_steps(*index), _unpack(line), _from_steps(*origin)], axis=1))
             for place, by, index, line, origin in lined
         ),
         raised=tuple(Raised(*each) for each in raised),
@@ -152,22 +159,30 @@ def _report(content: list[Any], edges: U64) -> TaskReport:
     )
 
 
-def _held_and_released(held: tuple[Any, ...], released: tuple[Any, ...], edges: U64) -> tuple[Held, Released]:
-    """Read what `encode` wrote; the edges of what is held come first."""
+def _held_and_released(
+    held: tuple[Any, ...], released: tuple[Any, ...], as_they_are: bytes
+) -> tuple[Held, Released]:
+    """Read what `encode` wrote; the edges of what is held come first, places last."""
     numbers, until_ms, fails_late = held
-    (sources, positions), failures, touched = released
-    places = RootPositions(_from_steps(sources), _from_steps(positions))
-    indices = _from_steps(numbers)
-    if len(edges) != len(indices) + len(places.positions):
-        raise ValueError(f"{len(edges)} edges, of {len(indices)} held and {len(places.positions)} released")
+    (count, places), failures, touched = released
+    indices = _from_steps(*numbers)
+    edges = np.frombuffer(as_they_are, np.uint64, len(indices) + count)
+    columns, begin = [], edges.nbytes
+    for first, width in places:
+        end = begin + count * np.dtype(width).itemsize
+        columns.append(_from_steps(first, width, as_they_are[begin:end]))
+        begin = end
+    if begin != len(as_they_are):
+        raise ValueError(f"{len(as_they_are)} bytes, of {len(indices)} edges held and {count} released")
+    positions, sources = columns
     causes = tuple((Cause(*cause), _places(fields)) for cause, fields in failures)
     return (
-        Held(indices, edges[: len(indices)], _from_steps(until_ms), fails_late),
-        Released(places, edges[len(indices) :], causes, _places(touched)),
+        Held(indices, edges[: len(indices)], _from_steps(*until_ms), fails_late),
+        Released(RootPositions(sources, positions), edges[len(indices) :], causes, _places(touched)),
     )
 
 
-def _lined_fields(lined: Lined) -> tuple[str, str, bytes, bytes, bytes]:
+def _lined_fields(lined: Lined) -> tuple[str, str, _Steps, bytes, _Steps]:
     """Write each column by itself: indices and origins, which mostly ascend by one, by their differences.
 
     So they shrink to nothing, and deflate takes a third of the time.
@@ -176,12 +191,18 @@ def _lined_fields(lined: Lined) -> tuple[str, str, bytes, bytes, bytes]:
     return lined.place, lined.operator, _steps(index), _pack(line), _steps(origin)
 
 
-def _steps(column: I64) -> bytes:
-    return _pack(np.diff(column, prepend=np.int64(0)))
+def _steps(column: I64) -> _Steps:
+    """Write a column by its first number and its differences, all in as few bytes as the largest needs."""
+    steps = np.diff(column, prepend=column[:1])
+    low, high = (int(steps.min()), int(steps.max())) if len(steps) else (0, 0)
+    width = next(each for each in _WIDTHS if np.iinfo(each).min <= low and high <= np.iinfo(each).max)
+    return int(column[0]) if len(column) else 0, width, steps.astype(width).tobytes()
 
 
-def _from_steps(packed: bytes) -> I64:
-    return np.cumsum(_unpack(packed))
+def _from_steps(first: int, width: str, packed: bytes) -> I64:
+    column = np.cumsum(np.frombuffer(packed, width), dtype=np.int64)
+    column += first
+    return column
 
 
 def _place_fields(places: RootPositions) -> tuple[bytes, bytes]:

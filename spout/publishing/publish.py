@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +60,7 @@ BATCH_SKIPPED = "BATCH_SKIPPED"
 
 _NO_POSITIONS: I64 = np.empty(0, np.int64)
 _NO_VALUES: U64 = np.empty(0, np.uint64)
+_NOWHERE = slice(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +155,12 @@ def _by_block(
 def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
     failed = [positions for _, positions in block.causes]
     taken = np.concatenate([_NO_POSITIONS, *failed])
-    kept = ~np.isin(block.at, taken)
-    at, value = block.at[kept], block.values[kept]
+    at, value = block.at, block.values
+    if failed:
+        kept = ~np.isin(at, taken)
+        at, value = at[kept], value[kept]
     differs = value != 0
-    elsewhere = runs_of(np.sort(np.concatenate([taken, at]))) if failed or len(at) else []
+    elsewhere = runs_of(np.sort(np.concatenate([taken, at]))) if block.runs and (failed or len(at)) else []
     return Acks(
         *_head(block, plan, lane),
         runs=tuple(joined_runs(difference(block.runs, sorted([*block.absent, *elsewhere])))),
@@ -265,13 +268,21 @@ def _older_blocks(older: Older) -> Iterator[_Block]:
         at, values = older.acked.get(source, (_NO_POSITIONS, _NO_VALUES))
         failed = [(cause, found[source]) for cause, found in older.failed.items() if source in found]
         touched = older.touched.get(source, _NO_POSITIONS)
-        named = np.concatenate([at, touched, *(positions for _, positions in failed)])
-        for number in np.unique(named >> WIRE_BLOCK_BITS).tolist():
-            here = at >> WIRE_BLOCK_BITS == number
-            parts = [(cause, every[every >> WIRE_BLOCK_BITS == number]) for cause, every in failed]
-            causes = tuple((cause, part) for cause, part in parts if len(part))
-            reset = touched[touched >> WIRE_BLOCK_BITS == number]
+        parts = [(cause, every, _cut(every)) for cause, every in failed]
+        at_of, touched_of = _cut(at), _cut(touched)
+        for number in sorted({*at_of, *touched_of, *(each for _, _, cuts in parts for each in cuts)}):
+            here = at_of.get(number, _NOWHERE)
+            causes = tuple((cause, every[cuts[number]]) for cause, every, cuts in parts if number in cuts)
+            reset = touched[touched_of.get(number, _NOWHERE)]
             yield _Block(source, number, causes=causes, at=at[here], values=values[here], touched=reset)
+
+
+def _cut(positions: I64) -> dict[int, slice]:
+    """Return which of ascending positions are in each block."""
+    blocks = positions >> WIRE_BLOCK_BITS
+    starts = np.flatnonzero(np.diff(blocks, prepend=-1))
+    numbers, bounds = blocks[starts].tolist(), [*starts.tolist(), len(positions)]
+    return {number: slice(*ends) for number, ends in zip(numbers, pairwise(bounds), strict=True)}
 
 
 def _joined(own: _Block, older: _Block) -> _Block:

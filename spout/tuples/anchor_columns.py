@@ -19,6 +19,9 @@ from spout.tuples.columns import ANCHOR
 UNTIL = "_windhover_until"
 """The column with the event time, ms, at which a watermark drops the row."""
 
+EDGE = "_windhover_edge"
+"""The column with the edge of a held row, until its anchor is put together."""
+
 HELD_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64()), ("edge", pa.int64())])
 """An anchor that stays valid after its batch: 24 bytes, and 16 of Spark's own, a row in Spark's state."""
 

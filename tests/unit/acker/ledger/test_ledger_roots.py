@@ -134,5 +134,7 @@ def test_edges_are_summed_up_by_what_they_are_named(far: int) -> None:
     found = dict(zip(members.tolist(), sums.tolist(), strict=True))
     assert found == {7: 5, 9: 16, 6 + far: 16}
     assert list(found) == sorted(found)
+    members, sums = xor_sums(array(5, 6, 6 + far + 1), np.array([3, 0, 4], np.uint64))
+    assert (members.tolist(), sums.tolist()) == ([5, 6 + far + 1], [3, 4])
     members, sums = xor_sums(np.empty(0, np.int64), np.empty(0, np.uint64))
     assert (members.tolist(), sums.tolist()) == ([], [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -25,11 +26,11 @@ def test_a_row_without_an_anchor_is_held_without_one() -> None:
         [50, None, 70],
         [9, 9, 9],
     ]
-    [anchors] = task([tuple(pa.array(column, pa.int64()) for column in columns)])
-    assert anchors.is_valid().to_pylist() == [True, False, True]
-    assert anchors.field("position").take([0, 2]).to_pylist() == [50, 70]
+    [edges] = task([tuple(pa.array(column, pa.int64()) for column in columns)])
+    assert edges.is_valid().to_pylist() == [True, False, True]
     [report] = ledger.reports
     assert report.held.indices.tolist() == [5, 7]
+    assert report.held.edges.view(np.int64).tolist() == edges.drop_null().to_pylist()
     assert len(set(report.held.edges.tolist())) == len(report.held.until_ms) == 2
 
 

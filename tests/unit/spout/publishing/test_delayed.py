@@ -14,7 +14,7 @@ from acker.wire.events import Acks, SourceRun, positions
 from spout.planning.journal import Journal, SourceMark
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.delayed import LATE, HeldAt, Released, RootPositions, held_edges
+from spout.publishing.delayed import LATE, NEVER_MS, HeldAt, Released, RootPositions, held_edges
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.settle import Moment, settle
@@ -285,6 +285,20 @@ def test_what_is_held_and_released_comes_whole_from_an_executor() -> None:
     assert repr(decode(encode(report))) == repr(report)
 
 
+@pytest.mark.parametrize("far", [1, 1 << 6, 1 << 14, 1 << 30, 1 << 61])
+def test_places_and_times_come_whole_however_far_apart_they_are(far: int) -> None:
+    """They come in the order of groups, and differences are written in as few bytes as the largest needs."""
+    far_apart = RootPositions(array(A, B, A), array(5 + far, 5, 5 + 2 * (far - 1)))
+    tuples = replace(held(FIRST, 0, 3, 1, 2), until_ms=array(far, -1, NEVER_MS, 0))
+    acked = Released(far_apart, tuples.edges[:3])
+    came = decode(encode(TaskReport("ack", held=tuples, released=acked)))
+    assert came.held.until_ms.tolist() == tuples.until_ms.tolist()
+    assert came.held.indices.tolist() == [0, 3, 1, 2]
+    assert came.released.places.sources.tolist() == [A, B, A]
+    assert came.released.places.positions.tolist() == far_apart.positions.tolist()
+    assert came.released.edges.tolist() == acked.edges.tolist()
+
+
 def test_a_report_of_another_version_is_refused() -> None:
     """Driver and executors need the same one."""
     version, *content = pickle.loads(zlib.decompress(encode(TaskReport("ack"))))
@@ -296,6 +310,6 @@ def test_a_report_of_another_version_is_refused() -> None:
 def test_a_report_without_an_edge_of_what_it_holds_is_refused() -> None:
     """Cut off on its way, it would hold a tuple with another one's edge, which nobody ever acks."""
     blob = encode(TaskReport("hold", held=held(FIRST, 0, 1, 2)))
-    for wrong in (blob[:-8], blob + bytes(8), blob[:-3]):
+    for wrong in (blob[:-8], blob + bytes(8), blob + bytes(10), blob[:-3]):
         with pytest.raises(TrackingError, match="cannot be read"):
             decode(wrong)

@@ -217,6 +217,8 @@ class KeyedTask:
         new = [each for part in arrived for each in _tuples(part, self.streams, batch_ms)]
         held += new
         every_ms = self.bolt.tick_every_ms
+        # it is later where the clock was set back, or the bolt had a longer interval before
+        due_ms = min(due_ms, batch_ms + every_ms)
         is_due = bool(every_ms and due_ms) and batch_ms >= due_ms
         names = [each.name for each in self.fields]
         collector = first = KeyedCollector(self.name, held, self._check, names, self._tracebacks)

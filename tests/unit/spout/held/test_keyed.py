@@ -143,6 +143,19 @@ def test_a_key_that_is_never_quiet_is_ticked_at_a_pace() -> None:
     assert key.get(ticks=True) == [(None, "", "f")]
 
 
+def test_a_clock_that_is_set_back_holds_up_no_tick_of_a_key_that_gets_tuples() -> None:
+    class Steady(Paced):
+        tick_ms = 0
+
+    key = Key(Steady())
+    assert key.get("a") == []
+    key.state.now_ms -= 3_600_000
+    assert key.get("b") == []
+    assert key.state.timeout_ms == 700
+    key.state.now_ms += 700
+    assert key.get("c") == [(None, "", "abc")]
+
+
 def test_a_tick_that_holds_on_comes_again_at_its_pace() -> None:
     class HoldsOn(Paced):
         def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:

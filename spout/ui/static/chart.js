@@ -17,6 +17,11 @@ function clock(seconds) {
   return new Date(seconds * 1000).toISOString().slice(11, 19);
 }
 
+// Returns the value of a line under the pointer, or else the newest; undefined while there is none.
+function shown(plot, number, at) {
+  return plot.data[number][at ?? plot.data[0].length - 1];
+}
+
 function newPlot(place, columns) {
   const line = { stroke: ink("--line"), width: 1 };
   const axis = { stroke: ink("--soft"), grid: line, ticks: line, size: 60 };
@@ -33,10 +38,13 @@ function newPlot(place, columns) {
     scales: { y: { range: (_, low, high) => uPlot.rangeNum(0, Math.max(1, high), 0.1, true) } },
     axes: [{ ...axis, size: 30, values: (_, times) => times.map((at) => clock(at).slice(0, 5)) }, axis],
     series: [
-      { label: "from", value: (_, at) => at === null ? "" : `${clock(at)}Z` },
+      { label: "from", value: (plot, _, number, at) => {
+        const seconds = shown(plot, number, at);
+        return seconds === undefined ? "" : `${clock(seconds)}Z`;
+      } },
       ...LINES.map(({ label, color, dash }) => ({
         label, dash, stroke: ink(color), width: 2,
-        value: (_, rate, number, at) => at === null ? "" : rate === null ? "unknown" : rate.toFixed(1),
+        value: (plot, _, number, at) => shown(plot, number, at)?.toFixed(1) ?? "unknown",
       })),
     ],
   }, columns, place);

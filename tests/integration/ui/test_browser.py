@@ -305,6 +305,7 @@ def test_the_chart_ends_where_nobody_knows_and_is_whole_again_afterwards(opened:
         assert acked[busiest] > 0
         assert set(acked[gap:]) == {None}
         assert len(acked) - gap in (30, 31)
+        assert page.locator(".chart .u-value").all_text_contents()[1:] == ["unknown"] * 3, "newest"
         box = over.bounding_box()
         assert box is not None
 

@@ -156,8 +156,7 @@ class BoltWork(BoltObserver):
         return blocks
 
     def forget(self) -> None:
-        """Forget what was reported; the bolt holds nothing, and what it left open was reported."""
-        self.collector.open.clear()
+        """Forget what was reported; the bolt holds nothing."""
         self.collector.failures.clear()
         self.collector.left_open.clear()
         self.collector.touched.clear()

@@ -10,7 +10,7 @@ Source: docs/design/protocol.md, section 5.2; ``spout.publishing.delayed``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 from acker.errors import UsageError
 from acker.identity import I64, subscription_key
 from spout.bolts.bolts import ArrowBolt, BasicBolt, bolt_name, check_bolt, check_hooks
-from spout.bolts.hooks import BoltContext, TaskHook
+from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema
 from spout.execution.fitting import RowFailure
-from spout.execution.stage_run import StageRun
 from spout.held.conditions import visible_schema, with_anchors
 from spout.held.held_plan import refuse_left_out
+from spout.isolation.task_runs import Safety, no_garbage_collection, running_stage
 from spout.publishing.delayed import NEVER_MS, Held, HeldAt, Released, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
 from spout.publishing.ledger import add, task_name
@@ -40,9 +40,6 @@ from spout.topology.chain import Chain, Step
 from spout.tuples.anchor_columns import EDGE, HELD_TYPE, UNTIL, gathered
 from spout.tuples.anchors import ORDINAL_BITS, WIDE_TYPE, Anchors, Carry, wide_column
 from spout.tuples.columns import ANCHOR
-from spout.tuples.counts import Counts, added
-from spout.tuples.failures import ERRORS_MAX, Cause
-from spout.tuples.raised import Raised, first_of_each
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import DEFAULT_STREAM, SPARK
 
@@ -178,9 +175,11 @@ def ack_anchors(
         read = streams_behind(rows)
         for stream in read:
             stream.loose.add(called)
-        ledger = Application.of(rows.sparkSession).ledger.accumulator if read else None
-        task = AckTask(called, read[0].id if read else "", ledger, step)
-        return through(rows, task, schema, label(called) if read else "")
+        if not read:
+            return through(rows, AckTask(called, step=step), schema)
+        ledger = Application.of(rows.sparkSession).ledger.accumulator
+        task = AckTask(called, read[0].id, ledger, step, read[0].safety)
+        return through(rows, task, schema, label(called))
 
     return attach
 
@@ -227,46 +226,42 @@ class AckTask:
     """
 
     name: str
-    stream: str
-    ledger: Any
+    stream: str = ""
+    ledger: Any = None
     step: Step | None = None
+    safety: Safety = field(default_factory=Safety)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        released = [Released()]
-        work: list[Counts] = []
-        raised: list[Raised] = []
-        errors: list[Cause] = []
-        run = None
-        if self.step is not None:
-            here = BoltContext(self.name, task_name().partition, task_name().batch)
+        """Pass rows on, to the bolt each as a root of its own; report after the last one was taken."""
+        anchors: list[pa.Array] = []
+        done = TaskReport(self.name)
+        if self.step is None:
+            for batch in batches:
+                anchors.append(batch.column(ANCHOR))
+                yield batch.drop_columns([ANCHOR])
+        else:
             arrives = Carry.NONE if self.ledger is None else Carry.PACKED
-            run = StageRun(Chain((self.step,), arrives=arrives).stage, here)
-        for batch in batches:
-            place = batch.schema.get_field_index(ANCHOR)
-            rows = batch.remove_column(place)
-            failed: list[RowFailure] = []
-            left_open: list[int] = []
-            if run is not None:
-                every = pa.array(np.arange(rows.num_rows) << ORDINAL_BITS)
-                anchors = None if self.ledger is None else Anchors(Carry.PACKED, every)
-                rows = run.feed(ArrowRows(rows), anchors)
-                done = run.take_report()
-                failed = [(row, cause) for cause, roots in done.failures for row in roots.tolist()]
-                left_open = [row for places in done.outstanding.values() for row in places[:, 0].tolist()]
-                work.append(done.counts)
-                raised += done.raised
-                errors += done.errors
-            released.append(released_by(batch.column(place), failed, left_open=left_open))
-            yield rows
-        if run is not None:
-            run.finish()
+            stage = Chain((self.step,), arrives=arrives).stage
+            with no_garbage_collection(), running_stage(stage, self.safety) as run:
+                first = 0
+                for batch in batches:
+                    anchors.append(batch.column(ANCHOR))
+                    numbers = pa.array(np.arange(first, first + batch.num_rows) << ORDINAL_BITS)
+                    first += batch.num_rows
+                    roots = None if self.ledger is None else Anchors(Carry.PACKED, numbers)
+                    yield run.feed(ArrowRows(batch.drop_columns([ANCHOR])), roots)
+                yield from run.finish()
+                done = run.report()
         if self.ledger is not None:
+            failed = [(row, cause) for cause, rows in done.failures for row in rows.tolist()]
+            left_open = [row for places in done.outstanding.values() for row in places[:, 0].tolist()]
+            whole = pa.concat_arrays(anchors) if anchors else pa.array([], pa.list_(HELD_TYPE))
             report = TaskReport(
                 self.name,
-                released=Released.together(released),
-                counts=added(work),
-                errors=tuple(errors[:ERRORS_MAX]),
-                raised=first_of_each(raised),
+                released=released_by(whole, failed, left_open=left_open),
+                counts=done.counts,
+                errors=done.errors,
+                raised=done.raised,
             )
             add(self.ledger, self.stream, report)
 

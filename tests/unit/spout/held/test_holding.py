@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,10 +12,12 @@ import pytest
 import spout
 from acker.identity import source_of
 from spout.held.holding import AckTask, HoldTask
+from spout.isolation.task_runs import Safety
 from spout.topology.chain import Step
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.anchors import ORDINAL_BITS
 from spout.tuples.columns import ANCHOR
+from spout.tuples.culprits import WORKER_DIED
 from tests.support.fake_ledger import FakeLedger
 
 
@@ -34,6 +39,12 @@ def test_a_row_without_an_anchor_is_held_without_one() -> None:
     assert len(set(report.held.edges.tolist())) == len(report.held.until_ms) == 2
 
 
+def held(words: list[str], positions: list[int]) -> pa.RecordBatch:
+    """Make rows that each have the anchor of one held tuple."""
+    anchors = [[{"source": 1, "position": at, "edge": at}] for at in positions]
+    return pa.record_batch({"word": words, ANCHOR: pa.array(anchors, pa.list_(HELD_TYPE))})
+
+
 class Forgets(spout.ArrowBolt):
     """Fails the rows that say so, and leaves others open."""
 
@@ -53,19 +64,36 @@ def test_a_row_that_its_bolt_leaves_open_acks_no_anchor(hooks: tuple[spout.TaskH
     words = pa.schema([("word", pa.string())])
     ledger = FakeLedger()
     task = AckTask("forgets", "s", ledger, Step("forgets", Forgets(), words, hooks))
-    batches = [
-        pa.record_batch(
-            {
-                "word": row_words,
-                ANCHOR: pa.array(
-                    [[{"source": 1, "position": at, "edge": at}] for at in positions], pa.list_(HELD_TYPE)
-                ),
-            }
-        )
-        for row_words, positions in ((["a", "forget", "bad"], [1, 2, 3]), (["b", "c", "d"], [4, 5, 6]))
-    ]
+    batches = [held(["a", "forget", "bad"], [1, 2, 3]), held(["b", "c", "d"], [4, 5, 6])]
     assert [batch.num_rows for batch in task(batches)] == [2, 3]
     [report] = ledger.reports
     assert report.released.places.positions.tolist() == [1, 4, 5, 6]
     [(_, failed)] = report.released.failures
     assert failed.positions.tolist() == [3]
+
+
+class Dies(spout.BasicBolt):
+    """Ends its process at a word."""
+
+    output = "word string"
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit, or end."""
+        if tuple["word"] == "poison":
+            os._exit(3)
+        collector.emit((tuple["word"],))
+
+
+def test_a_row_that_ends_its_process_fails_its_records_alone(tmp_path: Path) -> None:
+    """Where the batch runs again; else its query would end whenever it is started."""
+    mark = tmp_path / "again"
+    mark.touch()
+    ledger = FakeLedger()
+    step = Step("dies", Dies(), pa.schema([("word", pa.string())]))
+    task = AckTask("dies", "s", ledger, step, Safety(mark=str(mark)))
+    rows = [held(["a"], [1]), held(["b", "poison", "c"], [2, 3, 4])]
+    assert [batch.column(0).to_pylist() for batch in task(rows)] == [["a"], ["b", "c"]]
+    [report] = ledger.reports
+    assert report.released.places.positions.tolist() == [1, 2, 4]
+    [(cause, failed)] = report.released.failures
+    assert (cause.error, failed.positions.tolist()) == (WORKER_DIED, [3])

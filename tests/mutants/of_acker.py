@@ -3,24 +3,6 @@
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
-    Mutant(
-        "a-partition-without-a-leader-is-left-alone",
-        "acker/service/silent.py",
-        "if not (others_work and self._is_left_alone(number, now_ms))",
-        "if not others_work or number not in self._tried",
-        "tests/unit/acker/service/test_acker_restart.py"
-        "::test_a_partition_without_a_leader_does_not_hold_up_the_others",
-        "it would never come up again",
-    ),
-    Mutant(
-        "partitions-come-up-in-turn",
-        "acker/service/silent.py",
-        "(self._tried.get(number, (-1, 0)), number)",
-        "number",
-        "tests/unit/acker/service/test_acker_restart.py"
-        "::test_a_partition_without_a_leader_does_not_hold_up_the_others",
-        "one partition without a leader would keep the others of its process from coming up",
-    ),
     # -- the XOR fold
     Mutant(
         "contributions-are-xored",
@@ -535,5 +517,24 @@ MUTANTS = (
         "",
         "tests/unit/spout/runtime/test_metrics.py::test_an_acker_counts_the_verdicts_that_it_has_committed",
         "no alert on failures and timeouts would ever fire",
+    ),
+    # -- partitions without a leader
+    Mutant(
+        "a-partition-without-a-leader-is-left-alone",
+        "acker/service/silent.py",
+        "if not (others_work and self._is_left_alone(number, now_ms))",
+        "if not others_work or number not in self._tried",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_a_partition_without_a_leader_does_not_hold_up_the_others",
+        "it would never come up again",
+    ),
+    Mutant(
+        "partitions-come-up-in-turn",
+        "acker/service/silent.py",
+        "(self._tried.get(number, (-1, 0)), number)",
+        "number",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_a_partition_without_a_leader_does_not_hold_up_the_others",
+        "one partition without a leader would keep the others of its process from coming up",
     ),
 )

@@ -13,7 +13,7 @@ needs no port, survives its writer, and is replaced whole, so nobody reads half 
 | nor let Spark run one without records | ``<stream>.last`` | the driver | planning process |
 | the last batch has ended | ``<stream>.idle`` | planning process | the driver |
 | the status | ``<stream>.status.json`` | planning process | the driver, operators |
-| the batch is run again | ``<stream>.again`` | planning process | tasks on this machine |
+| the batch is run again | ``<stream>.again`` | planning process | tasks on this machine, the sink |
 
 Source: docs/design/protocol.md, sections 5.1 and 5.2 ("The ledger that is published").
 """

@@ -31,12 +31,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
-    ClusterMetadata,
-)
 
 from acker.config.kafka_settings import hide_values, refused_setting
 from acker.errors import (
@@ -53,6 +50,11 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.kafka.port import Operation, Resource, Right
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
+        ClusterMetadata,
+    )
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -393,6 +395,9 @@ class KafkaClient:
                 self.answered(background)
                 return found
             self._sleep(min(RETRY_PAUSE_S, deadline.left_s))
+
+    def partitions_of(self, asker: Consumer, topic: str, background: Background) -> int:
+        return len(self.metadata_of(asker, topic, background).topics[topic].partitions)
 
     def metadata_of(self, asker: Consumer, topic: str, background: Background) -> ClusterMetadata:
         """Ask for a topic and the brokers; librdkafka would wait for a missing one without a word."""

@@ -151,10 +151,10 @@ class KafkaMembership:
     def _check_topics(self) -> None:
         if self._checked:
             return
-        counts: dict[str, int] = {}
-        for topic in self._topics:
-            found = self._client.metadata_of(self._consumer, topic, self._background)
-            counts[topic] = len(found.topics[topic].partitions)
+        counts = {
+            topic: self._client.partitions_of(self._consumer, topic, self._background)
+            for topic in self._topics
+        }
         if len(set(counts.values())) != 1:
             sizes = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
             raise TopicError(f"group {self._group} needs topics with as many partitions each: {sizes}")

@@ -185,8 +185,7 @@ class KafkaReader:
         is sent behind a fetch waits as long as the fetch, `fetch.wait.max.ms` where there are no records.
         """
         for topic in sorted({p.topic for p in self._unread if self._counts.get(p.topic, 0) <= p.partition}):
-            found = self._client.metadata_of(self._consumer, topic, self._background)
-            self._counts[topic] = len(found.topics[topic].partitions)
+            self._counts[topic] = self._client.partitions_of(self._consumer, topic, self._background)
             highest = max(p.partition for p in self._positions if p.topic == topic)
             if highest >= self._counts[topic]:
                 raise TopicError(f"reading {topic}/{highest}: it has {self._counts[topic]} partitions")

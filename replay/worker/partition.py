@@ -16,7 +16,7 @@ partition is dropped and opened again: `_ack_due` then shows what is still to be
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -236,8 +236,7 @@ class VerdictPartition:
         inputs |= {input_id_of(asides[at].source) for at in decisions}
         if inputs or pauses:
             try:
-                places = {each.written[:2] for each in outcomes if each.dead is None and each.written}
-                self._cut.begin(worker.log, places, now_ms)
+                self._cut.begin(worker.log, {copy[:2] for _, copy in _new_copies(outcomes)}, now_ms)
                 self._write(outcomes, [(asides[at], found) for at, found in decisions.items()], pauses)
             except (TopicError, NotAuthorized, RecordRefused) as error:
                 self.waiting.done((), taken)
@@ -298,11 +297,7 @@ class VerdictPartition:
         try:
             self._transact(records)
         except WindhoverError:
-            self._cut.refused(
-                (each.root, each.written)
-                for each in outcomes
-                if each.dead is None and each.written and not each.is_there
-            )
+            self._cut.refused((each.root, copy) for each, copy in _new_copies(outcomes))
             raise
         self._cut.committed(each.root for each in outcomes)
 
@@ -426,6 +421,11 @@ class VerdictPartition:
                 f" created again; delete and create {self._due.topic} as well"
             )
         return stored
+
+
+def _new_copies(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[RootOutcome, Outgoing]]:
+    """Yield the copies that are written now, without those that are there already."""
+    return ((each, each.written) for each in outcomes if each.is_copy and each.written and not each.is_there)
 
 
 def paused_text(name: str, pause: Pause) -> str:

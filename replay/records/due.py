@@ -3,7 +3,8 @@
 The topic is compacted. A root's key is its source and position; a tombstone removes it in the transaction
 that writes its copy or dead letter. The key ``progress`` says where in the verdict partition to go on, which
 may be the middle of a large verdict record. A key ``pause/<input id>`` is there while the input is paused
-(`replay.handling.resume` removes it).
+(`replay.handling.resume` removes it). A tombstone under ``owner`` says nothing: only the owner of the
+partition can write it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
 
 PROGRESS_KEY: Final = b"progress"
+OWNER_KEY: Final = b"owner"
 PAUSE_KEY: Final = b"pause/"
 """Before the id of an input, in decimal digits."""
 

@@ -36,7 +36,17 @@ from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
-from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, pause_key, root_key
+from replay.records.due import (
+    OWNER_KEY,
+    PROGRESS_KEY,
+    ROOT_KEY_BYTES,
+    Aside,
+    Due,
+    Pause,
+    Progress,
+    pause_key,
+    root_key,
+)
 from replay.worker.cut import CutCopies
 from replay.worker.entries import entries_of, restore
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
@@ -54,7 +64,13 @@ _Decision = tuple[Due, bytes] | None
 
 
 class VerdictPartition:
-    """A verdict partition that this worker owns, whose place is `reads`; `pauses` are by an input's id."""
+    """A verdict partition that this worker owns.
+
+    Attributes:
+        reads: its place.
+        progress: how far verdicts are taken over, as `_ack_due` says; `intake` may be further.
+        pauses: by an input's id.
+    """
 
     def __init__(self, worker: Worker, number: int) -> None:
         """Become the owner: fence the former one, read `_ack_due` to its stable end, check the progress.
@@ -72,12 +88,14 @@ class VerdictPartition:
         self._owned_ms = 0
         self._placed: list[int] = []
         self._was_undone = False
+        self._proof = Outgoing(*self._due, None, OWNER_KEY)
+        self._verdicts_end = 0
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
         try:
             self._transactions.init(worker.limits.operation_timeout_ms)
             restored = restore(worker, self._due)
             self._mends = restored.mends
-            self._behind = restored.behind
+            self._behind = set(restored.behind)
             self._cut = worker.cuts.setdefault(number, CutCopies())
             self._cut.keep(restored.table)
             self.waiting = DueRoots(restored.table.by_input(), worker.limits.waiting_bytes_max)
@@ -85,7 +103,8 @@ class VerdictPartition:
                 if input_id not in restored.pauses:  # it was resumed
                     worker.breakers[input_id].close()
             self.pauses = worker.pauses[number] = dict(restored.pauses)
-            self.intake = Intake(self._begin(restored.progress))
+            self.progress = self._begin(restored.progress)
+            self.intake = Intake(self.progress)
         except WindhoverError:
             self._transactions.close()
             raise
@@ -190,8 +209,20 @@ class VerdictPartition:
         return True
 
     def _commit_progress(self, batch: Batch, dues: Sequence[Outgoing]) -> None:
-        self._transact((*dues, self._written(batch.progress)))
+        """Write entries, and the progress once it has passed all that a cut transaction left behind it.
+
+        The next owner takes over again what is before a progress and not passed by it.
+        """
+        behind = self._behind
+        if behind:
+            behind = behind.difference((each.lost.source, each.position) for each in batch.roots)
+        if batch.progress.next >= self._verdicts_end:  # what is left was written for another reason
+            behind = set()
+        self._transact(dues if behind else (*dues, self._written(batch.progress)))
         self.intake.advance(batch.progress)
+        self._behind = behind
+        if not behind:
+            self.progress = batch.progress
 
     def _written(self, progress: Progress) -> Outgoing:
         return Outgoing(*self._due, self._worker.dues.encode(progress), PROGRESS_KEY)
@@ -290,8 +321,8 @@ class VerdictPartition:
         records += [
             Outgoing(topic, number, found and found[1], root_key(aside)) for aside, found in decisions
         ]
-        if decisions:  # as behind all entries
-            records.append(self._written(self.intake.progress))
+        if decisions and not self._behind:  # as behind all entries
+            records.append(self._written(self.progress))
         encode = self._worker.dues.encode
         records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]
         try:
@@ -316,7 +347,8 @@ class VerdictPartition:
     def _mend(self) -> bool:
         if not self._mends:
             return False
-        self._transact([mend.written for mend in self._mends])
+        behind_all = () if self._behind else (self._written(self.progress),)
+        self._transact((*(mend.written for mend in self._mends), *behind_all))
         waiting = [mend for mend in self._mends if mend.due is not None]
         for mend, offset in zip(waiting, self._placed, strict=True):
             if mend.due is not None:
@@ -367,7 +399,7 @@ class VerdictPartition:
         self._worker.report("dead_lettered", **fields)
 
     def _transact(self, records: Iterable[Outgoing]) -> None:
-        """Run one transaction of at least one record.
+        """Run one transaction, if there is a record.
 
         Copies and dead letters are in the log before the tombstones of their roots are sent: if a part of the
         transaction is committed alone (`acker.service.partition` says when), no root is lost.
@@ -379,6 +411,9 @@ class VerdictPartition:
         Then `_placed` has, in order, the offsets of the entries that let roots wait.
         """
         transactions, self._placed = self._transactions, []
+        records = tuple(records)
+        if not records:
+            return
         transactions.begin()
         timeout_ms = self._worker.limits.operation_timeout_ms
         elsewhere: list[Outgoing] = []
@@ -389,7 +424,7 @@ class VerdictPartition:
             kind = waiting if is_entry and record.value is not None else others
             (kind if is_due else elsewhere).append(record)
         if self._was_undone:
-            transactions.send_all([self._written(self.intake.progress)])
+            transactions.send_all([self._proof])
             transactions.flush(timeout_ms)
         transactions.send_all(elsewhere)
         transactions.flush(timeout_ms)
@@ -399,9 +434,8 @@ class VerdictPartition:
         transactions.commit(timeout_ms)
 
     def _require_owned(self) -> None:
-        """Commit the progress once more, which raises `Fenced` if another worker owns the partition."""
-        # a transaction without a record would not reach the broker
-        self._transact([self._written(self.intake.progress)])
+        """Raise `Fenced` if another worker owns the partition."""
+        self._transact([self._proof])  # a transaction without a record would not reach the broker
 
     def _begin(self, stored: Progress | None) -> Progress:
         log, worker = self._worker.log, self._worker
@@ -409,6 +443,7 @@ class VerdictPartition:
             committed = log.committed(worker.group, [self.reads])
             stored = Progress(committed.get(self.reads, 0), 0)
         start, end = log.starts([self.reads])[self.reads], log.ends([self.reads])[self.reads]
+        self._verdicts_end = end
         name = f"{self.reads.topic}/{self.number}"
         if stored.next < start:
             raise DataLoss(

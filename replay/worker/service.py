@@ -125,10 +125,11 @@ class ReplayService:
                 raise Disagreement(f"{name} has changed, which a running worker cannot: start it again")
         for number in sorted(self._partitions):
             self._drop(number, "partition_left")
-        self._worker.fetcher.close()
+        before = self._worker
+        before.fetcher.close()
         self._topics = topics
         self._limits = limits
-        self._worker = self._make(topics, limits=self._limits, counters=self._worker.counters)
+        self._worker = self._make(topics, limits=self._limits, counters=before.counters, cuts=before.cuts)
         self._counts = None
         self._worker.report("topics_taken", inputs=len(topics.inputs))
 
@@ -224,7 +225,7 @@ class ReplayService:
             self._worker.report(
                 "partition_opened",
                 partition=number,
-                offset=partition.intake.progress.next,
+                offset=partition.progress.next,
                 waiting=len(partition.waiting),
             )
         return bool(opened)
@@ -257,7 +258,7 @@ class ReplayService:
 
     def _commit_soon(self, partition: VerdictPartition) -> None:
         if self._membership is not None:
-            self._membership.commit_soon({partition.reads: partition.intake.progress.next})
+            self._membership.commit_soon({partition.reads: partition.progress.next})
 
     def _drop(self, number: int, why: str, **fields: str | int) -> None:
         self._worker.at(f"giving up partition {number}")

@@ -65,6 +65,7 @@ class Worker:
         report: Report,
         at: Callable[[str], None],
         counters: Counters | None = None,
+        cuts: dict[int, CutCopies] | None = None,
         written: Written | None = None,
     ) -> None:
         """Prepare what is shared; send no request. The arguments are those of `ReplayService`."""
@@ -79,7 +80,7 @@ class Worker:
         self.dues = due_codec()
         self.counters = counters or Counters()
         self.pauses: dict[int, dict[int, Pause]] = {}
-        self.cuts: dict[int, CutCopies] = {}
+        self.cuts = {} if cuts is None else cuts
         self.suspects: set[int] = set()
         self._troubles: dict[int, Trouble] = {}
         self._reported_ms: dict[int, int] = {}

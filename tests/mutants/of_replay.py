@@ -130,6 +130,24 @@ MUTANTS = (
         "where a commit arrives late, each root of the transaction that it cuts would be replayed twice",
     ),
     Mutant(
+        "a-progress-has-passed-what-stands-behind-it",
+        "replay/worker/partition.py",
+        "self._transact(dues if behind else (*dues, ",
+        "self._transact((*dues, ",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_a_takeover_that_was_cut_and_is_read_again_in_parts_gives_one_copy_of_each_root",
+        "a worker that ends soon after a commit that arrived late would leave roots that are replayed twice",
+    ),
+    Mutant(
+        "a-proof-of-ownership-is-no-progress",
+        "replay/worker/partition.py",
+        "self._transact([self._proof])",
+        "self._transact([self._written(self.progress)])",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_an_owner_of_a_paused_input_repeats_no_progress_before_what_stands_behind_it",
+        "a worker that ends soon after a commit that arrived late would leave roots that are replayed twice",
+    ),
+    Mutant(
         "copies-of-a-transaction-that-was-cut-are-looked-for",
         "replay/worker/partition.py",
         "        if not there:\n            return outcomes",
@@ -230,7 +248,7 @@ MUTANTS = (
     Mutant(
         "lost-roots-and-progress-are-one-transaction",
         "replay/worker/partition.py",
-        "self._transact((*dues, self._written(batch.progress)))",
+        "self._transact(dues if behind else (*dues, self._written(batch.progress)))",
         "self._transact([self._written(batch.progress)])\n        if dues:\n            self._transact(dues)",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",

@@ -14,7 +14,8 @@ from acker.kafka.port import Outgoing, TopicPartition, Transactions
 from acker.service.passed_over import passed_over_mark
 from acker.wire.codec import MAGIC
 from acker.wire.events import Reason
-from replay.records.due import PROGRESS_KEY, root_key
+from replay.handling.resume import resume
+from replay.records.due import PROGRESS_KEY, Pause, due_codec, pause_key, root_key
 from replay.worker.service import ReplayService
 from tests.support.memory.clients import Faults, MemoryTransactions, NoFaults
 from tests.support.memory.cluster import LeaderlessLog, MemoryCluster
@@ -446,6 +447,45 @@ def test_a_takeover_that_a_delayed_commit_cuts_gives_one_copy_of_each_root(
     assert [copy.value for copy in world.copies()] == [b"x", b"y", b"z"]
 
 
+def progress_records(world: World) -> int:
+    """Count the records of `_ack_due` that have a progress."""
+    return sum(record.key == PROGRESS_KEY for record in world.records("_ack_due"))
+
+
+def test_a_takeover_that_was_cut_and_is_read_again_in_parts_gives_one_copy_of_each_root(world: World) -> None:
+    """Its worker is killed behind the first part, whose progress does not pass what waits of the others."""
+    world.lose(*(world.emit(value) for value in (b"x", b"y", b"z")))
+    client = CutLog(world.cluster, lambda record: record.key == PROGRESS_KEY, NoFaults())
+    worker = world.worker(client=client, limits=limits(waiting_max=4))  # room for one more than these
+    while not progress_records(world):
+        worker.step(world.now_ms)
+    assert client.is_cut
+    world.kill(worker)
+    worker = world.worker()
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"x", b"y", b"z"]
+    assert worker.status().waiting == 0
+
+
+def test_an_owner_of_a_paused_input_repeats_no_progress_before_what_stands_behind_it(world: World) -> None:
+    """It proves every second that it still is the owner, and is killed before it reads the verdicts again."""
+    world.send_due(pause_key(INPUT_ID), due_codec().encode(Pause(INPUT_ID, 5, "3 in a row")))
+    client = CutLog(world.cluster, lambda record: False, NoFaults())
+    worker = world.worker(client=client)
+    worker.step(world.now_ms)
+    client.before = lambda record: record.key == PROGRESS_KEY
+    world.lose(world.emit(b"x"), world.emit(b"y"))
+    while not client.is_cut:
+        worker.step(world.now_ms)
+    worker.step(world.now_ms)
+    assert worker.status().paused == ("sentences",)
+    world.kill(worker)
+    resume(world.cluster.log(), topics(), INPUT_ID)
+    worker = world.worker()
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"x", b"y"]
+
+
 def fire_and_cut(world: World, before: Callable[[Outgoing], bool], faults: Faults) -> ReplayService:
     """Lose two roots, and cut the transaction of their copies before one of its records."""
     world.lose(world.emit(b"x", key=b"k", headers=(("h", None),)), world.emit(b"y"))
@@ -487,6 +527,14 @@ def test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_
     assert again.happened == fails_again
     assert [copy.value for copy in world.copies()] == [b"x", b"y"]
     assert (worker.status().waiting, worker.status().replayed) == (0, replayed)
+
+
+def test_a_worker_that_takes_another_topics_yaml_knows_of_the_copies_that_it_wrote(world: World) -> None:
+    """Where a topic refuses a copy, somebody corrects the file."""
+    worker = fire_and_cut(world, lambda record: record.value == b"y", NoFaults())
+    worker.take_topics(topics(attempts=4))
+    world.settle(worker)
+    assert [copy.value for copy in world.copies()] == [b"x", b"y"]
 
 
 def test_a_root_whose_copy_cannot_be_looked_for_gets_a_second_one(world: World) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from acker.config.limits import AckerLimits
-from acker.errors import NotAuthorized
+from acker.errors import Disagreement, NotAuthorized
 from acker.kafka.port import Outgoing, Transactions
 from acker.ledger.output import AckerEventKind
 from acker.service.state import BIN_PART, part_key
@@ -93,8 +93,8 @@ def test_a_bin_that_was_emptied_without_its_state_does_not_stop_the_acker() -> N
     assert world.of() == dict.fromkeys(range(4), "ACKED")
 
 
-def test_a_piece_of_a_state_without_the_others_counts_for_nothing() -> None:
-    world = World()
+def cut_a_state_of_two_pieces(world: World) -> Writer:
+    """Let a transaction be cut behind the first piece of State, and the acker give the partition up."""
     writer = begin(world)
     draw = np.random.default_rng(1)
     writer.init((0, 1_000), timeout_ms=0)
@@ -104,9 +104,40 @@ def test_a_piece_of_a_state_without_the_others_counts_for_nothing() -> None:
     assert {record.key for record in world.read(TOPICS.state)} == {part_key(0, 0), part_key(0, 1)}
     cut_behind(world, part_key(0, 0), writer)
     writer.acks(runs=[(1, 3)], seq=1)
+    while AckerEventKind.ABORTED not in {event.kind for event in world.events}:
+        world.step()
+    return writer
+
+
+def test_a_piece_of_a_state_without_the_others_counts_for_nothing() -> None:
+    world = World()
+    cut_a_state_of_two_pieces(world)
     world.settle()
     assert world.of() == {0: "ABSENT", 1: "ACKED", 2: "ACKED"}
     assert world.status().open_roots == 997
+
+
+def test_compaction_behind_the_next_state_leaves_a_state_that_is_whole() -> None:
+    world = World()
+    writer = cut_a_state_of_two_pieces(world)
+    world.settle()
+    world.cluster.compact(TOPICS.state)
+    world.crash()
+    writer.acks(runs=[(3, 4)], seq=2)
+    world.settle()
+    assert world.of() == {0: "ABSENT", 1: "ACKED", 2: "ACKED", 3: "ACKED"}
+    assert world.status().open_roots == 996
+
+
+def test_where_compaction_takes_a_piece_before_the_next_state_is_whole_nothing_is_guessed() -> None:
+    """The piece of the cut transaction is all that is left of its key: the log would have to be rolled, and
+    cleaned, before any acker has restored the partition.
+    """
+    world = World()
+    cut_a_state_of_two_pieces(world)
+    world.cluster.compact(TOPICS.state)
+    with pytest.raises(Disagreement, match="_ack_state/0 holds pieces of a State but not all of them"):
+        world.settle()
 
 
 def test_verdicts_that_are_committed_without_the_inits_of_their_roots_are_not_given_again() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -139,9 +139,10 @@ def ack_anchors(
     crash before that, the batch runs again. If state is lost with its checkpoint, no record is lost: nothing
     of it was acked, so its records are replayed when the next session takes over.
 
-    A tuple that a join matches several times in one batch is acked once, and failed if the bolt fails one of
-    these rows. A tuple that matches again in a later batch was acked with its first row. If a row fails then,
-    only the tuples of its other side are replayed, and they find this one in Spark's state.
+    A tuple that a join matches several times in one batch is acked once, failed if the bolt fails one of
+    these rows, and else left open if it leaves one open. A tuple that matches again in a later batch was
+    acked with its first row. If a row fails then, only the tuples of its other side are replayed, and they
+    find this one in Spark's state.
 
     Args:
         bolt: a bolt that works on the rows first; if it fails a row, the records of all tuples in the row
@@ -233,11 +234,11 @@ class AckTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass rows on, to the bolt each as a root of its own; report after the last one was taken."""
-        anchors: list[pa.Array] = []
+        anchors = [RowAnchors.of(pa.array([], pa.list_(HELD_TYPE)))]
         done = TaskReport(self.name)
         if self.step is None:
             for batch in batches:
-                anchors.append(batch.column(ANCHOR))
+                anchors.append(RowAnchors.of(batch.column(ANCHOR)))
                 yield batch.drop_columns([ANCHOR])
         else:
             arrives = Carry.NONE if self.ledger is None else Carry.PACKED
@@ -245,7 +246,7 @@ class AckTask:
             with no_garbage_collection(), running_stage(stage, self.safety) as run:
                 first = 0
                 for batch in batches:
-                    anchors.append(batch.column(ANCHOR))
+                    anchors.append(RowAnchors.of(batch.column(ANCHOR), first))
                     numbers = pa.array(np.arange(first, first + batch.num_rows) << ORDINAL_BITS)
                     first += batch.num_rows
                     roots = None if self.ledger is None else Anchors(Carry.PACKED, numbers)
@@ -255,10 +256,9 @@ class AckTask:
         if self.ledger is not None:
             failed = [(row, cause) for cause, rows in done.failures for row in rows.tolist()]
             left_open = [row for places in done.outstanding.values() for row in places[:, 0].tolist()]
-            whole = pa.concat_arrays(anchors) if anchors else pa.array([], pa.list_(HELD_TYPE))
             report = TaskReport(
                 self.name,
-                released=released_by(whole, failed, left_open=left_open),
+                released=released_by(RowAnchors.together(anchors), failed, left_open=left_open),
                 counts=done.counts,
                 errors=done.errors,
                 raised=done.raised,
@@ -266,19 +266,47 @@ class AckTask:
             add(self.ledger, self.stream, report)
 
 
+class RowAnchors(NamedTuple):
+    """The anchors of rows, one for one: the row's number, ascending, the place, and the edge as int64."""
+
+    rows: I64
+    places: RootPositions
+    edges: I64
+
+    @classmethod
+    def of(cls, column: pa.Array, first: int = 0) -> RowAnchors:
+        """Copy them out of a batch, whose columns share one buffer; its first row has the number `first`."""
+        (sources, positions), edges = anchors_of(column)
+        places = RootPositions(sources.copy(), positions.copy())
+        return cls(_numbers(pc.list_parent_indices(column)) + first, places, edges.copy())
+
+    @classmethod
+    def together(cls, parts: Sequence[RowAnchors]) -> RowAnchors:
+        return cls(
+            np.concatenate([each.rows for each in parts]),
+            RootPositions.together(each.places for each in parts),
+            np.concatenate([each.edges for each in parts]),
+        )
+
+
 def released_by(
-    column: pa.Array,
+    anchors: RowAnchors,
     failed: Sequence[RowFailure] = (),
     reset: Sequence[int] = (),
     left_open: Sequence[int] = (),
 ) -> Released:
     """Release the anchors of rows, but not of those that failed, are reset or left open, by row numbers."""
-    places, edges = anchors_of(column)
-    rows = _numbers(pc.list_parent_indices(column))
-    touched = np.isin(rows, reset)
-    acked = ~(touched | np.isin(rows, [*(row for row, _ in failed), *left_open]))
-    failures = tuple((cause, places.at(rows == row)) for row, cause in failed)
-    return Released(places.at(acked), edges[acked].view(np.uint64), failures, places.at(touched))
+    rows, places, edges = anchors
+    bad = np.array([row for row, _ in failed], np.int64)
+    touched, opened = np.isin(rows, reset), np.isin(rows, left_open)
+    acked = ~(touched | opened | np.isin(rows, bad))
+    # rows ascend: to look through all of them for each failed one would never end where most fail
+    ends = zip(np.searchsorted(rows, bad).tolist(), np.searchsorted(rows, bad + 1).tolist(), strict=True)
+    failures = tuple((cause, places.at(slice(*of))) for (_, cause), of in zip(failed, ends, strict=True))
+    acked_edges, open_edges = (edges[some].view(np.uint64) for some in (acked, opened))
+    return Released(
+        places.at(acked), acked_edges, failures, places.at(touched), places.at(opened), open_edges
+    )
 
 
 def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:

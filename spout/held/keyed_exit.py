@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from spout.held.held_plan import refuse_left_out
-from spout.held.holding import anchors_of, released_by
+from spout.held.holding import RowAnchors, anchors_of, released_by
 from spout.isolation.task_runs import Safety, no_garbage_collection, running_stage
 from spout.publishing.delayed import KeyedRoots, Released
 from spout.publishing.ledger import add
@@ -116,7 +116,8 @@ class ExitTask:
                 is_emitted = batch.column(REPORT).is_null()
                 settled = batch.filter(pc.invert(is_emitted))
                 reports = read_reports(settled.column(REPORT))
-                released.append(released_by(settled.column(ANCHOR), reports.failed, reports.reset))
+                done = RowAnchors.of(settled.column(ANCHOR))
+                released.append(released_by(done, reports.failed, reports.reset))
                 counts += reports.counts
                 raised += reports.raised
                 emitted = batch.filter(is_emitted)
@@ -127,12 +128,12 @@ class ExitTask:
                 yield run.feed(rows, Anchors(Carry.HOPS, paths_of(anchors)) if self.stage.tracked else None)
             yield from run.finish()
             if self.ledger is not None:
-                done = run.report()
+                report = run.report()
                 report = replace(
-                    done,
+                    report,
                     released=Released.together(released),
-                    counts=added([done.counts, *counts]),
-                    raised=first_of_each(chain(done.raised, raised)),
+                    counts=added([report.counts, *counts]),
+                    raised=first_of_each(chain(report.raised, raised)),
                     keyed_roots=KeyedRoots.together(roots),
                 )
                 add(self.ledger, self.stream, report)

@@ -3,7 +3,9 @@
 A bolt leaves a tuple open when it neither acks nor fails it, so that its root waits for its timeout; Storm
 says nothing until then (S81). A report lists, as outstanding, every tuple that a bolt left open, and what
 was emitted on it; the bolt that is named is the one that received the tuple. Tuples that are held on purpose
-(`spout.hold`, `spout.keyed`) are listed apart. A record is isolated when it ended or hung a process.
+(`spout.hold`, `spout.keyed`) are listed apart, and so are those of which the bolt of `spout.ack_anchors`
+leaves a row open: their records may be of earlier batches. A record is isolated when it ended or hung a
+process.
 
 Source: docs/design/protocol.md, sections 3 (rule 11) and 5.2.
 """
@@ -20,10 +22,9 @@ import numpy as np
 
 from acker.config.topics import Input
 from acker.hot_paths import among, distinct
-from acker.identity import I64, input_id_of, offset_of, partition_of, subscription_key
+from acker.identity import I64, input_id_of, is_replay, offset_of, partition_of, subscription_key
 from acker.units import duration_text
 from replay.records.headers import location
-from spout.group.sources import topic_names
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import by_key
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
@@ -54,10 +55,14 @@ class LeftOpen:
         self, query: str, evaluations: Sequence[Evaluated], outcome: BatchOutcome, inputs: Sequence[Input]
     ) -> None:
         """Warn of the bolts that left roots of a batch open; `query` is the id of who runs it."""
-        timeout_ms = outcome.plan.timeout_ms
-        for bolt, roots in left_open(evaluations, outcome).items():
+        timeout_ms, place = outcome.plan.timeout_ms, places(outcome.plan, inputs)
+        own = left_open(evaluations, outcome).items()
+        found = [(bolt, len(roots), place(int(roots[0])), "after") for bolt, roots in own]
+        for bolt, named in held_open(outcome).items():  # which were emitted before
+            found.append((bolt, len(named), _record(*named[0], inputs), "within"))
+        for bolt, roots, first, when in found:
             key = query, bolt
-            count = self._unlogged[key] = self._unlogged.get(key, 0) + len(roots)
+            count = self._unlogged[key] = self._unlogged.get(key, 0) + roots
             now_ms = self._now_ms()
             if key in self._logged_ms and now_ms - self._logged_ms[key] < WARN_MS:
                 continue
@@ -67,9 +72,9 @@ class LeftOpen:
                 " roots; %s",
                 bolt,
                 count,
-                places(outcome.plan, inputs)(int(roots[0])),
+                first,
                 bolt,
-                f"they time out, the first after {duration_text(timeout_ms)}, and are replayed"
+                f"they time out, the first {when} {duration_text(timeout_ms)}, and are replayed"
                 if timeout_ms
                 else "they stay open, since their input has no timeout",
             )
@@ -84,6 +89,20 @@ def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[s
     here = {bolt: distinct(np.concatenate(parts)) for bolt, parts in found.items()}
     kept = {bolt: roots[among(roots, waiting)] for bolt, roots in sorted(here.items())}
     return {bolt: roots for bolt, roots in kept.items() if len(roots)}
+
+
+def held_open(outcome: BatchOutcome) -> dict[str, list[tuple[int, int]]]:
+    """Return source and position of the roots of `BatchOutcome.held_open` that did not fail, ascending."""
+    index = outcome.plan.index()
+    failed = distinct(np.concatenate([_NONE, *(roots for _, roots in outcome.failed)]))
+    found: dict[str, set[tuple[int, int]]] = {}
+    for bolt, roots in outcome.held_open:
+        for source, rows in roots.by_source():
+            at = roots.positions[rows]
+            older = [positions.get(source, _NONE) for positions in outcome.older.failed.values()]
+            waits = ~(among(index.find(source, at), failed) | np.isin(at, np.concatenate([_NONE, *older])))
+            found.setdefault(bolt, set()).update((source, position) for position in at[waits].tolist())
+    return {bolt: sorted(named) for bolt, named in sorted(found.items()) if named}
 
 
 def _left(report: TaskReport) -> Iterator[tuple[str, I64]]:
@@ -119,18 +138,22 @@ def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator
 
 
 def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
-    """Return what names a root's record, by its index: ``topic/partition@offset``, or a source's number."""
-    ids = {each.id for each in inputs}
-    topics = topic_names(inputs, (run for run in plan.ranges if input_id_of(run.source) in ids))
+    """Return what names a root's record, by its index, as `_record` does."""
     firsts = plan.starts()
 
     def place(root: int) -> str:
         at = max(number for number, first in enumerate(firsts) if first <= root)
         run = plan.ranges[at]
-        offset = offset_of(run.start + root - firsts[at])
-        return location(topics.get(run.source, str(run.source)), partition_of(run.source), offset)
+        return _record(run.source, run.start + root - firsts[at], inputs)
 
     return place
+
+
+def _record(source: int, position: int, inputs: Sequence[Input]) -> str:
+    """Name a root's record: ``topic/partition@offset``; that of another input has its source's number."""
+    topics = {each.id: each.replay_topic if is_replay(source) else each.topic for each in inputs}
+    topic = topics.get(input_id_of(source), str(source))
+    return location(topic, partition_of(source), offset_of(position))
 
 
 def counted(outcome: BatchOutcome) -> Mapping[str, int]:

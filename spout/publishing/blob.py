@@ -29,7 +29,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 13
+VERSION = 14
 
 _Steps = tuple[int, str, bytes]
 """A column: its first number, the type of its differences, and these."""
@@ -80,6 +80,7 @@ def encode(report: TaskReport) -> bytes:
             (len(released.edges), [(first, width) for first, width, _ in places]),
             [(tuple(cause), _place_fields(places)) for cause, places in released.failures],
             _place_fields(released.touched),
+            (_place_fields(released.open_places), _pack(released.open_edges.view(np.int64))),
         ),
         [_lined_fields(lined) for lined in report.lined],
         [tuple(each) for each in report.raised],
@@ -164,7 +165,7 @@ def _held_and_released(
 ) -> tuple[Held, Released]:
     """Read what `encode` wrote; the edges of what is held come first, places last."""
     numbers, until_ms, fails_late = held
-    (count, places), failures, touched = released
+    (count, places), failures, touched, (open_places, open_edges) = released
     indices = _from_steps(*numbers)
     edges = np.frombuffer(as_they_are, np.uint64, len(indices) + count)
     columns, begin = [], edges.nbytes
@@ -178,7 +179,14 @@ def _held_and_released(
     causes = tuple((Cause(*cause), _places(fields)) for cause, fields in failures)
     return (
         Held(indices, edges[: len(indices)], _from_steps(*until_ms), fails_late),
-        Released(RootPositions(sources, positions), edges[len(indices) :], causes, _places(touched)),
+        Released(
+            RootPositions(sources, positions),
+            edges[len(indices) :],
+            causes,
+            _places(touched),
+            _places(open_places),
+            _unpack(open_edges).view(np.uint64),
+        ),
     )
 
 

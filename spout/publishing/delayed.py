@@ -53,7 +53,7 @@ class RootPositions(NamedTuple):
             np.concatenate([_no_numbers(), *(each.positions for each in listed)]),
         )
 
-    def at(self, rows: np.typing.NDArray[np.bool_] | I64) -> RootPositions:
+    def at(self, rows: np.typing.NDArray[np.bool_] | I64 | slice) -> RootPositions:
         return RootPositions(self.sources[rows], self.positions[rows])
 
     def by_source(self) -> Iterator[tuple[int, I64]]:
@@ -91,13 +91,16 @@ class Held:
 class Released:
     """What one task did with held anchors; one stands in `places`, with its edge, or in `failures`, by cause.
 
-    `touched` are roots of anchors that are held on, whose timeout was reset.
+    `touched` are roots of anchors that are held on, whose timeout was reset. `open_places` and `open_edges`
+    are of anchors whose row was left open: no other row of the batch acks them.
     """
 
     places: RootPositions = field(default_factory=lambda: RootPositions.together(()))
     edges: U64 = field(default_factory=_no_edges)
     failures: tuple[tuple[Cause, RootPositions], ...] = ()
     touched: RootPositions = field(default_factory=lambda: RootPositions.together(()))
+    open_places: RootPositions = field(default_factory=lambda: RootPositions.together(()))
+    open_edges: U64 = field(default_factory=_no_edges)
 
     @classmethod
     def together(cls, parts: Sequence[Released]) -> Released:
@@ -106,6 +109,8 @@ class Released:
             np.concatenate([_no_edges(), *(each.edges for each in parts)]),
             tuple(pair for each in parts for pair in each.failures),
             RootPositions.together(each.touched for each in parts),
+            RootPositions.together(each.open_places for each in parts),
+            np.concatenate([_no_edges(), *(each.open_edges for each in parts)]),
         )
 
     def __bool__(self) -> bool:
@@ -171,7 +176,8 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
     """Separate a batch's own roots from older ones.
 
     An anchor of several rows, as a join makes them of one tuple, is acked once: two equal edges are one
-    tuple, and would cancel. `acks` are the reports of the newest evaluation, `fails` of every complete one.
+    tuple, and would cancel. It is not acked if one of these rows was left open. `acks` are the
+    reports of the newest evaluation, `fails` of every complete one.
     """
     edges: list[tuple[I64, U64]] = []
     older_acks: dict[int, tuple[I64, U64]] = {}
@@ -205,6 +211,10 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:
     places = RootPositions.together(each.places for each in acks)
     edges = np.concatenate([_no_edges(), *(each.edges for each in acks)])
+    left_open = np.concatenate([_no_edges(), *(each.open_edges for each in acks)])
+    if len(left_open):
+        done = ~np.isin(edges, left_open)
+        places, edges = places.at(done), edges[done]
     if len(distinct(edges.view(np.int64))) == len(edges):  # what aggregates write, and most joins
         return places, edges
     order = np.lexsort((edges, places.positions, places.sources))

@@ -159,6 +159,7 @@ class BatchOutcome:
         late: how many tuples a watermark dropped.
         firsts: of the copies among its roots.
         traces: of those of its roots that belong to one.
+        held_open: roots of held tuples of which the operator left a row open, also of earlier batches.
     """
 
     plan: BatchPlan
@@ -175,6 +176,7 @@ class BatchOutcome:
     late: int = 0
     firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
     traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
+    held_open: tuple[tuple[str, RootPositions], ...] = ()
 
 
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:

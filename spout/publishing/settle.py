@@ -155,6 +155,7 @@ def _summed(
         late=sum(int(gone.sum()) for _, gone in late),
         firsts=FirstEmissions.together(report.firsts for report in newest),
         traces=RootTraces.together(report.traces for report in newest),
+        held_open=tuple((r.operator, r.released.open_places) for r in newest if len(r.released.open_edges)),
     )
 
 

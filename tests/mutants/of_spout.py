@@ -454,10 +454,19 @@ MUTANTS = (
     Mutant(
         "a-row-that-is-left-open-acks-no-anchor",
         "spout/held/holding.py",
-        "[*(row for row, _ in failed), *left_open]",
-        "[row for row, _ in failed]",
+        "acked = ~(touched | opened | ",
+        "acked = ~(touched | ",
         "tests/unit/spout/held/test_holding.py::test_a_row_that_its_bolt_leaves_open_acks_no_anchor",
         "what an ArrowBolt behind an aggregate leaves open would be acked",
+    ),
+    Mutant(
+        "an-anchor-that-one-row-leaves-open-is-not-acked-by-another",
+        "spout/publishing/delayed.py",
+        "done = ~np.isin(edges, left_open)",
+        "done = np.isin(edges, edges)",
+        "tests/unit/spout/publishing/test_delayed.py"
+        "::test_a_tuple_of_which_one_row_is_left_open_is_acked_by_no_other_row",
+        "a tuple of a join would be acked although a bolt is not done with one of its rows",
     ),
     Mutant(
         "a-held-tuple-is-outstanding",

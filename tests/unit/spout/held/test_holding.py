@@ -11,13 +11,15 @@ import pytest
 
 import spout
 from acker.identity import source_of
-from spout.held.holding import AckTask, HoldTask
+from spout.held.holding import AckTask, HoldTask, RowAnchors, released_by
 from spout.isolation.task_runs import Safety
+from spout.publishing.delayed import RootPositions
 from spout.topology.chain import Step
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.anchors import ORDINAL_BITS
 from spout.tuples.columns import ANCHOR
 from spout.tuples.culprits import WORKER_DIED
+from spout.tuples.failures import Cause
 from tests.support.fake_ledger import FakeLedger
 
 
@@ -70,6 +72,33 @@ def test_a_row_that_its_bolt_leaves_open_acks_no_anchor(hooks: tuple[spout.TaskH
     assert report.released.places.positions.tolist() == [1, 4, 5, 6]
     [(_, failed)] = report.released.failures
     assert failed.positions.tolist() == [3]
+    assert report.released.open_places.positions.tolist() == [2]
+    assert report.released.open_edges.tolist() == [2]
+
+
+@pytest.mark.parametrize("step", [None, Step("all", Forgets(), pa.schema([("word", pa.string())]), ())])
+def test_the_rows_of_a_task_leave_memory_before_its_end(step: Step | None) -> None:
+    """Its anchors stay until then, and the columns of a batch that Spark sends share one buffer."""
+    batch = held(["x" * (1 << 20)] * 4, [1, 2, 3, 4])
+    sent = batch.serialize()
+    task = AckTask("all", "s", FakeLedger(), step)
+    before = pa.total_allocated_bytes()
+    batches = (pa.ipc.read_record_batch(batch.serialize(), batch.schema) for _ in range(10))
+    most = max(pa.total_allocated_bytes() for _ in task(batches))
+    assert most - before < 5 * sent.size
+
+
+@pytest.mark.timeout(20)
+def test_many_rows_that_fail_are_found_in_one_pass() -> None:
+    """To look through all anchors for each of them takes minutes."""
+    rows = 400_000
+    numbers = np.arange(2 * rows)
+    anchors = RowAnchors(numbers // 2, RootPositions(numbers, numbers), numbers)
+    cause = Cause("bolt", "ValueError", "")
+    found = released_by(anchors, [(row, cause) for row in range(1, rows)])
+    assert found.places.positions.tolist() == [0, 1]
+    assert [places.positions.tolist() for _, places in found.failures[:2]] == [[2, 3], [4, 5]]
+    assert len(found.failures) == rows - 1
 
 
 class Dies(spout.BasicBolt):

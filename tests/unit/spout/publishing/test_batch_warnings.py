@@ -13,7 +13,9 @@ from spout.bolts.collectors import OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
 from spout.publishing.batch_warnings import WARN_MS, LeftOpen, left_open
+from spout.publishing.delayed import Released, RootPositions
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
+from spout.publishing.settle import Moment, settle
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import TOPICS, Ran, run
@@ -137,6 +139,33 @@ def test_a_bolt_is_told_of_at_once_and_then_once_a_minute(caplog: pytest.LogCapt
             "bolt 'first' neither acked nor failed tuples of these roots; they time out, the first after 30s,"
             " and are replayed"
         )
+    )
+
+
+def test_the_bolt_of_ack_anchors_is_named_with_a_record_of_an_earlier_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of a root that failed by another row, nobody waits for the timeout."""
+    plan = run(two("-", "-"), LINES, print, first=100).outcome.plan
+    source, cause = plan.ranges[0].source, Cause("other", "ValueError", "")
+
+    def places(*positions: int) -> RootPositions:
+        return RootPositions(np.full(len(positions), source), np.array(positions))
+
+    read = TaskReport("read_stream", plan=plan, ranges=plan.ranges, failures=((cause, np.array([1])),))
+    released = Released(
+        failures=((cause, places(7)),),
+        open_places=places(101, 9, 102, 9, 8, 7),
+        open_edges=np.arange(6).astype(np.uint64),
+    )
+    evaluations = [Evaluated(1, 0, 0, read), Evaluated(2, 0, 0, TaskReport("ack", released=released))]
+    outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, 0))
+    with caplog.at_level(logging.WARNING, "windhover.spout"):
+        LeftOpen().warn("q", evaluations, outcome, INPUTS)
+    [record] = caplog.records
+    assert record.getMessage() == (
+        "left_open operator=ack roots=3 first=lines/0@8: bolt 'ack' neither acked nor failed tuples of these"
+        " roots; they time out, the first within 30s, and are replayed"
     )
 
 

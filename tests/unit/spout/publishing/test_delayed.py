@@ -142,6 +142,19 @@ def test_a_tuple_that_stands_in_several_rows_of_a_batch_is_acked_once() -> None:
     assert open_roots(opened, publication_of(outcome, BatchLane("q/s", 2))) == set()
 
 
+def test_a_tuple_of_which_one_row_is_left_open_is_acked_by_no_other_row() -> None:
+    """Rule 3: a join makes several rows of it, in one task or in two."""
+    older, own = held(FIRST, 0, 12), held(SECOND, 4, 5)
+    opened = batch(FIRST, TaskReport("hold", held=older))
+    rows = [
+        replace(released(FIRST, older), open_places=released(FIRST, older, slice(0, 1)).places),
+        released(SECOND, own),
+    ]
+    rows = [replace(rows[0], open_edges=older.edges[:1]), replace(rows[1], open_edges=own.edges[1:])]
+    reports = [TaskReport(f"ack{number}", released=each) for number, each in enumerate(rows)]
+    assert open_roots(opened, batch(SECOND, TaskReport("hold", held=own), *reports)) == {(A, 10), (A, 25)}
+
+
 def test_a_tuple_that_a_later_batch_acks_again_was_done_with_its_first_row() -> None:
     """One that is the only one of its root; of several, one that is acked evenly keeps its root open."""
     one, two = held(FIRST, 0), held(FIRST, 1, 1)
@@ -280,7 +293,12 @@ def test_the_records_of_a_batch_without_any_report_are_none() -> None:
 
 def test_what_is_held_and_released_comes_whole_from_an_executor() -> None:
     tuples = held(FIRST, 11, 0, 3, until_ms=-1)
-    acked = replace(released(FIRST, tuples), failures=((BAD, released(FIRST, held(FIRST, 4)).places),))
+    acked = replace(
+        released(FIRST, tuples),
+        failures=((BAD, released(FIRST, held(FIRST, 4)).places),),
+        open_places=released(FIRST, held(FIRST, 5)).places,
+        open_edges=held(FIRST, 5).edges,
+    )
     report = TaskReport("ack", held=tuples, released=acked)
     assert repr(decode(encode(report))) == repr(report)
 

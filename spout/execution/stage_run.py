@@ -310,7 +310,7 @@ class TaskOutbox:
             self._loads.append(LeavingRows(tuples))
             return
         if self._pass.frame is not None:
-            anchors = column_of(deliveries, self._pass.carry)
+            anchors = column_of(deliveries, self._pass.carry, stream.id.component)
             rows = pa.RecordBatch.from_arrays([*tuples.columns, anchors], schema=self._pass.schema)
             self._loads.append(LeavingRows(rows))
             return

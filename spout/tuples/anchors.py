@@ -74,10 +74,13 @@ def fingerprint(rows: int, anchors: I64) -> Fingerprint:
     return Fingerprint(rows, int(mixed.sum(dtype=np.uint64)))
 
 
-def pack(indices: I64, ordinals: I64) -> I64:
-    """Pack the index and ordinal of each row; `TrackingError`: an ordinal does not fit."""
+def pack(indices: I64, ordinals: I64, bolt: str) -> I64:
+    """Pack index and ordinal of each row that a bolt emitted; `TrackingError`: an ordinal does not fit."""
     if len(ordinals) and ordinals.max() >= ORDINALS_MAX:
-        raise TrackingError(f"a bolt emitted more than {ORDINALS_MAX:,} tuples for one input tuple")
+        raise TrackingError(
+            f"bolt {bolt!r} emitted {int(ordinals.max()) + 1:,} tuples for one input tuple, and there are"
+            f" numbers for {ORDINALS_MAX:,}: emit fewer and larger ones, or cut the record in its producer"
+        )
     packed: I64 = indices << ORDINAL_BITS | ordinals
     return packed
 

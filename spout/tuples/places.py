@@ -128,14 +128,14 @@ class Descendants(Sequence[Deliveries]):
         """Return what was emitted for these tuples on one subscription."""
         return Descendants(self._anchors, self.parents[parents], self._own, subscription)
 
-    def column(self, carry: Carry) -> pa.Array:
-        """Build the column of rows that leave: each is numbered among those of its row."""
+    def column(self, carry: Carry, bolt: str) -> pa.Array:
+        """Build the column of rows of a bolt that leave: each is numbered among those of its row."""
         if self._anchors is None:
             return pa.nulls(len(self), carry.type)
         ordinals = ordinals_of(self.parents, len(self._anchors.column))
         if carry is Carry.HOPS:
             return column_of(children_of(self._own(), self.parents, self._hop, ordinals))
-        return self._anchors.again(self.parents, pack(self._anchors.roots()[self.parents], ordinals))
+        return self._anchors.again(self.parents, pack(self._anchors.roots()[self.parents], ordinals, bolt))
 
 
 def ordinals_of(parents: I64, rows: int) -> I64:
@@ -210,8 +210,8 @@ def children_of(
     ]
 
 
-def column_of(places: Sequence[Deliveries], carry: Carry = Carry.HOPS) -> pa.Array:
-    """Build the column of anchors of rows that leave; other places than `Descendants` are always in HOPS."""
+def column_of(places: Sequence[Deliveries], carry: Carry = Carry.HOPS, bolt: str = "") -> pa.Array:
+    """Build the column of anchors of rows of a bolt; other places than `Descendants` are always in HOPS."""
     if isinstance(places, Descendants):
-        return places.column(carry)
+        return places.column(carry, bolt)
     return places.column() if isinstance(places, Places) else hops_column(places)

@@ -1,4 +1,6 @@
-"""A commit that was delayed on its way ends the next transaction early: nothing is lost or decided twice."""
+"""A request to end a transaction that was delayed on its way ends the next one early, by a commit or by an
+abort: nothing is lost or decided twice.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ import numpy as np
 import pytest
 
 from acker.config.topics import load_topics
-from acker.errors import WindhoverError
+from acker.errors import TopicError, WindhoverError
 from acker.identity import source_of
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.transactions import KafkaTransactions
 from acker.provisioning.provision import create_topics
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
@@ -40,7 +43,7 @@ from replay.worker.service import ReplayService
 from spout.local.embedded import EmbeddedBroker
 from tests.support.waiting import eventually
 
-PRODUCE, END_TXN = 0, 26
+PRODUCE, ADD_PARTITIONS, END_TXN = 0, 24, 26
 """Numbers of requests in Kafka's protocol."""
 
 AFTER_S: Final = 0.5
@@ -59,7 +62,7 @@ inputs: {sentences: {id: 1, group: g, partitions: 1, retry: {initial: 3s, jitter
 
 class DelayingProxy:
     """Passes requests on, one by one. Armed, it keeps the next request to end a transaction, and closes the
-    client's connection; the broker gets it before the produce request number `before` that comes then.
+    client's connection; the broker gets it before the request number `before` of a `kind` that comes then.
     """
 
     def __init__(self) -> None:
@@ -67,10 +70,10 @@ class DelayingProxy:
         self.port: int = self._listener.getsockname()[1]
         self.is_armed = False
         self.target = 0
-        self.before = 0
+        self.kind, self.before = PRODUCE, 0
         self.kept: tuple[socket.socket, bytes] | None = None
         self._lock = threading.Lock()
-        self._produced = 0
+        self._passed = 0
         self._sockets: list[socket.socket] = [self._listener]
 
     def serve(self) -> None:
@@ -112,11 +115,11 @@ class DelayingProxy:
             if kind == END_TXN and self.is_armed:
                 self.is_armed = False
                 self.kept = broker, request
-                self._produced = 0
+                self._passed = 0
                 return True
-            if kind == PRODUCE and self.kept is not None:
-                self._produced += 1
-                if self._produced == self.before:
+            if kind == self.kind and self.kept is not None:
+                self._passed += 1
+                if self._passed == self.before:
                     (late, delayed), self.kept = self.kept, None
                     late.sendall(delayed)
                     threading.Event().wait(AFTER_S)
@@ -144,9 +147,9 @@ class Installation:
     def _start(self) -> AckerService:
         return AckerService(self.through(), self.names, 1, group=self.topics.acker.group)
 
-    def through(self) -> KafkaLog:
+    def through(self, client: type[KafkaLog] = KafkaLog) -> KafkaLog:
         """Return a client whose requests go through the proxy."""
-        return KafkaLog({**self.topics.kafka, "bootstrap.servers": f"127.0.0.1:{self.proxy.port}"})
+        return client({**self.topics.kafka, "bootstrap.servers": f"127.0.0.1:{self.proxy.port}"})
 
     def restart(self) -> None:
         """Let another acker process take the partition over; nothing that this one knows is left."""
@@ -233,10 +236,12 @@ def test_a_delayed_commit_neither_doubles_nor_loses_a_verdict(
 class Replays:
     """A replay worker whose requests go through the proxy; no acker works, the test gives the verdicts."""
 
-    def __init__(self, installation: Installation, sizes: list[int]) -> None:
+    def __init__(
+        self, installation: Installation, sizes: list[int], client: type[KafkaLog] = KafkaLog
+    ) -> None:
         """Write source records of some sizes; each value tells its offset."""
         self._installation = installation
-        self._log = installation.through()
+        self._log = installation.through(client)
         self.events: list[ReplayEvent] = []
         self.worker = ReplayService(
             self._log, installation.topics, jitter=lambda: 0.0, report=self.events.append
@@ -307,4 +312,38 @@ def test_a_delayed_commit_that_cuts_a_takeover_gives_one_copy_of_each_root(
     assert proxy.kept is None
     replays.until(lambda: len(replays.copies) > many and not replays.worker.status().waiting)
     assert sorted(replays.copies) == list(range(many + 1))
+    replays.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "before"), [(ADD_PARTITIONS, 1), (ADD_PARTITIONS, 2), (PRODUCE, 1), (PRODUCE, 2), (PRODUCE, 3)]
+)
+def test_a_delayed_abort_loses_no_copy(installation: Installation, kind: int, before: int) -> None:
+    """A topic is refused, and the copies are written again: it comes among these and their tombstones."""
+    proxy = installation.proxy
+
+    class RefusedOnce(KafkaTransactions):
+        """Refuses the topic of the copies, by the second commit: the first one is that of the takeover."""
+
+        commits = 0
+
+        def commit(self, timeout_ms: int) -> None:
+            """Commit, or refuse."""
+            RefusedOnce.commits += 1
+            if RefusedOnce.commits == 2:
+                proxy.kind, proxy.before, proxy.is_armed = kind, before, True
+                raise TopicError("there is no such topic")
+            super().commit(timeout_ms)
+
+    class Client(KafkaLog):
+        def transactions(self, transactional_id: str) -> KafkaTransactions:
+            """Return transactions one of which is refused."""
+            return RefusedOnce(self._client, transactional_id, self._forbidden)
+
+    replays = Replays(installation, [10] * 3, Client)
+    replays.lose(0, 3)
+    replays.until(lambda: proxy.kept is not None)  # the second abort of the same transaction has ended it
+    replays.until(lambda: proxy.kept is None)
+    replays.until(lambda: len(replays.copies) >= 3 and not replays.worker.status().waiting)
+    assert replays.copies == [0, 1, 2]
     replays.close()

@@ -3,9 +3,9 @@
 A bolt leaves a tuple open when it neither acks nor fails it, so that its root waits for its timeout; Storm
 says nothing until then (S81). A report lists, as outstanding, every tuple that a bolt left open, and what
 was emitted on it; the bolt that is named is the one that received the tuple. Tuples that are held on purpose
-(`spout.hold`, `spout.keyed`) are listed apart, and so are those of which the bolt of `spout.ack_anchors`
-leaves a row open: their records may be of earlier batches. A record is isolated when it ended or hung a
-process.
+(`spout.hold`, `spout.keyed`) are listed apart, and so are those that the bolt of `spout.ack_anchors` or one
+behind a keyed bolt leaves open: their records may be of earlier batches. A record is isolated when it ended
+or hung a process.
 
 Source: docs/design/protocol.md, sections 3 (rule 11) and 5.2.
 """
@@ -22,13 +22,12 @@ import numpy as np
 
 from acker.config.topics import Input
 from acker.hot_paths import among, distinct
-from acker.identity import I64, input_id_of, is_replay, offset_of, partition_of, subscription_key
+from acker.identity import I64, input_id_of, is_replay, offset_of, partition_of
 from acker.units import duration_text
 from replay.records.headers import location
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import by_key
-from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
-from spout.tuples.counts import What
+from spout.publishing.fold import BatchOutcome, Evaluated, left_by
 from spout.tuples.culprits import HUNG, WORKER_DIED
 from spout.tuples.failures import Cause
 
@@ -84,7 +83,8 @@ def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[s
     """Return the roots, `(n,) int64`, that each bolt left open, without failed and best-effort ones."""
     failed = distinct(np.concatenate([_NONE, *(roots for _, roots in outcome.failed)]))
     waiting = outcome.partial[~among(outcome.partial, failed)]
-    found = by_key(pair for each in evaluations for pair in _left(each.report))
+    own = (each.report for each in evaluations if each.report.keyed_roots is None)
+    found = by_key(pair for report in own for pair in left_by(report))
     # an evaluation that does not count has left open nothing of these
     here = {bolt: distinct(np.concatenate(parts)) for bolt, parts in found.items()}
     kept = {bolt: roots[among(roots, waiting)] for bolt, roots in sorted(here.items())}
@@ -103,23 +103,6 @@ def held_open(outcome: BatchOutcome) -> dict[str, list[tuple[int, int]]]:
             waits = ~(among(index.find(source, at), failed) | np.isin(at, np.concatenate([_NONE, *older])))
             found.setdefault(bolt, set()).update((source, position) for position in at[waits].tolist())
     return {bolt: sorted(named) for bolt, named in sorted(found.items()) if named}
-
-
-def _left(report: TaskReport) -> Iterator[tuple[str, I64]]:
-    if not report.outstanding:
-        return
-    receivers = {
-        subscription_key(stream.component, stream.stream, bolt): bolt
-        for what, bolt, stream in report.counts
-        if what is What.EXECUTED
-    }
-    found = {path: set(map(tuple, rows.tolist())) for path, rows in report.outstanding.items()}
-    for path, rows in report.outstanding.items():
-        parents = found.get(path[:-1], set()) if path else set()
-        own = [row[0] for row in rows.tolist() if tuple(row[:-1]) not in parents]
-        if own:
-            bolt = receivers.get(path[-1], report.operator) if path else report.head
-            yield bolt, np.array(own, np.int64)
 
 
 class IsolatedRecord(NamedTuple):

@@ -14,7 +14,7 @@ Source: docs/design/protocol.md, sections 2 ("The fold") and 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import NamedTuple
@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from acker.hot_paths import distinct, xor_sums
-from acker.identity import I64, U64, child_edges, root_edges
+from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import Held, KeyedRoots, Older, Released, RootPositions, by_key
 from spout.tuples.anchors import Fingerprint
-from spout.tuples.counts import Counts, added
+from spout.tuples.counts import Counts, What, added
 from spout.tuples.failures import ERRORS_MAX, Cause
 from spout.tuples.raised import Raised, first_of_each
 from spout.tuples.tuple import Delivery
@@ -159,7 +159,7 @@ class BatchOutcome:
         late: how many tuples a watermark dropped.
         firsts: of the copies among its roots.
         traces: of those of its roots that belong to one.
-        held_open: roots of held tuples of which the operator left a row open, also of earlier batches.
+        held_open: bolts that left open what became of held tuples, with the roots, also of earlier batches.
     """
 
     plan: BatchPlan
@@ -186,6 +186,24 @@ def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
         row = (root, *(ordinal for _, ordinal in path))
         grouped.setdefault(tuple(subscription for subscription, _ in path), []).append(row)
     return {path: np.array(rows, np.int64) for path, rows in grouped.items()}
+
+
+def left_by(report: TaskReport) -> Iterator[tuple[str, I64]]:
+    """Yield the bolts that left tuples open, with their roots, as the report names these."""
+    if not report.outstanding:
+        return
+    receivers = {
+        subscription_key(stream.component, stream.stream, bolt): bolt
+        for what, bolt, stream in report.counts
+        if what is What.EXECUTED
+    }
+    found = {path: set(map(tuple, rows.tolist())) for path, rows in report.outstanding.items()}
+    for path, rows in report.outstanding.items():
+        parents = found.get(path[:-1], set()) if path else set()
+        own = [row[0] for row in rows.tolist() if tuple(row[:-1]) not in parents]
+        if own:
+            bolt = receivers.get(path[-1], report.operator) if path else report.head
+            yield bolt, np.array(own, np.int64)
 
 
 def failures_of(failures: Iterable[tuple[int, Cause]]) -> tuple[tuple[Cause, I64], ...]:

@@ -32,6 +32,7 @@ from spout.publishing.fold import (
     FirstEmissions,
     RootTraces,
     TaskReport,
+    left_by,
     placed,
     residuals,
 )
@@ -87,7 +88,10 @@ def settle(
     absent, lost = _missing(evaluations, newest)
     late_ms = -1 if moment is None else moment.late_ms
     outcome = _summed(plan, [placed(r, keyed) for r in newest], [placed(r, keyed) for r in every], late_ms)
-    return replace(outcome, absent=absent, lost=lost)
+    held_open = [(r.operator, r.released.open_places) for r in newest if len(r.released.open_edges)]
+    behind = (pair for r in newest if r.keyed_roots is not None for pair in left_by(r))
+    held_open += [(bolt, keyed.find(numbers)) for bolt, numbers in behind]
+    return replace(outcome, absent=absent, lost=lost, held_open=tuple(held_open))
 
 
 def _missing(
@@ -155,7 +159,6 @@ def _summed(
         late=sum(int(gone.sum()) for _, gone in late),
         firsts=FirstEmissions.together(report.firsts for report in newest),
         traces=RootTraces.together(report.traces for report in newest),
-        held_open=tuple((r.operator, r.released.open_places) for r in newest if len(r.released.open_edges)),
     )
 
 

@@ -26,7 +26,7 @@ from spout.planning.order import Gate
 from spout.publishing.delayed import KeyedRoots
 from spout.publishing.fold import TaskReport, failures_of, outstanding_of
 from spout.runtime.pulse import Pulse
-from spout.topology.bundles import LeavingRows
+from spout.topology.bundles import PlacedRows
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for, value_keys
 from spout.topology.stage_pass import Frame, StagePass, StreamPass
@@ -111,7 +111,7 @@ class StageRun:
             rows: records, which their spout emits first; rows of a keyed bolt; rows of the stage before; or,
                 where the bolts work on a DataFrame, its rows.
             anchors: of records, a keyed bolt's and a DataFrame's rows; None where nothing is tracked. Rows of
-                the stage before carry theirs in a column.
+                the stage before have their places with them, or in a column.
         """
         if self._pass.frame is not None:
             self._enter(self._pass.frame, rows, anchors)
@@ -122,7 +122,7 @@ class StageRun:
         elif self._pass.keyed is not None:
             self._emit(self._pass.keyed, rows, anchors)
         elif isinstance(rows, ArrowRows):
-            self._arrive(rows.batch)
+            self._arrive(rows.batch, rows.places)
         else:
             raise TypeError(f"a stage is fed messages or Arrow rows, not {type(rows).__name__}")
         return self._run_bolts()
@@ -148,7 +148,7 @@ class StageRun:
         `first`: how many rows arrived in this task before.
         """
         every = np.arange(len(places))
-        here = children_of(places, every, entry, np.full(len(places), self._partition))
+        here = children_of(places, every, entry, self._partition)
         return children_of(here, every, entry, every + first)
 
     def _emit(self, stream: StreamPass, rows: Rows, anchors: Anchors | None) -> None:
@@ -156,7 +156,7 @@ class StageRun:
         roots = places_of(anchors) if anchors is not None else [()] * len(rows)
         every = np.arange(len(rows))
         parcels = [
-            children_of(roots, every, route.subscription.key, np.full(len(rows), copy))
+            children_of(roots, every, route.subscription.key, copy)
             for route in stream.routes
             for copy in range(route.copies)
         ]
@@ -167,21 +167,21 @@ class StageRun:
         batch = rows.arrow(stream.schema.names) if stream.leaves else None
         self._distribute(Emissions(stream, rows, batch, parcels))
 
-    def _arrive(self, batch: pa.RecordBatch) -> None:
-        anchors = batch.column(ANCHOR)
-        self._took = self._took.plus(fingerprint_of(Carry.HOPS, anchors))
+    def _arrive(self, batch: pa.RecordBatch, every: Places | None) -> None:
+        arrived = PlacedRows(batch, every)
+        self._took = self._took.plus(arrived.fingerprint(Carry.HOPS))
         numbers = batch.column(TO).to_numpy(zero_copy_only=False)
         only = numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
         for number in only.tolist():
-            rows = batch if len(only) == 1 else batch.filter(pa.array(numbers == number))
+            rows, places = arrived if len(only) == 1 else arrived.take(np.flatnonzero(numbers == number))
             arrival = self._pass.arrivals.get(number)
             if arrival is None:
-                self._outbox.pass_on(number, rows)
+                self._outbox.pass_on(number, rows, places)
                 continue
             stream = arrival.stream
             fields = rows.column(stream.column).flatten()
             tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
-            deliveries = places_of(Anchors(Carry.HOPS, rows.column(ANCHOR)))
+            deliveries = places or places_of(Anchors(Carry.HOPS, rows.column(ANCHOR)))
             if self._pass.carries_roots:
                 self._outbox.origins.learn(only_roots(deliveries), rows.column(ROOT))
             self._inboxes[arrival.consumer].append(
@@ -295,7 +295,7 @@ class TaskOutbox:
     def __init__(self, pass_: StagePass) -> None:
         self.origins = Origins()
         self._pass = pass_
-        self._loads: list[LeavingRows] = []
+        self._loads: list[PlacedRows] = []
 
     def add(
         self,
@@ -307,12 +307,12 @@ class TaskOutbox:
     ) -> None:
         """Put tuples on rows, for the subscription or output of this number, each for one of the tasks."""
         if self._pass.bare:
-            self._loads.append(LeavingRows(tuples))
+            self._loads.append(PlacedRows(tuples))
             return
         if self._pass.frame is not None:
             anchors = column_of(deliveries, self._pass.carry, stream.id.component)
             rows = pa.RecordBatch.from_arrays([*tuples.columns, anchors], schema=self._pass.schema)
-            self._loads.append(LeavingRows(rows))
+            self._loads.append(PlacedRows(rows))
             return
         size = tuples.num_rows
         own = pa.StructArray.from_arrays(tuples.columns, names=stream.schema.names)
@@ -328,16 +328,19 @@ class TaskOutbox:
             columns[ROOT] = self.origins.column(only_roots(deliveries))
         self._put(columns, size, places)
 
-    def pass_on(self, number: int, rows: pa.RecordBatch) -> None:
+    def pass_on(self, number: int, rows: pa.RecordBatch, places: Places | None) -> None:
         """Hand rows of the stage before on, to a later stage or to the sink."""
         if self._pass.bare:
             stream = self._pass.passing[number]
             tuples = rows.column(stream.column).flatten()
-            self._loads.append(LeavingRows(pa.RecordBatch.from_arrays(tuples, schema=stream.schema)))
+            self._loads.append(PlacedRows(pa.RecordBatch.from_arrays(tuples, schema=stream.schema)))
             return
-        self._put(dict(zip(rows.schema.names, rows.columns, strict=True)), rows.num_rows)
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        if places is not None and self._pass.bundling is None:
+            columns[ANCHOR], places = places.column(), None
+        self._put(columns, rows.num_rows, places)
 
-    def take(self) -> list[LeavingRows]:
+    def take(self) -> list[PlacedRows]:
         """Return what was collected since this was called last."""
         loads, self._loads = self._loads, []
         return loads
@@ -345,10 +348,10 @@ class TaskOutbox:
     def _put(self, columns: Mapping[str, pa.Array], rows: int, places: Places | None = None) -> None:
         """Bring columns into the order of the rows that leave; those of other streams are null."""
         if self._pass.bundling is not None:  # which writes what is there
-            self._loads.append(LeavingRows(pa.RecordBatch.from_pydict(dict(columns)), places))
+            self._loads.append(PlacedRows(pa.RecordBatch.from_pydict(dict(columns)), places))
             return
         found = [
             columns[field.name] if field.name in columns else pa.nulls(rows, field.type)
             for field in self._pass.schema
         ]
-        self._loads.append(LeavingRows(pa.RecordBatch.from_arrays(found, schema=self._pass.schema)))
+        self._loads.append(PlacedRows(pa.RecordBatch.from_arrays(found, schema=self._pass.schema)))

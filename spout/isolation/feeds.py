@@ -38,7 +38,8 @@ class Feed(NamedTuple):
         if isinstance(self.rows, MessageRows):
             rows: Rows = self.rows.part(first, size)
         elif isinstance(self.rows, ArrowRows):
-            rows = ArrowRows(self.rows.batch.slice(first, size), came_from=self.rows.came_from)
+            places = self.rows.places and self.rows.places[first : first + size]
+            rows = ArrowRows(self.rows.batch.slice(first, size), came_from=self.rows.came_from, places=places)
         else:
             raise TypeError(f"a task is fed messages or Arrow rows, not {type(self.rows).__name__}")
         anchors = self.anchors
@@ -57,7 +58,7 @@ def pack_feed(feed: Feed) -> bytes:
     rows, anchors, *about = feed
     packed: Any = rows.packed() if isinstance(rows, MessageRows) else None
     if isinstance(rows, ArrowRows):
-        packed = _pack([rows.batch]), rows.came_from
+        packed = _pack([rows.batch]), rows.came_from, rows.places
     if anchors is None:
         return pickle.dumps((packed, None, about), protocol=5)
     column = pa.RecordBatch.from_arrays([anchors.column], names=["anchor"])
@@ -67,8 +68,8 @@ def pack_feed(feed: Feed) -> bytes:
 
 def unpack_feed(data: bytes) -> Feed:
     packed, anchored, about = pickle.loads(data)
-    if len(packed) == 2:
-        rows: Rows = ArrowRows(_unpack(packed[0])[0], came_from=packed[1])
+    if len(packed) == 3:
+        rows: Rows = ArrowRows(_unpack(packed[0])[0], came_from=packed[1], places=packed[2])
     else:
         rows = MessageRows.unpacked(packed)
     if anchored is None:

@@ -176,7 +176,9 @@ class IsolatedRun:
         found: set[int] = set()
         for packed in self._spool.all():
             rows, anchors, *_ = unpack_feed(packed)
-            if isinstance(rows, ArrowRows) and ANCHOR in rows.names:
+            if isinstance(rows, ArrowRows) and rows.places is not None:
+                found.update(rows.places.roots.tolist())
+            elif isinstance(rows, ArrowRows) and ANCHOR in rows.names:
                 anchors = Anchors(Carry.HOPS, rows.batch.column(ANCHOR))
             if anchors is not None:
                 found.update(each.root for deliveries in anchors.deliveries() for each in deliveries)

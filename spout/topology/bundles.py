@@ -23,7 +23,7 @@ from acker.identity import I64, U64, mix64_in_place
 from spout.topology.routing import value_keys
 from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, PATHS_TYPE, Carry, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
-from spout.tuples.places import Places, alike
+from spout.tuples.places import Numbers, Places, alike
 
 BUNDLES: Final = pa.schema([(TASK, pa.int32()), (BUNDLE, pa.binary())])
 
@@ -57,11 +57,14 @@ _RADIX_MAX: Final = 1 << 16
 _NARROW: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 
 
-class LeavingRows(NamedTuple):
-    """Rows that leave a task together; `places`: their anchors, where they have no column of them."""
+class PlacedRows(NamedTuple):
+    """Rows that leave or reach a task together; `places`: theirs, where they have no column of anchors."""
 
     rows: pa.RecordBatch
     places: Places | None = None
+
+    def take(self, rows: I64) -> PlacedRows:
+        return PlacedRows(self.rows.take(pa.array(rows)), self.places and self.places.take(rows))
 
     def fingerprint(self, carry: Carry) -> Fingerprint:
         """Return the fingerprint; `carry`: the form of the column of anchors, if there is one."""
@@ -84,7 +87,7 @@ class Bundling:
     named: bool = False
     bytes_max: int = BYTES_MAX
 
-    def bundle(self, loads: Sequence[LeavingRows], first: int = 0) -> pa.RecordBatch:
+    def bundle(self, loads: Sequence[PlacedRows], first: int = 0) -> pa.RecordBatch:
         """Return a bundle for each load and each task that rows of it go to.
 
         `first`: the rows that went before. Raises `TupleError`: all have more than `bytes_max` bytes.
@@ -106,7 +109,7 @@ class Bundling:
         bundles = pa.BinaryArray.from_buffers(pa.binary(), len(found), buffers)
         return pa.RecordBatch.from_arrays([tasks, bundles], schema=BUNDLES)
 
-    def _bundles(self, load: LeavingRows, first: int) -> Iterator[tuple[int, pa.Buffer]]:
+    def _bundles(self, load: PlacedRows, first: int) -> Iterator[tuple[int, pa.Buffer]]:
         batch = self.coded(load.rows)
         tasks = self._tasks_of(batch, first) % self.tasks
         small = tasks.astype(np.uint16) if self.tasks <= _RADIX_MAX else tasks
@@ -142,8 +145,10 @@ class Bundling:
                 hidden.append(name)
         place = batch.schema.get_field_index(ANCHOR)
         subscriptions = ""
+        roots: I64
+        ordinals: list[Numbers]
         if (packed := _packed(batch)) is not None:
-            roots, hops = packed >> ORDINAL_BITS, [packed & (ORDINALS_MAX - 1)]
+            roots, ordinals = packed >> ORDINAL_BITS, [packed & (ORDINALS_MAX - 1)]
         else:
             if place >= 0 and batch.schema.field(place).type == PATHS_TYPE:
                 places = alike(batch.column(place))
@@ -151,16 +156,22 @@ class Bundling:
                 return batch, hidden
             if any(np.ptp(hop >> _WORD) for hop in places.hops):
                 return batch if place >= 0 else batch.append_column(ANCHOR, places.column()), hidden
-            roots, hops = places.roots, [hop & _WORD_MASK for hop in places.hops]
-            subscriptions = ",".join(str(int(hop[0] >> _WORD)) for hop in places.hops)
+            roots, ordinals = places.roots, [hop & _WORD_MASK for hop in places.hops]
+            subscriptions = ",".join(str(int(np.ravel(hop)[0]) >> _WORD) for hop in places.hops)
         if place >= 0:
             batch = batch.remove_column(place)
         first = int(roots.min())
-        numbered = {ANCHOR: roots - first} | {_HOP.format(depth): hop for depth, hop in enumerate(hops)}
-        for name, numbers in numbered.items():
-            batch = batch.append_column(name, _narrow(numbers))
         metadata = {_FIRST: str(first), _SUBSCRIPTIONS: subscriptions}
-        return batch.replace_schema_metadata(metadata), [*hidden, *numbered]
+        for name, each in (
+            (ANCHOR, roots - first),
+            *((_HOP.format(n), each) for n, each in enumerate(ordinals)),
+        ):
+            if isinstance(each, int):
+                metadata[_SAME + name.encode()] = str(each)
+            else:
+                batch = batch.append_column(name, _narrow(each))
+                hidden.append(name)
+        return batch.replace_schema_metadata(metadata), hidden
 
     def _tasks_of(self, batch: pa.RecordBatch, first: int) -> I64:
         """Return a number for each row: a tuple's depends on it alone, so it goes the same way again."""
@@ -181,12 +192,27 @@ class Bundling:
 
 def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of bundles, at most `ROWS_MAX` at once."""
+    for rows, places in unbundled_apart(bundles, schema):
+        if places is None:
+            yield rows
+        else:
+            columns = [places.column() if name == ANCHOR else rows.column(name) for name in schema.names]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def unbundled_apart(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[PlacedRows]:
+    """Yield the same; where anchors are paths that were split, without a column of them, but their places."""
     for each in bundles.column(BUNDLE):
         written = pa.ipc.open_stream(each.as_buffer()).read_next_batch()
-        columns = [_widened(written, field) for field in schema]
-        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+        places, fields = None, list(schema)
+        if _FIRST in (written.schema.metadata or {}) and schema.field(ANCHOR).type == PATHS_TYPE:
+            places, fields = _places(written), [field for field in schema if field.name != ANCHOR]
+        rows = pa.RecordBatch.from_arrays(
+            [_widened(written, field) for field in fields], schema=pa.schema(fields)
+        )
         for start in range(0, rows.num_rows, ROWS_MAX):
-            yield rows.slice(start, ROWS_MAX)
+            some = None if places is None else places[start : start + ROWS_MAX]
+            yield PlacedRows(rows.slice(start, ROWS_MAX), some)
 
 
 def _coded(column: pa.Array, tasks: int) -> pa.Array:
@@ -227,7 +253,7 @@ def _fitting(values: int) -> np.dtype[Any]:
 def _widened(written: pa.RecordBatch, field: pa.Field) -> pa.Array:
     metadata = written.schema.metadata or {}
     if field.name == ANCHOR and _FIRST in metadata:
-        return _anchors(written, field.type)
+        return pa.array(_roots(written) << ORDINAL_BITS | _numbers(written, _HOP.format(0)))
     if field.name in written.schema.names:
         return _decoded(written.column(field.name), field.type)
     if _SAME + field.name.encode() in metadata:
@@ -237,21 +263,25 @@ def _widened(written: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 def _numbers(written: pa.RecordBatch, name: str) -> I64:
     """Return a hidden column, whether it was written or is the same in every row."""
+    found = _number_or_numbers(written, name)
+    return np.full(written.num_rows, found) if isinstance(found, int) else found
+
+
+def _number_or_numbers(written: pa.RecordBatch, name: str) -> Numbers:
     same = written.schema.metadata.get(_SAME + name.encode())
-    if same is not None:
-        return np.full(written.num_rows, int(same))
-    return np.asarray(written.column(name)).astype(np.int64)
+    return np.asarray(written.column(name)).astype(np.int64) if same is None else int(same)
 
 
-def _anchors(written: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
-    """Return anchors that were split into index and ordinals."""
-    roots = _numbers(written, ANCHOR) + int(written.schema.metadata[_FIRST])
-    if kind != PATHS_TYPE:
-        return pa.array(roots << ORDINAL_BITS | _numbers(written, _HOP.format(0)))
+def _roots(written: pa.RecordBatch) -> I64:
+    return _numbers(written, ANCHOR) + int(written.schema.metadata[_FIRST])
+
+
+def _places(written: pa.RecordBatch) -> Places:
     named = written.schema.metadata[_SUBSCRIPTIONS].decode()
     subscriptions = [int(each) for each in named.split(",") if each]
-    hops = [np.int64(key) << _WORD | _numbers(written, _HOP.format(n)) for n, key in enumerate(subscriptions)]
-    return Places(roots, tuple(hops)).column()
+    ordinals = [_number_or_numbers(written, _HOP.format(depth)) for depth in range(len(subscriptions))]
+    hops = [key << _WORD | each for key, each in zip(subscriptions, ordinals, strict=True)]
+    return Places(_roots(written), tuple(hops))
 
 
 def _decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -32,7 +32,7 @@ import pyarrow as pa
 from spout.bolts.bolts import AnyBolt, ArrowBolt
 from spout.bolts.collectors import Emits, Outlet
 from spout.bolts.hooks import TaskHook
-from spout.topology.bundles import BUNDLES, Bundling, unbundled
+from spout.topology.bundles import BUNDLES, Bundling, PlacedRows, unbundled, unbundled_apart
 from spout.topology.stages import Layout, Route, SinkOutput
 from spout.tuples.anchors import PATHS_TYPE, Carry
 from spout.tuples.columns import ANCHOR, COLUMN, ROOT, ROOT_TYPE, TASK, TO
@@ -169,9 +169,13 @@ class StagePass:
         """The schema of what leaves: of bundles, or of the rows themselves."""
         return self.schema if self.bundling is None else BUNDLES
 
-    def rows_of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Return the rows that arrive in a batch of Spark's."""
-        return iter((batch,)) if self.arriving is None else unbundled(batch, self.arriving)
+    def rows_of(self, batch: pa.RecordBatch) -> Iterator[PlacedRows]:
+        """Yield the rows that arrive in a batch of Spark's; those of a DataFrame have a column of anchors."""
+        if self.arriving is None:
+            return iter((PlacedRows(batch),))
+        if self.frame is not None:
+            return map(PlacedRows, unbundled(batch, self.arriving))
+        return unbundled_apart(batch, self.arriving)
 
     @property
     def carries_roots(self) -> bool:

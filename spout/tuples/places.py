@@ -2,8 +2,8 @@
 
 It is possible where every tuple has one anchor and the same number of hops behind it: everywhere in a
 topology without rich bolts and joins. A block's places are then arrays: the root of each tuple, and one
-number for each hop; the place of a single tuple is built when somebody uses it. Everywhere else places are a
-list.
+number for each hop, or a single one where all tuples have the same; the place of a single tuple is built when
+somebody uses it. Everywhere else places are a list.
 
 Between bolts of a DataFrame that settle every tuple at once, edges cancel: `Descendants` keep only the row
 that each tuple descends from, and number its rows when they leave.
@@ -26,14 +26,21 @@ from spout.tuples.tuple import Delivery
 Deliveries = tuple[Delivery, ...]
 OwnPlaces = Callable[[], Sequence[Deliveries]]
 
+Numbers = I64 | int
+"""A number for each tuple, `(n,) int64`, or one that all of them have."""
+
 _WORD = (1 << 32) - 1
 _MASK = (1 << 64) - 1
 
 
-def _hop(subscription: int, ordinals: I64) -> I64:
+def _hop(subscription: int, ordinals: Numbers) -> Numbers:
     """Return the numbers of hops, as in `spout.tuples.anchors`: the subscription is in the upper half."""
     upper = subscription << 32
-    return ordinals | np.int64(upper - (1 << 64) if upper >> 63 else upper)
+    return ordinals | (upper - (1 << 64) if upper >> 63 else upper)
+
+
+def _of(hop: Numbers, rows: I64 | slice) -> Numbers:
+    return hop if isinstance(hop, int) else hop[rows]
 
 
 class Places(Sequence[Deliveries]):
@@ -41,8 +48,8 @@ class Places(Sequence[Deliveries]):
 
     __slots__ = ("hops", "roots")
 
-    def __init__(self, roots: I64, hops: tuple[I64, ...] = ()) -> None:
-        """Create places from arrays of one number for each tuple: its root's index, and one for each hop."""
+    def __init__(self, roots: I64, hops: tuple[Numbers, ...] = ()) -> None:
+        """Create places from the index of each tuple's root, `(n,) int64`, and its number at each hop."""
         self.roots = roots
         self.hops = hops
 
@@ -55,15 +62,18 @@ class Places(Sequence[Deliveries]):
     def __getitem__(self, row: slice) -> Places: ...
     def __getitem__(self, row: int | slice) -> Deliveries | Places:
         if isinstance(row, slice):
-            return Places(self.roots[row], tuple(hop[row] for hop in self.hops))
-        numbers = [int(hop[row]) for hop in self.hops]
+            return Places(self.roots[row], tuple(_of(hop, row) for hop in self.hops))
+        numbers = [hop if isinstance(hop, int) else int(hop[row]) for hop in self.hops]
         path = tuple([(number >> 32 & _WORD, number & _WORD) for number in numbers])
         return (Delivery(int(self.roots[row]), path),)
 
-    def children(self, parents: I64, subscription: int, ordinals: I64) -> Places:
+    def take(self, rows: I64) -> Places:
+        return Places(self.roots[rows], tuple(_of(hop, rows) for hop in self.hops))
+
+    def children(self, parents: I64, subscription: int, ordinals: Numbers) -> Places:
         """Return the places below those of `parents`, each at its ordinal on one subscription."""
-        before = tuple(hop[parents] for hop in self.hops)
-        return Places(self.roots[parents], (*before, _hop(subscription, ordinals)))
+        before = self.take(parents)
+        return Places(before.roots, (*before.hops, _hop(subscription, ordinals)))
 
     def column(self) -> pa.Array:
         rows, width = len(self), 1 + len(self.hops)
@@ -81,7 +91,10 @@ class Places(Sequence[Deliveries]):
         """Return the fingerprint of the column, without building it."""
         found = fingerprint(len(self), self.roots)
         for hop in self.hops:
-            found = found.plus(fingerprint(0, hop))
+            if isinstance(hop, int):
+                found = found.plus(Fingerprint(0, len(self) * mix64(hop & _MASK)))
+            else:
+                found = found.plus(fingerprint(0, hop))
         return found
 
     def numbers(self) -> U64:
@@ -89,7 +102,7 @@ class Places(Sequence[Deliveries]):
         found = self.roots.astype(np.uint64)
         for hop in self.hops:
             mix64_in_place(found)
-            found += hop.view(np.uint64)
+            found += np.uint64(hop & _MASK) if isinstance(hop, int) else hop.view(np.uint64)
         return found
 
 
@@ -192,19 +205,19 @@ def only_roots(places: Sequence[Deliveries]) -> I64:
 
 
 def children_of(
-    places: Sequence[Deliveries], parents: I64, subscription: int, ordinals: I64
+    places: Sequence[Deliveries], parents: I64, subscription: int, ordinals: Numbers
 ) -> Sequence[Deliveries]:
     """Return the places of tuples that were emitted on one subscription.
 
     Args:
         parents: `(n,) int64`: the number of the tuple that each is anchored on.
-        ordinals: `(n,) int64`: its number among those of that tuple.
+        ordinals: its number among those of that tuple.
     """
     if isinstance(places, Descendants):
         return places.children(parents, subscription)
     if isinstance(places, Places):
         return places.children(parents, subscription, ordinals)
-    pairs = zip(parents.tolist(), ordinals.tolist(), strict=True)
+    pairs = zip(parents.tolist(), np.broadcast_to(ordinals, len(parents)).tolist(), strict=True)
     return [
         tuple([place.child(subscription, ordinal) for place in places[parent]]) for parent, ordinal in pairs
     ]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
 from acker.identity import Position, Root, Source
+from spout.tuples.places import Places
 from spout.tuples.tuple import SPARK, MessageId, StreamId, Tuple, short_repr, text_of, values_in_order
 
 ARRAY_BYTES_MAX: Final = (1 << 31) - 2
@@ -81,12 +82,18 @@ def tuple_of(values: Mapping[str, Any], *, origin: str | None = None, attempt: i
 class ArrowRows:
     """Rows of an Arrow batch; a column becomes a list when its first value is used."""
 
-    __slots__ = ("_lists", "_odd", "batch", "came_from", "message_id", "names")
+    __slots__ = ("_lists", "_odd", "batch", "came_from", "message_id", "names", "places")
 
     def __init__(
-        self, batch: pa.RecordBatch, find_id: FindId = unknown_id, came_from: StreamId = SPARK
+        self,
+        batch: pa.RecordBatch,
+        find_id: FindId = unknown_id,
+        came_from: StreamId = SPARK,
+        places: Places | None = None,
     ) -> None:
+        """Take a batch; `places`: of its rows in their trees, where the batch has no column of them."""
         self.batch = batch
+        self.places = places
         self.came_from = came_from
         self.message_id = find_id
         self.names: Sequence[str] = batch.schema.names

@@ -17,6 +17,7 @@ from spout.held.keyed_rows import KEY, ONE_KEY, Field, KeyedTask
 from spout.publishing.fold import TaskReport
 from spout.spark.private import spark_schema_of
 from spout.streaming.map_task import MapTask
+from spout.topology.bundles import unbundled
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.columns import ANCHOR
@@ -59,7 +60,8 @@ class KeyedQuery:
         )
         left = [*ExitTask(stage, "stream", ledger)(self._held(compiled, pa.concat_batches(entry(rows))))]
         for each in behind:
-            arriving = [rows for batch in left for rows in each.rows_of(batch)]
+            assert each.arriving is not None
+            arriving = [rows for batch in left for rows in unbundled(batch, each.arriving)]
             left = [*MapTask(replace(each, arriving=None), "stream", ledger)(self._lose(arriving))]
         return left, ledger.reports
 

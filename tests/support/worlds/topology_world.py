@@ -188,7 +188,9 @@ def _map(
     for batch in rows:
         mine = batch.filter(pa.array(batch.column(TASK).to_numpy() % partitions == task))
         if mine.num_rows:
-            batches += [worker.feed(ArrowRows(rows), None) for rows in stage.rows_of(mine)]
+            batches += [
+                worker.feed(ArrowRows(rows, places=places), None) for rows, places in stage.rows_of(mine)
+            ]
     batches += worker.finish()
     evaluated.append(Evaluated(number, len(evaluated), task, decode(encode(worker.report()))))
     return batches

@@ -13,8 +13,8 @@ import pytest
 
 from acker.errors import TrackingError
 from acker.identity import source_of
-from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector
-from spout.bolts.collectors import BasicCollector
+from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, FailInfo, TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
@@ -86,6 +86,29 @@ class KeepAll(ArrowBolt):
             else:
                 end(word)
         collector.emit([batch.column("word")], np.arange(batch.num_rows))
+
+
+class KeepLate(Bolt):
+    """Hands words on when its task ends."""
+
+    output = "word string"
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Begin without words."""
+        self._collector = collector
+        self._held: list[Tuple] = []
+
+    def execute(self, tuple: Tuple) -> None:
+        """Hold the word."""
+        self._held.append(tuple)
+
+    def cleanup(self) -> None:
+        """Hand all on, unless one says otherwise."""
+        for each in self._held:
+            end(each["word"])
+        for each in self._held:
+            self._collector.emit((each["word"],), anchors=each)
+            self._collector.ack(each)
 
 
 class SeeFails(TaskHook):
@@ -170,6 +193,13 @@ def test_a_tuple_that_dies_behind_a_shuffle_fails_its_roots(last: type[AnyBolt],
     words = Counter(word for word, *_ in made.values)
     assert {"a", "b", "c"} == set(words)
     assert not len(made.outcome.partial)
+
+
+def test_a_held_tuple_that_dies_behind_a_shuffle_is_found_by_trial(stack: ExitStack) -> None:
+    made = isolated(topology(Split(), KeepLate()), [b"a", b"exit", *[b"b"] * 6], stack)
+    found = {index: cause for cause, roots in made.outcome.failed for index in roots.tolist()}
+    assert found == {1: ("bolt-1", WORKER_DIED, "exit status 3")}
+    assert Counter(made.values) == Counter({("a",): 1, ("b",): 6})
 
 
 def test_a_hook_or_a_rich_bolt_lets_a_task_begin_anew() -> None:

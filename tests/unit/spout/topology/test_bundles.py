@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TupleError
-from spout.topology.bundles import BUNDLES, ROWS_MAX, Bundling, LeavingRows, unbundled
+from spout.topology.bundles import BUNDLES, ROWS_MAX, Bundling, PlacedRows, unbundled, unbundled_apart
 from spout.tuples.anchors import PATHS_TYPE, Carry, fingerprint_of, hops_column
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
 from spout.tuples.places import Places
@@ -28,7 +28,7 @@ def anchored(numbers: list[int]) -> pa.RecordBatch:
 
 
 def bundled(bundling: Bundling, rows: pa.RecordBatch, first: int = 0) -> pa.RecordBatch:
-    return bundling.bundle([LeavingRows(rows)], first)
+    return bundling.bundle([PlacedRows(rows)], first)
 
 
 def by_task(bundles: pa.RecordBatch, schema: pa.Schema) -> dict[int, list[dict[str, object]]]:
@@ -215,11 +215,11 @@ def test_places_leave_without_a_column_and_arrive_as_one(key: int) -> None:
     places = Places(np.array([5, 4, 9])).children(np.array([2, 0, 0]), key, np.array([0, 1, 0]))
     batch = pa.RecordBatch.from_arrays([pa.array([1, 0, 1], pa.int32())], names=[TASK])
     schema = pa.schema([*batch.schema, (ANCHOR, PATHS_TYPE)])
-    bundles = Bundling(2, named=True).bundle([LeavingRows(batch, places), LeavingRows(batch, places)])
+    bundles = Bundling(2, named=True).bundle([PlacedRows(batch, places), PlacedRows(batch, places)])
     with_column = pa.RecordBatch.from_arrays([*batch.columns, places.column()], schema=schema)
     assert by_task(bundles.slice(2), schema) == by_task(bundled(Bundling(2, named=True), with_column), schema)
     assert by_task(bundles.slice(0, 2), schema) == by_task(bundles.slice(2), schema)
-    [arrived] = unbundled(Bundling(1, named=True).bundle([LeavingRows(batch, places)]), schema)
+    [arrived] = unbundled(Bundling(1, named=True).bundle([PlacedRows(batch, places)]), schema)
     assert places.fingerprint() == fingerprint_of(Carry.HOPS, arrived.column(ANCHOR))
 
 
@@ -228,3 +228,34 @@ def test_columns_of_other_streams_arrive_as_nulls() -> None:
     schema = pa.schema([*batch.schema, ("s1", pa.struct([("word", pa.string())]))])
     [rows] = unbundled(bundled(Bundling(1, named=True), batch), schema)
     assert rows.to_pylist() == [{TASK: 0, "s1": None}]
+
+
+@pytest.mark.parametrize("key", [7, (1 << 32) - 3])
+def test_places_with_one_number_at_a_hop_are_those_with_an_array_of_it(key: int) -> None:
+    every = np.arange(3)
+    one, many = (Places(np.array([5, 4, 9])).children(every, key, n) for n in (2, np.full(3, 2)))
+    parents = np.array([2, 0, 0, 1])
+    one, many = (each.children(parents, 8, np.array([0, 0, 1, 0])) for each in (one, many))
+    assert list(one) == list(many)
+    assert one.column() == many.column()
+    assert one.fingerprint() == many.fingerprint() == fingerprint_of(Carry.HOPS, one.column())
+    assert one.numbers().tolist() == many.numbers().tolist()
+    assert list(one[1:3]) == list(many)[1:3]
+    batch = pa.RecordBatch.from_arrays([pa.array([0, 1, 0, 1], pa.int32())], names=[TASK])
+    schema = pa.schema([*batch.schema, (ANCHOR, PATHS_TYPE)])
+    left = [Bundling(2, named=True).bundle([PlacedRows(batch, each)]) for each in (one, many)]
+    assert by_task(left[0], schema) == by_task(left[1], schema)
+
+
+def test_places_arrive_apart_and_in_parts() -> None:
+    rows = 2 * ROWS_MAX + 1
+    places = Places(np.array([5, 4, 9])).children(np.arange(rows) % 3, 7, np.arange(rows))
+    batch = pa.RecordBatch.from_arrays([pa.array([0] * rows, pa.int32())], names=[TASK])
+    schema = pa.schema([*batch.schema, (ANCHOR, PATHS_TYPE)])
+    bundles = Bundling(1, named=True).bundle([PlacedRows(batch, places)])
+    arrived = [*unbundled_apart(bundles, schema)]
+    assert [each.rows.num_rows for each in arrived] == [ROWS_MAX, ROWS_MAX, 1]
+    assert all(ANCHOR not in each.rows.schema.names for each in arrived)
+    assert [place for each in arrived for place in each.places or ()] == list(places)
+    with_column = [place for rows in unbundled(bundles, schema) for place in rows.column(ANCHOR).to_pylist()]
+    assert with_column == places.column().to_pylist()

@@ -26,11 +26,10 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.runtime.child import Child
 from tests.support.brokers import Broker
 from tests.support.memory.cluster import Faults
-from tests.support.worlds.planning import World, batch
+from tests.support.worlds.planning import COPIES, World, batch
 
 DEADLINE_S = 40.0
 SOURCE = 1 << 16
-COPIES = (1 + 16_384) << 16
 
 
 class Live(World):

@@ -9,7 +9,7 @@ import numpy as np
 
 from acker.config.topics import Topics, parse
 from acker.errors import Unreachable
-from acker.identity import WIRE_BLOCK_BITS, acker_partition
+from acker.identity import WIRE_BLOCK_BITS, acker_partition, source_of
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
@@ -38,6 +38,8 @@ from tests.support.memory.cluster import Faults, MemoryCluster
 WALL_MS = 1_800_000_000_000
 STEP_MS = 100
 WHO = Who("web-1", "words", 4711, WALL_MS)
+COPIES = source_of(1, 0, replay=True)
+"""The source of the copies on partition 0 of the replay topic."""
 READY_STEPS_MAX = 150
 """Longer than the silence that lets a group be taken whose holder died."""
 FLUSH_MS = 30_000
@@ -125,6 +127,12 @@ class World:
     def start_replays(self) -> None:
         """Start a replay worker."""
         self.replays = ReplayService(self.cluster.log(), self.topics, jitter=lambda: 0.0)
+
+    def stop_replays(self) -> None:
+        """Stop the replay worker as a signal does."""
+        assert self.replays is not None
+        self.replays.close()
+        self.replays = None
 
     def produce(
         self, count: int, *, topic: str = "sentences", partition: int = 0, keys: Sequence[bytes] = ()
@@ -317,12 +325,32 @@ def _without(runs: Sequence[PositionRun], left: set[int]) -> tuple[PositionRun, 
     return tuple(kept)
 
 
+def emit_ten(
+    world: World, *, skip: Sequence[int] = (), fail: Sequence[int] = (), then_ms: int = 1_000
+) -> tuple[Planner, Journal]:
+    """Let ten records be emitted, and acked but for some; return who planned them, and its batch's end.
+
+    `then_ms`: how much time passes.
+    """
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, skip=skip, fail=fail)
+    world.run(then_ms)
+    return planner, end
+
+
+def fail_first_copy_untaken(world: World, planner: Planner, end: Journal) -> None:
+    """Stop the replay worker, and let the first copy of partition 0 be emitted and fail."""
+    world.stop_replays()
+    following = batch(planner, end, world)
+    world.publish(end, following, fail=(0,), of=COPIES)
+    world.run(1_000)
+
+
 def world_with_one_open() -> World:
     """Return a world with ten records, of which a batch has acked all but one."""
     world = World()
     world.start_replays()
-    world.produce(10)
-    end = batch(world.ready(), BEGINNING, world)
-    world.publish(BEGINNING, end, skip=(2,))
-    world.run(1_000)
+    emit_ten(world, skip=(2,))
     return world

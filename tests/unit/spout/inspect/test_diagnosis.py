@@ -16,13 +16,12 @@ from acker.kafka.port import TopicPartition
 from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.diagnosis import LEFT_OPEN, diagnose, explained
 from spout.inspect.trail import Trail
-from spout.planner.planner import Planner
-from spout.planning.journal import BEGINNING, Journal
+from spout.planning.journal import BEGINNING
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
 from tests.support.page_server import pages_of
 from tests.support.worlds.order_world import OrderWorld
-from tests.support.worlds.planning import World, batch, yaml_of
+from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
 
 YAML = yaml_of(
     timeout="4s",
@@ -73,16 +72,6 @@ def why_unknown(world: World, place: str = "sentences/0@0") -> tuple[str, str, s
     return story["situation"], story["why"], story["next"]
 
 
-def begin(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = ()) -> tuple[Planner, Journal]:
-    """Let five of ten records be emitted, and acked but for some."""
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, skip=skip, fail=fail)
-    world.run(1_000)
-    return planner, end
-
-
 def test_a_record_that_nobody_wrote_or_emitted_yet(world: World) -> None:
     story = story_of(world)
     assert (story["situation"], story["next"]) == ("NOT_WRITTEN", WATCH)
@@ -110,7 +99,7 @@ def test_a_record_that_nobody_wrote_or_emitted_yet(world: World) -> None:
 
 
 def test_a_gate_that_is_closed_names_the_limit_and_shows_what_is_pending(world: World) -> None:
-    begin(world, skip=(0, 1, 2, 3, 4))
+    emit_ten(world, skip=(0, 1, 2, 3, 4))
     situation, text, then = why(world, "sentences/0@7")
     assert (situation, then) == ("GATE_CLOSED", "windhover roots --group g")
     assert "5 roots of sentences are pending, and `max_spout_pending` is 5" in text
@@ -167,7 +156,7 @@ def test_a_record_whose_acks_the_acker_has_not_read(state_ms: int, away: bool, s
 
 
 def test_a_failed_record_names_bolt_cause_and_when_it_is_due(world: World) -> None:
-    begin(world, fail=(3,))
+    emit_ten(world, fail=(3,))
     failed = "Bolt split failed it by ValueError: boom."
     assert why(world) == (
         "DUE",
@@ -182,7 +171,7 @@ def test_a_failed_record_names_bolt_cause_and_when_it_is_due(world: World) -> No
 
 
 def test_a_record_that_timed_out_says_after_how_long_and_what_was_acked_of_it(world: World) -> None:
-    begin(world, skip=(3,))
+    emit_ten(world, skip=(3,))
     world.run(4_000)
     situation, text, then = why(world)
     assert (situation, then) == ("TIMED_OUT", "windhover replay run")
@@ -192,7 +181,7 @@ def test_a_record_that_timed_out_says_after_how_long_and_what_was_acked_of_it(wo
 
 
 def test_an_open_record_whose_session_is_dead(world: World) -> None:
-    planner, _ = begin(world, skip=(3,))
+    planner, _ = emit_ten(world, skip=(3,))
     world.kill(planner)
     world.run(SILENT_MS_MAX + 500)
     situation, text, then = why(world)
@@ -245,7 +234,7 @@ def test_a_record_that_retention_took_before_it_was_done(world: World) -> None:
 
 
 def test_a_lost_record_that_retention_took_before_its_replay(world: World) -> None:
-    begin(world, fail=(3,))
+    emit_ten(world, fail=(3,))
     world.log.delete_before({TopicPartition("sentences", 0): 5})
     world.start_replays()
     world.run(2_500)
@@ -255,7 +244,7 @@ def test_a_lost_record_that_retention_took_before_its_replay(world: World) -> No
 
 
 def test_a_record_whose_verdict_was_not_read_is_too_old_to_know(world: World) -> None:
-    planner, end = begin(world)
+    planner, end = emit_ten(world)
     following = batch(planner, end, world)
     world.publish(end, following)
     world.run(1_500)
@@ -264,7 +253,7 @@ def test_a_record_whose_verdict_was_not_read_is_too_old_to_know(world: World) ->
 
 
 def test_a_record_whose_verdict_has_left_the_log_is_too_old_to_know(world: World) -> None:
-    begin(world, fail=(3,))
+    emit_ten(world, fail=(3,))
     world.start_replays()
     world.run(300)
     places = [TopicPartition("_ack_verdict", number) for number in range(3)]
@@ -274,16 +263,16 @@ def test_a_record_whose_verdict_has_left_the_log_is_too_old_to_know(world: World
 
 
 def test_a_record_that_is_done_needs_no_command(world: World) -> None:
-    begin(world)
+    emit_ten(world)
     assert why(world) == ("DONE", "It is fully processed.", "")
 
 
 def test_a_dead_letter_says_why_it_died_and_how_it_is_replayed(world: World) -> None:
     world.start_replays()
-    planner, end = begin(world, fail=(3,))
+    planner, end = emit_ten(world, fail=(3,))
     world.run(1_500)
     following = batch(planner, end, world)
-    world.publish(end, following, fail=(0,), of=(1 + 16_384) << 16)
+    world.publish(end, following, fail=(0,), of=COPIES)
     world.run(1_500)
     situation, text, then = why(world)
     assert (situation, then) == ("DEAD", "windhover dlq replay sentences.g.dlq/0@0")
@@ -297,7 +286,7 @@ def test_what_a_rewind_emits_again_is_no_dead_letter_before_it_dies_again(world:
     """The letter of the generation before it has the same place; who replayed it would have two copies."""
     world = World(yaml_of(timeout="4s", retry="{attempts: 1}", dead_letter="{max_ratio: 1}"))
     world.start_replays()
-    planner, _ = begin(world, fail=(3,))
+    planner, _ = emit_ten(world, fail=(3,))
     assert why(world)[0] == "DEAD"
     world.kill(planner)
     world.rewind(2)
@@ -307,9 +296,7 @@ def test_what_a_rewind_emits_again_is_no_dead_letter_before_it_dies_again(world:
     assert why(world)[0] == "IN_BATCH"
     world.run(1_500)
     assert why(world)[0] == "IN_BATCH"
-    assert world.replays is not None
-    world.replays.close()
-    world.replays = None
+    world.stop_replays()
     world.publish(BEGINNING, end, fail=(position_at(1, 3),))
     world.run(500)
     assert why(world)[::2] == ("DUE", "windhover replay run")
@@ -318,7 +305,7 @@ def test_what_a_rewind_emits_again_is_no_dead_letter_before_it_dies_again(world:
 def test_what_a_rewind_emitted_again_and_no_verdict_tells_of_is_too_old_to_know(world: World) -> None:
     world = World(yaml_of(timeout="4s", retry="{attempts: 1}", dead_letter="{max_ratio: 1}"))
     world.start_replays()
-    planner, _ = begin(world, fail=(3,))
+    planner, _ = emit_ten(world, fail=(3,))
     world.kill(planner)
     world.rewind(2)
     end = batch(world.ready(), BEGINNING, world)
@@ -331,7 +318,7 @@ def test_what_a_rewind_emitted_again_and_no_verdict_tells_of_is_too_old_to_know(
 
 
 def test_an_explicit_fail_has_a_message_and_no_error(world: World) -> None:
-    begin(world, fail=(3,))
+    emit_ten(world, fail=(3,))
     trail = Trail(world.cluster.log(), world.topics)
     (here,) = trail.origin("sentences/0@3")
     evidence = trail.follow(here)
@@ -346,7 +333,7 @@ def test_an_explicit_fail_has_a_message_and_no_error(world: World) -> None:
 
 @pytest.mark.parametrize("topic", ["_ack_due", "_ack_verdict", "_ack_state"])
 def test_what_a_missing_topic_would_show_is_unknown_and_the_cure_creates_it(world: World, topic: str) -> None:
-    begin(world, fail=(3,))
+    emit_ten(world, fail=(3,))
     world.cluster.delete_topic(topic)
     situation, text, then = why_unknown(world, "sentences/0@3")
     assert (situation, then) == ("UNKNOWN", "windhover topics create")
@@ -365,7 +352,7 @@ class NoMembers:
 
 
 def test_what_is_around_a_record_may_be_unknown_and_the_rest_is_named(world: World) -> None:
-    begin(world, skip=(3,))
+    emit_ten(world, skip=(3,))
     trail = Trail(world.cluster.log(NoMembers()), world.topics)
     (here,) = trail.origin("sentences/0@3")
     evidence = trail.follow(here)

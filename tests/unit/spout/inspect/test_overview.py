@@ -23,9 +23,8 @@ from spout.inspect.overview import Overview, Snapshot, missing_processes, notes_
 from spout.inspect.readings import OLD_MS
 from spout.inspect.summary import summaries
 from spout.inspect.tables import OutputFormat, write
-from spout.planner.planner import Planner
-from spout.planning.journal import BEGINNING, Journal
-from tests.support.worlds.planning import World, batch, yaml_of
+from spout.planning.journal import BEGINNING
+from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
 
 
 def observer(world: World, topics: Topics | None = None) -> ViewReader:
@@ -60,16 +59,6 @@ def open_now(world: World, older_than_ms: int = 0, limit: int = 100) -> OpenRoot
     )
 
 
-def ten(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = ()) -> tuple[Planner, Journal]:
-    """Let ten records be emitted, and acked but for some."""
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, skip=skip, fail=fail)
-    world.run(1_000)
-    return planner, end
-
-
 def test_nothing_is_known_before_an_acker_has_written_its_state() -> None:
     """What cannot be known is unknown, never 0; what the broker knows is told all the same."""
     world = World()
@@ -83,7 +72,7 @@ def test_nothing_is_known_before_an_acker_has_written_its_state() -> None:
 def test_garbage_among_what_waits_and_among_the_verdicts_is_passed_over() -> None:
     """It ended the command; whoever works by these records tells of them."""
     world = World()
-    planner, _ = ten(world, skip=(2,))
+    planner, _ = emit_ten(world, skip=(2,))
     world.kill(planner)
     names = world.topics.ack_topics
     split = Lost(Reason.FAILED, "g", "sentences", "", "b", "E", "", 0, 0, 0, 65_536, b"abc")
@@ -101,7 +90,7 @@ def test_garbage_among_what_waits_and_among_the_verdicts_is_passed_over() -> Non
 def test_a_state_that_cannot_be_loaded_is_refused_by_name() -> None:
     """It ended the command with a trace."""
     world = World()
-    ten(world)
+    emit_ten(world)
     producer = world.log.producer()
     broken = state_codec().encode(StatePart(0, 0, 1, b"no State"))
     producer.send(Outgoing(world.topics.ack_topics.state, 0, broken, part_key(0, 0)))
@@ -113,7 +102,7 @@ def test_a_state_that_cannot_be_loaded_is_refused_by_name() -> None:
 def test_the_lag_is_what_is_not_done_and_can_be_read_while_no_query_runs() -> None:
     """S146: five of ten records are done; killing the query changes nothing of that."""
     world = World()
-    planner, _ = ten(world, skip=(2, 4, 5, 6, 9))
+    planner, _ = emit_ten(world, skip=(2, 4, 5, 6, 9))
     world.kill(planner)
     world.run(500)
     row = first(world)
@@ -132,7 +121,7 @@ def test_the_lag_is_what_is_not_done_and_can_be_read_while_no_query_runs() -> No
 
 def test_the_blocking_offset_is_the_first_that_is_open_and_says_why() -> None:
     world = World()
-    ten(world, skip=(2, 7))
+    emit_ten(world, skip=(2, 7))
     row = first(world)
     assert (row["blocking"], row["committed"]) == (2, None)
     assert row["why"].startswith("open for 1.0 s, times out in 3.")
@@ -143,7 +132,7 @@ def test_the_blocking_offset_is_the_first_that_is_open_and_says_why() -> None:
 
 def test_what_an_acker_writes_during_the_reading_has_the_age_zero() -> None:
     world = World()
-    ten(world, skip=(2,))
+    emit_ten(world, skip=(2,))
     with closing(Overview(world.cluster.log(), world.topics)) as overview:
         row = overview.snapshot(world.now_ms - 60_000).rows()[0]
     assert (row["as_of_ms"], row["oldest_ms"]) == (0, 0)
@@ -151,7 +140,7 @@ def test_what_an_acker_writes_during_the_reading_has_the_age_zero() -> None:
 
 def test_a_partition_that_nothing_holds_back_has_no_blocking_offset() -> None:
     world = World()
-    ten(world)
+    emit_ten(world)
     world.run(3_500)
     row = first(world)
     assert (row["blocking"], row["why"], row["committed"], row["lag"]) == (None, "", 10, 0)
@@ -159,7 +148,7 @@ def test_a_partition_that_nothing_holds_back_has_no_blocking_offset() -> None:
 
 def test_what_is_settled_and_not_committed_is_named() -> None:
     world = World()
-    planner, end = ten(world)
+    planner, end = emit_ten(world)
     world.run(3_500)
     world.produce(5)
     again = batch(planner, end, world)
@@ -174,7 +163,7 @@ def test_what_is_settled_and_not_committed_is_named() -> None:
 def test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter() -> None:
     """Its lag stays 1 until it is done; a dead letter is not lag any more."""
     world = World(YAML_OF_TWO_ATTEMPTS)
-    planner, end = ten(world, fail=(3,))
+    planner, end = emit_ten(world, fail=(3,))
     assert (first(world)["replays_due"], first(world)["lag"]) == (1, 1), "though no replay worker runs"
     world.start_replays()
     world.run(500)
@@ -192,7 +181,7 @@ def test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter() 
 
 def test_a_topic_with_more_records_than_one_call_reads_is_unknown_until_it_was_read() -> None:
     world = World()
-    ten(world)
+    emit_ten(world)
     for number in range(5):
         producer = world.log.producer()
         producer.send(
@@ -208,7 +197,7 @@ def test_a_topic_with_more_records_than_one_call_reads_is_unknown_until_it_was_r
 def test_the_lag_is_unknown_while_it_is_unknown_how_many_replays_wait() -> None:
     """The rest of it is known, and would be too little."""
     world = World(YAML_OF_TWO_ATTEMPTS)
-    ten(world, skip=(7,), fail=(2, 3))
+    emit_ten(world, skip=(7,), fail=(2, 3))
     row = rows(world, read_max=0)[0]
     assert (row["pending"], row["replays_due"], row["lag"]) == (1, None, None)
     row = first(world)
@@ -217,16 +206,14 @@ def test_the_lag_is_unknown_while_it_is_unknown_how_many_replays_wait() -> None:
 
 def test_status_says_when_no_query_no_acker_and_no_replay_worker_lives() -> None:
     world = World()
-    planner, _ = ten(world, skip=(2,))
+    planner, _ = emit_ten(world, skip=(2,))
     world.start_replays()
     world.run(500)
     [row, other] = rows(world)
     assert (row["query_lives"], row["ackers"], row["replay_workers"]) == (True, 1, 1)
     assert missing_processes([row, other], world.topics) == []
     world.kill(planner)
-    assert world.replays is not None
-    world.replays.close()
-    world.replays = None
+    world.stop_replays()
     world.run(SILENT_MS_MAX + 500)
     world.kill_acker()
     [row, other] = rows(world)
@@ -242,7 +229,7 @@ def test_status_says_when_no_query_no_acker_and_no_replay_worker_lives() -> None
 
 def test_a_release_is_advised_where_something_is_open_or_may_be() -> None:
     world = World()
-    planner, _ = ten(world, skip=(2,))
+    planner, _ = emit_ten(world, skip=(2,))
     world.kill(planner)
     world.run(SILENT_MS_MAX + 500)
     ends = "start it, or give what it left open to others with `windhover release g`"
@@ -261,7 +248,7 @@ def test_a_release_is_advised_where_something_is_open_or_may_be() -> None:
 def test_a_letter_that_retention_has_taken_is_no_longer_counted_by_who_has_read_it() -> None:
     world = World(yaml_of(retry="{attempts: 1}", dead_letter="{max_ratio: 1}"))
     world.start_replays()
-    ten(world, fail=(2, 7))
+    emit_ten(world, fail=(2, 7))
     world.run(1_000)
     with closing(Overview(world.cluster.log(), world.topics)) as overview:
         assert overview.snapshot(world.now_ms).rows()[0]["dead_letters"] == 2
@@ -271,7 +258,7 @@ def test_a_letter_that_retention_has_taken_is_no_longer_counted_by_who_has_read_
 
 def test_a_quiet_input_whose_acker_works_has_no_unknown_figure() -> None:
     world = World()
-    planner, _ = ten(world)
+    planner, _ = emit_ten(world)
     world.run(2 * OLD_MS + 900)
     assert [(row["pending"], row["unknown"]) for row in rows(world)] == [(0, {}), (0, {})]
     world.kill_acker()
@@ -288,7 +275,7 @@ def test_a_quiet_input_whose_acker_works_has_no_unknown_figure() -> None:
 
 def test_the_sentence_of_an_input_says_that_more_may_be_pending_than_its_acker_has_written() -> None:
     world = World()
-    ten(world, skip=(2, 4))
+    emit_ten(world, skip=(2, 4))
     assert summaries(snapshot_of(world), world.topics)[0].sentence().startswith("g on sentences: 2 pending, ")
     world.kill_acker()
     world.run(OLD_MS)
@@ -299,7 +286,7 @@ def test_the_sentence_of_an_input_says_that_more_may_be_pending_than_its_acker_h
 
 def test_a_timeout_is_not_announced_while_the_clock_stands_still() -> None:
     world = World()
-    planner, _ = ten(world, skip=(2,))
+    planner, _ = emit_ten(world, skip=(2,))
     world.kill(planner)
     world.run(SILENT_MS_MAX + 500)
     row = first(world)
@@ -310,7 +297,7 @@ def test_a_timeout_is_not_announced_while_the_clock_stands_still() -> None:
 def test_each_field_has_one_type_or_is_null() -> None:
     world = World()
     found = rows(world)
-    ten(world, skip=(2,))
+    emit_ten(world, skip=(2,))
     found += rows(world)
     for field in found[0]:
         kinds = {type(row[field]) for row in found if row[field] is not None}
@@ -319,7 +306,7 @@ def test_each_field_has_one_type_or_is_null() -> None:
 
 def test_a_table_of_large_numbers_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
-    ten(world, skip=(2,))
+    emit_ten(world, skip=(2,))
     row = first(world) | {"source": "sentences/11", "pending": 1_000_000, "committed": 12_345_678}
     row |= {"oldest_ms": 3_600_000, "lag": 2_000_000, "replays_due": 1_234}
     write([row], STATUS, OutputFormat.TABLE)
@@ -330,7 +317,7 @@ def test_a_table_of_large_numbers_fits_80_columns(capsys: pytest.CaptureFixture[
 
 def test_a_copy_that_is_open_counts_for_its_record_s_partition() -> None:
     world = World()
-    planner, end = ten(world, fail=(3,))
+    planner, end = emit_ten(world, fail=(3,))
     world.start_replays()
     world.run(2_500)
     batch(planner, end, world)
@@ -342,7 +329,7 @@ def test_a_copy_that_is_open_counts_for_its_record_s_partition() -> None:
 
 def test_open_roots_are_listed_oldest_first_and_no_more_than_requested() -> None:
     world = World()
-    planner, end = ten(world, skip=(2, 7))
+    planner, end = emit_ten(world, skip=(2, 7))
     world.produce(3, partition=1)
     batch(planner, end, world)
     world.run(1_500)
@@ -362,7 +349,7 @@ def test_open_roots_are_listed_oldest_first_and_no_more_than_requested() -> None
 
 def test_roots_that_never_time_out_say_so() -> None:
     world = World(YAML_WITHOUT_TIMEOUT)
-    ten(world, skip=(1,))
+    emit_ten(world, skip=(1,))
     assert open_now(world).rows[0]["left_ms"] == "never"
     assert first(world)["why"].endswith("never times out")
 
@@ -370,7 +357,7 @@ def test_roots_that_never_time_out_say_so() -> None:
 def test_a_view_agrees_with_the_acker_after_every_step_of_a_history() -> None:
     """What is told from outside is what the acker answers to a session that asks."""
     world = World()
-    planner, end = ten(world, skip=(1, 5))
+    planner, end = emit_ten(world, skip=(1, 5))
     for _ in range(6):
         world.produce(4)
         start, end = end, batch(planner, end, world)
@@ -383,14 +370,14 @@ def test_a_view_agrees_with_the_acker_after_every_step_of_a_history() -> None:
 
 def test_another_number_of_partitions_is_refused_with_the_cure() -> None:
     world = World()
-    ten(world)
+    emit_ten(world)
     with pytest.raises(Disagreement, match=r"give the topics\.yaml of the ackers"):
         ViewReader(world.cluster.log(), world.topics.ack_topics, 2, world.topics.acker.limits).view(0)
 
 
 def test_a_missing_topic_is_named_with_the_cure_and_hides_only_what_it_holds() -> None:
     world = World()
-    ten(world, skip=(2,))
+    emit_ten(world, skip=(2,))
     world.cluster.delete_topic("sentences.g.dlq")
     row, _ = rows(world)
     assert row["unknown"] == {
@@ -401,7 +388,7 @@ def test_a_missing_topic_is_named_with_the_cure_and_hides_only_what_it_holds() -
 
 def test_a_missing_topic_of_contributions_is_named() -> None:
     world = World()
-    ten(world)
+    emit_ten(world)
     world.cluster.delete_topic("_ack_ack")
     assert Overview(world.cluster.log(), world.topics).snapshot(world.now_ms).missing == ["_ack_ack"]
 
@@ -449,7 +436,7 @@ class Refuses:
 def test_a_broker_that_does_not_answer_leaves_everything_unknown_and_is_asked_once() -> None:
     """Each further question would wait for its own deadline. When it answers again all is as it was."""
     world, refuses = World(), Refuses()
-    ten(world, skip=(2,))
+    emit_ten(world, skip=(2,))
     overview = Overview(world.cluster.log(refuses), world.topics)
     whole = overview.snapshot(world.now_ms).rows()
     refuses.operations, refuses.calls = {"all"}, 0
@@ -465,7 +452,7 @@ def test_a_broker_that_does_not_answer_leaves_everything_unknown_and_is_asked_on
 
 def test_a_partition_whose_leader_is_away_hides_its_own_values_only() -> None:
     world = World()
-    ten(world, skip=(2,))
+    emit_ten(world, skip=(2,))
     log = world.cluster.log()
     everywhere = log.stable_ends
 
@@ -498,8 +485,6 @@ def _ranges(world: World) -> list[Any]:
     return [found for view in looks if view is not None for found in view.open_ranges()]
 
 
-COPIES = (1 + 16_384) << 16
-
 YAML_OF_TWO_ATTEMPTS = """
 acker: {partitions: 3}
 inputs:
@@ -515,7 +500,7 @@ inputs:
 def test_what_waits_longer_than_it_is_due_says_why_and_what_to_do() -> None:
     """Put aside by a replay worker that does not have the input, and paused by its breaker."""
     world = World()
-    ten(world)
+    emit_ten(world)
     aside = Aside(65_536, 3, 0, "", "g", "sentences", "", "sentences/0@3", 1, 0, 0, ())
     producer = world.log.producer()
     place = world.topics.ack_topics.due

@@ -25,10 +25,9 @@ from spout.inspect.story import Evidence, attempts_of
 from spout.inspect.trail import InputRecord, Trail
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
-from tests.support.worlds.planning import World, batch, yaml_of
+from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
 from tests.support.worlds.replay_world import FailOnce, When
 
-COPIES = (1 + 16_384) << 16
 LETTERS = "sentences.g.dlq"
 YAML = yaml_of(timeout="4s", retry="{attempts: 2, initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}")
 
@@ -53,16 +52,6 @@ def whole(trail: Trail, here: InputRecord, now_ms: int) -> dict[str, Any]:
 def states(story: dict[str, Any]) -> list[tuple[int, str, str]]:
     """Return attempt, root and state of each attempt."""
     return [(row["attempt"], row["root"], row["state"]) for row in story["attempts"]]
-
-
-def begin(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = ()) -> tuple[Planner, Journal]:
-    """Let ten records be emitted, and acked but for some."""
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, skip=skip, fail=fail)
-    world.run(1_000)
-    return planner, end
 
 
 def again(
@@ -92,7 +81,7 @@ def test_a_record_that_is_not_there_yet_or_not_emitted_yet_says_so(world: World)
 
 
 def test_an_acked_record_is_done_and_names_its_verdict(world: World) -> None:
-    begin(world)
+    emit_ten(world)
     story = inspected(world)
     assert story["now"] == "done: fully processed"
     (attempt,) = story["attempts"]
@@ -103,7 +92,7 @@ def test_an_acked_record_is_done_and_names_its_verdict(world: World) -> None:
 
 
 def test_an_open_record_is_pending_and_tells_how_long_it_has(world: World) -> None:
-    begin(world, skip=(3,))
+    emit_ten(world, skip=(3,))
     story = inspected(world)
     assert story["now"].startswith("pending: open for 1.0 s, times out in 3.")
     assert story["now"].endswith("; nothing of it was acked yet")
@@ -113,7 +102,7 @@ def test_an_open_record_is_pending_and_tells_how_long_it_has(world: World) -> No
 
 def test_an_open_record_of_which_a_part_was_acked_says_so(world: World) -> None:
     """What a bolt emitted and nobody acked is outstanding, however many batches acked the rest."""
-    _, end = begin(world, skip=(3,))
+    _, end = emit_ten(world, skip=(3,))
     acks = Acks(
         "q/late", 1, "g", end.session, end.epoch, 1 << 16, 0, (), pack_positions(np.array([3])),
         pack_values(np.array([77], np.uint64)), (), b"", end.now,
@@ -135,7 +124,7 @@ def test_an_emission_that_no_state_of_the_acker_has_yet_is_planned(world: World)
 
 def test_a_lost_record_is_followed_through_its_whole_life(world: World) -> None:
     """Lost, waiting, a copy, pending again, dead; every place it was at is told of."""
-    planner, end = begin(world, fail=(3,))
+    planner, end = emit_ten(world, fail=(3,))
     story = inspected(world)
     assert story["now"] == "lost (FAILED); no replay worker has taken it over yet"
     assert (story["attempts"][0]["error"], story["attempts"][0]["message"]) == ("ValueError", "boom")
@@ -170,7 +159,7 @@ def test_a_lost_record_is_followed_through_its_whole_life(world: World) -> None:
 def test_a_record_that_is_replayed_while_its_topics_are_read_is_found_where_it_went(world: World) -> None:
     """Its copy comes when the copies were read already, and then it waits no longer."""
     world.start_replays()
-    begin(world, fail=(3,))
+    emit_ten(world, fail=(3,))
     assert inspected(world)["now"].startswith("waiting for its replay")
     meanwhile = When("poll", lambda: world.run(2_500), skip=1)  # the first one fetches the record itself
     trail = Trail(world.cluster.log(meanwhile), world.topics)
@@ -181,7 +170,7 @@ def test_a_record_that_is_replayed_while_its_topics_are_read_is_found_where_it_w
 
 def test_a_second_life_is_shown_with_the_first_and_ends_acked(world: World) -> None:
     world.start_replays()
-    planner, end = begin(world, fail=(3,))
+    planner, end = emit_ten(world, fail=(3,))
     world.run(1_500)
     end = again(world, planner, end, fail=(0,))
     order = Order(LetterAction.REPLAYED, Filter(), "kim", "")
@@ -202,7 +191,7 @@ def test_a_second_life_is_shown_with_the_first_and_ends_acked(world: World) -> N
 
 def test_a_dropped_letter_says_who_dropped_it_and_why(world: World) -> None:
     world.start_replays()
-    planner, end = begin(world, fail=(3,))
+    planner, end = emit_ten(world, fail=(3,))
     world.run(1_500)
     again(world, planner, end, fail=(0,))
     one = world.topics.input("sentences")
@@ -243,7 +232,7 @@ def test_what_a_rule_drops_is_dropped_and_no_dead_letter() -> None:
     """It left a note in the dead-letter topic, which is no letter; while it waits for it, that is said."""
     world = World(YAML.replace("jitter: 0}", "jitter: 0, causes: [{error: ValueError, then: drop}]}"))
     world.start_replays()
-    begin(world, fail=(3,))
+    emit_ten(world, fail=(3,))
     story = inspected(world)
     place = "sentences.g.dlq/0@0"
     assert story["now"] == f"dropped: a rule drops what fails by ValueError; its note is {place}"
@@ -252,7 +241,7 @@ def test_what_a_rule_drops_is_dropped_and_no_dead_letter() -> None:
 
 def test_what_was_not_read_is_unknown_and_said(world: World) -> None:
     """With a bound of one record neither the verdict nor the copies can be told of, nor are they made up."""
-    planner, end = begin(world)
+    planner, end = emit_ten(world)
     world.produce(5)
     following = batch(planner, end, world)
     world.publish(end, following)
@@ -265,7 +254,7 @@ def test_what_was_not_read_is_unknown_and_said(world: World) -> None:
 
 def test_attempts_whose_records_were_not_read_stand_as_the_history_tells(world: World) -> None:
     world.start_replays()
-    planner, end = begin(world, fail=(3,))
+    planner, end = emit_ten(world, fail=(3,))
     world.run(1_500)
     again(world, planner, end, fail=(0,))
     world.log.delete_before({TopicPartition("sentences.g.replay", 0): 2})
@@ -277,7 +266,7 @@ def test_attempts_whose_records_were_not_read_stand_as_the_history_tells(world: 
 
 
 def test_a_record_that_left_the_log_is_gone_and_its_story_is_shown_all_the_same(world: World) -> None:
-    begin(world)
+    emit_ten(world)
     world.log.delete_before({TopicPartition("sentences", 0): 5})
     story = inspected(world)
     assert (story["in_the_log"], story["payload"]) == ("gone: retention or compaction took it", None)
@@ -286,7 +275,7 @@ def test_a_record_that_left_the_log_is_gone_and_its_story_is_shown_all_the_same(
 
 @pytest.mark.parametrize("skip", range(6))
 def test_a_log_that_is_shortened_while_it_is_read_is_read_again(world: World, skip: int) -> None:
-    begin(world)
+    emit_ten(world)
     trail = Trail(world.cluster.log(FailOnce("poll", OutOfRange("gone"), skip=skip)), world.topics)
     (here,) = trail.origin("sentences/0@3")
     assert whole(trail, here, world.now_ms)["now"] == "done: fully processed"
@@ -294,7 +283,7 @@ def test_a_log_that_is_shortened_while_it_is_read_is_read_again(world: World, sk
 
 def test_each_generation_that_emitted_a_record_is_shown(world: World) -> None:
     """After a rewind a record is emitted again; one that the rewind left out is not made up."""
-    planner, _ = begin(world)
+    planner, _ = emit_ten(world)
     world.kill(planner)
     world.rewind(2)
     fresh = world.ready()
@@ -309,7 +298,7 @@ def test_each_generation_that_emitted_a_record_is_shown(world: World) -> None:
 
 def test_a_record_that_a_reset_left_out_says_so(world: World) -> None:
     """Neither generation emitted it, whatever the ackers know of positions behind it."""
-    planner, _ = begin(world)
+    planner, _ = emit_ten(world)
     world.kill(planner)
     world.produce(4)
     world.rewind("latest")
@@ -325,7 +314,7 @@ def test_a_record_that_a_reset_left_out_says_so(world: World) -> None:
 
 def test_a_record_is_found_by_a_copy_of_it_and_by_its_dead_letter(world: World) -> None:
     world.start_replays()
-    planner, end = begin(world, fail=(3,))
+    planner, end = emit_ten(world, fail=(3,))
     world.run(1_500)
     again(world, planner, end, fail=(0,))
     for place in ("sentences.g.replay/0@0", "sentences.g.dlq/0@0", "sentences/0@3"):
@@ -363,7 +352,7 @@ def test_records_are_found_by_their_key_from_a_time_on(world: World) -> None:
      "_ack_state", "_ack_due"],
 )  # fmt: skip
 def test_a_missing_topic_is_named_and_the_rest_of_the_story_goes_on(world: World, topic: str) -> None:
-    begin(world, skip=(3,), fail=(4,))
+    emit_ten(world, skip=(3,), fail=(4,))
     whole = {place: inspected(world, place) for place in ("sentences/0@3", "sentences/0@4")}
     world.cluster.delete_topic(topic)
     for place, before in whole.items():

@@ -19,9 +19,15 @@ from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import OLD_MS, Reading
-from spout.planning.journal import BEGINNING
 from spout.ui.machinery import NOBODY, machinery_notes, machinery_of
-from tests.support.worlds.planning import World, batch, world_with_one_open, yaml_of
+from tests.support.worlds.planning import (
+    World,
+    batch,
+    emit_ten,
+    fail_first_copy_untaken,
+    world_with_one_open,
+    yaml_of,
+)
 
 
 def read(world: World) -> Snapshot:
@@ -36,10 +42,7 @@ def machinery(world: World) -> dict[str, Any]:
 def world_with_lost_roots() -> World:
     """Of ten records of partition 0 two fail; an acker runs, and no replay worker."""
     world = World()
-    world.produce(10)
-    end = batch(world.ready(), BEGINNING, world)
-    world.publish(BEGINNING, end, fail=(2, 7))
-    world.run(1_000)
+    emit_ten(world, fail=(2, 7))
     return world
 
 
@@ -53,17 +56,7 @@ def test_without_a_worker_nobody_has_the_partitions_and_what_waits_there() -> No
 def test_a_lost_copy_that_nobody_has_taken_over_counts_as_much_as_a_record() -> None:
     world = World(yaml_of(retry="{initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}"))
     world.start_replays()
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, fail=(2,))
-    world.run(2_500)
-    assert world.replays is not None
-    world.replays.close()
-    world.replays = None
-    following = batch(planner, end, world)
-    world.publish(end, following, fail=(0,), of=(1 + 16_384) << 16)
-    world.run(1_000)
+    fail_first_copy_untaken(world, *emit_ten(world, fail=(2,), then_ms=2_500))
     found = machinery(world)
     assert (found["due"], found["not_taken_over"], found["workers"][-1]["not_taken_over"]) == (1, 1, 1)
 
@@ -145,11 +138,7 @@ def test_a_restore_is_in_state_within_seconds_although_nothing_happens() -> None
 
 def test_open_roots_of_an_acker_that_is_away_are_at_least_so_many_and_never_0() -> None:
     world = World()
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, skip=(2,))
-    world.run(1_000)
+    planner, end = emit_ten(world, skip=(2,))
     world.kill_acker()
     world.produce(2_000, partition=1)
     batch(planner, end, world)  # of which no State has anything

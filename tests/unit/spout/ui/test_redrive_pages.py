@@ -20,14 +20,12 @@ from spout.ui.redrive_pages import TYPED_ABOVE
 from tests.support.memory.cluster import Faults, NoFaults
 from tests.support.page_server import client_of
 from tests.support.waiting import eventually
-from tests.support.worlds.planning import World, batch, yaml_of
+from tests.support.worlds.planning import COPIES, World, batch, yaml_of
 
 YAML = yaml_of(timeout="60s", retry="{attempts: 1}", dead_letter="{max_ratio: 1, max_consecutive: 100000}")
 ACTIONS = Actions("secret", "system user ann")
 JSON = {"accept": "application/json"}
 ORIGIN = {"origin": "http://localhost"}
-COPIES = (1 + 16_384) << 16
-"""The first source of copies."""
 
 
 class Bug(NoFaults):

@@ -13,7 +13,7 @@ from spout.inspect.overview import Overview
 from spout.inspect.readings import OLD_MS, DeadRecords, PartitionState, Reading, SourceProgress
 from spout.planning.journal import BEGINNING
 from spout.ui.strip import BandKind, Strip, copies_strip_of, strip_of
-from tests.support.worlds.planning import World, batch, yaml_of
+from tests.support.worlds.planning import COPIES, World, batch, emit_ten, fail_first_copy_untaken, yaml_of
 
 YAML = yaml_of(
     timeout="4s",
@@ -47,11 +47,7 @@ def shown(strip: Strip) -> list[tuple[BandKind, int, int]]:
 def test_each_offset_shows_what_became_of_it(world: World) -> None:
     """Committed, then what is open and settled behind it, what waits until when, and what is not emitted."""
     world.start_replays()
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, skip=(3,), fail=(6,))
-    world.run(3_900)
+    emit_ten(world, skip=(3,), fail=(6,), then_ms=3_900)
     world.produce(2)
     strip = band(world)
     assert shown(strip) == [
@@ -66,11 +62,7 @@ def test_each_offset_shows_what_became_of_it(world: World) -> None:
 
 
 def test_nobody_knows_what_was_emitted_since_an_acker_works_no_longer(world: World) -> None:
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, skip=(3,))
-    world.run(3_900)
+    planner, end = emit_ten(world, skip=(3,), then_ms=3_900)
     world.kill_acker()
     world.produce(5)
     batch(planner, end, world)
@@ -94,17 +86,7 @@ def test_a_lost_copy_whose_record_nobody_has_looked_up_is_missing_in_the_band_wh
     world: World,
 ) -> None:
     world.start_replays()
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, fail=(6,))
-    world.run(62_000)
-    assert world.replays is not None
-    world.replays.close()
-    world.replays = None
-    following = batch(planner, end, world)
-    world.publish(end, following, fail=(0,), of=(1 + 16_384) << 16)
-    world.run(1_000)
+    fail_first_copy_untaken(world, *emit_ten(world, fail=(6,), then_ms=62_000))
     strip = band(world)
     assert shown(strip) == [(BandKind.COMMITTED, 0, 10)]
     (why,) = strip.unknown
@@ -114,11 +96,7 @@ def test_a_lost_copy_whose_record_nobody_has_looked_up_is_missing_in_the_band_wh
 def test_a_copy_waits_and_dies_at_the_offset_of_its_record(world: World) -> None:
     """Also behind the commit, which a dead letter does not block."""
     world.start_replays()
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, fail=(6,))
-    world.run(62_000)
+    planner, end = emit_ten(world, fail=(6,), then_ms=62_000)
     copies = copies_strip_of(state(world)).value
     assert copies is not None
     assert shown(copies) == [(BandKind.NEW, 0, 2)]  # the copy, and the marker of its transaction
@@ -127,7 +105,7 @@ def test_a_copy_waits_and_dies_at_the_offset_of_its_record(world: World) -> None
     copies = copies_strip_of(state(world)).value
     assert copies is not None
     assert shown(copies) == [(BandKind.OPEN, 0, 2)]
-    world.publish(end, following, fail=(0,), of=(1 + 16_384) << 16)
+    world.publish(end, following, fail=(0,), of=COPIES)
     world.run(1_000)
     assert shown(band(world)) == [
         (BandKind.COMMITTED, 0, 6),

@@ -8,12 +8,10 @@ from acker.wire.events import Reason
 from replay.records.due import Loss
 from spout.inspect.story import attempts_of
 from spout.inspect.trail import Trail
-from spout.planning.journal import BEGINNING
 from spout.ui.timeline import SCALE, EventKind, Lane, Timeline, timeline_of
 from tests.support.worlds.order_world import OrderWorld
-from tests.support.worlds.planning import World, batch, yaml_of
+from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
 
-COPIES = (1 + 16_384) << 16
 YAML = yaml_of(timeout="4s", retry="{attempts: 2, initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}")
 
 
@@ -27,16 +25,9 @@ def kinds(lane: Lane) -> list[EventKind]:
     return [each.kind for each in lane.events]
 
 
-def begin(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = ()) -> None:
-    world.produce(10)
-    end = batch(world.ready(), BEGINNING, world)
-    world.publish(BEGINNING, end, skip=skip, fail=fail)
-    world.run(500)
-
-
 def test_an_open_record_has_its_deadline_ahead() -> None:
     world = World(YAML)
-    begin(world, skip=(3,))
+    emit_ten(world, skip=(3,), then_ms=500)
     (lane,) = timeline(world).lanes
     assert kinds(lane) == [EventKind.WRITTEN, EventKind.EMITTED, EventKind.DEADLINE, EventKind.NOW]
     at = {each.kind: each.at for each in lane.events}
@@ -49,11 +40,7 @@ def test_an_open_record_has_its_deadline_ahead() -> None:
 def test_a_record_that_dies_has_a_lane_for_each_attempt_with_bolt_and_cause() -> None:
     world = World(YAML)
     world.start_replays()
-    world.produce(10)
-    planner = world.ready()
-    end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, fail=(3,))
-    world.run(500)
+    planner, end = emit_ten(world, fail=(3,), then_ms=500)
     (first,) = timeline(world).lanes
     assert kinds(first)[-1] is EventKind.DUE
     assert first.events[-1].text == "is due as attempt 2"
@@ -74,7 +61,7 @@ def test_a_record_that_dies_has_a_lane_for_each_attempt_with_bolt_and_cause() ->
 
 def test_a_second_life_comes_behind_the_first_although_its_attempts_begin_at_1_again() -> None:
     world = World(YAML)
-    begin(world, skip=(3,))
+    emit_ten(world, skip=(3,), then_ms=500)
     trail = Trail(world.cluster.log(), world.topics)
     (here,) = trail.origin("sentences/0@3")
     evidence = trail.follow(here)
@@ -91,7 +78,7 @@ def test_a_second_life_comes_behind_the_first_although_its_attempts_begin_at_1_a
 
 def test_of_more_attempts_than_are_drawn_the_table_has_all() -> None:
     world = World(YAML)
-    begin(world, skip=(3,))
+    emit_ten(world, skip=(3,), then_ms=500)
     trail = Trail(world.cluster.log(), world.topics)
     (here,) = trail.origin("sentences/0@3")
     losses = [
@@ -105,7 +92,7 @@ def test_of_more_attempts_than_are_drawn_the_table_has_all() -> None:
 
 def test_a_timeout_is_a_deadline_behind() -> None:
     world = World(YAML)
-    begin(world, skip=(3,))
+    emit_ten(world, skip=(3,), then_ms=500)
     world.run(6_000)
     (lane,) = timeline(world).lanes
     assert [each.text for each in lane.events if each.kind is EventKind.DEADLINE] == ["timed out"]
@@ -114,7 +101,7 @@ def test_a_timeout_is_a_deadline_behind() -> None:
 def test_of_an_acked_record_nobody_knows_when_it_was_emitted() -> None:
     """Its verdict has no time of emission: the lane has no bar, and no invented event."""
     world = World(YAML)
-    begin(world)
+    emit_ten(world, then_ms=500)
     (lane,) = timeline(world).lanes
     assert kinds(lane) == [EventKind.WRITTEN, EventKind.VERDICT]
     assert (lane.begin, lane.end) == (None, None)

@@ -27,6 +27,8 @@ from spout.ui.watch import PAGE_READ_MAX, CauseWatch, Watch
 if TYPE_CHECKING:
     import uvicorn
 
+    from spout.ui.pages import Pages
+
 LIBRARIES: Final = ("jinja2", "sse_starlette", "starlette", "uvicorn")
 """What the extra ``ui`` brings."""
 
@@ -75,49 +77,21 @@ def serve_pages(
         raise UsageError(f"the page needs {', '.join(missing)}; {INSTALL}")
     import uvicorn
 
-    from spout.ui.log_pages import LogPages
-    from spout.ui.pages import Pages
-    from spout.ui.redrive_pages import RedrivePages
-
+    bare = host if ":" not in host else f"[{host}]"
+    hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
     with ExitStack() as stack:
-        signals = stack.enter_context(Signals())
-
-        def exit_code() -> int:
-            return 0 if signals.received is None else 128 + signals.received
-
-        failed = list[BaseException]()
-
-        def cut() -> None:
-            for error in failed:
-                traceback.print_exception(error)
-            os._exit(FAILED if failed else exit_code())
-
-        cut_off = Timer(STOP_S, cut)
-        cut_off.daemon = True
-        stack.callback(cut_off.cancel)  # when all below is closed
+        cut_off = _CutOff(stack.enter_context(Signals()))
+        stack.callback(cut_off.timer.cancel)  # when all below is closed
         listener = stack.enter_context(closing(listening(host, port)))
-        # one client for the thread that reads everything, and one for the requests
-        watched, requested = (stack.enter_context(closing(open_log())) for _ in range(2))
-        overview = stack.enter_context(closing(Overview(watched, topics, read_max=PAGE_READ_MAX)))
-        causes = stack.enter_context(closing(CauseWatch(watched, topics)))
-        watch = Watch(overview.snapshot, topics, now_ms, causes.read, causes.rates, causes.is_filling)
-        bare = host if ":" not in host else f"[{host}]"
+        pages, watch, jobs = _opened(stack, open_log, topics, now_ms, actions, drivers, config)
 
         async def note_that_it_serves() -> None:
             alive()
 
-        hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
-        graphs = Drivers([metrics_address(each) for each in drivers], read_metrics)
-        log_pages = LogPages(topics, requested, now_ms, graphs, config)
-        stack.callback(log_pages.thread.shutdown, cancel_futures=True)
-        jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
-
         def stop() -> None:
             jobs.close()
-            cut_off.start()
+            cut_off.timer.start()
 
-        redrives = RedrivePages(topics, log_pages.log, now_ms, log_pages.answering, jobs, actions)
-        pages = Pages(topics, watch, log_pages, redrives, graphs, config)
         server = uvicorn.Config(
             pages.application(hosts),
             log_config=None,
@@ -131,9 +105,60 @@ def serve_pages(
         try:
             asyncio.run(serve_watched(uvicorn.Server(server), watch, listener, stop))
         except BaseException as error:
-            failed.append(error)
+            cut_off.error = error
             raise
-    return exit_code()
+    return cut_off.exit_code
+
+
+class _CutOff:
+    """Ends the process `STOP_S` after `timer` was started, whatever still waits for a broker.
+
+    Attributes:
+        error: what ended the pages; None: a signal did.
+    """
+
+    def __init__(self, signals: Signals) -> None:
+        self.error: BaseException | None = None
+        self.timer = Timer(STOP_S, self._cut)
+        self.timer.daemon = True
+        self._signals = signals
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self._signals.received is None else 128 + self._signals.received
+
+    def _cut(self) -> None:
+        if self.error is None:
+            os._exit(self.exit_code)
+        traceback.print_exception(self.error)
+        os._exit(FAILED)
+
+
+def _opened(
+    stack: ExitStack,
+    open_log: Callable[[], Log],
+    topics: Topics,
+    now_ms: Callable[[], int],
+    actions: Actions | None,
+    drivers: Sequence[str],
+    config: Path | None,
+) -> tuple[Pages, Watch, RedriveJobs]:
+    """Build the pages with what reads for them and the redrives they start; `stack` closes all of it."""
+    from spout.ui.log_pages import LogPages
+    from spout.ui.pages import Pages
+    from spout.ui.redrive_pages import RedrivePages
+
+    # one client for the thread that reads everything, and one for the requests
+    watched, requested = (stack.enter_context(closing(open_log())) for _ in range(2))
+    overview = stack.enter_context(closing(Overview(watched, topics, read_max=PAGE_READ_MAX)))
+    causes = stack.enter_context(closing(CauseWatch(watched, topics)))
+    watch = Watch(overview.snapshot, topics, now_ms, causes.read, causes.rates, causes.is_filling)
+    graphs = Drivers([metrics_address(each) for each in drivers], read_metrics)
+    log_pages = LogPages(topics, requested, now_ms, graphs, config)
+    stack.callback(log_pages.thread.shutdown, cancel_futures=True)
+    jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
+    redrives = RedrivePages(topics, log_pages.log, now_ms, log_pages.answering, jobs, actions)
+    return Pages(topics, watch, log_pages, redrives, graphs, config), watch, jobs
 
 
 def missing_libraries() -> list[str]:

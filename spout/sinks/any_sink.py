@@ -45,6 +45,7 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     in the sink, or an aggregate or a join has them in Spark's state store. A crash between Spark's commit and
     this report costs replays of that batch, never records. The next batch is planned after this one is
     published. If it cannot be published, the query fails with the reason.
+
     Args:
         writer: what `writeStream` returned, with format, options, trigger and output mode; not started.
         table: name of the table to write to, as `DataStreamWriter.toTable`; None: the writer's own sink.

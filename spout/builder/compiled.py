@@ -19,7 +19,7 @@ from spout.tuples.tuple import StreamId
 WriteBatch = Callable[[Any, int], object]
 """Writes one micro-batch of a stream: gets its rows, a DataFrame, and its id."""
 
-Sink = WriteBatch | Mapping[Any, WriteBatch] | None
+SinkFunctions = WriteBatch | Mapping[Any, WriteBatch] | None
 """The function that gets the rows that leave a topology, or one for each component or (component, stream)."""
 
 ParseOutput = Callable[[str, str], pa.Schema]

@@ -38,7 +38,7 @@ from acker.config.keys import FROM_FILE, Section, Whole, key
 from acker.config.problems import Problem, problems_of, unknown_key
 from acker.config.yaml_text import read_yaml
 from acker.errors import UsageError, WindhoverError
-from spout.builder.compiled import Sink
+from spout.builder.compiled import SinkFunctions
 from spout.builder.topology import TopologyBuilder, names_only
 from spout.topology.graph import Kind, Subscription
 from spout.tuples.tuple import DEFAULT_STREAM, StreamId
@@ -113,7 +113,7 @@ class TopologyFile:
     """A parsed file, ready to be submitted."""
 
     builder: TopologyBuilder
-    sink: Sink
+    sink: SinkFunctions
     about: FileSection
 
     @property
@@ -219,11 +219,11 @@ class _Reader:
             self.problem((*path, "className"), text, bolt.class_name)
             return None
 
-    def sink(self, named: str | Mapping[str, str] | None) -> Sink:
+    def sink(self, named: str | Mapping[str, str] | None) -> SinkFunctions:
         if named is None:
             return None
         if isinstance(named, str):
-            found: Sink = self.imported(("sink",), named)
+            found: SinkFunctions = self.imported(("sink",), named)
             return found
         functions: dict[Any, Any] = {}
         for stream, function in named.items():

@@ -30,7 +30,7 @@ from spout.bolts.bolts import (
 )
 from spout.bolts.hooks import TaskHook
 from spout.bolts.keyed_bolt import KeyedBolt
-from spout.builder.compiled import Compiled, ParseOutput, Sink, Spout, WriteBatch
+from spout.builder.compiled import Compiled, ParseOutput, SinkFunctions, Spout, WriteBatch
 from spout.topology.explain import explain
 from spout.topology.graph import Component, Graph, Kind, OutputStream, Subscription
 from spout.topology.keyed_graph import check_keyed
@@ -195,7 +195,7 @@ class TopologyBuilder:
         """Observe every bolt with a hook, as Storm's ``topology.auto.task.hooks``."""
         self._hooks += check_hooks("every", [hook])
 
-    def compile(self, parse: ParseOutput, sink: Sink = None, *, cores: int) -> Compiled:
+    def compile(self, parse: ParseOutput, sink: SinkFunctions = None, *, cores: int) -> Compiled:
         """Check the topology and cut it into stages, without Spark; for `sink` and errors see `submit`."""
         read = one_read(self._spouts)
         graph, schemas = self.declared(parse)
@@ -234,7 +234,7 @@ class TopologyBuilder:
         listed = tuple(each for declared in self._bolts.values() for each in declared.subscriptions)
         return Graph(components, listed), schemas
 
-    def explain(self, cores: int = 2, sink: Sink = None) -> str:
+    def explain(self, cores: int = 2, sink: SinkFunctions = None) -> str:
         """Return the compiled plan as text, without Spark: stages, shuffles, and where edges are carried.
 
         Args:
@@ -244,7 +244,7 @@ class TopologyBuilder:
         return explain(self.compile(names_only, sink, cores=cores).layout)
 
     def submit(
-        self, spark: SparkSession, *, sink: Sink = None, **options: Unpack[SubmitOptions]
+        self, spark: SparkSession, *, sink: SinkFunctions = None, **options: Unpack[SubmitOptions]
     ) -> SubmittedTopology:
         """Run the topology as one streaming query.
 
@@ -318,7 +318,7 @@ def one_read(spouts: Mapping[str, Spout]) -> Spout:
     return Spout(first.topics, tuple(reader), MappingProxyType(options))
 
 
-def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
+def sinks_of(graph: Graph, sink: SinkFunctions) -> dict[StreamId, WriteBatch]:
     """Return the streams that the sink gets, each with its function; `UsageError`: it is not clear which."""
     if sink is None:
         return {}

@@ -264,11 +264,8 @@ def _handle(
     *,
     execute: bool,
 ) -> int:
-    from acker.errors import CheckFailed
     from replay.handling.letter_handling import Order, RateLimit
-    from replay.handling.redrive import Redrive, RedriveLimits, outcome_text
-    from replay.records.letters import LetterAction
-    from replay.records.redrives import RedriveEnd
+    from replay.handling.redrive import Redrive, RedriveLimits
     from spout.inspect.dead_letters import by_place, carry_out, inputs_named
     from spout.inspect.letter_rows import LIST, letter_row, sample_of
 
@@ -298,6 +295,16 @@ def _handle(
                 sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000),
                 progress=_progress(),
             )
+    return _end_of(name, action, outcome, config)
+
+
+def _end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Path) -> int:
+    """Print how a redrive ended, and return the exit code; `CheckFailed`: it stopped by itself."""
+    from acker.errors import CheckFailed
+    from replay.handling.redrive import outcome_text
+    from replay.records.letters import LetterAction
+    from replay.records.redrives import RedriveEnd
+
     became = outcome_text(outcome.outcomes)
     typer.echo(f"{_many(outcome.done)} {action.lower()}")
     if outcome.done and action is LetterAction.REPLAYED:

@@ -115,7 +115,7 @@ class Sink:
         arrived = application.ledger.count(*lane)
         context = rows.sparkSession.sparkContext
         jobs = _jobs(context, run)
-        visible = _visible(rows)
+        visible = rows.drop(ANCHOR) if ANCHOR in rows.columns else rows
         batches: set[int] = set()
         token = _SKIPPED.set(batches)
         try:
@@ -205,10 +205,6 @@ def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool)
             f" the {unread.of} partitions behind its last shuffle were not read to their end: {_CURE}"
         )
     return True
-
-
-def _visible(rows: DataFrame) -> DataFrame:
-    return rows.drop(ANCHOR) if ANCHOR in rows.columns else rows
 
 
 def _jobs(context: SparkContext, run: str) -> tuple[int, ...]:

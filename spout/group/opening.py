@@ -11,6 +11,7 @@
 4. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
    whose first answer is old by then does so too: the process before may have moved the clock meanwhile.
 5. A refused session stops, unless it is a restart with the option `take_over`: then it creates a new session.
+   The same holds where the planner finds that the checkpoint is older than what its session did.
 
 What an acker partition writes after its answer already concerns the session; it is kept until all partitions
 have answered.
@@ -135,6 +136,11 @@ class Opening:
                 silent = ",".join(map(str, self._answers.missing))
                 fields = {"group": self._spec.group, "acker_partitions": silent, "next_step": cure}
                 self._report("waits_for_ackers", fields)
+
+    def take_anew(self, now_ms: int) -> None:
+        """Take the group once more, with a new session; only when it is opened with that of the journal."""
+        self.opened = None
+        self._draw(self._answers.owner, self._continued_or_starting(self._answers.sources()), now_ms)
 
     def close(self) -> None:
         if self._presence is not None:

@@ -23,8 +23,8 @@ class PlannerSpec:
         start: overrides every input's `start`: ``earliest``, ``latest``, a wall time in ms, or None.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
         tracked: False: best effort; nothing is sent to ackers, and offsets settle when they are emitted.
-        take_over: whether a refused checkpoint goes on with a new session, and a fresh checkpoint takes the
-            group even if its owner is alive.
+        take_over: whether a refused or older checkpoint goes on with a new session, and a fresh checkpoint
+            takes the group even if its owner is alive.
         way: how a user sets `take_over`, for messages.
         tasks: the largest number of read tasks of a batch, 1 or more.
         rewind: first offset of each source that begins a new generation; for `windhover offsets reset`.

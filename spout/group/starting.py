@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from acker.errors import Disagreement
-from acker.identity import input_id_of
+from acker.identity import input_id_of, offset_of
 from acker.kafka.port import Log, TopicPartition
+from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.planning.journal import Journal
 from spout.planning.session import Answers, SessionName, SourceHistory
@@ -91,6 +92,19 @@ def refused_by_acker(answers: Answers, name: SessionName, group: str) -> Disagre
     return Disagreement(
         f"acker partition {partition} refuses session {name} of group {group}: {reason};"
         " make topics.yaml agree with the ackers' and start again"
+    )
+
+
+def older_checkpoint(spec: SourceSpec, acked: SourceRun, way: str) -> Disagreement:
+    """`acked` are positions that are ACKED although no batch of the checkpoint has emitted them."""
+    first, last = offset_of(acked.start), offset_of(acked.end - 1)
+    return Disagreement(
+        f"the checkpoint is older than what its query did, as a restored backup is: of {spec} offsets {first}"
+        f" to {last} are ACKED, and no batch of it has emitted them. From here Spark would use batch numbers"
+        " twice, so that acks do not count and records time out; and its state lacks what was read since."
+        " Start the query with a fresh checkpoint, where its state needs older records after"
+        f" `windhover offsets reset {spec.input.name}`; or go on from this one with {way}, which replays what"
+        " is open. If another driver has run from this checkpoint a moment ago, only start again"
     )
 
 

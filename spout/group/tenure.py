@@ -110,6 +110,25 @@ class Tenure:
             journalled = IntervalSet(mark.emitted(start, end))
             self.unjournalled += [SourceRun(source, *run) for run in journalled.outside(start, end)]
 
+    def settled_behind(self, journal: Journal) -> dict[int, IntervalSet]:
+        """Return, by source, which settled positions its last journalled batch does not have as emitted.
+
+        Of a restart these are a few at most: what timed out, or left the log, before Spark journalled it. A
+        source that the journal does not have may have been read by another session; it is passed over.
+        """
+        found: dict[int, IntervalSet] = {}
+        for source, mark in journal.sources.items():
+            cursor = self.cursors.get(source)
+            if cursor is None or generation_of(mark.from_) != generation_of(cursor.from_):
+                continue
+            emitted = IntervalSet(mark.emitted(mark.from_, cursor.next))
+            behind = IntervalSet(emitted.outside(mark.from_, cursor.next))
+            behind.remove_all(cursor.free_runs(cursor.next))
+            behind.remove_all(self.window.pending_within(source, mark.from_, cursor.next))
+            if behind:
+                found[source] = behind
+        return found
+
     def look(self, now_ms: int) -> int:
         is_still = self.is_idle and self.sibling is None
         now = self.clock.look(now_ms, idle=is_still)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from acker.config.settings import longest_unreachable_ms
 from acker.errors import OutOfRange, SessionSuperseded, Unreachable, UsageError
-from acker.identity import position_at
+from acker.identity import offset_of, position_at
 from acker.kafka.port import Log, Reader, Record, TopicPartition
 from acker.wire.causes import HELD
 from acker.wire.events import Reason, Taken, Verdicts
@@ -29,9 +29,9 @@ from spout.group.commits import Committer
 from spout.group.due import DueWatch
 from spout.group.growth import Growth
 from spout.group.opening import Opening
-from spout.group.presence import SIGN_EVERY_MS, Who, describe_session
+from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX, Who, describe_session
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
-from spout.group.starting import check_journal, starting_offsets
+from spout.group.starting import check_journal, older_checkpoint, starting_offsets
 from spout.group.tenure import Tenure, tenure_of
 from spout.planner.batches import Batches
 from spout.planner.mailbox import PlannerStatus
@@ -194,7 +194,8 @@ class Planner:
         Raises:
             SessionError: another session holds the group.
             Unreachable: ackers or broker do not answer.
-            Disagreement: the ackers know another N, topic or committed offset than we do.
+            Disagreement: the ackers know another N, topic or committed offset than we do, or the checkpoint
+                is older than what its session did.
         """
         if self._verdicts is not None:
             self._verdicts.step(now_ms)
@@ -336,14 +337,37 @@ class Planner:
     def _take_up(self, opening: Opening, now_ms: int) -> None:
         if (opened := opening.opened) is None:
             return
-        self._opening = None
         tenure = tenure_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
+        if opened.is_restart and self._is_older(tenure):
+            opening.take_anew(now_ms)
+            return
+        self._opening = None
         owned = self._own(tenure, now_ms, opened.answered_at)
         for partition, offset, event in opened.later:
             self._read(owned, partition, offset, event, now_ms)
         epoch, session = opened.name
         fields = {"session": session, "epoch": epoch, "restart": opened.is_restart}
         self._context.report("session_began", fields)
+
+    def _is_older(self, tenure: Tenure) -> bool:
+        """Whether the checkpoint lacks a batch that its session acked; without `take_over` a `Disagreement`.
+
+        The driver acks only what Spark has journalled: what is ACKED and not in this checkpoint was in a
+        later one. What was ACKED since this process began proves nothing: another driver may be at its last
+        batch.
+        """
+        roots = tenure.settled_behind(self._journal)
+        if not roots or self._verdicts is None:
+            return False
+        spec, began_ms = self._spec, self._journal.at_ms - SILENT_MS_MAX  # so far clocks may differ
+        acked = self._verdicts.acked_since(began_ms, roots, longest_unreachable_ms(spec.inputs))
+        if acked is None:
+            return False
+        one = self.sources[acked.source]
+        if not spec.take_over:
+            raise older_checkpoint(one, acked, spec.way)
+        self._context.report("checkpoint_is_older", {"acked": f"{one}@{offset_of(acked.start)}"})
+        return True
 
     def _untracked(self, now_ms: int) -> Tenure:
         """Begin where the journal ends, or else where the group or the options say."""

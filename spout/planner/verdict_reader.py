@@ -10,15 +10,16 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 
 from acker.config.settings import AckTopics
-from acker.errors import CodecError, UnknownVersion
+from acker.errors import CodecError, UnknownVersion, Unreachable
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import Follower
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import marked_offset, require_passed_over
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
 from acker.wire.codec import wire_codec
-from acker.wire.events import Taken, Verdicts
-from spout.group.announce import Report
+from acker.wire.events import SourceRun, Taken, Verdicts
+from spout.group.announce import Report, pieces
+from spout.tuples.intervals import IntervalSet
 
 POLL_RECORDS_MAX = 1_000
 
@@ -61,6 +62,31 @@ class VerdictReader:
                 if is_lost_of(self.decode(record), sources)
             }
             return lost if follower.is_whole else None
+
+    def acked_since(
+        self, wall_ms: int, roots: Mapping[int, IntervalSet], patience_ms: int
+    ) -> SourceRun | None:
+        """Return some of `roots`, positions by source, that were ACKED before this process began; None: none.
+
+        Verdicts are read from a wall time on, and only of the acker partitions that own the roots.
+
+        Raises `Unreachable`: the broker had more, and sent nothing for `patience_ms`.
+        """
+        runs = [SourceRun(source, *run) for source, found in roots.items() for run in found]
+        owners = {owner for owner, _ in pieces(runs, len(self._began))}
+        places = [place for place in self._began if place.partition in owners]
+        first = self._log.offsets_at(places, max(0, wall_ms))
+        follower = Follower(self._log, places, sys.maxsize, first=first, patience_ms=patience_ms)
+        with closing(follower):
+            for record in follower.read():
+                is_old = record.offset < self._began[TopicPartition(record.topic, record.partition)]
+                event = self.decode(record) if is_old else None
+                for source, start, end in event.acked if isinstance(event, Verdicts) else ():
+                    if source in roots and (found := roots[source].within(start, end)):
+                        return SourceRun(source, *found[0])
+            if not follower.is_whole:
+                raise Unreachable(f"{places[0].topic}: the broker sent no records for {patience_ms} ms")
+        return None
 
     def step(self, now_ms: int) -> None:
         """Look now and then whether the broker's N is still ours; it raises as `__init__` does."""

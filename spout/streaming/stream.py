@@ -100,8 +100,9 @@ def read_stream(
             bolts do, it is acked with its micro-batch; one for which it raises fails), ``delayed_acks``
             (True: rows may be held across micro-batches by `spout.hold`; 16 bytes more per row),
             ``take_over`` (True: take the group even from a query that is alive, which then ends; and go on
-            from a checkpoint whose session was refused, with a new session), ``status_path`` (a file for the
-            planner's status; without it only `spout.stream_status` finds the status).
+            with a new session from a checkpoint that is refused, or older than what its query did),
+            ``status_path`` (a file for the planner's status; without it only `spout.stream_status` finds the
+            status).
 
     Returns:
         A DataFrame with the columns of Spark's Kafka connector, and the hidden column ``_windhover``. Write

@@ -85,6 +85,24 @@ MUTANTS = (
         "records of the new topic would ack those of the old one",
     ),
     Mutant(
+        "an-older-copy-of-a-checkpoint-is-refused",
+        "spout/planner/planner.py",
+        "if opened.is_restart and self._is_older(tenure):",
+        "if False and self._is_older(tenure):",
+        "tests/unit/spout/planner/test_older_checkpoint.py"
+        "::test_an_older_copy_of_a_checkpoint_is_refused_by_its_positions_and_with_the_cures",
+        "acks under batch numbers that were used before would not count, and records would time out",
+    ),
+    Mutant(
+        "another-driver-at-its-last-batch-is-no-older-copy",
+        "spout/planner/verdict_reader.py",
+        "is_old = record.offset < self._began[TopicPartition(record.topic, record.partition)]",
+        "is_old = True",
+        "tests/unit/spout/planner/test_older_checkpoint.py"
+        "::test_another_driver_that_is_at_its_last_batch_is_no_sign_of_it",
+        "a query whose predecessor has a last batch under way would be called an older copy",
+    ),
+    Mutant(
         "what-is-passed-over-becomes-a-gap",
         "spout/planning/intake.py",
         "            self._gaps.add(self.next, start)\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -206,3 +207,34 @@ def test_what_leaves_the_log_between_planning_and_reading_is_passed_over(
     assert sorted(rows) == sorted(row for row in expected(0, 1_000) if row[1] or row[2] >= 40)
     assert settled(topics) == (960, 40, 0)
     assert committed(topics) == [500, 500]
+
+
+def test_a_restored_copy_of_a_checkpoint_is_refused_and_with_take_over_its_acks_count(
+    spark: SparkSession, config: Path, topics: Topics, tmp_path: Path
+) -> None:
+    """Spark uses the batch numbers behind the copy a second time; the third run would wait for a timeout."""
+    rows: list[tuple[str, int, int]] = []
+    checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
+    frame = spout.read_stream(spark, topics, "lines", maxOffsetsPerTrigger=500)
+    with Child("acker", config) as acker:
+        acker.wait_ready()
+        produce(topics, 0, 1_000)
+        run_to_the_end(frame, checkpoint, rows)
+        shutil.copytree(checkpoint, copy)
+        produce(topics, 1_000, 2_000)
+        run_to_the_end(frame, checkpoint, rows)
+        shutil.rmtree(checkpoint)
+        shutil.copytree(copy, checkpoint)
+        produce(topics, 3_000, 1_000)
+        refusal = r"older than what its query did.*lines/[01] offsets 500 to \d+ are ACKED.*fresh checkpoint"
+        with pytest.raises(StreamingQueryException, match=refusal):
+            run_to_the_end(frame, checkpoint, rows)
+        assert sorted(rows) == expected(0, 3_000)
+        frame = spout.read_stream(spark, topics, "lines", maxOffsetsPerTrigger=500, take_over=True)
+        run_to_the_end(frame, checkpoint, rows)
+        assert sorted(rows) == expected(0, 4_000)
+        assert settled(topics) == (4_000, 0, 0)
+        produce(topics, 4_000, 10)
+        run_to_the_end(frame, checkpoint, rows)
+    assert sorted(rows) == expected(0, 4_010)
+    assert committed(topics) == [2_005, 2_005]

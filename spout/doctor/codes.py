@@ -169,7 +169,7 @@ EXECUTOR_PYTHON: Final = CheckCode(
 )  # fmt: skip
 EXECUTOR_PACKAGES: Final = CheckCode(
     "WH032", "packages of an executor", "the driver's windhover and pyspark, and all that they import",
-    "ssh {host} uv pip install --python {python} windhover=={version}",
+    "scp dist/{wheel} {host}:/tmp/ && ssh {host} uv pip install --python {python} /tmp/{wheel}",
 )  # fmt: skip
 EXECUTOR_REACH: Final = CheckCode(
     "WH033",

@@ -104,6 +104,14 @@ def _cure_of_master(master: str) -> str:
     return f"start-worker.sh {url}" if spark_servers(master) else EXECUTORS.cure.format(master=url)
 
 
+def _cure_of_packages(host: str, python: str, driver: ExecutorAnswer) -> str:
+    version = driver.packages.get("windhover") or "VERSION"
+    # not by its name: the windhover of PyPI is another project
+    return EXECUTOR_PACKAGES.cure.format(
+        host=host, python=python, wheel=f"windhover-{version}-py3-none-any.whl"
+    )
+
+
 def _judge_failure(subject: str, host: str, error: str, facts: ClusterFacts) -> CheckResult:
     python = facts.driver.python.rpartition(".")[0]
     environment = EXECUTOR_PYTHON.cure.format(host=host, python=python)
@@ -113,9 +121,7 @@ def _judge_failure(subject: str, host: str, error: str, facts: ClusterFacts) -> 
     if program := _NO_PROGRAM.search(error):
         return EXECUTOR_PYTHON.failed(subject, program[0], cure=environment)
     if missing := _NO_PYSPARK.search(error):
-        cure = EXECUTOR_PACKAGES.cure.format(
-            host=host, python="PYTHON", version=facts.driver.packages.get("windhover", "")
-        )
+        cure = _cure_of_packages(host, "PYTHON", facts.driver)
         return EXECUTOR_PACKAGES.failed(subject, f"its Python has no {missing[1]}", cure=cure)
     lines = [line for line in error.splitlines() if line.strip()]
     text = f"its task failed: {lines[0] if lines else 'for an unknown reason'}"
@@ -139,10 +145,7 @@ def _judge_answers(
 
 
 def _judge_packages(subject: str, host: str, found: ExecutorAnswer, driver: ExecutorAnswer) -> CheckResult:
-    python = shlex.quote(found.executable)
-    cure = EXECUTOR_PACKAGES.cure.format(
-        host=host, python=python, version=driver.packages.get("windhover", "")
-    )
+    cure = _cure_of_packages(host, shlex.quote(found.executable), driver)
     if found.broken:
         text = "; ".join(f"{name} cannot be imported: {why}" for name, why in found.broken.items())
         return EXECUTOR_PACKAGES.failed(subject, text, cure=cure)

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 LIBRARIES: Final = ("jinja2", "sse_starlette", "starlette", "uvicorn")
 """What the extra ``ui`` brings."""
 
-INSTALL: Final = "run `pip install 'windhover[ui]'`, or `uv add --extra ui ../windhover` in a project of uv"
-"""What to do about `missing_libraries`."""
+INSTALL: Final = (
+    f"run `pip install {' '.join(LIBRARIES)}`, or `uv add --extra ui ../windhover` in a project of uv"
+)
+"""What to do about `missing_libraries`; the windhover of PyPI is another project."""
 
 UI_PORT: Final = 8_095
 

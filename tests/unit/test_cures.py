@@ -28,6 +28,7 @@ ARGUMENTS = {
 SPARKS_OWN = {"checkpointLocation", "path", "topic", "kafka.bootstrap.servers"}
 COMMAND = re.compile(r"(?:`|\$ |uv run )windhover((?: [a-z][a-z-]*)+)((?: --[a-z-]+)*)")
 QUOTED = re.compile(r"'windhover [^']*'")
+FOREIGN = re.compile(r"\b(?:pip install|uvx|uv add)\b[^`\n]*[ '\"]windhover\b")
 CALL = re.compile(r"\b(read_stream|KafkaSpout)\(([^()]*=[^()]*)\)")
 OPTION = re.compile(r"\.option\(\s*[\"']([^\"']+)[\"']")
 NAME = re.compile(r"\bspout\.([A-Za-z_]+)\(")
@@ -57,6 +58,7 @@ def wrong_in(text: str) -> list[str]:
     wrong += [f".option({name})" for name in OPTION.findall(text) if name not in known]
     wrong += [f"spout.{name}()" for name in NAME.findall(text) if name not in spout.__all__]
     wrong += [f"{each}: only between backticks it gets the name of the file" for each in QUOTED.findall(text)]
+    wrong += [f"{each}: the windhover of PyPI is another project" for each in FOREIGN.findall(text)]
     return wrong + [
         f"windhover{words}{options}"
         for words, options in COMMAND.findall(text)
@@ -95,6 +97,9 @@ def test_what_messages_and_pages_tell_to_do_exists() -> None:
         "run `windhover topics mend`",
         "create them with 'windhover topics create'",
         "run `windhover offsets reset --really`",
+        "run `pip install 'windhover[ui]'`",
+        "uvx pex windhover -o environment.pex",
+        "uv pip install --python /opt/windhover/bin/python windhover",
     ],
 )
 def test_a_cure_that_does_not_exist_is_found(text: str) -> None:

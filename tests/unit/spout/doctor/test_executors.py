@@ -148,7 +148,10 @@ def test_a_package_that_cannot_be_imported_fails_with_the_command_that_installs_
     facts = answered(replace(ANSWER, broken={"spout.streaming.read_task": "No module named 'spout'"}))
     found = result(facts, EXECUTOR_PACKAGES)
     assert found.health is CheckHealth.FAILED
-    assert found.cure == "ssh w1 uv pip install --python /opt/windhover/bin/python windhover==0.2.0"
+    wheel = "windhover-0.2.0-py3-none-any.whl"
+    assert found.cure == (
+        f"scp dist/{wheel} w1:/tmp/ && ssh w1 uv pip install --python /opt/windhover/bin/python /tmp/{wheel}"
+    )
 
 
 def test_a_broker_that_an_executor_does_not_reach_fails_and_is_named() -> None:

@@ -67,6 +67,10 @@ PROPAGATION_MS = 1000
 PIECE_MS: Final = 3_000
 """How long one call into librdkafka waits; then it is called again, until its deadline."""
 
+TRIED_AGAIN: Final = 2 / 3
+"""Calls that share a deadline are tried again in so large a part of it: an election fits in. In the rest each
+is tried once, so that one silent broker leaves time for what the others answer."""
+
 OUTAGE_AGAIN_MS: Final = 60_000
 """How often the log says that the broker still does not answer."""
 
@@ -228,14 +232,18 @@ def unauthenticated(doing: str, bootstrap: str, text: str) -> str:
 
 
 class Deadline:
-    """A moment until which something may take. Made from a timeout, so that calls can share one."""
+    """A moment until which something may take. Made from a timeout, so that calls can share one.
 
-    __slots__ = ("_clock", "_until", "timeout_ms")
+    One attempt may last for `least_s`, also when that moment is past.
+    """
 
-    def __init__(self, clock: Clock, timeout_ms: int) -> None:
+    __slots__ = ("_clock", "_until", "least_s", "timeout_ms")
+
+    def __init__(self, clock: Clock, timeout_ms: int, least_s: float = 0.001) -> None:
         self._clock = clock
         self._until = clock() + timeout_ms / 1000
         self.timeout_ms = timeout_ms
+        self.least_s = least_s
 
     @property
     def left_s(self) -> float:
@@ -244,7 +252,7 @@ class Deadline:
     @property
     def piece_s(self) -> float:
         """How long the next call may wait: seconds, never 0, which means for ever to some calls."""
-        return min(max(self.left_s, 0.001), PIECE_MS / 1000)
+        return min(max(self.left_s, self.least_s), PIECE_MS / 1000)
 
     @property
     def past_ms(self) -> float:
@@ -346,6 +354,7 @@ class KafkaClient:
         self.clock = clock
         self._sleep = sleep
         self.outage = Outage(clock, self.bootstrap)
+        self._waited_ms: float | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -372,8 +381,16 @@ class KafkaClient:
         except KafkaException as error:
             raise ConfigError(refused_setting(error.args[0].str(), self.settings)) from None
 
+    def share_deadline(self) -> None:
+        """Let all calls from now on wait for answers as long as one alone may; see `Log.share_deadline`."""
+        self._waited_ms = 0.0
+
     def deadline(self, timeout_ms: int | None = None) -> Deadline:
-        return Deadline(self.clock, self.operation_timeout_ms if timeout_ms is None else timeout_ms)
+        limit_ms = self.operation_timeout_ms
+        if timeout_ms is None and self._waited_ms is not None:
+            again_ms, left_ms = limit_ms * TRIED_AGAIN - self._waited_ms, limit_ms - self._waited_ms
+            return Deadline(self.clock, max(0, int(again_ms)), max(1.0, min(PIECE_MS, left_ms)) / 1000)
+        return Deadline(self.clock, limit_ms if timeout_ms is None else timeout_ms)
 
     def retry(
         self, doing: str, deadline: Deadline, call: Callable[[], T], background: Background, use: Use
@@ -382,10 +399,19 @@ class KafkaClient:
 
         `use` is what the request uses; an error that says it more precisely, `Refused`, overrules it.
         """
+        if self._waited_ms is not None and self._waited_ms >= self.operation_timeout_ms:
+            raise Unreachable(
+                f"{doing}: not asked, since Kafka at {self.bootstrap} left other questions without an answer"
+                f" for {self.operation_timeout_ms} ms; start it, or wait"
+            )
+        waited_ms = 0.0
         while True:
             try:
                 found = call()
             except KafkaException as error:
+                if self._waited_ms is not None:
+                    self._waited_ms += deadline.past_ms - waited_ms
+                    waited_ms = deadline.past_ms
                 cause: KafkaError = error.args[0]
                 if background.is_hopeless or not self._may_pass(cause, deadline):
                     found_use = error.use if isinstance(error, Refused) else use
@@ -472,7 +498,7 @@ class KafkaClient:
             return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(reported)))
         if reported is not None:
             text = f"{text}; {self._text(reported)}"
-        within = "" if timeout_ms is None else f" within {timeout_ms} ms"
+        within = f" within {timeout_ms} ms" if timeout_ms else ""
         return Unreachable(
             f"{doing}: no answer from Kafka at {self.bootstrap}{within} ({text}); start it, or wait"
         )

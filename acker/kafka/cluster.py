@@ -119,6 +119,9 @@ class KafkaLog:
     def __repr__(self) -> str:
         return f"KafkaLog({self._client.bootstrap})"
 
+    def share_deadline(self) -> None:
+        self._client.share_deadline()
+
     def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         defaults = PATIENT if patient else DEFAULTS
         return KafkaReader(self._client, committed=committed, defaults=defaults)
@@ -318,7 +321,7 @@ class KafkaLog:
 
         def ask() -> T:
             try:
-                return question(max(min(next(patience_s), deadline.left_s), 0.1))
+                return question(max(min(next(patience_s), deadline.left_s), deadline.least_s, 0.1))
             except KafkaException as error:
                 code, age_s = error.args[0].code(), self._clock() - self._admin_since
                 is_leaderless = code == KafkaError.LEADER_NOT_AVAILABLE and age_s >= LEADERLESS_S

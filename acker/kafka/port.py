@@ -222,6 +222,13 @@ class Membership(Protocol):
 class Log(Protocol):
     """A cluster. Makes readers and writers, and answers questions about topics and groups."""
 
+    def share_deadline(self) -> None:
+        """Let all questions from now on wait for answers as long as one alone may; a new call begins anew.
+
+        For commands: a broker that is silent while others answer would keep each question to it waiting for
+        its own deadline. What was not answered in time is `Unreachable`.
+        """
+
     def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         """Make a reader: of what is committed only, or of all records (read_uncommitted).
 

@@ -106,6 +106,7 @@ def dlq_list(
         from spout.inspect.letter_rows import LIST, letter_row
 
         matching = _filter(cause, operator, reason, key, since, until, handled=all_)
+        log.share_deadline()
         letters = _read(topics, log, inputs, places, matching)
         absent = _absent(topics, log, letters)
     shown = letters.found[-limit:]
@@ -124,6 +125,7 @@ def dlq_show(places: Places = None, output: As = OutputFormat.TABLE, config: Con
     with opened(config, "dlq-show") as (topics, log):
         from spout.inspect.dead_letters import details_of
 
+        log.share_deadline()
         details = details_of(log, topics, places)
     if output is not OutputFormat.TABLE:
         typer.echo(encoded(details, output).rstrip("\n"))
@@ -151,6 +153,7 @@ def dlq_stats(
         from spout.inspect.letter_rows import STATS, stats_of
 
         matching = _filter(cause, operator, reason, key, since, until, handled=all_)
+        log.share_deadline()
         letters = _read(topics, log, inputs, None, matching)
         absent = _absent(topics, log, letters)
     write(stats_of(letters.found, wall_ms()), STATS, output)
@@ -229,6 +232,7 @@ def dlq_redrives(
         from spout.inspect.dead_letters import inputs_named, redrive_rows
         from spout.inspect.letter_rows import REDRIVES
 
+        log.share_deadline()
         rows = redrive_rows(log, topics, inputs_named(topics, inputs or ()), since_ms)
     write(rows, REDRIVES, output)
     if not rows:

@@ -40,6 +40,7 @@ from spout.inspect.tables import (
 
 if TYPE_CHECKING:
     from acker.config.topics import Topics
+    from acker.kafka.port import Log
     from spout.inspect.failures import LogFigures
     from spout.inspect.overview import Snapshot
 
@@ -93,7 +94,7 @@ def inspect(
         from spout.inspect.diagnosis import explained
         from spout.inspect.trail import Trail
 
-        for _ in _rounds(watch):
+        for _ in _rounds(log, watch):
             trail, notes = Trail(log, topics), list[str]()
             if place is not None:
                 found = trail.origin(place)
@@ -138,7 +139,7 @@ def roots(
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
         observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         total, unknown = 0, list[str]()
-        for _ in _rounds(watch):
+        for _ in _rounds(log, watch):
             found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
             total, hidden = found.total, found.total - len(found.rows)
             unknown = [f"acker partition {n} has no State: its roots are unknown" for n in found.unknown]
@@ -196,7 +197,7 @@ def failures(
 
         named = inputs_named(topics, inputs or ())
         with closing(FailureLog(log, topics, named, since_ms)) as found:
-            for _ in _rounds(watch):
+            for _ in _rounds(log, watch):
                 _read_all(found)
                 _clear(watch, output)
                 rows = found.rows(wall_ms())
@@ -234,7 +235,7 @@ def latency(
         drivers = Drivers([metrics_address(each) for each in driver or ()], read_metrics)
         named = inputs_named(topics, inputs or ())
         with closing(CompletionLog(log, topics, named)) as found:
-            for _ in _rounds(watch):
+            for _ in _rounds(log, watch):
                 _read_all(found)
                 _clear(watch, output)
                 rows = with_bolts(found.rows(wall_ms(), timeout_ms), topics, drivers, wall_ms())
@@ -268,11 +269,13 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
     return _exit_code(snapshot)
 
 
-def _rounds(watch: float | None) -> Iterator[None]:
-    """Yield once, or again every `watch` seconds."""
+def _rounds(log: Log, watch: float | None) -> Iterator[None]:
+    """Yield once, or again every `watch` seconds; the questions of a round share a deadline."""
+    log.share_deadline()
     yield
     while watch is not None:
         time.sleep(watch)
+        log.share_deadline()
         yield
 
 
@@ -290,7 +293,7 @@ def _snapshots(command: str, config: Path, watch: float | None) -> Iterator[tupl
         from spout.inspect.overview import Overview
 
         overview = stack.enter_context(closing(Overview(log, topics)))
-        for number, _ in enumerate(_rounds(watch)):
+        for number, _ in enumerate(_rounds(log, watch)):
             snapshot = overview.snapshot(wall_ms())
             if snapshot.away is not None and number == 0:
                 raise snapshot.away

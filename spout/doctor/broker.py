@@ -77,6 +77,7 @@ class BrokerProbe:
             refused = isinstance(error, NotAuthenticated)
             answer: Reading[str] = Reading(unknown=str(error))
             return BrokerFacts(file, bootstrap, answer, refused, away, away, away, {}, {})
+        self._client.share_deadline()  # one of several brokers may be silent all the same
         groups = sorted({each.group for each in self._topics.inputs.values()})
         own = (self._topics.acker.group, self._topics.acker.replay_group)
         found = {group: self._group(group) for group in (*groups, *own)}

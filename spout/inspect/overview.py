@@ -156,7 +156,7 @@ def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
     `group` is theirs. Without an acker there is no verdict, and no State of what is emitted: that nothing
     failed or is open then says little.
     """
-    members = Questions(log, topics.ack_topics.state)(log.members, group)
+    members = Questions(log)(log.members, group)
     if members.unknown:
         return [f"whether a member of group {group} lives is unknown, since {members.unknown}"]
     return [] if members.value else [_absent(topics, group)]
@@ -164,7 +164,7 @@ def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
 
 def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int) -> list[str]:
     """Describe of which groups no query lives, while roots are open, or that nobody knows it."""
-    ask = Questions(log, topics.ack_topics.state)
+    ask = Questions(log)
     lives = {group: ask(_query_lives, log, topics, group, now_ms) for group in groups}
     unknown = [
         f"whether a query of group {group} lives is unknown, since {each.unknown}"
@@ -219,11 +219,14 @@ class Overview:
     def snapshot(self, now_ms: int) -> Snapshot:
         """Read the state of all partitions. No error of Kafka is raised: what it hides is unknown.
 
+        It waits no longer than one question may (`Log.share_deadline`).
+
         1. Which topics there are. Where the broker does not answer, nothing more is asked.
         2. What all inputs share: the acker partitions, what waits, and which processes live.
         3. Of each input its ends, commits and dead letters.
         """
-        ask = Questions(self._log, self._topics.ack_topics.state)
+        self._log.share_deadline()
+        ask = Questions(self._log)
         infos = self._topic_infos(ask)
         names = self._topics.ack_topics
         views = [self._view(ask, infos, number) for number in self._numbers]
@@ -359,11 +362,14 @@ class _Kept(Generic[T]):
 
 
 class Questions:
-    """Asks, and makes what goes wrong an unknown value. Once the broker is away, nothing more is asked."""
+    """Asks, and makes what goes wrong an unknown value. Once the broker is away, nothing more is asked.
 
-    def __init__(self, log: Log, any_topic: str) -> None:
+    It is away when it does not answer for topics, which any broker could. Of several brokers one may be
+    silent, so the questions should share a deadline (`Log.share_deadline`).
+    """
+
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._any_topic = any_topic
         self.away: WindhoverError | None = None
         self.refused: NotAuthorized | None = None
 
@@ -373,7 +379,8 @@ class Questions:
         try:
             return Reading(question(*args, **options))
         except Unreachable as error:
-            self._see_whether_the_broker_is_away(question, error)
+            if question == self._log.topics:
+                self.away = error
             return Reading(unknown=str(error))
         except NotAuthorized as error:
             self.refused = self.refused or error
@@ -393,15 +400,6 @@ class Questions:
             one = whole if whole.value is not None or len(places) == 1 else self(question, [place])
             found[place] = Reading(unknown=one.unknown) if one.value is None else Reading(one.value[place])
         return found
-
-    def _see_whether_the_broker_is_away(self, question: Callable[..., object], error: Unreachable) -> None:
-        if question == self._log.topics:  # any broker can answer it, so none does
-            self.away = error
-            return
-        try:
-            self._log.topics([self._any_topic])
-        except WindhoverError:
-            self.away = error
 
 
 class _Infos:

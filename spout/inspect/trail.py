@@ -252,7 +252,7 @@ class Trail:
         No error of Kafka is raised: what it hides is unknown. `now_ms` is wall time.
         """
         one, acker = here.input, self._topics.acker
-        ask = Questions(self._log, acker.topics.state)
+        ask = Questions(self._log)
         last = evidence.emissions[-1] if evidence.emissions else None
         lives = ask(self._lives, one, last.open if last else None, now_ms)
         return Circumstances(

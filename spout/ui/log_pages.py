@@ -118,6 +118,7 @@ class LogPages:
             values |= {"problem": "", "reading": "", "absent": absent}
             status = 200
             began_ms = self._now_ms()
+            self._log.share_deadline()
             try:
                 json = build(request, values)
             except WindhoverError as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from acker.config.topics import load_topics
 from acker.errors import Unreachable
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import TopicPartition
+from acker.provisioning.provision import create_topics
+from spout.cli import main as cli
+from spout.local.embedded import EmbeddedBroker
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.streaming import consume
 from spout.streaming.consume import Kept, Share, TaskReader, Together
@@ -39,9 +45,20 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def leaders(admin: AdminClient) -> dict[int, int]:
-    """Return who leads each partition of the topic with one copy of each."""
-    partitions = admin.list_topics("lone", timeout=TIMEOUT_S).topics["lone"].partitions
+@contextmanager
+def silenced(broker: EmbeddedBroker) -> Iterator[None]:
+    """Stop its process: its connections stay up and bring nothing, as those of a machine that hangs."""
+    os.kill(broker.pid or 0, signal.SIGSTOP)
+    try:
+        eventually(lambda: "T (stopped)" in Path(f"/proc/{broker.pid}/status").read_text())
+        yield
+    finally:
+        os.kill(broker.pid or 0, signal.SIGCONT)
+
+
+def leaders(admin: AdminClient, topic: str = "lone") -> dict[int, int]:
+    """Return who leads each partition of a topic with one copy of each."""
+    partitions = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
     return {number: each.leader for number, each in sorted(partitions.items())}
 
 
@@ -81,7 +98,6 @@ def test_writes_go_on_without_any_one_broker_and_it_comes_back_in_sync(
 def test_a_task_ends_with_an_error_where_one_leader_is_silent_and_others_send_on(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connections stay up and bring nothing, as those of a machine that hangs."""
     monkeypatch.setattr(consume, "STALL_MS", 6_000)
     settings = {"bootstrap.servers": cluster.bootstrap, "log_level": 0}
     admin, producer = AdminClient(settings), Producer(settings)
@@ -102,16 +118,38 @@ def test_a_task_ends_with_an_error_where_one_leader_is_silent_and_others_send_on
     with closing(KafkaLog(settings)) as log:
         eventually(lambda: min(log.ends(places).values()) >= 3)
     *_, (silent, leader) = leaders(admin).items()
-    broker = cluster.brokers[leader - 1]
-    os.kill(broker.pid or 0, signal.SIGSTOP)
     try:
-        eventually(lambda: "T (stopped)" in Path(f"/proc/{broker.pid}/status").read_text())
-        shares = [Share("lone", partition, 0, 3) for partition in range(PARTITIONS)]
-        reader = TaskReader({"bootstrap.servers": cluster.bootstrap}, shares, Kept(), Together())
-        with pytest.raises(Unreachable, match=rf"lone/{silent}@0: no answer from Kafka"):
-            deque(chunk for share in shares for chunk in reader.chunks(share))
-        assert sender.is_alive()
+        with silenced(cluster.brokers[leader - 1]):
+            shares = [Share("lone", partition, 0, 3) for partition in range(PARTITIONS)]
+            reader = TaskReader({"bootstrap.servers": cluster.bootstrap}, shares, Kept(), Together())
+            with pytest.raises(Unreachable, match=rf"lone/{silent}@0: no answer from Kafka"):
+                deque(chunk for share in shares for chunk in reader.chunks(share))
+            assert sender.is_alive()
     finally:
-        os.kill(broker.pid or 0, signal.SIGCONT)
         over.set()
         sender.join()
+
+
+def test_status_waits_for_a_silent_broker_once_and_shows_what_the_others_have(
+    cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each question that only this one could answer waited for its own half minute."""
+    config = tmp_path / "topics.yaml"
+    config.write_text(
+        f"kafka: {{bootstrap.servers: '{cluster.bootstrap}'}}\n"
+        "acker: {partitions: 3, replication_factor: 1}\n"
+        f"inputs: {{words: {{id: 1, group: g, partitions: {PARTITIONS}}}}}\n"
+    )
+    create_topics(load_topics(config, {}))
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    eventually(lambda: -1 not in leaders(admin, "words").values())
+    of = leaders(admin, "words")
+    with silenced(cluster.brokers[of[0] - 1]):
+        began_s = time.monotonic()
+        assert cli.run(["status", "-o", "json", "--config", str(config)]) == 0
+        took_s = time.monotonic() - began_s
+    rows = json.loads(capsys.readouterr().out)
+    assert {number for number, row in enumerate(rows) if row["end"] is None} == {
+        number for number, leader in of.items() if leader == of[0]
+    }
+    assert took_s < 35

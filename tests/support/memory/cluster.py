@@ -60,6 +60,11 @@ class MemoryLog:
         self._broker = broker
         self._faults = faults
         self.open_readers: set[Reader] = set()
+        self.deadlines_shared = 0
+
+    def share_deadline(self) -> None:
+        """Count it; no call waits."""
+        self.deadlines_shared += 1
 
     def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         """Make a reader."""

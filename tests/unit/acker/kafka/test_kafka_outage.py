@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -117,6 +119,63 @@ def test_a_question_is_given_up_at_its_deadline() -> None:
     with pytest.raises(Unreachable):
         KafkaLog(SETTINGS, clock=clock, sleep=unhurried)._ask("asking", asked, USE)
     assert sum(asked.waits) == pytest.approx(30, abs=0.2)
+
+
+def leaderless(clock: Clock, until_s: float) -> Callable[[float], str]:
+    """A question that is refused at once while a partition has no leader."""
+
+    def ask(_patience_s: float) -> str:
+        clock.now_s += 0.01
+        if clock.now_s < until_s:
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no leader"))
+        return "answer"
+
+    return ask
+
+
+def test_questions_of_a_command_wait_together_no_longer_than_one_of_them_would() -> None:
+    """With one silent broker of three `status` took two minutes."""
+    clock = Clock()
+    log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
+    begun_s, silent = clock.now_s, Asked(clock, math.inf)
+
+    log.share_deadline()
+    for _ in range(20):
+        with pytest.raises(Unreachable):
+            log._ask("asking", silent, USE)
+    assert clock.now_s - begun_s == pytest.approx(30, abs=1)
+    with pytest.raises(Unreachable, match=r"not asked, since Kafka at .* without an answer for 30000 ms"):
+        log._ask("asking", silent, USE)
+
+    log.share_deadline()
+    assert log._ask("asking", Asked(clock, 0), USE) == "answer"
+
+
+def test_who_shares_a_deadline_with_a_silent_broker_is_answered_by_the_others() -> None:
+    """Also where what the silent one had has no leader any more, which is said at once, again and again."""
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.now_s += seconds
+
+    log = KafkaLog(SETTINGS, clock=clock, sleep=sleep)
+    begun_s = clock.now_s
+    log.share_deadline()
+    for _ in range(100):
+        with pytest.raises(Unreachable, match=r"no answer from Kafka at 127\.0\.0\.1:1 "):
+            log._ask("asking", leaderless(clock, math.inf), USE)
+        assert log._ask("asking", Asked(clock, 0), USE) == "answer"
+    assert clock.now_s - begun_s < 25
+
+
+def test_an_election_fits_into_a_shared_deadline() -> None:
+    """A broker is missed after nine seconds, and others lead two seconds later."""
+    clock = Clock()
+    log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
+    log.share_deadline()
+
+    assert log._ask("asking", Asked(clock, clock.now_s + 11), USE) == "answer"
+    assert log._ask("asking", leaderless(clock, clock.now_s + 5), USE) == "answer"
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR])

@@ -25,6 +25,7 @@ from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
 from replay.records.due import Pause, due_codec, pause_key
 from replay.records.letters import Filter, LetterAction
+from spout.cli import check as cli_check
 from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
@@ -77,6 +78,28 @@ def let_see(monkeypatch: pytest.MonkeyPatch, group: planning.World, faults: NoFa
 
     monkeypatch.setattr(cli_inspect, "opened", opened)
     monkeypatch.setattr(cli_inspect, "wall_ms", lambda: group.now_ms)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("status", "machinery", "roots", "failures", "latency", "check", "inspect sentences/0@0"),
+        *("dlq list", "dlq stats", "dlq redrives", "dlq show sentences/0@0"),
+    ],
+)
+def test_the_questions_of_a_command_share_a_deadline(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """One silent broker of three kept each question that it should answer waiting for half a minute."""
+    group = planning.World()
+    log = group.cluster.log()
+
+    @contextmanager
+    def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
+        yield group.topics, log
+
+    for module in (cli_dlq, cli_inspect, cli_check):
+        monkeypatch.setattr(module, "opened", opened)
+    cli.run(command.split())
+    assert log.deadlines_shared > 0
 
 
 def sleeping(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> list[float]:

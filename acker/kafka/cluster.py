@@ -33,6 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     AclOperation,
     AdminClient,
     ConfigResource,
+    ConsumerGroupDescription,
     OffsetSpec,
 )
 
@@ -198,12 +199,12 @@ class KafkaLog:
     def members(self, group: str) -> Sequence[GroupMember]:
         use = Use(Operation.DESCRIBE, group=group)
 
+        def make() -> AdminClient:
+            return self._client.make(self._make_admin, {}, LOGGED, self._background)
+
         def ask(timeout_s: float) -> Sequence[GroupMember]:
-            # a client of its own: questions to a coordinator that has moved are not safe on one that lives on
-            admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
-            futures = admin.describe_consumer_groups([group], request_timeout=timeout_s)
             try:
-                found = settled(futures[group], timeout_s, use)
+                found = describe_group(make, group, timeout_s)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return ()
@@ -406,6 +407,28 @@ def describe_topics(
         for name in requested
         if (found := described.get(name)) is not None
     }
+
+
+def describe_group(
+    make: Callable[[], AdminClient], group: str, timeout_s: float, *, rights: bool = False
+) -> ConsumerGroupDescription:
+    """Ask the coordinator of a group for it, with our `rights` to it, through a client that `make` returns.
+
+    The client is gone with the question. One that lives on ends the process when the coordinator has moved,
+    or when it meets a coordinator again whose answer it gave up (librdkafka's issues 5315 and 4605). So it
+    may not be left to the garbage collector either, which an error's traceback would do.
+    """
+    admin = make()
+    try:
+        futures = admin.describe_consumer_groups(
+            [group], include_authorized_operations=rights, request_timeout=timeout_s
+        )
+        found: ConsumerGroupDescription = settled(
+            futures[group], timeout_s, Use(Operation.DESCRIBE, group=group)
+        )
+        return found
+    finally:
+        del admin
 
 
 def _existing(futures: Mapping[str, Future[T]], timeout_s: float, operation: Operation) -> dict[str, T]:

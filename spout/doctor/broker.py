@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
@@ -19,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from acker.config.topics import Topics
 from acker.errors import NotAuthenticated, WindhoverError
 from acker.kafka.client import LOGGED, Background, KafkaClient, Refused, Use
-from acker.kafka.cluster import settled
+from acker.kafka.cluster import describe_group, settled
 from acker.kafka.port import Operation, Resource
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.provision import check
@@ -164,13 +165,11 @@ class BrokerProbe:
         """Ask what we may do with a group, and who is in it."""
         use = Use(Operation.DESCRIBE, group=group)
 
+        def make() -> AdminClient:
+            return self._client.make(AdminClient, {}, LOGGED, self._background)
+
         def ask() -> tuple[frozenset[Operation], Sequence[str]]:
-            # a client of its own: questions to a coordinator that has moved are not safe on one that lives on
-            admin = self._client.make(AdminClient, {}, LOGGED, self._background)
-            futures = admin.describe_consumer_groups(
-                [group], include_authorized_operations=True, request_timeout=PATIENCE_S
-            )
-            found = settled(futures[group], PATIENCE_S, use)
+            found = describe_group(make, group, PATIENCE_S, rights=True)
             members = [f"{each.client_id} on {each.host.lstrip('/')}" for each in found.members]
             return _operations_of(found.authorized_operations), members
 
@@ -226,5 +225,5 @@ class BrokerProbe:
         return self._client.retry(doing, self._client.deadline(), ask, self._background, about)
 
 
-def _operations_of(found: Iterable[AclOperation] | None) -> frozenset[Operation]:
+def _operations_of(found: Iterable[Enum] | None) -> frozenset[Operation]:
     return frozenset(Operation[each.name] for each in found or () if each.name in Operation.__members__)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -221,6 +225,41 @@ def test_a_commit_that_is_asked_for_while_the_broker_is_away_goes_through_when_i
         assert log.committed(prefix, [partition]) == {partition: 2}
         for each in (log, cluster):
             each.close()
+
+
+MEETS_AGAIN = """
+import gc, os, signal, sys
+from acker.errors import Unreachable
+from acker.kafka.cluster import KafkaLog
+
+bootstrap, pid = sys.argv[1], int(sys.argv[2])
+gc.disable()  # the collector may come long after the broker
+log = KafkaLog({"bootstrap.servers": bootstrap}, operation_timeout_ms=1000)
+os.kill(pid, signal.SIGSTOP)
+try:
+    log.members("group")
+except Unreachable as error:
+    kept = error
+os.kill(pid, signal.SIGCONT)
+for _ in range(30):
+    KafkaLog({"bootstrap.servers": bootstrap}).members("group")
+print(kept)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_outlives_the_return_of_a_broker_that_it_asked_for_a_group_in_vain() -> None:
+    """An assertion of librdkafka ended it, when the client of that question met the broker again."""
+    with EmbeddedBroker() as broker:
+        command = [sys.executable, "-c", MEETS_AGAIN, broker.bootstrap, str(broker.pid)]
+        try:
+            ended = subprocess.run(
+                command, check=False, capture_output=True, text=True, timeout=TIMEOUT_MS / 1_000
+            )
+        finally:
+            os.kill(broker.pid or 0, signal.SIGCONT)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("members of group group: no answer from Kafka")
 
 
 def test_the_clients_own_messages_come_by_partition_and_move_the_positions(

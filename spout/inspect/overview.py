@@ -29,6 +29,7 @@ from replay.records.letters import Letter, Mark, parse_letter
 from spout.group.presence import Presence
 from spout.inspect.readings import (
     NO_STATE,
+    WITHOUT_STATE,
     Dead,
     DeadRecords,
     Ends,
@@ -138,10 +139,12 @@ def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list
 def silent_groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
     """Return the groups of which no query lives; the values say which may have roots to release now."""
     silent = [row for row in rows if row["query_lives"] is False]
-    return {
-        group: any(row["pending"] != 0 != row["ackers"] for row in silent if row["group"] == group)
-        for group in dict.fromkeys(row["group"] for row in silent)
-    }
+    left_open = {row["group"] for row in silent if row["ackers"] != 0 and _may_be_pending(row)}
+    return {row["group"]: row["group"] in left_open for row in silent}
+
+
+def _may_be_pending(row: Mapping[str, Any]) -> bool:
+    return row["pending"] != 0 and not row["unknown"].get("pending", "").endswith(WITHOUT_STATE)
 
 
 def missing_services(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:

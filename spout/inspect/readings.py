@@ -29,6 +29,10 @@ U = TypeVar("U")
 
 NO_STATE: Final = "acker partition {} has no State yet: start an acker and a query, whichever does not run"
 
+WITHOUT_STATE: Final = NO_STATE.rpartition("{}")[2]
+"""How a reason ends where an acker partition has no State. An acker that lives writes it within two seconds
+of the first session, so no session was there."""
+
 NO_TIMEOUT: Final = "does not time out before an acker works again"
 """The text for when a root times out, while no acker lives: what its State says was before."""
 

@@ -245,6 +245,17 @@ def test_a_release_is_advised_where_something_is_open_or_may_be() -> None:
     assert missing_processes(nothing, world.topics)[-1].endswith("clock of timeouts is stopped; start it")
 
 
+def test_no_release_is_advised_of_a_group_that_never_had_a_query() -> None:
+    """It has left nothing open, though its figures are unknown as long as no acker has a State."""
+    world = World()
+    world.produce(4)
+    world.run(1_000)
+    (row, other) = rows(world)
+    assert (row["pending"], row["ackers"]) == (None, 1)
+    notes = missing_processes([row, other], world.topics)
+    assert notes[-1].endswith("clock of timeouts is stopped; start it")
+
+
 def test_a_letter_that_retention_has_taken_is_no_longer_counted_by_who_has_read_it() -> None:
     world = World(yaml_of(retry="{attempts: 1}", dead_letter="{max_ratio: 1}"))
     world.start_replays()

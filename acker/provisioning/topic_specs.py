@@ -248,9 +248,13 @@ def _partitions(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
 
 def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
     in_sync = int(info.settings.get("min.insync.replicas", "1"))
+    copies = "one copy" if info.replication == 1 else f"{info.replication} copies"
     if in_sync > info.replication:
-        text = f"has min.insync.replicas={in_sync} and {info.replication} copies: no write succeeds; lower it"
-        yield _error(spec, text, f"min.insync.replicas={max(1, info.replication - 1)}")
+        text = (
+            f"has min.insync.replicas={in_sync} and {copies}: Kafka 3.6 and earlier take no write then, later"
+            " ones take it when every copy has it; lower it"
+        )
+        yield _warning(spec, text, f"min.insync.replicas={max(1, info.replication - 1)}")
     if info.replication < spec.replication:
         text = f"has {info.replication} copies, acker.replication_factor is {spec.replication}; reassign it"
         yield Finding(spec.name, Level.WARNING, text, copies=spec.replication)

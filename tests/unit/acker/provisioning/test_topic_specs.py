@@ -179,7 +179,6 @@ LOSES = [
     (TopicRole.LOG, {"retention_ms": "604800000"}, "open roots need would be deleted"),
     (TopicRole.LOG, {"retention_bytes": "1000"}, "open roots need would be deleted"),
     (TopicRole.LOG, {"max_message_bytes": "100000"}, f"set it to {MESSAGE_BYTES}"),
-    (TopicRole.LOG, {"min_insync_replicas": "4"}, "no write succeeds"),
     (TopicRole.LOG, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
     (TopicRole.TABLE, {"cleanup_policy": "delete"}, "state that a restart needs would be deleted"),
     (TopicRole.TABLE, {"cleanup_policy": "compact,delete"}, "state that a restart needs would be deleted"),
@@ -231,6 +230,7 @@ ODD = [
     (TopicRole.SOURCE, {"cleanup_policy": "compact"}, "can be gone before it is replayed"),
     (TopicRole.SOURCE, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
     (TopicRole.LOG, {"min_insync_replicas": "1"}, "set it to 2"),
+    (TopicRole.LOG, {"min_insync_replicas": "4"}, "later ones take it when every copy has it; lower it"),
     (TopicRole.DEAD_LETTER, {"retention_ms": "604800000"}, "set it to -1"),
     (TopicRole.REPLAY, {"message_timestamp_type": "LogAppendTime"}, "lose their record's time"),
 ]

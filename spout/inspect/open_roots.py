@@ -93,8 +93,8 @@ def open_roots(
 
 
 def root_name(one: Input, source: int, position: int) -> str:
-    """Return a root's name for people: input or replay topic, and its generation if that is not the first."""
-    topic = one.replay_topic if is_replay(source) else one.name
+    """Return a root's name for people: its record's place, and its generation if that is not the first."""
+    topic = one.replay_topic if is_replay(source) else one.topic
     generation = generation_of(position)
     place = location(topic, partition_of(source), offset_of(position))
     return f"{place} (generation {generation})" if generation else place

@@ -91,6 +91,19 @@ def test_an_acked_record_is_done_and_names_its_verdict(world: World) -> None:
     assert story["not_read"] == []
 
 
+def test_an_attempt_is_called_by_the_topic_of_its_record_and_not_by_its_input() -> None:
+    """It had the input's name until it was lost, and then the topic's, as the record itself."""
+    world = World(yaml_of(topic="lines"))
+    world.produce(10, topic="lines")
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=(3,))
+    world.run(1_000)
+    for place in ("sentences/0@3", "lines/0@3"):
+        story = inspected(world, place)
+        assert (story["record"], story["input"]) == ("lines/0@3", "sentences")
+        assert states(story) == [(1, "lines/0@3", "pending")]
+
+
 def test_an_open_record_is_pending_and_tells_how_long_it_has(world: World) -> None:
     emit_ten(world, skip=(3,))
     story = inspected(world)

@@ -19,7 +19,7 @@ from acker.config.settings import Input
 from acker.identity import I64, offset_of, source_of
 from acker.service.view import AckerView, OpenRange
 from spout.inspect.tables import span
-from spout.inspect.waiting_roots import BlockedRecords, Waiting, WaitingOffsets
+from spout.inspect.waiting_roots import NOTHING_WAITS, BlockedRecords, Waiting, WaitingOffsets
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -146,7 +146,6 @@ Dead = Mapping[int | None, DeadRecords]
 """The dead letters of an input by partition; under None those of all partitions."""
 
 _NO_DEAD: Final = DeadRecords(np.empty(0, np.int64), np.empty(0, np.int64))
-_NOTHING_DUE: Final = WaitingOffsets(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +218,7 @@ class PartitionState:
         is_old: whether a State is so old that more may be pending, and emitted, than is known; then what was
             nothing in it is unknown. Not in the row.
         progress: what the ackers have of its records; not in the row. Likewise `copies`, `start`, and where
-            its roots wait and its dead letters come from.
+            its roots wait, the copies among them, and its dead letters come from.
     """
 
     source: str
@@ -252,6 +251,7 @@ class PartitionState:
     copies: Reading[SourceProgress]
     copies_end: Reading[int]
     due_at: Reading[WaitingOffsets]
+    copies_due_at: Reading[WaitingOffsets]
     dead_at: Reading[DeadRecords]
 
     @property
@@ -275,6 +275,7 @@ _BESIDE_THE_ROW: Final = frozenset(
         "copies",
         "copies_end",
         "due_at",
+        "copies_due_at",
         "dead_at",
     }
 )
@@ -348,7 +349,8 @@ def partition_state(
         replays_wait=waiting.then(lambda each: _stopped(found, partition, each)), input=found.name,
         partition=partition, now_ms=now_ms, is_old=age_ms >= OLD_MS, start=ends.start,
         progress=progress, copies=copies, copies_end=ends.copies_end,
-        due_at=waiting.then(lambda each: each.offsets.get(place, _NOTHING_DUE)), dead_at=own_dead,
+        due_at=waiting.then(lambda each: each.offsets.get(place, NOTHING_WAITS)),
+        copies_due_at=waiting.then(lambda each: each.copies.get(place, NOTHING_WAITS)), dead_at=own_dead,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ Source: docs/design/protocol.md, section 5.4.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -59,10 +59,10 @@ class BlockedRecords(NamedTuple):
 
 
 class WaitingOffsets(NamedTuple):
-    """The records of one partition whose roots wait; parallel arrays of shape (n,), in no order.
+    """Where roots of one partition wait; parallel arrays of shape (n,), in no order.
 
     Attributes:
-        offsets: of the records in their own topic, whichever of their copies was lost.
+        offsets: of their records; see `Waiting`.
         due_ms: wall time; 0: no replay worker has taken the verdict over.
         is_blocked: whether the record waits behind another one.
     """
@@ -70,6 +70,9 @@ class WaitingOffsets(NamedTuple):
     offsets: I64
     due_ms: I64
     is_blocked: np.ndarray
+
+
+NOTHING_WAITS: Final = WaitingOffsets(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool))
 
 
 class ReplayPartition(NamedTuple):
@@ -91,7 +94,9 @@ class Waiting(NamedTuple):
 
     Attributes:
         due: how many roots of each place wait.
-        offsets: where they wait, without those whose origin is unknown.
+        offsets: where they wait in their topic, whichever of their copies was lost, without those whose
+            origin is unknown.
+        copies: where the copies among them are on the replay topic.
         blocked: what waits in each partition of an ordered input.
         aside: how many roots of each place were put aside.
         pauses: the inputs that are paused in some partition, by id.
@@ -100,6 +105,7 @@ class Waiting(NamedTuple):
 
     due: Counter[Place]
     offsets: Mapping[Place, WaitingOffsets]
+    copies: Mapping[Place, WaitingOffsets]
     blocked: Mapping[Place, BlockedRecords]
     aside: Mapping[Place, int]
     pauses: Mapping[int, Pause]
@@ -111,11 +117,13 @@ class _Waits(NamedTuple):
 
     Attributes:
         offset: of its record in its own topic; -1: that of a copy, whose origin is unknown.
+        copy: offset of that copy on the replay topic; -1: it is none.
         origin: of an ordered input ``topic/partition@offset`` of the record; else None.
     """
 
     place: Place
     offset: int
+    copy: int
     due_ms: int
     is_blocked: bool
     is_aside: bool = False
@@ -181,7 +189,8 @@ class WaitingRoots:
             raise NotWhole(not_whole(self._verdicts[0].topic, untaken.share_read))
         return Waiting(
             Counter(each.place for each in self._all()),
-            self._offsets(),
+            self._offsets(lambda each: each.offset),
+            self._offsets(lambda each: each.copy),
             self._blocked(),
             Counter(each.place for each in self._waiting.values() if each.is_aside),
             self._view.pauses(),
@@ -204,14 +213,15 @@ class WaitingRoots:
         for lost in self._lost.values():
             yield from (each for _, _, each in lost)
 
-    def _offsets(self) -> Mapping[Place, WaitingOffsets]:
+    def _offsets(self, where: Callable[[_Waits], int]) -> Mapping[Place, WaitingOffsets]:
+        """Return where they wait by one of their offsets, without those for which it is -1."""
         found: dict[Place, list[_Waits]] = {}
         for each in self._all():
-            if each.offset >= 0:
+            if where(each) >= 0:
                 found.setdefault(each.place, []).append(each)
         return {
             place: WaitingOffsets(
-                np.array([one.offset for one in each], np.int64),
+                np.array([where(one) for one in each], np.int64),
                 np.array([one.due_ms for one in each], np.int64),
                 np.array([one.is_blocked for one in each], bool),
             )
@@ -250,9 +260,10 @@ class WaitingRoots:
         due = sound_or_none(record) if is_replay(root.source) or is_ordered else None
         if isinstance(due, Due):
             origin = due.origin if is_ordered else None
-            waits = _Waits(place, _origin(root, due), due.due_ms, due.last_was_blocked, is_aside, origin)
+            at, is_blocked = due.due_ms, due.last_was_blocked
+            waits = _Waits(place, _origin(root, due), _copy(root), at, is_blocked, is_aside, origin)
         else:
-            waits = _Waits(place, _origin(root), _due_ms(record.value), False, is_aside)
+            waits = _Waits(place, _origin(root), _copy(root), _due_ms(record.value), False, is_aside)
         self._waiting[name] = waits
 
 
@@ -262,6 +273,10 @@ def _origin(root: Root, due: Due | None = None) -> int:
         return int(offset_of(root.position))
     place = parse_location(due.origin) if due is not None else None
     return -1 if place is None else place[2]
+
+
+def _copy(root: Root) -> int:
+    return int(offset_of(root.position)) if is_replay(root.source) else -1
 
 
 def _due_ms(value: bytes) -> int:
@@ -277,9 +292,9 @@ def _lost(record: Record) -> list[_Waits]:
     if event is None:
         return []  # the replay worker reports it
     return [
-        _Waits(_place(lost.source), _origin(Root(Source(lost.source), position)), 0, lost.error == HELD)
+        _Waits(_place(lost.source), _origin(root), _copy(root), 0, lost.error == HELD)
         for lost in event.lost
-        for position in positions(lost.positions).tolist()
+        for root in (Root(Source(lost.source), position) for position in positions(lost.positions).tolist())
     ]
 
 

@@ -61,7 +61,8 @@ class AckerPartition:
 class ReplayWorker:
     """One replay worker, with what its partitions of the verdicts have to do; see `ReplayPartition`.
 
-    `worker` is its name, or `NOBODY` for the partitions that no worker owns.
+    `due` counts all lost roots that wait, also those that are `not_taken_over`, as everywhere. `worker` is
+    its name, or `NOBODY` for the partitions that no worker owns.
     """
 
     worker: str
@@ -137,8 +138,8 @@ REPLAY_WORKERS: Final = (
     Column("replay worker", "worker"),
     Column("partitions", "partitions", _numbers),
     Column("lag ≤", "lag", count),
-    Column("not taken over", "not_taken_over", count),
     Column("due", "due", count),
+    Column("of them not taken over", "not_taken_over", count),
 )
 SESSIONS: Final = (
     Column("group", "group"),
@@ -230,7 +231,7 @@ def _replay_worker(
     return ReplayWorker(
         name,
         Reading(own),
-        of.then(lambda each: sum(one.due for one in each)),
+        of.then(lambda each: sum(one.due + one.untaken for one in each)),
         of.then(lambda each: sum(one.untaken for one in each)),
         of.then(lambda each: sum(one.lag for one in each)),
     )

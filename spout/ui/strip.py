@@ -22,6 +22,7 @@ from acker.identity import I64, OFFSET_MAX, offset_of
 from acker.service.view import OpenRange
 from spout.inspect.readings import OLD_STATE, PartitionState, Reading, SourceProgress
 from spout.inspect.tables import span
+from spout.inspect.waiting_roots import NOTHING_WAITS
 
 CELLS_MAX: Final = 240
 
@@ -100,9 +101,9 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
     cells = _Cells(state.start.value, state.end.value, cells_max)
     progress, due, dead = state.progress.value, state.due_at.value, state.dead_at.value
     committed = None if state.committed.unknown else state.committed.value or 0
-    base = cells.base(committed, progress, is_old=state.is_old)
-    nothing, no_flags = np.empty(0, np.int64), np.empty(0, bool)
-    waits, due_ms, is_blocked = due or (nothing, nothing, no_flags)
+    base = cells.base(committed, progress, is_old=state.is_old, knows_lost=due is not None)
+    nothing = np.empty(0, np.int64)
+    waits, due_ms, is_blocked = due or NOTHING_WAITS
     elsewhere = (state.replays_due.value or 0) - len(waits)
     if due is not None and elsewhere:
         unknown[f"where {elsewhere:,} more that wait began"] = (
@@ -131,17 +132,19 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
 
 
 def copies_strip_of(state: PartitionState) -> Reading[Strip]:
-    """Return the band of a partition's copies on the replay topic, from the first one that is not settled."""
+    """Return the band of a partition's copies on the replay topic, from the first that is open or waits."""
     copies, end = state.copies, state.copies_end
     if copies.value is None or end.value is None:
         return Reading(unknown=copies.unknown or end.unknown)
     emitted_to = int(offset_of(copies.value.emitted_to))
     offsets = _open_offsets(copies.value.ranges)
-    start = int(offsets.min(initial=min(emitted_to, end.value)))
+    due = state.copies_due_at.value
+    waits, _, is_blocked = due or NOTHING_WAITS
+    start = int(np.concatenate((offsets, waits)).min(initial=min(emitted_to, end.value)))
     cells = _Cells(start, end.value, CELLS_MAX)
-    base = cells.base(start, copies.value, is_old=state.is_old)
+    base = cells.base(start, copies.value, is_old=state.is_old, knows_lost=due is not None)
     counts = np.zeros((len(_COUNTED), cells.number), np.int64)
-    counts[0] = cells.counts(offsets)
+    counts[:3] = [cells.counts(each) for each in (offsets, waits[~is_blocked], waits[is_blocked])]
     runs = cells.runs(base, counts, np.full(cells.number, OFFSET_MAX))
     return Reading(Strip(start, cells.end, cells.number, runs), as_of_ms=copies.as_of_ms)
 
@@ -179,16 +182,20 @@ class _Cells:
         np.minimum.at(found, cells, times[inside])
         return found
 
-    def base(self, committed: int | None, progress: SourceProgress | None, *, is_old: bool) -> I64:
+    def base(
+        self, committed: int | None, progress: SourceProgress | None, *, is_old: bool, knows_lost: bool
+    ) -> I64:
         """Return the kind of each cell, an index of `_KINDS`, before what is open or lost is drawn, (n,).
 
-        What a State that `is_old` calls not emitted may have been emitted since.
+        What a State that `is_old` calls not emitted may have been emitted since. What is settled may wait for
+        its replay unless somebody `knows_lost`.
         """
         firsts, ends = self._edges[:-1], self._edges[1:]
         found = np.full(self.number, _KINDS.index(BandKind.UNKNOWN), np.int64)
         if progress is not None:
             emitted_to = int(offset_of(progress.emitted_to)) if progress.was_emitted else self.start
-            found[firsts < emitted_to] = _KINDS.index(BandKind.SETTLED)
+            if knows_lost:
+                found[firsts < emitted_to] = _KINDS.index(BandKind.SETTLED)
             if not is_old:
                 found[firsts >= emitted_to] = _KINDS.index(BandKind.NEW)
             if committed is not None:

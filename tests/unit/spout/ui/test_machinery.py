@@ -47,9 +47,11 @@ def world_with_lost_roots() -> World:
 
 
 def test_without_a_worker_nobody_has_the_partitions_and_what_waits_there() -> None:
-    [nobody] = machinery(world_with_lost_roots())["workers"]
+    """They are due there, as they are in all figures."""
+    found = machinery(world_with_lost_roots())
+    [nobody] = found["workers"]
     assert (nobody["worker"], nobody["partitions"]) == (NOBODY, [0, 1, 2])
-    assert (nobody["due"], nobody["not_taken_over"]) == (0, 2)
+    assert (nobody["due"], nobody["not_taken_over"]) == (found["due"], found["not_taken_over"]) == (2, 2)
     assert nobody["lag"] > 0
 
 

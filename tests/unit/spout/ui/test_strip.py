@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +92,22 @@ def test_a_lost_copy_whose_record_nobody_has_looked_up_is_missing_in_the_band_wh
     assert shown(strip) == [(BandKind.COMMITTED, 0, 10)]
     (why,) = strip.unknown
     assert why.startswith("where 1 more that wait began is unknown: no replay worker has taken over")
+    copies = copies_strip_of(state(world)).value
+    assert copies is not None
+    assert shown(copies) == [(BandKind.WAITING, 0, 1), (BandKind.SETTLED, 1, 2)]
+
+
+def test_while_it_is_unknown_what_waits_nothing_is_called_settled(world: World) -> None:
+    """It was drawn so, and a lost root among it waited for its replay."""
+    world.produce(4)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=(0,), fail=(2,))
+    world.run(500)
+    gone: Reading[Any] = Reading(unknown="no leader")
+    strip = strip_of(replace(state(world), due_at=gone, replays_due=gone)).value
+    assert strip is not None
+    assert shown(strip) == [(BandKind.OPEN, 0, 1), (BandKind.UNKNOWN, 1, 4)]
+    assert strip.unknown == ["what waits for a replay is unknown: no leader"]
 
 
 def test_a_copy_waits_and_dies_at_the_offset_of_its_record(world: World) -> None:

@@ -2,10 +2,11 @@
 
 A request to commit that was delayed on its way ends the next transaction early (`acker.service.partition`).
 If it comes among the copies, those before it are committed, and the rest is refused: the roots of all of them
-still wait in `_ack_due`. So before such a root gets a copy, the worker looks for the one that it wrote first.
+still wait in `_ack_due`. So before such a root gets a copy, the worker looks for the one that it wrote first;
+and likewise for dead letters, which are called copies here, too.
 
-It looks only after a transaction that did not end well, and only behind an end of the replay topic that it
-noted before it wrote. In doubt it writes a second copy: a copy too many is better than a lost record. Another
+It looks only after a transaction that did not end well, and only behind an end of the topic that it noted
+before it wrote. In doubt it writes a second copy: a copy too many is better than a lost record. Another
 worker that becomes the owner meanwhile does not know of these copies, and writes them again.
 """
 
@@ -18,7 +19,11 @@ from acker.errors import ConfigError, OutOfRange, Unreachable
 from acker.identity import Root
 from acker.kafka.port import Headers, Log, Outgoing, TopicPartition
 from acker.kafka.reading import read_piece
+from replay.policy.disposition import DeadReason
 from replay.worker.waiting import DueTable
+
+Written = tuple[Outgoing, DeadReason | None]
+"""A copy, or a dead letter with why it is one."""
 
 ENDS_MS: Final = 10_000
 """An end that is older is asked for again before copies are written: a request takes 2 ms, and a look reads
@@ -34,8 +39,8 @@ class CutCopies:
     def __init__(self) -> None:
         self._ends: dict[TopicPartition, int] = {}
         self._noted_ms = 0
-        self._unsure: dict[Root, tuple[Outgoing, int]] = {}  # a copy, and an end before it
-        self._there: dict[Root, Outgoing] = {}
+        self._unsure: dict[Root, tuple[Written, int]] = {}  # a copy, and an end before it
+        self._there: dict[Root, Written] = {}
 
     def keep(self, table: DueTable) -> None:
         """Forget the roots that wait no more."""
@@ -52,11 +57,11 @@ class CutCopies:
         if missing:
             self._ends.update(log.ends(missing))
 
-    def refused(self, copies: Iterable[tuple[Root, Outgoing]]) -> None:
+    def refused(self, copies: Iterable[tuple[Root, Written]]) -> None:
         """Remember the copies of a transaction that did not commit, or perhaps did not."""
-        for root, copy in copies:
+        for root, (copy, dead) in copies:
             first = self._ends[TopicPartition(copy.topic, copy.partition)]
-            self._unsure[root] = copy._replace(value=None), first
+            self._unsure[root] = (copy._replace(value=None), dead), first
 
     def committed(self, roots: Iterable[Root]) -> None:
         """Forget roots whose tombstones are committed."""
@@ -64,10 +69,10 @@ class CutCopies:
             for root in roots:
                 self._there.pop(root, None)
 
-    def look(self, log: Log, wait_ms: int, at: Callable[[str], None]) -> Mapping[Root, Outgoing]:
+    def look(self, log: Log, wait_ms: int, at: Callable[[str], None]) -> Mapping[Root, Written]:
         """Return the copies that are committed, of roots that wait nevertheless."""
         sought: dict[TopicPartition, dict[tuple[bytes | None, Headers], Root]] = {}
-        for root, (copy, _) in self._unsure.items():
+        for root, ((copy, _), _) in self._unsure.items():
             place = TopicPartition(copy.topic, copy.partition)
             sought.setdefault(place, {})[copy.key, copy.headers] = root
         for place, roots in sought.items():

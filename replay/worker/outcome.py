@@ -26,7 +26,7 @@ class RootOutcome(NamedTuple):
     """What is written for one root of an input; `dead` is None for a copy.
 
     `written` is None if there probably never was a record. Then only the tombstone is written; so it is if
-    `is_there`: the copy was committed with a transaction that was cut.
+    `is_there`: it was committed with a transaction that was cut.
     """
 
     due: Due

@@ -31,7 +31,7 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.hot_paths import tuple_maker, uncollected
-from acker.identity import input_id_of
+from acker.identity import Root, input_id_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
@@ -47,7 +47,7 @@ from replay.records.due import (
     pause_key,
     root_key,
 )
-from replay.worker.cut import CutCopies
+from replay.worker.cut import CutCopies, Written
 from replay.worker.entries import entries_of, restore
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
 from replay.worker.takeover import Batch, Intake, decided, dues_of
@@ -233,7 +233,7 @@ class VerdictPartition:
         1. Take the due roots of inputs that can go on.
         2. Get their entries of `_ack_due`, from memory or from the log.
         3. Decide about roots that were put aside. For the others, fetch the records, and build copies and
-           dead letters, except for copies that are there already (`replay.worker.cut`).
+           dead letters, except for those that are there already (`replay.worker.cut`).
         4. Write these with their tombstones, and new entries for roots that were put aside. If no more
            records of an input may become dead letters, write its pause, too.
         5. Remove what is done from memory; the rest goes on waiting.
@@ -267,7 +267,7 @@ class VerdictPartition:
         inputs |= {input_id_of(asides[at].source) for at in decisions}
         if inputs or pauses:
             try:
-                self._cut.begin(worker.log, {copy[:2] for _, copy in _new_copies(outcomes)}, now_ms)
+                self._cut.begin(worker.log, {copy[:2] for _, (copy, _) in _new_ones(outcomes)}, now_ms)
                 self._write(outcomes, [(asides[at], found) for at, found in decisions.items()], pauses)
             except (TopicError, NotAuthorized, RecordRefused) as error:
                 self.waiting.done((), taken)
@@ -304,8 +304,8 @@ class VerdictPartition:
             return outcomes
         return [
             each
-            if (copy := there.get(each.root)) is None
-            else RootOutcome(each.due, each.input, copy, None, is_there=True)
+            if (found := there.get(each.root)) is None
+            else each._replace(written=found[0], dead=found[1], is_there=True)
             for each in outcomes
         ]
 
@@ -328,7 +328,7 @@ class VerdictPartition:
         try:
             self._transact(records)
         except WindhoverError:
-            self._cut.refused((each.root, copy) for each, copy in _new_copies(outcomes))
+            self._cut.refused(_new_ones(outcomes))
             raise
         self._cut.committed(each.root for each in outcomes)
 
@@ -458,9 +458,9 @@ class VerdictPartition:
         return stored
 
 
-def _new_copies(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[RootOutcome, Outgoing]]:
-    """Yield the copies that are written now, without those that are there already."""
-    return ((each, each.written) for each in outcomes if each.is_copy and each.written and not each.is_there)
+def _new_ones(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, Written]]:
+    """Yield the copies and dead letters that are written now, without those that are there already."""
+    return ((each.root, (each.written, each.dead)) for each in outcomes if each.written and not each.is_there)
 
 
 def paused_text(name: str, pause: Pause) -> str:

@@ -2,7 +2,8 @@
 
 A late commit ends the next transaction: what it has written so far is committed, the rest is refused. A late
 abort undoes a later one: what is sent then to a partition that was in it is refused, and what is sent to
-another one is in a new transaction. Only of copies that a killed worker does not know may there be two.
+another one is in a new transaction. Only of what a killed worker has written may there be two. A dead letter
+counts as a copy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from replay.records.due import ROOT_KEY_BYTES
 from replay.worker.service import ReplayService
 from tests.support.memory.broker import MemoryBroker
 from tests.support.memory.clients import MemoryTransactions, NoFaults
-from tests.support.worlds.replay_world import Client, World, limits
+from tests.support.worlds.replay_world import Client, World, limits, topics
 
 SEEDS = 60
 MOMENTS = 100
@@ -123,6 +124,7 @@ class DelayedClient(Client):
 def copies_of(delays: Delays, *, kills: bool) -> tuple[Counter[bytes | None], int]:
     """Lose roots while all that comes late; return how many copies each has, and how many roots there are."""
     world, draw, count = World(), delays.draw, 0
+    of = topics(attempts=draw.choice((1, 3)))
 
     def started() -> ReplayService:
         client = DelayedClient(world.cluster, NoFaults())
@@ -134,7 +136,7 @@ def copies_of(delays: Delays, *, kills: bool) -> tuple[Counter[bytes | None], in
             verdict_records_max=draw.choice((1, 2, 100)),
             aborts_max=1_000,
         )
-        return world.worker(client=client, limits=bounds)
+        return world.worker(client=client, limits=bounds, of=of)
 
     worker = started()
     for _ in range(MOMENTS):
@@ -153,7 +155,7 @@ def copies_of(delays: Delays, *, kills: bool) -> tuple[Counter[bytes | None], in
     delays.are_over = True
     world.settle(worker, until_ms=world.now_ms + 400_000)
     assert worker.status().waiting == 0
-    return Counter(copy.value for copy in world.copies()), count
+    return Counter(each.value for each in (*world.copies(), *world.letters())), count
 
 
 @pytest.mark.parametrize(

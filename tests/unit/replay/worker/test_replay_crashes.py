@@ -529,6 +529,21 @@ def test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_
     assert (worker.status().waiting, worker.status().replayed) == (0, replayed)
 
 
+@pytest.mark.parametrize("committed", [1, 2])
+def test_dead_letters_of_a_transaction_that_a_delayed_commit_cuts_are_written_once(
+    world: World, committed: int
+) -> None:
+    world.lose(world.emit(b"x"), world.emit(b"y"))
+    until = (lambda record: record.value == b"y") if committed == 1 else lambda record: record.value is None
+    worker = world.worker(client=CutLog(world.cluster, until, NoFaults()), of=topics(attempts=1))
+    while not world.letters():
+        worker.step(world.now_ms)
+    assert len(world.letters()) == committed
+    world.settle(worker)
+    assert [letter.value for letter in world.letters()] == [b"x", b"y"]
+    assert (worker.status().waiting, worker.status().dead_lettered) == (0, 2)
+
+
 def test_a_worker_that_takes_another_topics_yaml_knows_of_the_copies_that_it_wrote(world: World) -> None:
     """Where a topic refuses a copy, somebody corrects the file."""
     worker = fire_and_cut(world, lambda record: record.value == b"y", NoFaults())

@@ -138,7 +138,7 @@ def test_a_letter_lives_and_dies_by_the_command(live: Live, command: Command, tm
     # emitted and open: told of as pending, by every command that looks
     end = live.emit(BEGINNING, SOURCE)
     until(live, "the acker tells of it", lambda: rows(command, "status")[0]["pending"] == 5)
-    assert [row["root"] for row in rows(command, "roots")][:2] == ["sentences/0@0", "sentences/0@1"]
+    assert [row["root"] for row in rows(command, "roots")][:2] == [f"{topic}/0@0", f"{topic}/0@1"]
     assert command("roots", "--exit-code")[0] == 5
     assert command("roots", "--older-than", "1h", "--exit-code")[0] == 0
     assert rows(command, "inspect", "sentences/0@2")[0]["now"].startswith("pending: open for")

@@ -9,7 +9,7 @@ Source: docs/design/protocol.md, section 5.2.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from typing import NamedTuple, Protocol
@@ -320,7 +320,7 @@ class TaskOutbox:
         places = None
         if not self._pass.is_last:
             columns[TASK] = pa.array(tasks, pa.int32())
-            if self._pass.bundling is not None and isinstance(deliveries, Places):
+            if isinstance(deliveries, Places):
                 places = deliveries
             else:
                 columns[ANCHOR] = column_of(deliveries)
@@ -335,21 +335,20 @@ class TaskOutbox:
             tuples = rows.column(stream.column).flatten()
             self._loads.append(PlacedRows(pa.RecordBatch.from_arrays(tuples, schema=stream.schema)))
             return
-        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        if places is not None and self._pass.bundling is None:
-            columns[ANCHOR], places = places.column(), None
-        self._put(columns, rows.num_rows, places)
+        self._put(dict(zip(rows.schema.names, rows.columns, strict=True)), rows.num_rows, places)
 
     def take(self) -> list[PlacedRows]:
         """Return what was collected since this was called last."""
         loads, self._loads = self._loads, []
         return loads
 
-    def _put(self, columns: Mapping[str, pa.Array], rows: int, places: Places | None = None) -> None:
+    def _put(self, columns: dict[str, pa.Array], rows: int, places: Places | None) -> None:
         """Bring columns into the order of the rows that leave; those of other streams are null."""
         if self._pass.bundling is not None:  # which writes what is there
-            self._loads.append(PlacedRows(pa.RecordBatch.from_pydict(dict(columns)), places))
+            self._loads.append(PlacedRows(pa.RecordBatch.from_pydict(columns), places))
             return
+        if places is not None and ANCHOR in self._pass.schema.names:
+            columns[ANCHOR] = places.column()
         found = [
             columns[field.name] if field.name in columns else pa.nulls(rows, field.type)
             for field in self._pass.schema

@@ -40,9 +40,9 @@ class MapTask:
             frame = self.stage.frame
             received = Received(self.stage.name) if frame is not None and frame.roots_arrive else None
             for batch, places in chain.from_iterable(map(self.stage.rows_of, batches)):
-                rows, anchors = ArrowRows(batch, places=places), None
-                if frame is not None:
-                    rows, anchors = self._split(frame, batch)
+                rows, anchors = (
+                    (ArrowRows(batch, places=places), None) if frame is None else self._split(frame, batch)
+                )
                 if received is not None and anchors is not None:
                     received.mark(anchors.roots())
                 yield run.feed(rows, anchors)

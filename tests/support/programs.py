@@ -38,8 +38,8 @@ class Program:
         """Send it a signal."""
         self._process.send_signal(signal)
 
-    def until(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition as long as it runs."""
+    def until(self, condition: Callable[[], object], *, told: Callable[[], object] | None = None) -> None:
+        """Wait for a condition as long as it runs; fail with what it said, and with `told`."""
 
         def holds() -> bool:
             code = (
@@ -51,7 +51,7 @@ class Program:
             return met
 
         try:
-            eventually(holds, DEADLINE_S)
+            eventually(holds, DEADLINE_S, told=told)
         except AssertionError as error:
             raise AssertionError(f"{error}; it said:\n{self.said[-4_000:]}") from error
 

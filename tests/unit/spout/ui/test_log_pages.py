@@ -28,7 +28,7 @@ from spout.ui.jobs import Actions
 from spout.ui.log_pages import LETTERS_SHOWN
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import LatestState, Watch
-from tests.support.memory.cluster import NoFaults
+from tests.support.memory.cluster import MemoryLog, NoFaults
 from tests.support.page_server import client_of, pages_of
 from tests.support.waiting import eventually
 from tests.support.worlds.planning import World, batch, yaml_of
@@ -397,3 +397,20 @@ def test_a_page_that_waited_for_another_one_is_built_from_the_reading_that_came_
     with waiting_tabs(world, 10) as (watch, waiting):
         watch.latest = LatestState(1, Snapshot(world.now_ms, (), away=Unreachable("no broker answers")))
     assert sorted(each.result(60).status_code for each in waiting) == [200] + [503] * 9
+
+
+@pytest.mark.parametrize("path", ["/record/sentences/0@3", "/failures", "/letters", "/latency"])
+def test_the_questions_of_a_page_share_a_deadline(
+    world: World, client: TestClient, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent broker would keep each of them waiting, and all other pages behind them."""
+    die(world, 3)
+    shared = list[MemoryLog]()
+
+    def share_deadline(log: MemoryLog) -> None:
+        shared.append(log)
+
+    monkeypatch.setattr(MemoryLog, "share_deadline", share_deadline)
+
+    assert client.get(path).status_code == 200
+    assert len(shared) == 1

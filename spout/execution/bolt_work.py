@@ -56,7 +56,7 @@ from spout.runtime.pulse import Pulse
 from spout.topology.stage_pass import BoltPass, StreamPass
 from spout.tuples.counts import Counted, Tally, What
 from spout.tuples.failures import Cause, FailTuple, cause_of
-from spout.tuples.places import Deliveries
+from spout.tuples.places import Deliveries, only_roots
 from spout.tuples.tuple import AnchoredTuple, PlacedTuple, Rows, StreamId
 
 ClockNs = Callable[[], int]
@@ -234,8 +234,7 @@ class BoltWork(BoltObserver):
         self, gate: Gate, places: Sequence[Deliveries], collector: RowCollector, blocked: list[RowFailure]
     ) -> Iterator[int]:
         """Yield the rows that nothing blocks when their turn comes; pass over the others."""
-        for row in range(len(places)):
-            cause = gate.holds_any(each.root for each in places[row]) if gate.has_failed else None
+        for row, cause in enumerate(_blocked(gate, places)):
             if cause is None:
                 yield row
             else:
@@ -328,13 +327,12 @@ class BoltWork(BoltObserver):
             inputs = [AnchoredTuple(rows, row, places, self.name, began_ns) for row in range(len(rows))]
             self._execute_batch(self._bolt, rows, inputs)
         else:
-            for row in range(len(rows)):
-                if self.gate is not None and self.gate.has_failed:
-                    cause = self.gate.holds_any(each.root for each in places[row])
-                    if cause is not None:
-                        failures += [(each.root, cause) for each in places[row]]
-                        executed -= 1
-                        continue
+            causes = repeat(None, len(rows)) if self.gate is None else _blocked(self.gate, places)
+            for row, cause in enumerate(causes):
+                if cause is not None:
+                    failures += [(each.root, cause) for each in places[row]]
+                    executed -= 1
+                    continue
                 self._execute(AnchoredTuple(rows, row, places, self.name))
         self._pulse.end()
         if executed:
@@ -401,3 +399,15 @@ class BoltWork(BoltObserver):
         slot[0] += 1
         slot[1] += took_ns
         return took_ns
+
+
+def _blocked(gate: Gate, places: Sequence[Deliveries]) -> Iterator[Cause | None]:
+    """Yield for each row, when its turn comes, why it is blocked; None: it is not."""
+    roots: list[int] = []
+    for row in range(len(places)):
+        if not gate.has_failed:
+            yield None
+            continue
+        roots = roots or only_roots(places).tolist()
+        root = roots[row]
+        yield gate.holds(root) if root >= 0 else gate.holds_any(each.root for each in places[row])

@@ -211,7 +211,9 @@ class Gate:
         self._through = 0
         self._failed: dict[int, int] = {}
         self._standing: dict[int, tuple[int, int]] = {}
-        self._passed: list[I64] = []
+        self._one_by_one: list[tuple[int, int, int]] = []
+        self._together: list[I64] = []
+        self._unplaced: list[I64] = []  # those of `_together` that `_standing` does not have yet
 
     @property
     def has_failed(self) -> bool:
@@ -221,16 +223,24 @@ class Gate:
     def admit_all(
         self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
     ) -> dict[int, Cause]:
-        """Call `admit` for records in their order; return by row why those are blocked that are."""
-        if self._line_up.waiting or self._failed or self._line_up.most is not None:
+        """Admit records in their order as `admit` does; return by row why those are blocked that are."""
+        if self._line_up.most is not None:
             rows = enumerate(zip(indices.tolist(), keys, list_of(origins), strict=True))
             admitted = ((row, self.admit(*record)) for row, record in rows)
             return {row: cause for row, cause in admitted if cause is not None}
         by_key = self._line_up.by != PARTITION
         lines = list(map(self._lines.__getitem__, keys)) if by_key else [WHOLE] * len(keys)
-        self._passed.append(_in_lines(indices, lines, origins))
-        self._through += len(indices)
-        return {}
+        lined = _in_lines(indices, lines, origins)
+        self._together.append(lined)
+        self._unplaced.append(lined)
+        found: dict[int, Cause] = {}
+        if stopped := self._line_up.waiting.keys() | self._failed.keys():  # few stand in one of these lines
+            behind = lined[among(lined[:, 1], np.array(sorted(stopped)))]
+            causes = {index: self._blocks(line, origin) for index, line, origin in behind.tolist()}
+            rows_of = enumerate(indices.tolist()) if causes else ()
+            found = {row: cause for row, index in rows_of if (cause := causes.get(index)) is not None}
+        self._through += len(indices) - len(found)
+        return found
 
     def admit(self, index: int, key: bytes | None, origin: int | None) -> Cause | None:
         """Return why a record is blocked; None: it may go to the bolts.
@@ -239,16 +249,10 @@ class Gate:
         """
         most = self._line_up.most
         line = None if origin is None else self._line_of(key)
-        if line is None or origin is None:
-            cause = None
-        else:
-            self._standing[index] = line, origin
-            before = self._line_up.waiting.get(line)
-            cause = (
-                waits_for(self._operator, self.place, before)
-                if before is not None and before < origin
-                else self.holds(index)
-            )
+        cause = None
+        if line is not None and origin is not None:
+            self._place(index, line, origin)
+            cause = self._blocks(line, origin)
         if cause is None and most is not None and self._through >= most:
             cause = Cause(self._operator, HELD, f"the batch has room for {most:,} records of {self.place}")
         self._through += cause is None
@@ -258,19 +262,14 @@ class Gate:
         """Block a record for the reason `why`, and with it the later ones of its line; see `admit`."""
         line = None if origin is None else self._line_of(key)
         if line is not None and origin is not None:
-            self._standing[index] = line, origin
+            self._place(index, line, origin)
             self.fail(index)
         return Cause(self._operator, HELD, why)
 
     def holds(self, index: int) -> Cause | None:
         """Return why a record that has passed is blocked now; None: no earlier one failed."""
         standing = self._placed().get(index) if self._failed else None
-        if standing is None:
-            return None
-        failed = self._failed.get(standing[0])
-        if failed is None or failed >= standing[1]:
-            return None
-        return waits_for(self._operator, self.place, failed)
+        return None if standing is None or standing[0] not in self._failed else self._blocks(*standing)
 
     def holds_any(self, indices: Iterable[int]) -> Cause | None:
         """Return why a tuple that descends from these records is blocked now; None: it is not."""
@@ -300,18 +299,30 @@ class Gate:
 
     def lined(self) -> Lined:
         """Return the records that are in lines, for `behind`."""
-        listed = [(index, *standing) for index, standing in self._standing.items()]
-        rows = np.concatenate([np.array(listed, np.int64).reshape(-1, 3), *self._passed])
-        return Lined(self.place, self._operator, rows)
+        alone = np.array(self._one_by_one, np.int64).reshape(-1, 3)
+        return Lined(self.place, self._operator, np.concatenate([alone, *self._together]))
 
     def _line_of(self, key: bytes | None) -> int | None:
         return WHOLE if self._line_up.by == PARTITION else self._lines[key]
 
+    def _place(self, index: int, line: int, origin: int) -> None:
+        self._one_by_one.append((index, line, origin))
+        self._standing[index] = line, origin
+
     def _placed(self) -> dict[int, tuple[int, int]]:
-        for chunk in self._passed:
-            self._standing.update((index, (line, origin)) for index, line, origin in chunk.tolist())
-        self._passed.clear()
+        for lined in self._unplaced:
+            index, line, origin = lined.T.tolist()
+            self._standing.update(zip(index, zip(line, origin, strict=True), strict=True))
+        self._unplaced.clear()
         return self._standing
+
+    def _blocks(self, line: int, origin: int) -> Cause | None:
+        """Return why a record of a line is blocked: an earlier one waits, or failed here; None: neither."""
+        for stops in (self._line_up.waiting, self._failed):
+            first = stops.get(line)
+            if first is not None and first < origin:
+                return waits_for(self._operator, self.place, first)
+        return None
 
     def _has_failed(self, line: int, origin: int) -> None:
         self._failed[line] = min(origin, self._failed.get(line, origin))

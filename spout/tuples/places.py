@@ -137,6 +137,10 @@ class Descendants(Sequence[Deliveries]):
             return Descendants(self._anchors, self.parents[row], self._own, self._hop)
         return () if self._anchors is None else self._own()[int(self.parents[row])]
 
+    def roots(self) -> I64:
+        """Return `only_roots` of them."""
+        return only_roots(self._own())[self.parents]
+
     def children(self, parents: I64, subscription: int) -> Descendants:
         """Return what was emitted for these tuples on one subscription."""
         return Descendants(self._anchors, self.parents[parents], self._own, subscription)
@@ -200,6 +204,8 @@ def only_roots(places: Sequence[Deliveries]) -> I64:
     """Return the index of the one root that each tuple descends from; -1 where it has none, or several."""
     if isinstance(places, Places):
         return places.roots
+    if isinstance(places, Descendants):
+        return places.roots()
     roots = [{each.root for each in deliveries} for deliveries in places]
     return np.array([found.pop() if len(found) == 1 else -1 for found in roots], np.int64)
 

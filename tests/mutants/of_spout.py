@@ -283,8 +283,8 @@ MUTANTS = (
     Mutant(
         "a-record-behind-one-that-waits-is-held",
         "spout/planning/order.py",
-        "if before is not None and before < origin",
-        "if before is not None and before > origin",
+        "for stops in (self._line_up.waiting, self._failed):",
+        "for stops in (self._failed,):",
         "tests/unit/spout/planning/test_order.py"
         "::test_a_gate_holds_what_stands_behind_what_waits_or_failed_here",
         "a record would overtake an earlier one of its key that waits for its replay",
@@ -292,8 +292,8 @@ MUTANTS = (
     Mutant(
         "a-record-behind-one-that-failed-is-held",
         "spout/planning/order.py",
-        "if failed is None or failed >= standing[1]:",
-        "if True:",
+        "for stops in (self._line_up.waiting, self._failed):",
+        "for stops in (self._line_up.waiting,):",
         "tests/unit/spout/planning/test_order.py"
         "::test_a_gate_holds_what_stands_behind_what_waits_or_failed_here",
         "a record would overtake an earlier one of its key that failed in the same batch",

@@ -122,7 +122,7 @@ class OrderWatch:
         for each in not_acked:
             if (source := first_source(each.source)) in in_lines:
                 self._not_acked.setdefault(source, {})[each.source, each.position] = each
-                lost[source] += 1
+                lost[each.source] += 1
         for ordered in in_lines:
             records = sum(run.end - run.start for run in end.ranges if run.source == ordered)
             self._room.published(ordered, records, lost[ordered])

@@ -40,8 +40,15 @@ WHOLE: Final = 0
 ROOM_FIRST: Final = 10_000
 """New records of a partition that a batch may have at first."""
 
+ROOM_GROWS: Final = 4
+"""A batch may have so many times as many as the one before. Each takes 0.25 s more than its records do, so a
+query that begins, or goes on behind failures, should have few small ones.
+"""
+
 LOST_FEW: Final = 500
-"""Records that a batch may lose of a partition: to copy them costs about as much as any batch does."""
+"""Records that a batch may lose of a partition. To copy those of four partitions takes 0.25 s, and so much of
+any batch does not depend on its size: with this number both together cost a record least.
+"""
 
 LINES_KEPT: Final = 100_000
 """Keys whose lines a task keeps; with more, it begins anew."""
@@ -160,7 +167,8 @@ class OrderedRoom:
 
     All records that come behind a failed one of their line in its batch are copied and read again. So what a
     batch loses grows with the square of its size. The next one has as many records as let it lose `LOST_FEW`,
-    and at most twice as many as this one may have.
+    and at most `ROOM_GROWS` times as many as this one has. A copy that is lost again does not count: it would
+    be, whatever the size.
     """
 
     def __init__(self) -> None:
@@ -170,11 +178,11 @@ class OrderedRoom:
         return self._most.get(source, ROOM_FIRST)
 
     def published(self, source: int, records: int, lost: int) -> None:
-        """Learn that a batch with so many new records was published, and how many roots that did not ack."""
+        """Learn that a batch with so many new records was published, which did not ack so many of them."""
         most = self.of(source)
         fits = math.inf if not lost else max(LOST_FEW, records * math.sqrt(LOST_FEW / lost))
-        if fits < most or 2 * records > most:  # a smaller batch does not show that a large one is safe
-            self._most[source] = int(min(fits, 2 * most))
+        # a smaller batch does not show that a large one is safe
+        self._most[source] = int(min(fits, max(most, ROOM_GROWS * records)))
 
 
 class Slip(NamedTuple):

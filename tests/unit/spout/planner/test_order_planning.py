@@ -554,3 +554,18 @@ def test_batches_grow_while_little_is_lost_and_are_small_behind_much_that_was() 
         world.execute()
         sizes.append(len(world.ran) - sum(sizes))
     assert sizes == [ROOM_FIRST, 11_000, int(11_000 * math.sqrt(LOST_FEW / 11_000))]
+
+
+def test_copies_that_are_lost_again_do_not_make_batches_small() -> None:
+    """They would be in a batch of any size, and all other keys would go on in small ones."""
+    world = OrderWorld("key", max_held=50_000, attempts=50)
+    world.produce(ROOM_FIRST - 100, keys=(B,))
+    world.produce(100, keys=(A,))
+    world.bolt = lambda record, _partition, _origin: "Boom" if record.key == A else ""
+    world.live(5_000)
+    assert len(world.held()) > 200, "the first one fails again and again, the others wait for it"
+    world.produce(2 * ROOM_FIRST, keys=(B,))
+    world.ran.clear()
+    assert world.plan()
+    world.execute()
+    assert sum(ran.key == B for ran in world.ran) == 2 * ROOM_FIRST

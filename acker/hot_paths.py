@@ -49,17 +49,26 @@ def among(named: I64, members: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]
 def xor_sums(named: I64, edges: U64) -> tuple[I64, U64]:
     """Sum up edges by XOR for each name; return the names whose sum is not 0, ascending, and the sums."""
     if is_ascending(named):  # nothing to sum up
-        left = np.flatnonzero(edges)
-        return named[left], edges[left]
+        return _not_zero(named, edges)
     low, high = int(named.min()), int(named.max())
     if high - low < _DENSE * len(named):  # no sort: what is summed up is mostly neighbours
         members, places = np.arange(low, high + 1), named - low
     else:
         members, places = np.unique(named, return_inverse=True)
     sums = np.zeros(len(members), np.uint64)
-    np.bitwise_xor.at(sums, places, edges)
+    if len(edges) <= len(members):
+        sums[places] = edges
+    if np.count_nonzero(sums) < len(edges):  # a name comes twice, or an edge is 0
+        sums[:] = 0
+        np.bitwise_xor.at(sums, places, edges)
+    return _not_zero(members, sums)
+
+
+def _not_zero(named: I64, sums: U64) -> tuple[I64, U64]:
+    if sums.all():
+        return named, sums
     left = np.flatnonzero(sums)
-    return members[left], sums[left]
+    return named[left], sums[left]
 
 
 T = TypeVar("T", bound=tuple[Any, ...])

@@ -181,9 +181,10 @@ def root_edges_of_run(source: int, start: int, end: int) -> U64:
 
 
 def child_edges(parents: U64, subscription: int, ordinals: npt.NDArray[np.integer]) -> U64:
-    """Return the edge of each delivery as uint64; delivery i has ``parents[i]`` and ``ordinals[i]``."""
+    """Return the edge of each delivery as uint64; delivery i has ``parents[i]`` and ``ordinals[i]``, or the
+    one ordinal that there is.
+    """
     edges = ordinals.astype(np.uint64)
     edges |= np.uint64(subscription << 32)
     mix64_in_place(edges)
-    edges += parents
-    return _mixed_to_edges(edges)
+    return _mixed_to_edges(edges + parents)

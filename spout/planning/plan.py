@@ -92,6 +92,8 @@ class PlanIndex:
         if found is None:
             return np.full(len(positions), -1)
         starts, ends, shifts = found
+        if not len(positions) or positions.max() < starts[0]:  # what a batch releases is mostly older
+            return np.full(len(positions), -1)
         row = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
         inside = (positions >= starts[row]) & (positions < ends[row])
         indices: I64 = np.where(inside, positions + shifts[row], -1)

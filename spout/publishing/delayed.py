@@ -186,8 +186,10 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
         at, part = places.positions[rows], released[rows]
         indices = plan.find(source, at)
         here = indices >= 0
-        edges.append((indices[here], part[here]))
-        older_acks[source] = at[~here], part[~here]
+        if here.any():
+            edges.append((indices[here], part[here]))
+            at, part = at[~here], part[~here]
+        older_acks[source] = at, part
     summed = {source: xor_sums(*contributed) for source, contributed in older_acks.items()}
     by_cause = by_key(pair for each in fails for pair in each.failures)
     failed = {cause: _own_and_older(plan, parts) for cause, parts in by_cause.items()}
@@ -250,7 +252,7 @@ def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I6
         edges[rows] = root_edges(source, places.positions[rows])
     for subscription in subscriptions:
         edges = child_edges(edges, subscription, ordinals)
-    edges = child_edges(edges, entry.subscription, np.full(len(edges), entry.partition))
+    edges = child_edges(edges, entry.subscription, np.array([entry.partition]))
     return child_edges(edges, entry.subscription, entry.first + np.arange(len(edges)))
 
 

@@ -159,13 +159,15 @@ def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
     if failed:
         kept = ~np.isin(at, taken)
         at, value = at[kept], value[kept]
-    differs = value != 0
-    elsewhere = runs_of(np.sort(np.concatenate([taken, at]))) if block.runs and (failed or len(at)) else []
+    named = np.sort(np.concatenate([taken, at])) if failed else at
+    elsewhere = runs_of(named) if block.runs and len(named) else []
+    if not value.all():
+        at, value = at[value != 0], value[value != 0]
     return Acks(
         *_head(block, plan, lane),
         runs=tuple(joined_runs(difference(block.runs, sorted([*block.absent, *elsewhere])))),
-        positions=pack_positions(at[differs]),
-        values=pack_values(value[differs]),
+        positions=pack_positions(at),
+        values=pack_values(value),
         # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
         absent=tuple(joined_runs(difference(block.absent, runs_of(np.sort(taken))))),
         touched=pack_positions(block.touched[~np.isin(block.touched, taken)]),
@@ -229,7 +231,8 @@ def _blocks_of(outcome: BatchOutcome) -> Iterator[_Block]:
     own = {(block.source, block.number): block for block in _own_blocks(outcome)}
     older = {(block.source, block.number): block for block in _older_blocks(outcome.older)}
     for key in sorted(own.keys() | older.keys()):
-        yield _joined(own.get(key, _Block(*key)), older[key]) if key in older else own[key]
+        both = key in own and key in older
+        yield _joined(own[key], older[key]) if both else own.get(key) or older[key]
 
 
 def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
@@ -257,9 +260,11 @@ def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
 
 
 def _positions(plan: BatchPlan, indices: I64) -> I64:
-    firsts = np.array(plan.starts(), np.int64)
-    shifts = np.array([run.start for run in plan.ranges], np.int64) - firsts
-    positions: I64 = indices + shifts[np.searchsorted(firsts, indices, side="right") - 1]
+    positions = indices.copy()
+    firsts = plan.starts()
+    bounds = [*np.searchsorted(indices, firsts).tolist(), len(indices)]
+    for run, first, here in zip(plan.ranges, firsts, pairwise(bounds), strict=True):
+        positions[slice(*here)] += run.start - first
     return positions
 
 

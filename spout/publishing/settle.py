@@ -131,7 +131,10 @@ def _summed(
 ) -> BatchOutcome:
     released = split(plan.index(), [r.released for r in newest], [r.released for r in every])
     late = [(report, report.held.until_ms <= late_ms) for report in newest if len(report.held.indices)]
-    kept_on = [(report.held.indices[~gone], report.held.edges[~gone]) for report, gone in late]
+    kept_on = [
+        (r.held.indices[~gone], r.held.edges[~gone]) if gone.any() else (r.held.indices, r.held.edges)
+        for r, gone in late
+    ]
     partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, *released.edges])
     too_late = [
         (Cause(r.operator, LATE, "a watermark dropped it"), np.unique(r.held.indices[gone]))
@@ -141,11 +144,11 @@ def _summed(
     failures = [cause for report in every for cause in report.failures]
     # Storm's emit without a message id: nobody learns what becomes of it
     free = distinct(np.concatenate([_NONE, *(report.untracked for report in newest)]))
-    kept = ~among(partial, free)
+    kept = ~among(partial, free) if len(free) else slice(None)
     not_done = [*failures, *released.failures, *too_late]
     failed = np.concatenate([_NONE, *(indices for _, indices in not_done)])
     lined = tuple(each for report in newest for each in report.lined)
-    held = behind(lined, failed, partial[kept], free)
+    held = behind(lined, failed, partial[kept], free) if lined else []
     return BatchOutcome(
         plan,
         _one_cause_each([*not_done, *held], free),

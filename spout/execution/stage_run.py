@@ -173,7 +173,7 @@ class StageRun:
         numbers = batch.column(TO).to_numpy(zero_copy_only=False)
         only = numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
         for number in only.tolist():
-            rows, places = arrived if len(only) == 1 else arrived.take(np.flatnonzero(numbers == number))
+            rows, places, *_ = arrived if len(only) == 1 else arrived.take(np.flatnonzero(numbers == number))
             arrival = self._pass.arrivals.get(number)
             if arrival is None:
                 self._outbox.pass_on(number, rows, places)
@@ -314,19 +314,16 @@ class TaskOutbox:
             rows = pa.RecordBatch.from_arrays([*tuples.columns, anchors], schema=self._pass.schema)
             self._loads.append(PlacedRows(rows))
             return
-        size = tuples.num_rows
         own = pa.StructArray.from_arrays(tuples.columns, names=stream.schema.names)
-        columns = {TO: pa.repeat(pa.scalar(number, pa.int32()), size), stream.column: own}
+        columns = {stream.column: own}
         places = None
-        if not self._pass.is_last:
-            columns[TASK] = pa.array(tasks, pa.int32())
-            if isinstance(deliveries, Places):
-                places = deliveries
-            else:
-                columns[ANCHOR] = column_of(deliveries)
+        if isinstance(deliveries, Places):
+            places = deliveries
+        elif not self._pass.is_last:
+            columns[ANCHOR] = column_of(deliveries)
         if self._pass.carries_roots:
             columns[ROOT] = self.origins.column(only_roots(deliveries))
-        self._put(columns, size, places)
+        self._put(PlacedRows(pa.RecordBatch.from_pydict(columns), places, number, tasks))
 
     def pass_on(self, number: int, rows: pa.RecordBatch, places: Places | None) -> None:
         """Hand rows of the stage before on, to a later stage or to the sink."""
@@ -335,22 +332,27 @@ class TaskOutbox:
             tuples = rows.column(stream.column).flatten()
             self._loads.append(PlacedRows(pa.RecordBatch.from_arrays(tuples, schema=stream.schema)))
             return
-        self._put(dict(zip(rows.schema.names, rows.columns, strict=True)), rows.num_rows, places)
+        tasks = np.asarray(rows.column(TASK), dtype=np.int64)
+        self._put(PlacedRows(rows.drop_columns([TO, TASK]), places, number, tasks))
 
     def take(self) -> list[PlacedRows]:
         """Return what was collected since this was called last."""
         loads, self._loads = self._loads, []
         return loads
 
-    def _put(self, columns: dict[str, pa.Array], rows: int, places: Places | None) -> None:
+    def _put(self, load: PlacedRows) -> None:
         """Bring columns into the order of the rows that leave; those of other streams are null."""
         if self._pass.bundling is not None:  # which writes what is there
-            self._loads.append(PlacedRows(pa.RecordBatch.from_pydict(columns), places))
+            self._loads.append(load)
             return
+        rows, places, to, tasks = load
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        columns[TO] = pa.array(np.full(rows.num_rows, to, np.int32))
+        columns[TASK] = pa.array(tasks, pa.int32())
         if places is not None and ANCHOR in self._pass.schema.names:
             columns[ANCHOR] = places.column()
         found = [
-            columns[field.name] if field.name in columns else pa.nulls(rows, field.type)
+            columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
             for field in self._pass.schema
         ]
         self._loads.append(PlacedRows(pa.RecordBatch.from_arrays(found, schema=self._pass.schema)))

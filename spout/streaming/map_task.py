@@ -39,7 +39,7 @@ class MapTask:
         with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
             frame = self.stage.frame
             received = Received(self.stage.name) if frame is not None and frame.roots_arrive else None
-            for batch, places in chain.from_iterable(map(self.stage.rows_of, batches)):
+            for batch, places, *_ in chain.from_iterable(map(self.stage.rows_of, batches)):
                 rows, anchors = (
                     (ArrowRows(batch, places=places), None) if frame is None else self._split(frame, batch)
                 )

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from acker.errors import TupleError
 from acker.identity import I64, U64, mix64_in_place
-from spout.topology.routing import value_keys
+from spout.topology.routing import modulo, value_keys
 from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, PATHS_TYPE, Carry, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
-from spout.tuples.places import Numbers, Places, alike
+from spout.tuples.places import Hop, Numbers, Places, alike
 
 BUNDLES: Final = pa.schema([(TASK, pa.int32()), (BUNDLE, pa.binary())])
 
@@ -43,10 +43,7 @@ _SAME: Final = b"windhover.same."
 """In a bundle's metadata: the number that a hidden column has in every row, by the column's name."""
 
 _SUBSCRIPTIONS: Final = b"windhover.subscriptions"
-"""In a bundle's metadata: of anchors that are paths, the upper halves of their hops."""
-
-_WORD: Final = 32
-_WORD_MASK: Final = (1 << _WORD) - 1
+"""In a bundle's metadata: of anchors that are paths, the key of each hop (`spout.tuples.places.Hop`)."""
 
 _SAMPLE: Final = 1_000
 """Values that are looked at to tell whether a column's values repeat."""
@@ -58,10 +55,18 @@ _NARROW: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 
 
 class PlacedRows(NamedTuple):
-    """Rows that leave or reach a task together; `places`: theirs, where they have no column of anchors."""
+    """Rows that leave or reach a task together.
+
+    Attributes:
+        places: theirs, where they have no column of anchors.
+        to: this and the next: of rows that leave a stage of a topology, the number in the column ``_to``.
+        tasks: what the column ``_task`` is to have, `(n,) int64`.
+    """
 
     rows: pa.RecordBatch
     places: Places | None = None
+    to: int = 0
+    tasks: I64 | None = None
 
     def take(self, rows: I64) -> PlacedRows:
         return PlacedRows(self.rows.take(pa.array(rows)), self.places and self.places.take(rows))
@@ -78,13 +83,12 @@ class Bundling:
     """Which rows go to which of `tasks` tasks.
 
     Attributes:
-        fields: rows with equal values of them go to one task; none: rows are spread evenly.
-        named: the rows name their tasks themselves, in the column ``_task``.
+        fields: rows with equal values of them go to one task; none: rows are spread evenly. Those of a stage
+            of a topology name their tasks themselves.
     """
 
     tasks: int
     fields: tuple[str, ...] = ()
-    named: bool = False
     bytes_max: int = BYTES_MAX
 
     def bundle(self, loads: Sequence[PlacedRows], first: int = 0) -> pa.RecordBatch:
@@ -111,12 +115,13 @@ class Bundling:
 
     def _bundles(self, load: PlacedRows, first: int) -> Iterator[tuple[int, pa.Buffer]]:
         batch = self.coded(load.rows)
-        tasks = self._tasks_of(batch, first) % self.tasks
+        keys = self._keys(batch, first) if load.tasks is None else load.tasks.view(np.uint64)
+        tasks = modulo(keys, self.tasks)
         small = tasks.astype(np.uint16) if self.tasks <= _RADIX_MAX else tasks
         order = np.argsort(small, kind="stable")
         counts = np.bincount(tasks, minlength=self.tasks)
         starts = np.cumsum(counts) - counts
-        rows, hidden = self._narrowed(batch, load.places)
+        rows, hidden = self._narrowed(batch, load)
         rows = rows.take(pa.array(order))
         for task in np.flatnonzero(counts).tolist():
             yield task, _written(rows.slice(starts[task], counts[task]), hidden)
@@ -133,39 +138,28 @@ class Bundling:
                 batch = batch.set_column(place, name, _coded(column, self.tasks))
         return batch
 
-    def _narrowed(self, batch: pa.RecordBatch, places: Places | None) -> tuple[pa.RecordBatch, list[str]]:
-        """Write hidden columns, which are named, as narrow as they are; anchors as index and ordinals."""
-        hidden: list[str] = []
-        if not batch.num_rows:
-            return batch, hidden
-        for name in (TO, TASK) if self.named else ():
-            if (place := batch.schema.get_field_index(name)) >= 0:
-                numbers = np.asarray(batch.column(place), dtype=np.int64)
-                batch = batch.set_column(place, name, _narrow(numbers))
-                hidden.append(name)
-        place = batch.schema.get_field_index(ANCHOR)
-        subscriptions = ""
-        roots: I64
-        ordinals: list[Numbers]
+    def _narrowed(self, batch: pa.RecordBatch, load: PlacedRows) -> tuple[pa.RecordBatch, list[str]]:
+        """Add hidden columns, which are named, as narrow as they are; anchors as index and ordinals."""
+        numbers: dict[str, Numbers] = {}
+        metadata: dict[bytes, str] = {}
+        if load.tasks is not None:
+            numbers[TO] = load.to
+            if load.tasks.max() >= self.tasks:  # other tasks than the bundle's, behind the next stage
+                numbers[TASK] = load.tasks
+        places, at = load.places, batch.schema.get_field_index(ANCHOR)
         if (packed := _packed(batch)) is not None:
-            roots, ordinals = packed >> ORDINAL_BITS, [packed & (ORDINALS_MAX - 1)]
-        else:
-            if place >= 0 and batch.schema.field(place).type == PATHS_TYPE:
-                places = alike(batch.column(place))
-            if places is None:
-                return batch, hidden
-            if any(np.ptp(hop >> _WORD) for hop in places.hops):
-                return batch if place >= 0 else batch.append_column(ANCHOR, places.column()), hidden
-            roots, ordinals = places.roots, [hop & _WORD_MASK for hop in places.hops]
-            subscriptions = ",".join(str(int(np.ravel(hop)[0]) >> _WORD) for hop in places.hops)
-        if place >= 0:
-            batch = batch.remove_column(place)
-        first = int(roots.min())
-        metadata = {_FIRST: str(first), _SUBSCRIPTIONS: subscriptions}
-        for name, each in (
-            (ANCHOR, roots - first),
-            *((_HOP.format(n), each) for n, each in enumerate(ordinals)),
-        ):
+            places = Places(packed >> ORDINAL_BITS, (Hop(0, packed & (ORDINALS_MAX - 1)),))
+        elif at >= 0 and batch.schema.field(at).type == PATHS_TYPE:
+            places = alike(batch.column(at))
+        if places is not None and len(places):
+            if at >= 0:
+                batch = batch.remove_column(at)
+            first = int(places.roots.min())
+            metadata = {_FIRST: str(first), _SUBSCRIPTIONS: ",".join(str(hop.key) for hop in places.hops)}
+            numbers[ANCHOR] = places.roots - first
+            numbers |= {_HOP.format(depth): hop.ordinals for depth, hop in enumerate(places.hops)}
+        hidden: list[str] = []
+        for name, each in numbers.items():
             if isinstance(each, int):
                 metadata[_SAME + name.encode()] = str(each)
             else:
@@ -173,10 +167,8 @@ class Bundling:
                 hidden.append(name)
         return batch.replace_schema_metadata(metadata), hidden
 
-    def _tasks_of(self, batch: pa.RecordBatch, first: int) -> I64:
+    def _keys(self, batch: pa.RecordBatch, first: int) -> U64:
         """Return a number for each row: a tuple's depends on it alone, so it goes the same way again."""
-        if self.named:
-            return np.asarray(batch.column(TASK), dtype=np.int64)
         keys: U64
         if self.fields:
             keys = value_keys(batch, self.fields)
@@ -186,13 +178,13 @@ class Bundling:
         elif ANCHOR in batch.schema.names and not batch.column(ANCHOR).null_count:
             keys = value_keys(batch, [ANCHOR])
         else:
-            return np.arange(first, first + batch.num_rows)
-        return (keys >> np.uint64(1)).astype(np.int64)
+            return np.arange(first, first + batch.num_rows, dtype=np.uint64)
+        return keys >> np.uint64(1)
 
 
 def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of bundles, at most `ROWS_MAX` at once."""
-    for rows, places in unbundled_apart(bundles, schema):
+    for rows, places, *_ in unbundled_apart(bundles, schema):
         if places is None:
             yield rows
         else:
@@ -202,13 +194,13 @@ def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordB
 
 def unbundled_apart(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[PlacedRows]:
     """Yield the same; where anchors are paths that were split, without a column of them, but their places."""
-    for each in bundles.column(BUNDLE):
+    for task, each in zip(*bundles.select([TASK, BUNDLE]).columns, strict=True):
         written = pa.ipc.open_stream(each.as_buffer()).read_next_batch()
         places, fields = None, list(schema)
         if _FIRST in (written.schema.metadata or {}) and schema.field(ANCHOR).type == PATHS_TYPE:
             places, fields = _places(written), [field for field in schema if field.name != ANCHOR]
         rows = pa.RecordBatch.from_arrays(
-            [_widened(written, field) for field in fields], schema=pa.schema(fields)
+            [_widened(written, field, task.as_py()) for field in fields], schema=pa.schema(fields)
         )
         for start in range(0, rows.num_rows, ROWS_MAX):
             some = None if places is None else places[start : start + ROWS_MAX]
@@ -243,21 +235,23 @@ def _packed(batch: pa.RecordBatch) -> I64 | None:
 
 
 def _narrow(numbers: I64) -> pa.Array:
-    return pa.array(numbers.astype(_fitting(int(numbers.max()) + 1)))
+    return pa.array(numbers.astype(_fitting(int(numbers.view(np.uint64).max()) + 1)))  # below 0: whole
 
 
 def _fitting(values: int) -> np.dtype[Any]:
     return next((each for each in _NARROW if values <= np.iinfo(each).max + 1), np.dtype(np.int64))
 
 
-def _widened(written: pa.RecordBatch, field: pa.Field) -> pa.Array:
+def _widened(written: pa.RecordBatch, field: pa.Field, task: int) -> pa.Array:
+    """Build a column of the rows of a bundle for a task; of other streams than theirs it has nulls."""
     metadata = written.schema.metadata or {}
     if field.name == ANCHOR and _FIRST in metadata:
         return pa.array(_roots(written) << ORDINAL_BITS | _numbers(written, _HOP.format(0)))
     if field.name in written.schema.names:
         return _decoded(written.column(field.name), field.type)
-    if _SAME + field.name.encode() in metadata:
-        return pa.array(_numbers(written, field.name), field.type)
+    same = metadata.get(_SAME + field.name.encode(), task if field.name == TASK else None)
+    if same is not None:
+        return pa.array(np.full(written.num_rows, int(same), field.type.to_pandas_dtype()))
     return pa.nulls(written.num_rows, field.type)
 
 
@@ -280,8 +274,7 @@ def _places(written: pa.RecordBatch) -> Places:
     named = written.schema.metadata[_SUBSCRIPTIONS].decode()
     subscriptions = [int(each) for each in named.split(",") if each]
     ordinals = [_number_or_numbers(written, _HOP.format(depth)) for depth in range(len(subscriptions))]
-    hops = [key << _WORD | each for key, each in zip(subscriptions, ordinals, strict=True)]
-    return Places(_roots(written), tuple(hops))
+    return Places(_roots(written), tuple(map(Hop, subscriptions, ordinals)))
 
 
 def _decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -44,12 +44,12 @@ def tasks_for(
     if kind is Kind.GLOBAL or tasks == 1:
         return np.zeros(rows, np.int64)
     if keys is None:
-        return _modulo(_places(deliveries, first), tasks)
+        return modulo(_places(deliveries, first), tasks)
     if kind is Kind.FIELDS:
-        return _modulo(keys, tasks)
+        return modulo(keys, tasks)
     other = keys + _SECOND
     mix64_in_place(other)
-    one, two = _modulo(keys, tasks), _modulo(other, tasks - 1)
+    one, two = modulo(keys, tasks), modulo(other, tasks - 1)
     two += two >= one  # among the tasks that are not the first choice
     chosen: I64 = np.where(_places(deliveries, first) & np.uint64(1), one, two)
     return chosen
@@ -108,6 +108,9 @@ def _places(deliveries: Sequence[tuple[Delivery, ...]], first: int) -> U64:
     return np.fromiter(numbers, np.uint64, len(deliveries))
 
 
-def _modulo(numbers: U64, tasks: int) -> I64:
-    found: I64 = (numbers % np.uint64(tasks)).astype(np.int64)
+def modulo(numbers: U64, tasks: int) -> I64:
+    """Take the remainders; NumPy divides by one number many at a time, and takes remainders one by one."""
+    whole = numbers // np.uint64(tasks)
+    whole *= np.uint64(tasks)
+    found: I64 = np.subtract(numbers, whole, out=whole).view(np.int64)
     return found

@@ -254,7 +254,7 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
                 upstream=names[stage - 1] if stage and not is_keyed else "",
                 consumer="" if is_last else heads[stage + 1],
                 arriving=found[-1].schema if stage and not is_keyed else None,
-                bundling=None if meets_keyed else Bundling(plan.partitions[stage + 1], named=True),
+                bundling=None if meets_keyed else Bundling(plan.partitions[stage + 1]),
                 keyed=streams[StreamId(plan.keyed)] if is_keyed else None,
                 is_behind_keyed=0 <= plan.keyed_stage <= stage,
             )

@@ -39,6 +39,9 @@ ORDINALS_MAX = 1 << ORDINAL_BITS
 _WORD = (1 << 32) - 1
 _MASK = (1 << 64) - 1
 
+PATH_WEIGHT = 0x5851F42D4C957F2D
+"""A path is fingerprinted as one number: each of its numbers is added to what is before it times this."""
+
 PATHS_TYPE = pa.list_(pa.list_(pa.int64()))
 WIDE_TYPE = pa.struct([("packed", pa.int64()), ("source", pa.int64()), ("position", pa.int64())])
 
@@ -152,6 +155,13 @@ def _path(delivery: Delivery) -> list[int]:
 
 def fingerprint_of(carry: Carry, column: pa.Array) -> Fingerprint:
     if carry is Carry.HOPS:
-        flat = column.flatten().flatten()
-        return fingerprint(len(column), np.asarray(flat, dtype=np.int64))
+        paths = column.flatten()
+        widths = np.asarray(paths.value_lengths())
+        ends = np.cumsum(widths)
+        behind = np.repeat(ends, widths) - np.arange(1, widths.sum() + 1)
+        weights: I64 = np.power(PATH_WEIGHT, behind, dtype=np.int64)
+        numbers = np.asarray(paths.flatten(), dtype=np.int64) * weights
+        if len(ends):
+            numbers = np.add.reduceat(numbers, ends - widths)
+        return fingerprint(len(column), numbers)
     return fingerprint(len(column), Anchors(carry, column).packed())

@@ -14,13 +14,21 @@ Source: docs/design/protocol.md, section 2 ("child edge").
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
 
 from acker.identity import I64, U64, mix64, mix64_in_place
-from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry, Fingerprint, fingerprint, hops_column, pack
+from spout.tuples.anchors import (
+    PATH_WEIGHT,
+    PATHS_TYPE,
+    Anchors,
+    Carry,
+    Fingerprint,
+    hops_column,
+    pack,
+)
 from spout.tuples.tuple import Delivery
 
 Deliveries = tuple[Delivery, ...]
@@ -29,18 +37,32 @@ OwnPlaces = Callable[[], Sequence[Deliveries]]
 Numbers = I64 | int
 """A number for each tuple, `(n,) int64`, or one that all of them have."""
 
-_WORD = (1 << 32) - 1
+_WORD = 32
+_WORD_MASK = (1 << _WORD) - 1
 _MASK = (1 << 64) - 1
 
 
-def _hop(subscription: int, ordinals: Numbers) -> Numbers:
-    """Return the numbers of hops, as in `spout.tuples.anchors`: the subscription is in the upper half."""
-    upper = subscription << 32
-    return ordinals | (upper - (1 << 64) if upper >> 63 else upper)
+class Hop(NamedTuple):
+    """A hop of many tuples: the key of its subscription, and the ordinal of each tuple there.
 
+    Where they are of several subscriptions the key is 0, and the upper half of each ordinal has its own.
+    """
 
-def _of(hop: Numbers, rows: I64 | slice) -> Numbers:
-    return hop if isinstance(hop, int) else hop[rows]
+    key: int
+    ordinals: Numbers
+
+    def of(self, rows: I64 | slice) -> Hop:
+        return self if isinstance(self.ordinals, int) else Hop(self.key, self.ordinals[rows])
+
+    def at(self, row: int) -> tuple[int, int]:
+        """Return the subscription and the ordinal of one tuple."""
+        ordinal = self.ordinals if isinstance(self.ordinals, int) else int(self.ordinals[row])
+        return self.key or ordinal >> _WORD & _WORD_MASK, ordinal & _WORD_MASK
+
+    def numbers(self) -> Numbers:
+        """Return a number for each tuple, as in `spout.tuples.anchors`: the key is in the upper half."""
+        upper = self.key << _WORD
+        return self.ordinals | (upper - (1 << 64) if upper >> 63 else upper)
 
 
 class Places(Sequence[Deliveries]):
@@ -48,8 +70,8 @@ class Places(Sequence[Deliveries]):
 
     __slots__ = ("hops", "roots")
 
-    def __init__(self, roots: I64, hops: tuple[Numbers, ...] = ()) -> None:
-        """Create places from the index of each tuple's root, `(n,) int64`, and its number at each hop."""
+    def __init__(self, roots: I64, hops: tuple[Hop, ...] = ()) -> None:
+        """Create places from the index of each tuple's root, `(n,) int64`, and the hops behind it."""
         self.roots = roots
         self.hops = hops
 
@@ -62,25 +84,23 @@ class Places(Sequence[Deliveries]):
     def __getitem__(self, row: slice) -> Places: ...
     def __getitem__(self, row: int | slice) -> Deliveries | Places:
         if isinstance(row, slice):
-            return Places(self.roots[row], tuple(_of(hop, row) for hop in self.hops))
-        numbers = [hop if isinstance(hop, int) else int(hop[row]) for hop in self.hops]
-        path = tuple([(number >> 32 & _WORD, number & _WORD) for number in numbers])
-        return (Delivery(int(self.roots[row]), path),)
+            return Places(self.roots[row], tuple([hop.of(row) for hop in self.hops]))
+        return (Delivery(int(self.roots[row]), tuple([hop.at(row) for hop in self.hops])),)
 
     def take(self, rows: I64) -> Places:
-        return Places(self.roots[rows], tuple(_of(hop, rows) for hop in self.hops))
+        return Places(self.roots[rows], tuple([hop.of(rows) for hop in self.hops]))
 
     def children(self, parents: I64, subscription: int, ordinals: Numbers) -> Places:
         """Return the places below those of `parents`, each at its ordinal on one subscription."""
         before = self.take(parents)
-        return Places(before.roots, (*before.hops, _hop(subscription, ordinals)))
+        return Places(before.roots, (*before.hops, Hop(subscription, ordinals)))
 
     def column(self) -> pa.Array:
         rows, width = len(self), 1 + len(self.hops)
         flat = np.empty((rows, width), np.int64)
         flat[:, 0] = self.roots
         for depth, hop in enumerate(self.hops, start=1):
-            flat[:, depth] = hop
+            flat[:, depth] = hop.numbers()
         inner = np.arange(0, (rows + 1) * width, width, dtype=np.int32)
         values = pa.array(flat.reshape(-1))
         paths = pa.ListArray.from_arrays(pa.array(inner), values, type=PATHS_TYPE.value_type)
@@ -89,20 +109,25 @@ class Places(Sequence[Deliveries]):
 
     def fingerprint(self) -> Fingerprint:
         """Return the fingerprint of the column, without building it."""
-        found = fingerprint(len(self), self.roots)
-        for hop in self.hops:
-            if isinstance(hop, int):
-                found = found.plus(Fingerprint(0, len(self) * mix64(hop & _MASK)))
+        found, same = self.roots.astype(np.uint64), 0
+        for key, ordinals in self.hops:
+            found *= np.uint64(PATH_WEIGHT)
+            same = same * PATH_WEIGHT + (key << _WORD)
+            if isinstance(ordinals, int):
+                same += ordinals
             else:
-                found = found.plus(fingerprint(0, hop))
-        return found
+                found += ordinals.view(np.uint64)
+        found += np.uint64(same & _MASK)
+        mix64_in_place(found)
+        return Fingerprint(len(self), int(found.sum(dtype=np.uint64)))
 
     def numbers(self) -> U64:
         """Return the `number_of` each place."""
         found = self.roots.astype(np.uint64)
-        for hop in self.hops:
+        for key, ordinals in self.hops:
             mix64_in_place(found)
-            found += np.uint64(hop & _MASK) if isinstance(hop, int) else hop.view(np.uint64)
+            found += np.uint64(key << _WORD)
+            found += np.uint64(ordinals) if isinstance(ordinals, int) else ordinals.view(np.uint64)
         return found
 
 
@@ -173,7 +198,7 @@ def number_of(place: Delivery) -> int:
     """Return a number for a place: the same in every process, and in a task that runs again."""
     found = place.root
     for subscription, ordinal in place.path:
-        found = (mix64(found) + (subscription << 32 | ordinal)) & _MASK
+        found = (mix64(found) + (subscription << _WORD | ordinal)) & _MASK
     return found
 
 
@@ -181,7 +206,7 @@ def places_of(anchors: Anchors) -> Sequence[Deliveries]:
     """Return the places of rows that arrive, as arrays if they all have the same form."""
     if anchors.carry in (Carry.PACKED, Carry.WIDE):
         ordinals = anchors.ordinals()
-        return Places(anchors.roots(), tuple(_hop(key, ordinals) for key in anchors.subscriptions))
+        return Places(anchors.roots(), tuple([Hop(key, ordinals) for key in anchors.subscriptions]))
     if anchors.carry is Carry.HOPS:
         return alike(anchors.column) or list(anchors.deliveries())
     return list(anchors.deliveries())
@@ -197,7 +222,15 @@ def alike(column: pa.Array) -> Places | None:
     if (widths != width).any() or (np.asarray(column.value_lengths()) != 1).any():
         return None
     flat = np.asarray(paths.flatten(), dtype=np.int64).reshape(-1, width)
-    return Places(flat[:, 0], tuple(np.ascontiguousarray(flat[:, depth]) for depth in range(1, width)))
+    return Places(flat[:, 0], tuple([_apart(flat[:, depth]) for depth in range(1, width)]))
+
+
+def _apart(numbers: I64) -> Hop:
+    numbers = np.ascontiguousarray(numbers)
+    keys = numbers >> _WORD
+    if (keys != keys[0]).any():
+        return Hop(0, numbers)
+    return Hop(int(keys[0]) & _WORD_MASK, numbers & _WORD_MASK)
 
 
 def only_roots(places: Sequence[Deliveries]) -> I64:

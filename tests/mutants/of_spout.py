@@ -238,11 +238,19 @@ MUTANTS = (
     ),
     Mutant(
         "anchors-of-several-forms-stay-as-they-are",
-        "spout/topology/bundles.py",
-        "if any(np.ptp(hop >> _WORD) for hop in places.hops):",
-        "if not places.hops:",
+        "spout/tuples/places.py",
+        "if (keys != keys[0]).any():",
+        "if False:",
         "tests/unit/spout/topology/test_bundles.py::test_paths_of_several_forms_arrive_as_they_left",
         "edges of one subscription would be counted as those of another",
+    ),
+    Mutant(
+        "tuples-for-a-task-behind-the-next-stage-name-it",
+        "spout/topology/bundles.py",
+        "if load.tasks.max() >= self.tasks:",
+        "if False:",
+        "tests/unit/spout/topology/test_bundles.py::test_rows_that_name_their_task_go_there",
+        "tuples that pass through a stage of fewer tasks would reach others than those of their key",
     ),
     Mutant(
         "a-number-of-all-rows-is-of-all-of-them",
@@ -404,6 +412,14 @@ MUTANTS = (
         "tests/unit/spout/publishing/test_fold.py"
         "::test_other_rows_of_the_same_number_and_sum_are_not_those_that_were_emitted",
         "two rows that were exchanged for two others could go unnoticed",
+    ),
+    Mutant(
+        "a-fingerprint-is-of-whole-paths",
+        "spout/tuples/places.py",
+        "            found *= np.uint64(PATH_WEIGHT)\n",
+        "",
+        "tests/property/test_places.py::test_rows_that_exchanged_their_ordinals_have_another_fingerprint",
+        "rows that were exchanged for others of the same roots could go unnoticed",
     ),
     Mutant(
         "a-root-is-received-once",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, hops_column
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, fingerprint_of, hops_column
 from spout.tuples.places import Places, children_of, column_of, number_of, places_of
 from spout.tuples.tuple import Delivery
 
@@ -44,6 +44,7 @@ def test_children_of_children_have_the_places_that_a_list_gives_them(
     assert column_of(fast).equals(hops_column(slow))
     for kind in (Kind.SHUFFLE, Kind.LOCAL_OR_SHUFFLE):
         assert tasks_for(kind, 7, None, fast).tolist() == tasks_for(kind, 7, None, slow).tolist()
+    assert fast.fingerprint() == fingerprint_of(Carry.HOPS, hops_column(slow))
     arrived = places_of(Anchors(Carry.HOPS, column_of(fast)))
     assert isinstance(arrived, Places)
     assert list(arrived) == slow
@@ -62,3 +63,14 @@ def test_rows_of_any_places_arrive_as_they_were_sent(
     """Unanchored rows, several anchors, different ways: what is not alike is a list, and the same."""
     sent = [tuple(Delivery(root, tuple(path)) for root, path in row) for row in rows]
     assert list(places_of(Anchors(Carry.HOPS, hops_column(sent)))) == sent
+
+
+def test_rows_that_exchanged_their_ordinals_have_another_fingerprint() -> None:
+    """Though the roots, the ordinals and the sums of both are the same in all."""
+    sent, arrived = (
+        children_of(Places(np.arange(3)), np.arange(3), 7, np.array(ordinals))
+        for ordinals in ([1, 2, 0], [2, 0, 1])
+    )
+    assert isinstance(sent, Places)
+    assert isinstance(arrived, Places)
+    assert sent.fingerprint() != arrived.fingerprint()

@@ -189,7 +189,7 @@ def _map(
         mine = batch.filter(pa.array(batch.column(TASK).to_numpy() % partitions == task))
         if mine.num_rows:
             batches += [
-                worker.feed(ArrowRows(rows, places=places), None) for rows, places in stage.rows_of(mine)
+                worker.feed(ArrowRows(rows, places=places), None) for rows, places, *_ in stage.rows_of(mine)
             ]
     batches += worker.finish()
     evaluated.append(Evaluated(number, len(evaluated), task, decode(encode(worker.report()))))

@@ -31,6 +31,18 @@ def bundled(bundling: Bundling, rows: pa.RecordBatch, first: int = 0) -> pa.Reco
     return bundling.bundle([PlacedRows(rows)], first)
 
 
+def naming(
+    tasks: list[int], batch: pa.RecordBatch | None = None, places: Places | None = None, to: int = 0
+) -> tuple[PlacedRows, pa.Schema]:
+    """Return rows that name their tasks (of the numbers of rows without `batch`), and the schema behind."""
+    if batch is None:
+        batch = pa.RecordBatch.from_arrays([pa.array(range(len(tasks)))], names=["no"])
+    hidden = [(TO, pa.int32()), (TASK, pa.int32())]
+    if places is not None:
+        hidden.append((ANCHOR, PATHS_TYPE))
+    return PlacedRows(batch, places, to, np.array(tasks)), pa.schema([*batch.schema, *hidden])
+
+
 def by_task(bundles: pa.RecordBatch, schema: pa.Schema) -> dict[int, list[dict[str, object]]]:
     assert bundles.schema == BUNDLES
     return {
@@ -87,8 +99,8 @@ def test_rows_without_a_place_are_dealt_out_by_turns_across_batches() -> None:
 
 
 def test_rows_that_name_their_task_go_there() -> None:
-    batch = pa.RecordBatch.from_arrays([pa.array([5, 0, 2, 5], pa.int32())], names=[TASK])
-    found = by_task(bundled(Bundling(3, named=True), batch), batch.schema)
+    load, schema = naming([5, 0, 2, 5])
+    found = by_task(Bundling(3).bundle([load]), schema)
     assert {task: [row[TASK] for row in rows] for task, rows in found.items()} == {0: [0], 2: [5, 2, 5]}
 
 
@@ -141,19 +153,19 @@ def test_packed_anchors_arrive_whole_however_far_apart_they_are() -> None:
 def test_paths_of_one_form_arrive_as_they_left(keys: list[int]) -> None:
     roots = [5, 4, 1_000_000, 4]
     rows = [(Delivery(root, tuple((key & 0xFFFFFFFF, root % 3) for key in keys)),) for root in roots]
-    batch = pa.RecordBatch.from_arrays(
-        [hops_column(rows), pa.array([1, 1, 0, 1], pa.int32())], names=[ANCHOR, TASK]
-    )
-    arrived = [*unbundled(bundled(Bundling(2, named=True), batch), batch.schema)]
-    found = [values for rows in arrived for values in rows.to_pylist()]
+    batch = pa.RecordBatch.from_arrays([hops_column(rows), pa.array(range(4))], names=[ANCHOR, "no"])
+    load, schema = naming([1, 1, 0, 1], batch)
+    arrived = [*unbundled(Bundling(2).bundle([load]), schema)]
+    found = [values for rows in arrived for values in rows.select(batch.schema.names).to_pylist()]
     assert sorted(found, key=str) == sorted(batch.to_pylist(), key=str)
-    assert all(rows.schema == batch.schema for rows in arrived)
+    assert all(rows.schema == schema for rows in arrived)
 
 
 def test_paths_of_several_forms_arrive_as_they_left() -> None:
     one, other, none = (Delivery(3, ((1, 0),)),), (Delivery(3, ((2, 0),)), Delivery(4, ())), ()
     for rows in ([one, other], [one, none], [none], [one, (Delivery(3, ((2, 0),)),)]):
-        batch = pa.RecordBatch.from_arrays([hops_column(rows)], names=[ANCHOR])
+        columns = [hops_column(rows), pa.array(range(len(rows)))]
+        batch = pa.RecordBatch.from_arrays(columns, names=[ANCHOR, "no"])
         found = [n for rows in unbundled(bundled(Bundling(1), batch), batch.schema) for n in rows.to_pylist()]
         assert found == batch.to_pylist()
 
@@ -183,23 +195,20 @@ def test_more_bytes_than_spark_takes_are_refused_by_name() -> None:
 
 def test_a_bundle_holds_its_own_rows_only() -> None:
     """A slice of a batch is written without the rows around it."""
-    columns = [pa.array([0] * 5_000 + [1], pa.int32()), pa.array(range(5_001))]
-    batch = pa.RecordBatch.from_arrays(columns, names=[TASK, "it"])
-    large, small = (len(each.as_py()) for each in bundled(Bundling(2, named=True), batch).column(BUNDLE))
+    load, _ = naming([0] * 5_000 + [1])
+    large, small = (len(each.as_py()) for each in Bundling(2).bundle([load]).column(BUNDLE))
     assert small < large / 10
 
 
 def test_a_hidden_column_that_is_the_same_in_every_row_is_not_written() -> None:
     sizes = []
-    for numbers in ([3] * 10_000, [3] * 9_999 + [4]):
-        columns = [pa.array(numbers, pa.int32()), pa.array([9] * 10_000, pa.int32())]
-        batch = pa.RecordBatch.from_arrays(columns, names=[TO, TASK])
-        bundles = bundled(Bundling(2, named=True), batch)
-        assert [
-            row for rows in unbundled(bundles, batch.schema) for row in rows.to_pylist()
-        ] == batch.to_pylist()
+    for tasks in ([9] * 10_000, [9] * 9_999 + [7]):
+        load, schema = naming(tasks, to=3)
+        bundles = Bundling(2).bundle([load])
+        found = [row for rows in unbundled(bundles, schema) for row in rows.to_pylist()]
+        assert found == [{"no": row, TO: 3, TASK: task} for row, task in enumerate(tasks)]
         sizes.append(len(bundles.column(BUNDLE)[0].as_py()))
-    assert sizes[0] < 1_000 < 10_000 < sizes[1]
+    assert sizes[1] > sizes[0] + 10_000
 
 
 def test_a_user_may_name_columns_as_the_hidden_ones() -> None:
@@ -213,21 +222,20 @@ def test_a_user_may_name_columns_as_the_hidden_ones() -> None:
 @pytest.mark.parametrize("key", [7, (1 << 32) - 3])
 def test_places_leave_without_a_column_and_arrive_as_one(key: int) -> None:
     places = Places(np.array([5, 4, 9])).children(np.array([2, 0, 0]), key, np.array([0, 1, 0]))
-    batch = pa.RecordBatch.from_arrays([pa.array([1, 0, 1], pa.int32())], names=[TASK])
-    schema = pa.schema([*batch.schema, (ANCHOR, PATHS_TYPE)])
-    bundles = Bundling(2, named=True).bundle([PlacedRows(batch, places), PlacedRows(batch, places)])
-    with_column = pa.RecordBatch.from_arrays([*batch.columns, places.column()], schema=schema)
-    assert by_task(bundles.slice(2), schema) == by_task(bundled(Bundling(2, named=True), with_column), schema)
+    load, schema = naming([1, 0, 1], places=places)
+    bundles = Bundling(2).bundle([load, load])
+    with_column, _ = naming([1, 0, 1], load.rows.append_column(ANCHOR, places.column()))
+    assert by_task(bundles.slice(2), schema) == by_task(Bundling(2).bundle([with_column]), schema)
     assert by_task(bundles.slice(0, 2), schema) == by_task(bundles.slice(2), schema)
-    [arrived] = unbundled(Bundling(1, named=True).bundle([PlacedRows(batch, places)]), schema)
+    [arrived] = unbundled(Bundling(1).bundle([load]), schema)
     assert places.fingerprint() == fingerprint_of(Carry.HOPS, arrived.column(ANCHOR))
 
 
 def test_columns_of_other_streams_arrive_as_nulls() -> None:
-    batch = pa.RecordBatch.from_arrays([pa.array([0], pa.int32())], names=[TASK])
-    schema = pa.schema([*batch.schema, ("s1", pa.struct([("word", pa.string())]))])
-    [rows] = unbundled(bundled(Bundling(1, named=True), batch), schema)
-    assert rows.to_pylist() == [{TASK: 0, "s1": None}]
+    load, schema = naming([0])
+    schema = schema.append(pa.field("s1", pa.struct([("word", pa.string())])))
+    [rows] = unbundled(Bundling(1).bundle([load]), schema)
+    assert rows.to_pylist() == [{"no": 0, TO: 0, TASK: 0, "s1": None}]
 
 
 @pytest.mark.parametrize("key", [7, (1 << 32) - 3])
@@ -241,18 +249,16 @@ def test_places_with_one_number_at_a_hop_are_those_with_an_array_of_it(key: int)
     assert one.fingerprint() == many.fingerprint() == fingerprint_of(Carry.HOPS, one.column())
     assert one.numbers().tolist() == many.numbers().tolist()
     assert list(one[1:3]) == list(many)[1:3]
-    batch = pa.RecordBatch.from_arrays([pa.array([0, 1, 0, 1], pa.int32())], names=[TASK])
-    schema = pa.schema([*batch.schema, (ANCHOR, PATHS_TYPE)])
-    left = [Bundling(2, named=True).bundle([PlacedRows(batch, each)]) for each in (one, many)]
-    assert by_task(left[0], schema) == by_task(left[1], schema)
+    left = [naming([0, 1, 0, 1], places=each) for each in (one, many)]
+    found = [by_task(Bundling(2).bundle([load]), schema) for load, schema in left]
+    assert found[0] == found[1]
 
 
 def test_places_arrive_apart_and_in_parts() -> None:
     rows = 2 * ROWS_MAX + 1
     places = Places(np.array([5, 4, 9])).children(np.arange(rows) % 3, 7, np.arange(rows))
-    batch = pa.RecordBatch.from_arrays([pa.array([0] * rows, pa.int32())], names=[TASK])
-    schema = pa.schema([*batch.schema, (ANCHOR, PATHS_TYPE)])
-    bundles = Bundling(1, named=True).bundle([PlacedRows(batch, places)])
+    load, schema = naming([0] * rows, places=places)
+    bundles = Bundling(1).bundle([load])
     arrived = [*unbundled_apart(bundles, schema)]
     assert [each.rows.num_rows for each in arrived] == [ROWS_MAX, ROWS_MAX, 1]
     assert all(ANCHOR not in each.rows.schema.names for each in arrived)

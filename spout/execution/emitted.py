@@ -17,7 +17,7 @@ from acker.errors import TupleError
 from acker.identity import I64
 from spout.bolts.collectors import BasicCollector, Emit, Emits, OutputCollector, Sent, one_stream_error
 from spout.topology.stage_pass import StreamPass
-from spout.tuples.places import Deliveries, Descendants, children_of, ordinals_of
+from spout.tuples.places import Deliveries, children_of, numbered
 from spout.tuples.rows import ArrowRows, ListRows, unknown_id
 from spout.tuples.tuple import DEFAULT_STREAM, AnchoredTuple, MessageId, Rows, Values
 
@@ -93,9 +93,7 @@ def block_by_row(
     else:
         rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
     outlets = stream.emits.outlets
-    ordinals = parents
-    if outlets and not isinstance(places, Descendants):  # which number their rows when these leave
-        ordinals = ordinals_of(parents, len(source))
+    ordinals = numbered(places, parents, len(source)) if outlets else 0
     parcels = [
         children_of(places, parents, outlet.subscription, ordinals * outlet.copies + copy)
         for outlet in outlets

@@ -249,9 +249,10 @@ def _widened(written: pa.RecordBatch, field: pa.Field, task: int) -> pa.Array:
         return pa.array(_roots(written) << ORDINAL_BITS | _numbers(written, _HOP.format(0)))
     if field.name in written.schema.names:
         return _decoded(written.column(field.name), field.type)
-    same = metadata.get(_SAME + field.name.encode(), task if field.name == TASK else None)
-    if same is not None:
-        return pa.array(np.full(written.num_rows, int(same), field.type.to_pandas_dtype()))
+    if _SAME + field.name.encode() in metadata:
+        return pa.array(_numbers(written, field.name), field.type)
+    if field.name == TASK:
+        return pa.array(np.full(written.num_rows, task), field.type)
     return pa.nulls(written.num_rows, field.type)
 
 

@@ -29,14 +29,17 @@ import numpy as np
 import pyarrow as pa
 
 from acker.errors import TrackingError
-from acker.identity import I64, mix64_in_place
+from acker.identity import I64, U64, mix64_in_place
 from spout.tuples.tuple import Delivery
 
 ORDINAL_BITS = 24
 ORDINALS_MAX = 1 << ORDINAL_BITS
 """Tuples that one pass may emit for one input tuple: 16,777,216."""
 
-_WORD = (1 << 32) - 1
+WORD_BITS = 32
+"""Of a hop, which is one number: the subscription is in the upper half, the ordinal in the lower."""
+
+WORD_MASK = (1 << WORD_BITS) - 1
 _MASK = (1 << 64) - 1
 
 PATH_WEIGHT = 0x5851F42D4C957F2D
@@ -70,7 +73,7 @@ class Fingerprint(NamedTuple):
         return Fingerprint(self.rows + other.rows, (self.total + other.total) & _MASK)
 
 
-def fingerprint(rows: int, anchors: I64) -> Fingerprint:
+def fingerprint(rows: int, anchors: I64 | U64) -> Fingerprint:
     """Take the fingerprint of `rows` rows that carry these anchor numbers."""
     mixed = anchors.astype(np.uint64)
     mix64_in_place(mixed)
@@ -134,7 +137,7 @@ class Anchors:
         else:
             for row in self.column.to_pylist():
                 yield tuple(
-                    Delivery(index, tuple((hop >> 32 & _WORD, hop & _WORD) for hop in hops))
+                    Delivery(index, tuple((hop >> WORD_BITS & WORD_MASK, hop & WORD_MASK) for hop in hops))
                     for index, *hops in row or ()
                 )
 
@@ -149,7 +152,7 @@ def hops_column(rows: Sequence[tuple[Delivery, ...]]) -> pa.Array:
 
 
 def _path(delivery: Delivery) -> list[int]:
-    hops = (subscription << 32 | ordinal for subscription, ordinal in delivery.path)
+    hops = (subscription << WORD_BITS | ordinal for subscription, ordinal in delivery.path)
     return [delivery.root, *(hop - (1 << 64) if hop >> 63 else hop for hop in hops)]
 
 

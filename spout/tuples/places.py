@@ -23,9 +23,12 @@ from acker.identity import I64, U64, mix64, mix64_in_place
 from spout.tuples.anchors import (
     PATH_WEIGHT,
     PATHS_TYPE,
+    WORD_BITS,
+    WORD_MASK,
     Anchors,
     Carry,
     Fingerprint,
+    fingerprint,
     hops_column,
     pack,
 )
@@ -37,8 +40,6 @@ OwnPlaces = Callable[[], Sequence[Deliveries]]
 Numbers = I64 | int
 """A number for each tuple, `(n,) int64`, or one that all of them have."""
 
-_WORD = 32
-_WORD_MASK = (1 << _WORD) - 1
 _MASK = (1 << 64) - 1
 
 
@@ -57,11 +58,11 @@ class Hop(NamedTuple):
     def at(self, row: int) -> tuple[int, int]:
         """Return the subscription and the ordinal of one tuple."""
         ordinal = self.ordinals if isinstance(self.ordinals, int) else int(self.ordinals[row])
-        return self.key or ordinal >> _WORD & _WORD_MASK, ordinal & _WORD_MASK
+        return self.key or ordinal >> WORD_BITS & WORD_MASK, ordinal & WORD_MASK
 
     def numbers(self) -> Numbers:
         """Return a number for each tuple, as in `spout.tuples.anchors`: the key is in the upper half."""
-        upper = self.key << _WORD
+        upper = self.key << WORD_BITS
         return self.ordinals | (upper - (1 << 64) if upper >> 63 else upper)
 
 
@@ -112,21 +113,20 @@ class Places(Sequence[Deliveries]):
         found, same = self.roots.astype(np.uint64), 0
         for key, ordinals in self.hops:
             found *= np.uint64(PATH_WEIGHT)
-            same = same * PATH_WEIGHT + (key << _WORD)
+            same = same * PATH_WEIGHT + (key << WORD_BITS)
             if isinstance(ordinals, int):
                 same += ordinals
             else:
                 found += ordinals.view(np.uint64)
         found += np.uint64(same & _MASK)
-        mix64_in_place(found)
-        return Fingerprint(len(self), int(found.sum(dtype=np.uint64)))
+        return fingerprint(len(self), found)
 
     def numbers(self) -> U64:
         """Return the `number_of` each place."""
         found = self.roots.astype(np.uint64)
         for key, ordinals in self.hops:
             mix64_in_place(found)
-            found += np.uint64(key << _WORD)
+            found += np.uint64(key << WORD_BITS)
             found += np.uint64(ordinals) if isinstance(ordinals, int) else ordinals.view(np.uint64)
         return found
 
@@ -194,11 +194,16 @@ def ordinals_of(parents: I64, rows: int) -> I64:
     return ordinals
 
 
+def numbered(places: Sequence[Deliveries], parents: I64, rows: int) -> Numbers:
+    """Return `ordinals_of` for `children_of`; 0 where it needs none, as rows are numbered when they leave."""
+    return 0 if isinstance(places, Descendants) else ordinals_of(parents, rows)
+
+
 def number_of(place: Delivery) -> int:
     """Return a number for a place: the same in every process, and in a task that runs again."""
     found = place.root
     for subscription, ordinal in place.path:
-        found = (mix64(found) + (subscription << _WORD | ordinal)) & _MASK
+        found = (mix64(found) + (subscription << WORD_BITS | ordinal)) & _MASK
     return found
 
 
@@ -227,10 +232,10 @@ def alike(column: pa.Array) -> Places | None:
 
 def _apart(numbers: I64) -> Hop:
     numbers = np.ascontiguousarray(numbers)
-    keys = numbers >> _WORD
+    keys = numbers >> WORD_BITS
     if (keys != keys[0]).any():
         return Hop(0, numbers)
-    return Hop(int(keys[0]) & _WORD_MASK, numbers & _WORD_MASK)
+    return Hop(int(keys[0]) & WORD_MASK, numbers & WORD_MASK)
 
 
 def only_roots(places: Sequence[Deliveries]) -> I64:

@@ -131,10 +131,8 @@ def _summed(
 ) -> BatchOutcome:
     released = split(plan.index(), [r.released for r in newest], [r.released for r in every])
     late = [(report, report.held.until_ms <= late_ms) for report in newest if len(report.held.indices)]
-    kept_on = [
-        (r.held.indices[~gone], r.held.edges[~gone]) if gone.any() else (r.held.indices, r.held.edges)
-        for r, gone in late
-    ]
+    staying = [(report.held, ~gone if gone.any() else slice(None)) for report, gone in late]
+    kept_on = [(held.indices[stays], held.edges[stays]) for held, stays in staying]
     partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, *released.edges])
     too_late = [
         (Cause(r.operator, LATE, "a watermark dropped it"), np.unique(r.held.indices[gone]))

@@ -6,6 +6,8 @@ Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from dataclasses import dataclass
 from itertools import islice
 
@@ -67,6 +69,7 @@ class BatchEnd:
         if outcome.lost:
             _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
         named = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
+        _leave_sigint_to_the_main_thread()
         stream.publisher.publish(publication_of(outcome, named), outcome.plan.partitions)
         stream.late += outcome.late
         stream.work.add(outcome.counts, outcome.errors, counted(outcome))
@@ -78,3 +81,14 @@ class BatchEnd:
                 self.lane.seq,
             )
         self.application.mailbox(stream).put_published(outcome.plan, not_acked(outcome))
+
+
+def _leave_sigint_to_the_main_thread() -> None:
+    """Block SIGINT in the thread that Spark reports batches in, as long as it lives.
+
+    Python acts on a signal in the main thread, which waits in `awaitTermination` and wakes up only if it
+    takes the signal itself. Linux gives it to the first thread that looks for one, and a thread looks when it
+    starts others, as this one does for its Kafka clients, and when its mask changes: so the mask stays.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

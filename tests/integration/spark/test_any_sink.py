@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import spout
 from acker.config.topics import load_topics
 from acker.errors import UsageError
+from spout.publishing.publish import Publication, Publisher
 from tests.support.bolts.sample_bolts import NoOrigin, place_in
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
@@ -43,6 +45,7 @@ INPUTS = (
     "theirs",
     "beside",
     "reference",
+    "interrupted",
 )
 CRASHED = (
     '  crashed: {{id: 99, topic: "{prefix}crashed", group: "{prefix}crashed", partitions: 2, timeout: 4s}}'
@@ -407,3 +410,26 @@ def test_a_stream_without_tracking_is_started_as_it_is(world: StreamWorld, tmp_p
     assert query.awaitTermination(DEADLINE_S), query.stop()
     assert world.spark.read.parquet(str(tmp_path / "out")).count() == 1
     assert world.published("refused").said == 0
+
+
+def test_the_threads_that_publish_leave_ctrl_c_to_the_main_thread(
+    world: StreamWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark calls two: one for its own sinks, one for `foreachBatch`."""
+    blocked: list[bool] = []
+    publish = Publisher.publish
+
+    def noted(self: Publisher, publication: Publication, partitions: int) -> None:
+        blocked.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        publish(self, publication, partitions)
+
+    monkeypatch.setattr(Publisher, "publish", noted)
+    world.produce("interrupted", "a")
+    with started(to_files(world, "interrupted", words(world, "interrupted"))) as query:
+        world.wait_for("interrupted", 1, query)
+    assert blocked == [True]
+    world.produce("interrupted", "b")
+    with world.running("interrupted", words(world, "interrupted")) as query:
+        world.wait_for("interrupted", 2, query)
+    assert blocked == [True, True]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

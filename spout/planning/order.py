@@ -41,7 +41,7 @@ ROOM_FIRST: Final = 10_000
 """New records of a partition that a batch may have at first."""
 
 ROOM_GROWS: Final = 4
-"""A batch may have so many times as many as the one before. Each takes 0.25 s more than its records do, so a
+"""A batch may have so many times as many as any before it. Each takes 0.25 s more than its records do, so a
 query that begins, or goes on behind failures, should have few small ones.
 """
 
@@ -166,9 +166,9 @@ class OrderedRoom:
     """How many new records of each partition a batch may have, below what `turn_of` allows.
 
     All records that come behind a failed one of their line in its batch are copied and read again. So what a
-    batch loses grows with the square of its size. The next one has as many records as let it lose `LOST_FEW`,
-    and at most `ROOM_GROWS` times as many as this one has. A copy that is lost again does not count: it would
-    be, whatever the size.
+    batch loses grows with the square of its size. The next one has as many as let it lose `LOST_FEW`, and at
+    most `ROOM_GROWS` times as many as any before it. A copy that is lost again does not count: it would be,
+    whatever the size.
     """
 
     def __init__(self) -> None:
@@ -218,6 +218,7 @@ class Gate:
         self._lines = _Lines()
         self._through = 0
         self._failed: dict[int, int] = {}
+        self._stopped: I64 | None = None  # the lines in which a record waits or failed, ascending
         self._standing: dict[int, tuple[int, int]] = {}
         self._one_by_one: list[tuple[int, int, int]] = []
         self._together: list[I64] = []
@@ -242,8 +243,10 @@ class Gate:
         self._together.append(lined)
         self._unplaced.append(lined)
         found: dict[int, Cause] = {}
-        if stopped := self._line_up.waiting.keys() | self._failed.keys():  # few stand in one of these lines
-            behind = lined[among(lined[:, 1], np.array(sorted(stopped)))]
+        if self._stopped is None:
+            self._stopped = np.array(sorted(self._line_up.waiting.keys() | self._failed.keys()), np.int64)
+        if len(self._stopped):  # by key, few stand in one of these lines
+            behind = lined[among(lined[:, 1], self._stopped)]
             causes = {index: self._blocks(line, origin) for index, line, origin in behind.tolist()}
             rows_of = enumerate(indices.tolist()) if causes else ()
             found = {row: cause for row, index in rows_of if (cause := causes.get(index)) is not None}
@@ -333,6 +336,8 @@ class Gate:
         return None
 
     def _has_failed(self, line: int, origin: int) -> None:
+        if line not in self._failed:
+            self._stopped = None
         self._failed[line] = min(origin, self._failed.get(line, origin))
 
 

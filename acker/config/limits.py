@@ -132,6 +132,9 @@ class ReplayLimits(_Limits):
     fetch_gap_bytes: Whole = 256 << 10
     """What lies between two wanted records is read when it is less, else skipped: at 100 MB/s it takes
     2.6 ms, and a skip 3 to 10 ms, since what was fetched ahead is thrown away."""
+    fetch_passed_bytes_max: Whole = 256 * _MIB
+    """What one fetch passes between the records that it wants, a skip as `fetch_gap_bytes`: 3 to 10 s, below
+    `stop_ms`."""
     fetch_patience_ms: Whole = 30_000
     """A fetch may bring nothing for so long, as one answer of the broker; then the broker counts as away."""
     aborts_max: Whole = 20

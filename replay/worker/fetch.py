@@ -1,7 +1,7 @@
 """Fetches single records by topic, partition and offset.
 
 A gap between two requested offsets of a partition is read if it has at most `fetch_gap_bytes`, estimated by
-the mean size of the records read; a larger one is jumped over.
+the mean size of the records read; a larger one is skipped.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Fetcher:
     def fetch(self, places: Iterable[RecordPlace], *, why: bool = True) -> Answers:
         """Read committed records; return each, or why there is none.
 
-        What does not fit into `fetch_bytes_max` is left out, but at least one of `places` is in the answer.
+        What does not fit into `fetch_bytes_max`, or comes behind `fetch_passed_bytes_max` of others, is left
+        out, but at least one of `places` is in the answer.
         With `why` NEVER is distinguished from GONE; for this the topic's settings are read, which needs a
         right of its own.
 
@@ -101,17 +102,20 @@ class Fetcher:
         if self._picker is None:
             self._picker = self._log.picker()
         inside = self._inside(offsets)
-        run = _Run(self._picker, inside, self._limits.fetch_gap_bytes)
-        patience_ms = self._limits.fetch_patience_ms
-        while run.left and run.kept_bytes < self._limits.fetch_bytes_max:
+        limits = self._limits
+        run = _Run(self._picker, inside, limits.fetch_gap_bytes)
+        patience_ms = limits.fetch_patience_ms
+        while run.left and (
+            run.kept_bytes < limits.fetch_bytes_max and run.passed_bytes < limits.fetch_passed_bytes_max
+        ):
             if run.read():
-                patience_ms = self._limits.fetch_patience_ms
+                patience_ms = limits.fetch_patience_ms
                 continue
             patience_ms -= _POLL_MS
             if patience_ms < 0:
                 raise Unreachable(
                     f"no record of {', '.join(sorted({name.topic for name in run.left}))} was sent within"
-                    f" {self._limits.fetch_patience_ms} ms; check that the broker leads its partitions"
+                    f" {limits.fetch_patience_ms} ms; check that the broker leads its partitions"
                 )
         self.read_records += run.read_records
         self.read_bytes += run.read_bytes
@@ -173,6 +177,7 @@ class _Run:
         self.left = dict(inside)
         self.found: dict[RecordPlace, Record] = {}
         self.kept_bytes = 0
+        self.passed_bytes = 0  # with `gap_bytes` for each skip
         self.read_bytes = 0
         self.read_records = 0
         self._offsets = {name: frozenset(offsets) for name, offsets in inside.items()}
@@ -187,9 +192,11 @@ class _Run:
         places = map(record_place, map(_PLACE, picked.records))
         self.found.update(zip(places, picked.records, strict=True))
         picked_bytes = sum(map(record_bytes, picked.records))
+        passed_bytes = picked.passed_bytes + picked.passed * RECORD_OVERHEAD_BYTES
         self.kept_bytes += picked_bytes
+        self.passed_bytes += passed_bytes
         self.read_records += picked.passed + len(picked.records)
-        self.read_bytes += picked_bytes + picked.passed_bytes + picked.passed * RECORD_OVERHEAD_BYTES
+        self.read_bytes += picked_bytes + passed_bytes
         return self._settle()
 
     def _near(self) -> int:
@@ -201,7 +208,7 @@ class _Run:
         return min(near, most)
 
     def _settle(self) -> bool:
-        """Remove what the picker has passed; let it jump over large gaps and leave finished partitions."""
+        """Remove what the picker has passed; let it skip large gaps and leave finished partitions."""
         mean_bytes = self.read_bytes / max(1, self.read_records)
         moved = jumps = False
         for name in list(self.left):
@@ -214,6 +221,7 @@ class _Run:
                 jumps = True
             elif (offsets[0] - position) * mean_bytes > self._gap_bytes:
                 self._positions[name] = offsets[0]
+                self.passed_bytes += self._gap_bytes
                 jumps = True
         if jumps:
             self._picker.assign(self._positions)

@@ -309,6 +309,15 @@ MUTANTS = (
         "a record that compaction took would vanish without a dead letter",
     ),
     Mutant(
+        "a-fetch-does-not-pass-a-whole-log",
+        "replay/worker/fetch.py",
+        " and run.passed_bytes < limits.fetch_passed_bytes_max",
+        "",
+        "tests/unit/replay/worker/test_replay_fetch.py"
+        "::test_a_fetch_ends_when_it_has_passed_enough_and_answers_at_least_one",
+        "one fetch of records that lie far apart would outlast what a worker has to end, again and again",
+    ),
+    Mutant(
         "a-letter-is-marked-with-its-copy",
         "replay/handling/letter_handling.py",
         "marks = [self._mark(letter, now_ms) for letter, _ in done]",

@@ -116,6 +116,22 @@ def test_a_fetch_ends_when_its_bytes_are_full_and_answers_at_least_one(cluster: 
     assert rounds == 10
 
 
+@pytest.mark.parametrize(("gap_bytes", "fetches"), [(4_096, 4), (16_384, 5)])
+def test_a_fetch_ends_when_it_has_passed_enough_and_answers_at_least_one(
+    cluster: MemoryCluster, gap_bytes: int, fetches: int
+) -> None:
+    """Ten records with 8 kB between them, 12 kB at most: three skips in a fetch, or a gap and a half read."""
+    limits = ReplayLimits(fetch_gap_bytes=gap_bytes, fetch_passed_bytes_max=12_288)
+    fetcher = Fetcher(CountingLog(cluster), limits)
+    left, asked = set(wanted(*range(0, 1_000, 100))), 0
+    while left:
+        answers = fetcher.fetch(left)
+        assert answers
+        left -= set(answers)
+        asked += 1
+    assert asked == fetches
+
+
 def test_nothing_wanted_asks_nothing(cluster: MemoryCluster) -> None:
     assert Fetcher(cluster.log(FailOnce("poll", AssertionError())), ReplayLimits()).fetch([]) == {}
 

@@ -127,7 +127,7 @@ class Places(Sequence[Deliveries]):
         for key, ordinals in self.hops:
             mix64_in_place(found)
             found += np.uint64(key << WORD_BITS)
-            found += np.uint64(ordinals) if isinstance(ordinals, int) else ordinals.view(np.uint64)
+            found += np.uint64(ordinals & _MASK) if isinstance(ordinals, int) else ordinals.view(np.uint64)
         return found
 
 

@@ -245,6 +245,15 @@ MUTANTS = (
         "edges of one subscription would be counted as those of another",
     ),
     Mutant(
+        "one-number-of-many-places-may-be-negative",
+        "spout/tuples/places.py",
+        "np.uint64(ordinals & _MASK)",
+        "np.uint64(ordinals)",
+        "tests/unit/spout/topology/test_bundles.py"
+        "::test_places_of_several_subscriptions_are_shuffled_as_each_of_them_is",
+        "a query whose bolt joins two subscriptions of a stage would fail at every run of such a batch",
+    ),
+    Mutant(
         "tuples-for-a-task-behind-the-next-stage-name-it",
         "spout/topology/bundles.py",
         "if load.tasks.max() >= self.tasks:",

@@ -10,6 +10,8 @@ import pytest
 
 from acker.errors import TupleError
 from spout.topology.bundles import BUNDLES, ROWS_MAX, Bundling, PlacedRows, unbundled, unbundled_apart
+from spout.topology.graph import Kind
+from spout.topology.routing import tasks_for
 from spout.tuples.anchors import PATHS_TYPE, Carry, fingerprint_of, hops_column
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
 from spout.tuples.places import Places
@@ -168,6 +170,18 @@ def test_paths_of_several_forms_arrive_as_they_left() -> None:
         batch = pa.RecordBatch.from_arrays(columns, names=[ANCHOR, "no"])
         found = [n for rows in unbundled(bundled(Bundling(1), batch), batch.schema) for n in rows.to_pylist()]
         assert found == batch.to_pylist()
+
+
+@pytest.mark.parametrize("key", [9, (1 << 32) - 3])
+def test_places_of_several_subscriptions_are_shuffled_as_each_of_them_is(key: int) -> None:
+    """Bundles of one row have one number for a hop; the key in its upper half may make it negative."""
+    rows = [(Delivery(0, ((key, 0),)),), (Delivery(1, ((7, 0),)),)]
+    load, schema = naming([0, 1], pa.RecordBatch.from_arrays([hops_column(rows)], names=[ANCHOR]))
+    arrived = [each.places or () for each in unbundled_apart(Bundling(2).bundle([load]), schema)]
+    assert [place for places in arrived for place in places] == rows
+    for places in arrived:
+        one_by_one = tasks_for(Kind.SHUFFLE, 1_000, None, list(places))
+        assert tasks_for(Kind.SHUFFLE, 1_000, None, places).tolist() == one_by_one.tolist()
 
 
 @pytest.mark.parametrize("times", [1, 500])

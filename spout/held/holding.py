@@ -212,7 +212,8 @@ class HoldTask:
             entry = entry._replace(first=entry.first + len(packed))
             times = _numbers(until, _DROPPED)
             kept = slice(None) if is_free is None else np.flatnonzero(pc.invert(is_free))
-            held.append(Held(anchors.roots()[kept], edges[kept], times[kept]))
+            # a copy: the columns of a batch share one buffer
+            held.append(Held(anchors.roots()[kept], edges[kept], times[kept].copy()))
             yield pa.array(edges.view(np.int64), mask=None if is_free is None else np.asarray(is_free))
         whole = Held.together(held, fails_late=self.fails_late)
         add(self.ledger, self.stream, TaskReport(self.name, held=whole))

@@ -41,6 +41,18 @@ def test_a_row_without_an_anchor_is_held_without_one() -> None:
     assert len(set(report.held.edges.tolist())) == len(report.held.until_ms) == 2
 
 
+def test_the_columns_of_held_rows_leave_memory_before_the_end_of_their_task() -> None:
+    """Edges and times stay until then, and the columns of a batch that Spark sends share one buffer."""
+    numbers = pa.array(range(10_000))
+    batch = pa.record_batch(dict.fromkeys(("packed", "source", "position", "until"), numbers))
+    sent = batch.serialize()
+    task = HoldTask("hold", "s", FakeLedger(), (), fails_late=False)
+    before = pa.total_allocated_bytes()
+    batches = (pa.ipc.read_record_batch(batch.serialize(), batch.schema) for _ in range(10))
+    most = max(pa.total_allocated_bytes() for _ in task(tuple(each.columns) for each in batches))
+    assert most - before < 5 * sent.size
+
+
 def held(words: list[str], positions: list[int]) -> pa.RecordBatch:
     """Make rows that each have the anchor of one held tuple."""
     anchors = [[{"source": 1, "position": at, "edge": at}] for at in positions]

@@ -261,6 +261,8 @@ def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
 
 def _positions(plan: BatchPlan, indices: I64) -> I64:
     positions = indices.copy()
+    if not len(indices):  # as of most kinds of roots in most batches, which may have thousands of ranges
+        return positions
     firsts = plan.starts()
     bounds = [*np.searchsorted(indices, firsts).tolist(), len(indices)]
     for run, first, here in zip(plan.ranges, firsts, pairwise(bounds), strict=True):

@@ -88,7 +88,8 @@ def _leave_sigint_to_the_main_thread() -> None:
 
     Python acts on a signal in the main thread, which waits in `awaitTermination` and wakes up only if it
     takes the signal itself. Linux gives it to the first thread that looks for one, and a thread looks when it
-    starts others, as this one does for its Kafka clients, and when its mask changes: so the mask stays.
+    starts others, as this one does for its Kafka clients, and when its mask changes: so the mask stays, and
+    a process that the sink's function starts inherits it.
     """
     if threading.current_thread() is not threading.main_thread():
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

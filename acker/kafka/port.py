@@ -234,7 +234,7 @@ class Log(Protocol):
 
         A `patient` one follows what is quiet most of the time: it asks less often for nothing. Records come
         as soon as ever; only the first ones after `Reader.assign`, and a position that passes control records
-        at a partition's end, may come half a second later.
+        at a partition's end, may come 600 ms later.
         """
 
     def picker(self) -> Picker:

@@ -33,8 +33,8 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "queued.min.messages": 100_000,
     }
 )
-PATIENT: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "fetch.wait.max.ms": 500})
-"""Of a reader that follows: the broker answers at once when there is a record, and else twice a second."""
+PATIENT: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "fetch.wait.max.ms": 600})
+"""Of a reader that follows: the broker answers at once when there is a record, and else after 600 ms."""
 
 PICKING: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "max.partition.fetch.bytes": 65_536})
 """Of a reader of single records. One that fetches far ahead pays for each jump: with 8 MB of a partition

@@ -110,8 +110,8 @@ GROWTH: Final = 4
 """Acker partitions are fixed for life: so many times the processes of today can share them."""
 PARTITIONS_MAX: Final = 1_024
 
-FETCHES_S: Final = 2.0
-"""Fetches/s of a reader that waits: the broker answers an empty one after 500 ms."""
+FETCHES_S: Final = 1 / 0.6
+"""Fetches/s of a reader that waits: the broker answers an empty one after 600 ms."""
 ANSWERS: Final = 2
 """Writes to several partitions at once answer a fetch at the first of them, and another one with the rest."""
 CUT_SHORT: Final = 0.5

@@ -457,7 +457,7 @@ class Arrivals:
     def wait(self, ends: Mapping[TopicPartition, int], wait_ms: int) -> bool:
         """Wait at most so long; return whether there may be something behind one of the ends.
 
-        A reader that was taken off its partitions (`rest`) may have a fetch under way for half a second, and
+        A reader that was taken off its partitions (`rest`) may have a fetch under way for 600 ms, and
         sends no other until it is answered. So wait a second before this is called again.
 
         Raises `Unreachable`: the broker does not answer.

@@ -151,6 +151,15 @@ class Tenure:
         within = self.window.pending_within
         return [SourceRun(source, *run) for source, start, end in runs for run in within(source, start, end)]
 
+    def marks(self) -> dict[int, SourceMark]:
+        """Return what batches have emitted of each source; what still waits in `unjournalled` is a gap."""
+        found = {source: cursor.mark() for source, cursor in self.cursors.items()}
+        for source, start, end in self.unjournalled:
+            gaps = IntervalSet([*found[source].gaps])
+            gaps.add(start, end)
+            found[source] = found[source]._replace(gaps=tuple(gaps))
+        return found
+
     def emit(self, runs: Sequence[SourceRun], now_ms: int) -> None:
         """Note ranges as emitted: no longer free, and pending unless nothing is tracked."""
         for source, start, end in runs:

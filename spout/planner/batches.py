@@ -113,7 +113,7 @@ class Batches:
             name.epoch,
             now,
             tasks or self._spec.tasks,
-            MappingProxyType({source: one.mark() for source, one in self._tenure.cursors.items()}),
+            MappingProxyType(self._tenure.marks()),
             ranges,
             {one.place.topic: one.topic_id for one in self._specs.values()},
             self._line_ups(ranges, most),

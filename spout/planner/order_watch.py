@@ -107,12 +107,12 @@ class OrderWatch:
         """Learn that the last batch was published, and which of its roots are not acked by that.
 
         Nothing is learnt where a root may have timed out before: where the clock has passed its deadline, or
-        where another process may have initialised it, or may send a clock of its own. Nor of a partition that
-        was blocked as a whole, where records by key were not put in lines.
+        where another process may have initialised it earlier than this one, since it lived when the batch was
+        planned. Nor of a partition that was blocked as a whole, where records by key were not put in lines.
         """
         timeout_ms, tenure = self._context.spec.timeout_ms, self._tenure
         is_late = timeout_ms and tenure.clock.now >= end.now + timeout_ms
-        if is_late or self._plans_old or tenure.sibling is not None:
+        if is_late or self._plans_old:
             return
         in_lines = {source for source, up in end.order.items() if up.by == self._ordering(source)}
         for run in end.ranges:
@@ -138,7 +138,7 @@ class OrderWatch:
             for source, one in self._context.sources.items()
             if one.input.ordered and not one.is_replay and copies_source(source) in self._tenure.cursors
         }
-        self._plans_old = bool(planned)
+        self._plans_old = bool(planned) or self._tenure.sibling is not None
         why = {source: self._under_way(source, planned) for source in specs}
         quiet = [source for source, text in why.items() if not text]
         turns: dict[int, Turn] = {}

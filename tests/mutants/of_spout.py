@@ -354,11 +354,29 @@ MUTANTS = (
     Mutant(
         "a-batch-whose-roots-may-have-timed-out-is-waited-for",
         "spout/planner/order_watch.py",
-        "if is_late or self._plans_old or tenure.sibling is not None:",
-        "if self._plans_old or tenure.sibling is not None:",
+        "if is_late or self._plans_old:",
+        "if self._plans_old:",
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_a_batch_that_was_published_when_its_roots_may_have_timed_out_is_waited_for",
         "later records would pass one that times out though its ack is durable",
+    ),
+    Mutant(
+        "a-batch-that-another-process-may-have-initialised-is-waited-for",
+        "spout/planner/order_watch.py",
+        "bool(planned) or self._tenure.sibling is not None",
+        "bool(planned)",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_a_batch_that_another_process_may_have_initialised_earlier_is_waited_for",
+        "later records would pass one that timed out by the clock of a process that was replaced",
+    ),
+    Mutant(
+        "what-waits-with-its-partition-is-not-journalled",
+        "spout/group/tenure.py",
+        "gaps.add(start, end)",
+        "pass",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_what_a_process_before_has_initialised_waits_through_a_restart_with_its_partition",
+        "no restart would ever read it: it would time out unread, or be pending for ever",
     ),
     Mutant(
         "the-batch-of-a-process-before-is-waited-for",

@@ -9,14 +9,14 @@ from contextlib import closing
 import pytest
 
 from acker.errors import UsageError
-from acker.identity import is_replay
+from acker.identity import is_replay, source_of
 from acker.kafka.port import Record
 from spout.builder.tuple_metrics import root_metrics
 from spout.inspect.diagnosis import diagnose
 from spout.inspect.overview import Overview, notes_on
 from spout.inspect.trail import Trail
-from spout.planning.journal import batch_ranges
-from spout.planning.order import LOST_FEW, ROOM_FIRST
+from spout.planning.journal import BEGINNING, batch_ranges, journal_of
+from spout.planning.order import LOST_FEW, ROOM_FIRST, NotAcked, line_of_key
 from tests.support.worlds.order_world import OrderWorld, attempt_of
 
 A, B, C = b"a", b"b", b"c"
@@ -172,6 +172,36 @@ def test_records_that_a_process_before_has_initialised_are_emitted_alone(orderin
     assert world.succeeded() == [0, 1, 2, 3]
 
 
+def test_what_a_process_before_has_initialised_waits_through_a_restart_with_its_partition() -> None:
+    """The batch of another partition is journalled meanwhile; it has not emitted what waits."""
+    world, waits = OrderWorld("key"), source_of(1, 1)
+    world.query = "by-hand"  # its batches have numbers of their own
+    for partition in (0, 1):
+        world.produce(2, partition=partition, keys=(A, B))
+    world.run(500)
+    assert world.plan()
+    first, world.running = world.running, None
+    assert first is not None
+    world.publish(world.done, first, skip=(0,), of=waits)
+    world.spout.note_published(first, (NotAcked(waits, 0, line_of_key(A), 0),))
+    world.done = first
+    for partition in (0, 1):
+        world.produce(2, partition=partition, keys=(A, B))
+    while world.spout.plan(first, None, world.now_ms) == first:
+        world.run(100)
+    world.restart()  # the plan was never journalled
+    while not world.plan():
+        world.run(100)
+    assert world.running is not None
+    assert [run.source for run in batch_ranges(world.done, world.running)] == [source_of(1, 0)]
+    world.execute()
+    world.restart()
+    world.publish(BEGINNING, first)
+    world.rest()
+    assert [world.succeeded(partition) for partition in (0, 1)] == [[2, 3], [2, 3]]
+    assert world.lost("TIMED_OUT") == 0
+
+
 def test_a_batch_that_is_run_again_holds_back_the_same() -> None:
     world = OrderWorld("key")
     world.produce(4, keys=(A, B))
@@ -310,6 +340,35 @@ def test_nothing_of_the_batch_of_a_process_before_is_passed_though_it_was_publis
     assert not world.plan()
     world.rest()
     assert world.succeeded() == [0, 1, 2, 3]
+
+
+def test_a_batch_that_another_process_may_have_initialised_earlier_is_waited_for() -> None:
+    """It times out by that Init, after that process is gone, and its verdicts are not read yet."""
+    world = OrderWorld("key")
+    world.produce(2, keys=(A,))
+    world.run(500)
+    assert world.plan()
+    assert world.running is not None
+    before, world.spout = world.spout, world.ready(journal_of(world.running.to_json()))
+    world.execute()
+    before.note_published(world.done, ())
+    world.run(200)
+    world.produce(2, keys=(A,))
+    assert before.plan(world.done, None, world.now_ms) != world.done
+    world.run(300)
+    world.kill(before)
+    world.run(9_000)
+    assert world.plan()
+    world.produce(2, keys=(A,))
+    assert world.acker is not None
+    while not world.lost("TIMED_OUT"):
+        world.cluster.now_ms += 100
+        world.spout.step(world.spout.poll(0), world.now_ms)
+        world.acker.step(world.now_ms)
+    world.execute()
+    assert not world.plan()
+    world.rest()
+    assert world.succeeded()[-4:] == [2, 3, 4, 5]
 
 
 def test_what_is_held_is_bounded_and_then_the_partition_waits() -> None:

@@ -203,6 +203,24 @@ class Basic(BasicBolt):
         Case.seen.ack(tuple)
 
 
+class Forward(Bolt):
+    """Emits one tuple for each, so that what it joins leaves with one anchor each, as arrays."""
+
+    output = OUTPUT
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Begin."""
+        self._name = context.name
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit and ack."""
+        Case.seen.receive(tuple)
+        self._collector.emit(told(self._name, "default", [tuple]), anchors=tuple)
+        Case.seen.ack(tuple)
+        self._collector.ack(tuple)
+
+
 def subscribe(bolt: BoltDeclarer, kind: Kind, component: str, stream: str) -> None:
     """Subscribe by a grouping."""
     if kind in (Kind.FIELDS, Kind.PARTIAL_KEY):
@@ -213,10 +231,13 @@ def subscribe(bolt: BoltDeclarer, kind: Kind, component: str, stream: str) -> No
 
 
 def drawn(seed: int) -> TopologyBuilder:
-    """Draw a topology of up to six bolts: any of them may read any stream that is there before it."""
+    """Draw a topology: its bolts read any streams that are there before them, or those of one layer."""
     here = random.Random(seed)
     builder = TopologyBuilder()
     builder.set_spout("lines", TOPICS, "lines")
+    if here.random() < 0.5:
+        draw_layers(builder, here, seed)
+        return builder
     streams = [("lines", "default")]
     for number in range(here.randint(1, 6)):
         name = f"bolt{number}"
@@ -229,6 +250,22 @@ def drawn(seed: int) -> TopologyBuilder:
             subscribe(bolt, kind, component, stream)
         streams += [(name, stream) for stream in (STREAMS if rich else STREAMS[:2])]
     return builder
+
+
+def draw_layers(builder: TopologyBuilder, here: random.Random, seed: int) -> None:
+    """Draw layers, each of which reads all of the one before: the places of a join are equally deep.
+
+    Names are drawn too, since the keys of subscriptions come from them, and half of these have the highest
+    bit, which makes numbers negative.
+    """
+    layer = ["lines"]
+    for depth in range(here.randint(4, 6)):
+        names = [f"{depth}{here.random()}" for _ in range(here.choice((1, 2)))]
+        for name in names:
+            bolt = builder.set_bolt(name, here.choice((Basic(seed), Forward())), here.choice((None, 3)))
+            for component in layer:
+                bolt.shuffle_grouping(component)
+        layer = names
 
 
 def readers_of(builder: TopologyBuilder) -> Readers:
@@ -247,7 +284,7 @@ ACTS = (("ack",), ("ack",) * 14 + ("fail", "hold"), ("ack", "hold"))
 """What becomes of a tuple, equally often: some topologies ack all, some hold every other."""
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=240, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 7), st.sampled_from(ACTS))
 def test_a_root_is_acked_exactly_when_every_delivery_of_its_tree_was_acked(
     seed: int, roots: int, acts: tuple[str, ...]

@@ -216,6 +216,8 @@ class _Cursor:
         while byte & 0x80:
             at += 1
             byte = data[at]
+            if shift > 63:  # without a bound, garbage of 900 KB takes half a minute, and ends each acker
+                raise _Unusual
             number |= (byte & 0x7F) << shift
             shift += 7
         self.at = at + 1

@@ -437,6 +437,14 @@ MUTANTS = (
         "::test_a_long_list_of_lost_roots_is_cut_into_records_below_the_limit",
         "an acker that fails a million records at once could not write its verdicts",
     ),
+    Mutant(
+        "a-number-without-an-end-is-given-up",
+        "acker/wire/codec.py",
+        "if shift > 63:",
+        "if shift > 1 << 40:",
+        "tests/unit/acker/service/test_acker_quarantine.py::test_a_number_without_an_end_is_given_up_at_once",
+        "garbage of 900 KB would hold every acker for longer than a step may take, again after each restart",
+    ),
     # -- the producer
     Mutant(
         "a-refusal-reaches-the-writer",

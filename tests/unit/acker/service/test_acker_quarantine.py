@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from acker.config.limits import AckerLimits
 from acker.identity import acker_partition, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.ledger.output import AckerEventKind
+from acker.wire.codec import RECORD_BYTES_MAX, read_acks
 from acker.wire.events import Acks, FailCause, Fails, Init, PositionRun, SourceRun, Verdicts, pack_positions
 from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TOPIC, TOPIC_ID, TOPICS, World, Writer
 
@@ -149,6 +151,30 @@ def test_a_tombstone_and_an_oversized_value_do_not_stop_the_acker() -> None:
     world.write_raw(TOPICS.ack, b"x" * 2_000_000)
     world.settle()
     assert [len(record.value or b"") for record in world.quarantined()] == [900_000]
+
+
+class Counted(bytes):
+    """Bytes that count how many of them are looked at, one by one."""
+
+    looked = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looked += 1
+        if self.looked > 20:
+            raise AssertionError(f"byte {at} of a number is looked at")
+        return super().__getitem__(at)
+
+
+def test_a_number_without_an_end_is_given_up_at_once(world: World, writer: Writer) -> None:
+    """Read to its end it took half a minute, so that no acker came past it within the limit of a step."""
+    header = CODEC.header(Acks)
+    value = header.ljust(RECORD_BYTES_MAX, b"\xff")
+    assert read_acks(Counted(value), header) is None
+    world.write_raw(TOPICS.ack, value, home())
+    writer.acks(runs=[(0, 10)])
+    world.settle()
+    assert [record.value for record in world.quarantined(home())] == [value]
+    assert world.of() == dict.fromkeys(range(10), "ACKED")
 
 
 def test_sessions_that_never_took_a_group_use_up_no_lane() -> None:

@@ -31,6 +31,9 @@ CAUSES_MAX: Final = 100
 FIRST_EMISSIONS_MAX: Final = 1_000_000
 """So many copies of a source may wait for their verdict, 16 bytes each; of more the oldest are forgotten."""
 
+PARTS_MAX: Final = 1_000
+"""So many headers of a source are kept as they came, some 500 bytes each; of more they are joined."""
+
 OTHERS: Final = "(others)"
 
 BLOCKED: Final = "BLOCKED"
@@ -93,9 +96,11 @@ class EmissionTimes:
         self._parts: dict[int, list[tuple[I64, I64]]] = {}
 
     def note(self, source: int, at: I64, wall_ms: I64) -> None:
+        if not len(at):
+            return
         parts = self._parts.setdefault(source, [])
         parts.append((at, wall_ms))
-        if sum(len(each) for each, _ in parts) > 2 * self._limit:
+        if len(parts) > PARTS_MAX or sum(len(each) for each, _ in parts) > 2 * self._limit:
             self._keep(source, *_ascending(parts))
 
     def take(self, source: int, at: I64, else_ms: int) -> I64:

@@ -445,6 +445,14 @@ MUTANTS = (
         "tests/unit/acker/service/test_acker_quarantine.py::test_a_number_without_an_end_is_given_up_at_once",
         "garbage of 900 KB would hold every acker for longer than a step may take, again after each restart",
     ),
+    Mutant(
+        "a-header-that-names-no-copies-is-passed-over",
+        "acker/ledger/tally.py",
+        "        if not len(at):\n            return\n",
+        "",
+        "tests/unit/acker/ledger/test_tally.py::test_what_is_no_header_of_copies_is_passed_over",
+        "eight bytes in a header would end every acker",
+    ),
     # -- the producer
     Mutant(
         "a-refusal-reaches-the-writer",

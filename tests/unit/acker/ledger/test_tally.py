@@ -8,7 +8,7 @@ import pytest
 from acker.identity import Root, Source, copies_source, source_of
 from acker.kafka.port import Record
 from acker.ledger.cohort import InitEmission, Session
-from acker.ledger.tally import BOUNDS_MS, CAUSES_MAX, OTHERS, EmissionTimes, VerdictTally
+from acker.ledger.tally import BOUNDS_MS, CAUSES_MAX, OTHERS, PARTS_MAX, EmissionTimes, VerdictTally
 from acker.ledger.verdicts import LossCause, VerdictSet
 from acker.wire.causes import EXPLICIT, HELD
 from acker.wire.events import FIRST_EMISSIONS, Reason, pack_root_numbers
@@ -96,8 +96,9 @@ def test_what_is_no_header_of_copies_is_passed_over() -> None:
     tally, settled = VerdictTally(), VerdictSet()
     settled.ack(EMISSION, COPIES, 10, range(1, 2))
     other = pack_root_numbers(SOURCE, np.array([11]), np.array([0]))
+    none = pack_root_numbers(COPIES, np.array([], np.int64), np.array([], np.int64))
     garbage = (None, b"", b"x" * 23, b"x" * 8)
-    tally.note([record_of((FIRST_EMISSIONS, value)) for value in (other, *garbage)])
+    tally.note([record_of((FIRST_EMISSIONS, value)) for value in (other, none, *garbage)])
     tally.add([settled], NOW_MS + 40)
     assert tally.inputs[1].took_ms == 40
 
@@ -109,6 +110,16 @@ def test_of_too_many_copies_that_wait_the_oldest_are_forgotten() -> None:
     assert firsts.take(COPIES, np.array([0, 2]), 7).tolist() == [7, 7]
     assert firsts.take(COPIES, np.array([3, 4, 9]), 7).tolist() == [1_003, 1_004, 7]
     assert firsts.take(COPIES, np.array([3, 4]), 7).tolist() == [7, 7]
+
+
+def test_of_copies_that_come_one_by_one_and_are_never_acked_little_is_kept() -> None:
+    """Apart, a million of them took half a gigabyte, and each was dearer to note than the one before."""
+    firsts = EmissionTimes()
+    for position in range(3 * PARTS_MAX):
+        firsts.note(COPIES, np.array([position]), np.array([1_000 + position]))
+    assert len(firsts._parts[COPIES]) <= PARTS_MAX
+    every = np.arange(3 * PARTS_MAX)
+    assert firsts.take(COPIES, every, 7).tolist() == (1_000 + every).tolist()
 
 
 def test_a_copy_does_not_change_any_more() -> None:

@@ -217,6 +217,7 @@ class Planner:
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan a batch as `Batches.plan` does; only when `is_ready`."""
+        self._has_left = False
         return self._require().batches.plan(start, limit, now_ms, tasks)
 
     def wait_for_records(self, wait_ms: int) -> bool:
@@ -224,6 +225,7 @@ class Planner:
 
         Call it again and again while it returns False, and else not for a second; see `Arrivals.wait`.
         """
+        self._has_left = False
         read_to = self._require().batches.read_to
         if len(read_to) == len(self.sources) and not self._arrivals.wait(read_to, wait_ms):
             return False
@@ -277,14 +279,17 @@ class Planner:
         committer.commit(tenure.committable())
 
     def leave(self) -> None:
-        """Commit what is settled and write that the query ends; what is planned after all revokes it."""
+        """Commit what is settled and write that the query ends.
+
+        If it asks for records after all (`plan`, `wait_for_records`), the next `step` says that it lives.
+        """
         if self._is_superseded:  # the group is another's, and so are its commits: those of a reset are lower
             return
         self.commit()
         tenure, announcer = self._require().tenure, self._context.announcer
         if self._has_left or announcer is None:
             return
-        self._has_left = True
+        self._has_left, self._signed_ms = True, 0
         with suppress(Unreachable):  # then the silence that follows says it, some seconds later
             announcer.leave(tenure.name, tenure.clock.now)
 
@@ -425,9 +430,8 @@ class Planner:
         partitions = tenure.ticked_partitions()
         announcer = self._context.announcer
         if announcer is not None:
-            if is_due and partitions and not (self._has_left and tenure.is_idle):
+            if is_due and partitions and not self._has_left:
                 self._ticked_ms = self._signed_ms = now_ms
-                self._has_left = False
                 tenure.clock.sent()
                 announcer.tick(tenure.name, now, partitions)
             if not self._has_left and not 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS:

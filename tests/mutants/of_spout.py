@@ -208,6 +208,15 @@ MUTANTS = (
         "a second query of a group would take it from one that runs",
     ),
     Mutant(
+        "who-waits-for-records-has-not-left",
+        "spout/planner/planner.py",
+        "        self._has_left = False\n        read_to = ",
+        "        read_to = ",
+        "tests/unit/spout/group/test_presence.py"
+        "::test_a_topology_that_is_resumed_and_finds_no_records_lives_again",
+        "a second query of a group would take it from a topology that was paused and resumed",
+    ),
+    Mutant(
         "the-process-before-gets-its-whole-timeout",
         "spout/group/tenure.py",
         "return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)",

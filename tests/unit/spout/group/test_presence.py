@@ -131,6 +131,24 @@ def test_a_query_that_ends_and_plans_something_after_all_lives_again() -> None:
         world.run(SIGN_EVERY_MS + 1_000)
 
 
+@pytest.mark.parametrize("plans", [True, False])
+@pytest.mark.parametrize("paused_ms", [STEP_MS, SILENT_MS_MAX])
+def test_a_topology_that_is_resumed_and_finds_no_records_lives_again(plans: bool, paused_ms: int) -> None:
+    """Its last sign said that it leaves, and the next records may come tomorrow."""
+    world = World()
+    first = world.ready(who=WHO)
+    first.leave()
+    world.run(paused_ms)
+    if plans:
+        batch(first, BEGINNING, world)
+    else:
+        first.wait_for_records(0)
+    world.run(5 * STEP_MS)
+    world.planner(who=OTHER)
+    with pytest.raises(SessionRefused):
+        world.run(SIGN_EVERY_MS + 1_000)
+
+
 def test_a_restart_that_ends_within_seconds_leaves_for_good() -> None:
     """While the process before may live, it ticks with nothing open; not once it has left."""
     world = World()

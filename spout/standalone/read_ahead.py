@@ -75,7 +75,7 @@ class ReadAhead:
         }
         if new:
             self._buffers |= new
-            self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
+            self._read_on()
 
     def poll(self, wait_ms: int, records_max: int) -> int:
         """Read more records and return how many came; `OutOfRange`: a partition ends before what was read."""
@@ -143,11 +143,20 @@ class ReadAhead:
         return taken, absent
 
     def forget_below(self, free: Mapping[int, int]) -> None:
-        """Drop records that a former owner initialised: nothing below the first free position is planned."""
+        """Drop records that a former owner initialised: nothing below the first free position is planned.
+
+        Where that lies beyond what was read, what is between is not read: nobody would take it out again.
+        """
+        is_beyond = False
         for buffer in self._buffers.values():
             first = free.get(buffer.spec.source, 0)
             if buffer.first_position() < min(first, position_at(buffer.generation, buffer.end)):
                 self.take(buffer.spec.place, SourceRun(buffer.spec.source, buffer.first_position(), first))
+                if buffer.end < buffer.begin:
+                    buffer.end = buffer.begin
+                    is_beyond = True
+        if is_beyond:
+            self._read_on()
 
     def close(self) -> None:
         self._reader.close()
@@ -164,6 +173,9 @@ class ReadAhead:
             )
         for place, at in gone.items():
             self._starts[place] = self._buffers[place].end = at
+        self._read_on()
+
+    def _read_on(self) -> None:
         self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
 
 

@@ -837,6 +837,15 @@ MUTANTS = (
         "items of a client that died would wait for their timeout",
     ),
     Mutant(
+        "what-was-initialised-before-is-not-read",
+        "spout/standalone/read_ahead.py",
+        "                    buffer.end = buffer.begin\n",
+        "",
+        "tests/unit/spout/standalone/test_read_ahead.py"
+        "::test_what_was_initialised_beyond_what_was_read_is_not_read",
+        "behind a gap that a crash has left, a spout would read no more",
+    ),
+    Mutant(
         "what-is-unknown-is-no-series",
         "spout/ui/metrics.py",
         "            value = read(state).value\n",

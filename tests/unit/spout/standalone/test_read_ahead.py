@@ -89,6 +89,19 @@ def test_what_was_initialised_before_is_dropped_and_makes_room() -> None:
     assert offsets(world, 8, 10) == ([8, 9], [])
 
 
+def test_what_was_initialised_beyond_what_was_read_is_not_read() -> None:
+    """Records that nobody may plan would fill the buffer, until nothing more is read."""
+    world = ReadWorld()
+    world.produce(30)
+    world.ahead.poll(0, 6)
+    assert offsets(world, 0, 2) == ([0, 1], [])
+    world.ahead.forget_below({A: 20})
+    assert world.ahead.count == 0
+    assert world.ahead.poll(0, 4) == 4
+    assert world.ahead.groups(3) == [[A]]
+    assert offsets(world, 20, 24) == ([20, 21, 22, 23], [])
+
+
 def test_positions_without_a_record_are_returned() -> None:
     """P6: an aborted record and the marker behind it."""
     world = ReadWorld()

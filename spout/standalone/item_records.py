@@ -6,7 +6,7 @@ memory. When a publication is durable, so is everything that was settled before 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -55,6 +55,7 @@ class ItemRecords:
         self._firsts: list[int] = []
         self._segments: list[Segment] = []
         self._left: list[int] = []
+        self._by_position: dict[int, list[Segment]] = {}
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -66,6 +67,7 @@ class ItemRecords:
         self._firsts.append(segment.first)
         self._segments.append(segment)
         self._left.append(len(positions))
+        insort(self._by_position.setdefault(source, []), segment, key=_lowest)
         return PositionRun(segment.first, segment.end)
 
     def segments(self, runs: Iterable[tuple[int, int]]) -> list[Segment]:
@@ -92,14 +94,20 @@ class ItemRecords:
         )
 
     def serials(self, source: int, positions: I64) -> list[PositionRun]:
-        """Return the items of positions of a source, ascending; positions without an item are left out."""
-        runs: list[PositionRun] = []
-        for segment in self._segments:
-            if segment.source == source:
-                here = np.flatnonzero(np.isin(segment.positions, positions, assume_unique=True))
-                runs += [
-                    PositionRun(segment.first + start, segment.first + end) for start, end in runs_of(here)
-                ]
+        """Return the items of positions of a source, by position; positions without an item are left out."""
+        positions, at = np.sort(positions), 0
+        segments, runs = self._by_position.get(source, []), list[PositionRun]()
+        while at < len(positions):
+            # Positions of a source are put once each, so those of two segments do not overlap.
+            index = bisect_right(segments, positions[at], key=_lowest)
+            is_last = index == len(segments)
+            end = len(positions) if is_last else int(np.searchsorted(positions, _lowest(segments[index])))
+            if index:
+                segment = segments[index - 1]
+                here = np.flatnonzero(np.isin(segment.positions, positions[at:end], assume_unique=True))
+                first = segment.first
+                runs += [PositionRun(first + low, first + high) for low, high in runs_of(here)]
+            at = end
         return runs
 
     def let_go(self, runs: Iterable[tuple[int, int]]) -> None:
@@ -111,6 +119,9 @@ class ItemRecords:
             if not self._left[index]:
                 emptied.append(index)
         for index in sorted(emptied, reverse=True):
+            segment = self._segments[index]
+            by_position = self._by_position[segment.source]
+            del by_position[bisect_left(by_position, _lowest(segment), key=_lowest)]
             del self._firsts[index], self._segments[index], self._left[index]
 
     def _pieces(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[Segment, int, int, int]]:
@@ -122,6 +133,10 @@ class ItemRecords:
                 segment = self._segments[index]
                 if max(start, segment.first) < min(end, segment.end):
                     yield segment, max(start, segment.first), min(end, segment.end), index
+
+
+def _lowest(segment: Segment) -> int:
+    return int(segment.positions[0])
 
 
 class NextPublication:

@@ -10,7 +10,7 @@ Source: docs/design/conformance.md, S154 to S166; docs/design/protocol.md, secti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count as counting
 from typing import Final
@@ -33,6 +33,9 @@ AHEAD_MAX = 20_000
 
 DEADLINES_KEPT = 1_000
 """So many deadlines of leases that were settled in time may be kept; more are dropped."""
+
+HOLDERS_BITS: Final = 4
+"""The lease of an item is looked for among those of the serials that differ in these lowest bits alone."""
 
 
 class Lease:
@@ -86,6 +89,9 @@ class PendingStore:
         self.is_closed = False
         self._waiting = IntervalSet()
         self._leases: dict[str, dict[Lease, None]] = {}
+        self._holders: dict[
+            int, dict[Lease, None]
+        ] = {}  # by the serials that they had at first, without the lowest bits
         self._open: dict[str, int] = {}  # no Counter: to store into one takes three times as long
         self._deadlines: list[tuple[int, int, Lease]] = []
         self._numbers = counting()
@@ -121,6 +127,8 @@ class PendingStore:
         lease = Lease(self, client, tuple(runs), until_ms)
         self._waiting.remove_all(runs)
         self._leases.setdefault(client, {})[lease] = None
+        for block in _blocks(runs):
+            self._holders.setdefault(block, {})[lease] = None
         self._open[client] = self._open.get(client, 0) + len(lease)
         if until_ms is not None:
             heappush(self._deadlines, (until_ms, next(self._numbers), lease))
@@ -213,13 +221,14 @@ class PendingStore:
 
         Returns those that were here, ascending.
         """
-        gone = IntervalSet(runs_of_serials(reasons))
+        gone = runs_of_serials(reasons)
         lost = {serial for run in gone for at in self._waiting.within(*run) for serial in range(*at)}
-        self._waiting.remove_all(list(gone))
-        for lease in [lease for leases in self._leases.values() for lease in leases]:
-            touched = [run for start, end in lease.left() for run in gone.within(start, end)]
-            for serial in (serial for run in touched for serial in range(*run)):
-                lease.lost[serial] = reasons[serial]
+        self._waiting.remove_all(gone)
+        for serial, why in reasons.items():
+            near = self._holders.get(serial >> HOLDERS_BITS, ())
+            lease = next((each for each in near if serial in each.items()), None)
+            if lease is not None:
+                lease.lost[serial] = why
                 lease.parts.pop(serial, None)
                 self._close(lease, serial)
                 lost.add(serial)
@@ -237,18 +246,26 @@ class PendingStore:
             return False
         self._open[lease.client] -= 1
         if not left:
-            self._leases[lease.client].pop(lease, None)
+            self._forget(lease)
         return True
 
     def _close_all(self, lease: Lease) -> list[PositionRun]:
         runs = lease.left()
         if runs:
             self._open[lease.client] -= len(lease)
-            self._leases[lease.client].pop(lease, None)
+            self._forget(lease)
         lease.runs = ()
         lease.parts.clear()
         lease.items().clear()
         return runs
+
+    def _forget(self, lease: Lease) -> None:
+        del self._leases[lease.client][lease]
+        for block in _blocks(lease.runs):
+            near = self._holders[block]
+            del near[lease]
+            if not near:
+                del self._holders[block]
 
 
 class Demand:
@@ -309,6 +326,13 @@ def refuse_parts(client: str, lease: Lease, serial: int, done: Set[int] = frozen
         raise TupleError(
             f"client {client!r} confirmed an item of which {len(left)} parts are open; confirm those"
         )
+
+
+def _blocks(runs: Sequence[PositionRun]) -> Iterable[int]:
+    if len(runs) == 1:  # nearly always, and no set is made
+        [(start, end)] = runs
+        return range(start >> HOLDERS_BITS, (end - 1 >> HOLDERS_BITS) + 1)
+    return {block for run in runs for block in _blocks([run])}
 
 
 def runs_of_serials(serials: Iterable[int]) -> list[PositionRun]:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
+from confluent_kafka import Message
 
+from acker.config.topics import parse
 from acker.errors import TupleError
+from acker.identity import source_of
+from acker.wire.events import Lost, Reason, pack_positions
+from spout.standalone.item_records import ItemRecords
+from spout.standalone.queues import ClientLimits, QueueCollection
 from spout.standalone.store import Lease, PendingStore
+from tests.support.worlds.kestrel_world import YAML
+
+A = source_of(1, 0)
 
 
 def store_of(count: int) -> PendingStore:
@@ -166,6 +178,43 @@ def test_a_lost_item_is_taken_away_wherever_it_is() -> None:
     assert items_of(lease) == [0]
     assert items_of(store.open("b", 5)) == [3]
     assert store.lose({1: "again"}) == []
+
+
+def test_lost_positions_are_found_wherever_they_were_put() -> None:
+    """Of each source, between others and beyond them; what was put later may be lower."""
+    records = ItemRecords()
+    for source, at in ((A, [10, 12, 13]), (A + 1, [0, 1, 2]), (A, [0, 1, 2, 4]), (A, [20])):
+        records.put(source, [Message()] * len(at), np.array(at, np.int64))
+    lost = np.array([20, 1, 2, 3, 4, 5, 10, 11, 13, 14, 21], np.int64)
+    assert records.serials(A, lost) == [(7, 10), (0, 1), (2, 3), (10, 11)]
+    records.let_go([(0, 3)])
+    assert records.serials(A, lost) == [(7, 10), (10, 11)]
+
+
+def test_a_lost_item_is_found_without_a_look_at_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients would stand still where thousands that are open time out: each look is under their lock."""
+    looks: list[object] = []
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*values: object, **options: object) -> object:
+            looks.append(function)
+            return function(*values, **options)
+
+        return call
+
+    monkeypatch.setattr(np, "isin", counted(np.isin))
+    for name in ("items", "left"):
+        monkeypatch.setattr(Lease, name, counted(getattr(Lease, name)))
+    queues = QueueCollection(list(parse(YAML, file="topics.yaml", environ={}).inputs.values()))
+    for at in range(300):
+        queues.put(A, [Message()], np.array([at], np.int64))
+        assert queues.open(ClientLimits("a", 300), queues.queue(None), 1, 0)
+    looks.clear()
+    for at in [*range(300)] * 2:
+        where = pack_positions(np.array([at], np.int64))
+        queues.lose(Lost(Reason.TIMED_OUT, "g", "sentences", "t", "", "", "", 0, 0, 0, A, where))
+    assert (queues.queue(None).store.open_by_client(), len(queues.records)) == ({}, 0)
+    assert len(looks) < 20 * 600
 
 
 def test_the_oldest_that_a_client_has_open_are_found_over_its_leases() -> None:

@@ -203,16 +203,17 @@ class Client:
             self._runner.wake()
             return items
         until_ms = self._runner.now_ms() + wait_ms
-        for queue in queues:
-            queue.requested += count
-        try:
-            while not items and (left_ms := until_ms - self._runner.now_ms()) > 0:
+        while not items and (left_ms := until_ms - self._runner.now_ms()) > 0:
+            requested = [(queue, queue.room(self._limits, count)) for queue in queues]
+            for queue, room in requested:
+                queue.requested += room
+            try:
                 self._runner.wake()
                 self._guard.wait(left_ms / 1000)
-                items = self._open_first(queues, count)
-        finally:
-            for queue in queues:
-                queue.requested -= count
+            finally:
+                for queue, room in requested:
+                    queue.requested -= room
+            items = self._open_first(queues, count)
         return items
 
     def _open_first(self, queues: Sequence[Queue], count: int) -> Items:

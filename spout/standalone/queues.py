@@ -37,6 +37,10 @@ class Queue:
     demand: Demand
     requested: int = 0
 
+    def room(self, limits: ClientLimits, count: int) -> int:
+        """Return how many of `count` items a client may open; what it may not open would only time out."""
+        return max(0, min(count, limits.max_open - self.store.open_of(limits.client)))
+
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
@@ -105,18 +109,20 @@ class QueueCollection:
         """Add records, one or more, as waiting items; the positions are ascending and initialised."""
         self._by_id[input_id_of(source)].store.add(*self.records.put(source, messages, at))
 
-    def lose(self, lost: Lost) -> None:
-        """Take away items whose roots have a verdict of an acker other than ACKED, such as TIMED_OUT."""
+    def lose(self, lost: Lost) -> bool:
+        """Take away items whose roots were lost, such as TIMED_OUT; return whether any was here."""
         queue = self._by_id.get(input_id_of(lost.source))
         if queue is None:
-            return
+            return False
         at = positions(lost.positions)
         reasons = {
             serial: f"{queue.name}/{partition_of(lost.source)}@{offset_of(position)} {lost.reason}"
             for run in self.records.serials(lost.source, at)
             for serial, position in zip(range(*run), self.records.positions([run])[lost.source], strict=True)
         }
-        self.records.let_go(queue.store.lose(reasons))
+        gone = queue.store.lose(reasons)
+        self.records.let_go(gone)
+        return bool(gone)
 
     def expire(self, now_ms: int) -> int:
         """Put back items that clients have had open for too long; return how many there were."""
@@ -126,8 +132,8 @@ class QueueCollection:
 
     def open(self, limits: ClientLimits, queue: Queue, count: int, now_ms: int) -> Items:
         """Give waiting items to a client, as many as it may still open."""
-        room = min(count, limits.max_open - queue.store.open_of(limits.client))
-        if room <= 0 or not self.is_active:
+        room = queue.room(limits, count)
+        if not room or not self.is_active:
             return Items()
         until_ms = None if limits.auto_abort_ms is None else now_ms + limits.auto_abort_ms
         lease = queue.store.open(limits.client, room, until_ms)

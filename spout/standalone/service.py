@@ -137,13 +137,11 @@ class SpoutService:
             return False
         self._follow()
         with self._guard:
-            for verdicts in self._verdicts:
-                for lost in verdicts.lost:
-                    self.queues.lose(lost)
+            lost = [self.queues.lose(each) for verdicts in self._verdicts for each in verdicts.lost]
             returned = self.queues.expire(now_ms)
             lacking = self.queues.lacking(now_ms)
             late, self.queues.late_names = self.queues.late_names, []
-            if returned:
+            if returned or any(lost):  # whose items were taken away may open others
                 self._guard.notify_all()
         if self._traced is not None:
             for verdicts in self._verdicts:

@@ -156,6 +156,39 @@ def test_a_client_has_no_more_open_than_it_may() -> None:
     assert not items[0].is_open
 
 
+def test_a_client_that_waits_requests_no_more_than_it_may_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others would time out, and nobody had them. When it has settled an item, it requests one more."""
+    world, spout_ = world_of(4)
+    client, other = spout_.client("a", max_open=2), spout_.client("b")
+    items = opened(world, client, 2)
+    assert len(opened(world, other, 9)) == 2
+    world.run(1_500)
+    world.produce(100)
+    monkeypatch.setattr(world.latest.guard, "wait", lambda _: world.run(100))
+    assert not client.open(50, wait_ms=500)
+    assert spout_.status().group.emitted == 4
+
+    def settle_and_wait(_: float) -> None:
+        client.confirm(items[0])
+        world.run(100)
+
+    monkeypatch.setattr(world.latest.guard, "wait", settle_and_wait)
+    assert len(client.open(50, wait_ms=1_000)) == 1
+    assert world.latest.queues.by_name["sentences"].requested == 0
+
+
+def test_clients_are_woken_when_open_items_are_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waits with as many open as it may have can open others then."""
+    world, spout_ = world_of(2)
+    client = spout_.client("a", max_open=2)
+    assert len(opened(world, client, 2)) == 2
+    world.run(1_500)
+    open_when_woken: list[int] = []
+    monkeypatch.setattr(world.latest.guard, "notify_all", lambda: open_when_woken.append(client.open_count()))
+    world.run(4_000)
+    assert open_when_woken[:1] == [0]
+
+
 def test_what_a_client_does_not_settle_in_its_time_is_put_back() -> None:
     """S157: three opened, two confirmed: after 500 ms the second is there again, and for nobody before."""
     world, spout_ = world_of(3)

@@ -1,11 +1,11 @@
 """From the reports of a micro-batch's tasks to the outcome of the batch.
 
 What could hide a lost tuple is checked instead of folded. An operator that Spark evaluates twice reports
-twice, with another stage; the newest complete evaluation counts, and a root that any one failed is failed, a
-partial one too: where an executor was lost, its rows may be those that the sink got. So is, in a partition
-that is read in order, what stands behind one that failed or is not done (`spout.planning.order`). Where two
-branches of one stream are joined, Spark reads the batch for each of them: the source is evaluated twice, and
-what holds each side once.
+twice, with another stage or attempt; the newest complete evaluation counts, and a root that any one failed is
+failed. So it is by a partial one, and by an older attempt: where an executor was lost, its rows may be those
+that the sink got. So is, in a partition that is read in order, what stands behind one that failed or is not
+done (`spout.planning.order`). Where two branches of one stream are joined, Spark reads the batch for each of
+them: the source is evaluated twice, and what holds each side once.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -65,8 +65,7 @@ def settle(
         ways = {(r.operator, r.upstream, r.consumer) for reports in stages.values() for r in reports}
         if len(ways) > 1:
             raise TrackingError(namesakes(name))
-    operators = (*reads.values(), *waiting.values())
-    every = [report for stages in operators for reports in stages.values() for report in reports]
+    every = [each.report for each in evaluations]
     keyed = KeyedRoots.together(each.keyed_roots for each in every if each.keyed_roots is not None)
     found: dict[str, list[list[TaskReport]]] = {}
     if moment is not None and not reads and not moment.plan.ranges:

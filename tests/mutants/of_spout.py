@@ -403,7 +403,7 @@ MUTANTS = (
         "newest[key] = max(each.attempt, newest.get(key, 0))",
         "newest[key] = min(each.attempt, newest.get(key, each.attempt))",
         "tests/unit/spout/publishing/test_fold.py"
-        "::test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_counts",
+        "::test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_says_what_is_open",
         "of a task that was repeated and failed tuples this time, all would be acked",
     ),
     Mutant(
@@ -412,7 +412,7 @@ MUTANTS = (
         "for each in sorted(evaluations, key=lambda each: each.attempt):",
         "for each in sorted(evaluations, key=lambda each: -each.attempt):",
         "tests/unit/spout/publishing/test_fold.py"
-        "::test_a_repeated_read_task_counts_once_and_the_later_attempt_stands",
+        "::test_of_a_repeated_read_task_the_newest_attempt_says_what_is_open",
         "what the sink got and what is acked would be of two different runs",
     ),
     Mutant(

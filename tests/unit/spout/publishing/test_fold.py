@@ -79,10 +79,19 @@ def test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does() -
     assert outcome.absent == ()
 
 
-def test_a_repeated_read_task_counts_once_and_the_later_attempt_stands() -> None:
+def test_a_repeated_read_task_counts_once_and_what_either_attempt_failed_is_failed() -> None:
+    """Rule 3: a task behind a shuffle may have read what the first wrote, without the rows of what failed."""
     first, second = Evaluated(1, 0, 0, failing(LEFT, 1)), Evaluated(1, 7, 0, LEFT)
     outcome = settle([first, second, Evaluated(1, 1, 1, RIGHT)], (), nobody_knows)
-    assert outcome.failed == ()
+    assert [roots.tolist() for _, roots in outcome.failed] == [[1]]
+
+
+def test_of_a_repeated_read_task_the_newest_attempt_says_what_is_open() -> None:
+    older, newer = (outstanding_of([Delivery(0, hops)]) for hops in ((), ((7, 0),)))
+    attempts = [Evaluated(1, 0, 0, replace(LEFT, outstanding=older))]
+    attempts += [Evaluated(1, 7, 0, replace(LEFT, outstanding=newer)), Evaluated(1, 1, 1, RIGHT)]
+    for arrived in (attempts, attempts[::-1]):
+        assert settle(arrived, (), nobody_knows).residual.tolist() == [child_edge(root_edge(A, 10), 7, 0)]
 
 
 def test_a_root_under_several_causes_stands_under_the_first() -> None:
@@ -157,17 +166,26 @@ def test_what_a_lost_executor_took_along_is_done_again_and_the_whole_counts() ->
 
 
 @pytest.mark.parametrize("upstream", ["", "split"], ids=["behind Spark's shuffle", "behind a grouping"])
-def test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_counts(upstream: str) -> None:
-    """Rule 3: its rows are those that the sink got, in whatever order the reports arrive."""
+def test_what_any_attempt_of_a_repeated_partition_behind_a_shuffle_failed_is_failed(upstream: str) -> None:
+    """Rule 3: the rows of either may be those that the sink got, in whatever order the reports arrive."""
     source = FEEDING if upstream else read()
     took = fingerprint(4, np.array([1, 2, 3, 4], np.int64)) if upstream else Fingerprint()
     fine = TaskReport("count", upstream, took=took)
     fails_two = failing(fine, 3, 12)
-    for older, newest, failed in ((fine, fails_two, [3, 12]), (fails_two, fine, [])):
+    for older, newest in ((fine, fails_two), (fails_two, fine)):
         attempts = [Evaluated(2, 5, 0, older), Evaluated(2, 9, 0, newest)]
         for arrived in (attempts, attempts[::-1]):
             outcome = settle([*source, *arrived], [] if upstream else ["count"], lambda stage: 1)
-            assert [root for _, roots in outcome.failed for root in roots.tolist()] == failed
+            assert [root for _, roots in outcome.failed for root in roots.tolist()] == [3, 12]
+
+
+def test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_says_what_is_open() -> None:
+    older, newer = (outstanding_of([Delivery(0, hops)]) for hops in ((), ((7, 0),)))
+    attempts = [Evaluated(2, 5, 0, TaskReport("count", outstanding=older))]
+    attempts += [Evaluated(2, 9, 0, TaskReport("count", outstanding=newer))]
+    for arrived in (attempts, attempts[::-1]):
+        outcome = settle([*read(), *arrived], ["count"], lambda stage: 1)
+        assert outcome.residual.tolist() == [child_edge(root_edge(A, 10), 7, 0)]
 
 
 def test_what_a_repeated_part_of_the_source_fails_is_failed() -> None:

@@ -42,7 +42,9 @@ Added = tuple[int, int, int, str, bytes]
 """Stage, the task's attempt, partition, the stream's id, blob; an empty blob says: untracked."""
 Batch = tuple[str, int]
 Value = dict[Batch, dict[str, Added]]
-_ERRORS: Batch = ("", -1)
+_OUTSIDE: Batch = ("", -1)
+"""Where tasks report that Spark runs for a thread which does not know its batch."""
+_ERRORS: Batch = ("", -2)
 
 
 class TaskName(NamedTuple):
@@ -60,7 +62,7 @@ def task_name() -> TaskName:
     """Name the task that runs in this process; outside a streaming query the batch is -1."""
     context = TaskContext.get()
     if context is None:
-        return TaskName("", -1, 0, 0, 0)
+        return TaskName(*_OUTSIDE, 0, 0, 0)
     return TaskName(
         context.getLocalProperty(QUERY_PROPERTY) or "",
         int(context.getLocalProperty(BATCH_PROPERTY) or -1),
@@ -172,13 +174,19 @@ class ReportLedger:
     def read(self, query: str, batch: int, without: Collection[str] = ()) -> Reports:
         """Return what tasks added for a batch without some streams; raise TrackingError if a merge failed."""
         value = self.accumulator.value
+        if value.pop(_OUTSIDE, None):
+            _LOGGER.warning(
+                "reports_without_batch: a sink's function evaluates tracked rows in a thread of its own; what"
+                " its tasks report is lost, so start it as a pyspark.InheritableThread"
+            )
         wrong = value.pop(_ERRORS, None)
         if wrong:
             first = next(iter(wrong.values()))[4].decode()
             raise TrackingError(
                 f"a task's report could not be merged, so the batch is not published: {first}"
             )
-        added = [each for each in value.get((query, batch), {}).values() if each[3] not in without]
+        # a copy: tasks that are late add to it meanwhile
+        added = [each for each in list(value.get((query, batch), {}).values()) if each[3] not in without]
         free = {stream for *_, stream, blob in added if not blob}  # its bolts may have reported all the same
         reports = [each for each in added if each[3] not in free]
         return Reports(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from spout.publishing.blob import encode
 from spout.publishing.fold import TaskReport
-from spout.publishing.ledger import Value
+from spout.publishing.ledger import LedgerParam, Value, task_name
 from spout.streaming.application import Application, Stream
 
 
@@ -72,3 +74,17 @@ def test_a_query_that_is_forgotten_leaves_nothing_and_others_all() -> None:
     ledger.accumulator.value["q", 4] = ledger.accumulator.value["other", 3] = {}
     ledger.forget_all("q")
     assert list(ledger.accumulator.value) == [("other", 3)]
+
+
+def test_what_tasks_report_of_no_batch_is_logged_and_hurts_no_other_query(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Spark runs a job without the batch's name for a thread that the sink's function has made."""
+    found = application(stream("a", "g"), reported={"a": "split"})
+    value = found.ledger.accumulator.value
+    LedgerParam().addInPlace(
+        value, {task_name()[:2]: {"of-a-thread": (8, 8, 0, "b", encode(TaskReport("b")))}}
+    )
+    assert [each.report.operator for each in found.reports("q", 3).evaluations] == ["split"]
+    assert list(value) == [("q", 3)]
+    assert "reports_without_batch" in caplog.text

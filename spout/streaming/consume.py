@@ -32,6 +32,9 @@ from acker.kafka.reader import by_partition
 CHUNK_RECORDS = 8_192
 """How many messages are taken at a time; it is also the size of the batches that bolts receive."""
 
+CHUNK_BYTES = 64 << 20
+"""With so many bytes of values a chunk is full, whatever is fetched besides: Arrow has 2 GB for a column."""
+
 WAIT_MS = 200
 """A chunk that is not full is passed on after this time."""
 
@@ -160,11 +163,13 @@ class Together:
             consumer.assign([TopicPartition(*place, share.start) for place, share in places.items()])
             # partitions that are read go on to send what is new, also where another one is silent
             until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
-            while left and time.monotonic() < until_s:
+            held = 0
+            while left and held < CHUNK_BYTES and time.monotonic() < until_s:
                 if (first := consumer.poll(TOGETHER_WAIT_MS / 1000)) is None:
                     break
                 messages = [first] if first.error() else [first, *consumer.consume(CHUNK_RECORDS, 0)]
                 events, records = _separated(messages)
+                held += sum(map(len, records))
                 for place, group in by_partition(records).items():
                     if place in left:
                         until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
@@ -215,21 +220,24 @@ def _below(messages: list[Message], end: int) -> list[Message]:
 
 
 def _come(consumer: Consumer, most: int) -> list[Message]:
-    """Return `most` messages, or fewer when an event came, or nothing more within `WAIT_MS`.
+    """Return `most` messages, or fewer when an event came, `CHUNK_BYTES`, or nothing more within `WAIT_MS`.
 
     `Consumer.consume` with a timeout waits it out unless all messages come, even behind the event that says
     that the partition ends; so only `poll` waits here, for one message.
     """
     messages: list[Message] = []
-    while len(messages) < most:
+    held = 0
+    while len(messages) < most and held < CHUNK_BYTES:
         message = consumer.poll(WAIT_MS / 1000)
         if message is None:
             break
         messages.append(message)
-        if message.error() is None:
-            messages += consumer.consume(most - len(messages), 0)
+        more = [] if message.error() else consumer.consume(most - len(messages), 0)
+        messages += more
         if messages[-1].error() is not None:
             break
+        if len(messages) < most:
+            held += len(message) + sum(map(len, more))
     return messages
 
 
@@ -279,7 +287,7 @@ class RangeReader:
         return Place(self._client.bootstrap, self._topic, self._partition, self._next)
 
     def chunks(self) -> Iterator[list[Message]]:
-        """Return the records of the range, in order, in lists of at most `CHUNK_RECORDS`.
+        """Return the records of the range, in order, in lists of `CHUNK_RECORDS` or some `CHUNK_BYTES`.
 
         Raises:
             DataLoss: the log begins behind the next offset, and the share does not skip lost records.

@@ -918,7 +918,7 @@ MUTANTS = (
     Mutant(
         "ranges-are-not-read-together-for-ever",
         "spout/streaming/consume.py",
-        "while left and time.monotonic() < until_s:",
+        "while left and held < CHUNK_BYTES and time.monotonic() < until_s:",
         "while left:",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_ranges_are_not_read_together_without_end_where_the_leader_of_one_is_silent",

@@ -128,6 +128,34 @@ def test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early(
     assert values_of(monkeypatch, Replica(come, leader_ends), 3) == [b"0"]
 
 
+class Prompt(Replica):
+    """A consumer that has several records at once."""
+
+    def consume(self, most: int, _wait_s: float) -> list[Message]:
+        """Return two more at most."""
+        more, self.come = self.come[: min(most, 2)], self.come[min(most, 2) :]
+        return more
+
+    def list_topics(self, _topic: str, *, timeout: float) -> None:
+        """Find the leaders."""
+
+    def unassign(self) -> None:
+        """Take note of nothing."""
+
+
+def test_a_chunk_of_large_records_has_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow has 2 GB for a column, and a worker its memory; each record comes once all the same."""
+    monkeypatch.setattr(consume, "CHUNK_BYTES", 2)
+    replica = Prompt([at(offset) for offset in range(8)], 8)
+    monkeypatch.setattr(consume, "Consumer", lambda _settings: replica)
+    share = Share("lines", 0, 0, 8)
+    early = Together().read({"bootstrap.servers": "kafka"}, [share])[share]
+    assert (len(early.records), early.next) == (3, 3)
+    reader = RangeReader({"bootstrap.servers": "kafka"}, share, Kept(0), early)
+    chunks = [[message.offset() for message in chunk] for chunk in reader.chunks()]
+    assert chunks == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
 class Chatty(Replica):
     """A consumer of two partitions: of one there is always more, of the other nothing comes."""
 

@@ -1,13 +1,19 @@
 """Looks through the dead-letter topic of one input for the letters that are meant.
 
-Each partition is read to its end, since a letter's mark comes after it. Payloads are not kept.
+Each partition is read to its end, since a letter's mark comes after it. Payloads are not kept. If there are
+more letters than are kept, handled ones keep out later ones until their marks come; then the partition is
+read once more, from the first letter that was left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
+
+import numpy as np
 
 from acker.config.settings import Input
 from acker.errors import TopicError
@@ -25,7 +31,7 @@ KEPT_MAX: Final = 100_000
 class LetterBox:
     """The letters of one topic that are meant, in the order of the log.
 
-    `left_out` are those beyond `kept_max`, handled or not; `others` are records that are not Windhover's.
+    `left_out` are those beyond `kept_max`; `others` are records that are not Windhover's.
     """
 
     def __init__(self, chosen: Filter, kept_max: int = KEPT_MAX) -> None:
@@ -34,6 +40,10 @@ class LetterBox:
         self._letters: dict[str, Letter] = {}
         self.left_out = 0
         self.others = 0
+        self._left_before = 0
+        self._first_left: Letter | None = None
+        self._marks = array("q")  # the offsets of letters whose mark is behind the first that was left out
+        self._handled: Sequence[int] | None = None  # these offsets ascending, while a partition is read again
 
     @property
     def letters(self) -> list[Letter]:
@@ -43,18 +53,50 @@ class LetterBox:
         """Take in the records of a partition in the order of its log."""
         found = parse_letter(record)
         if found is None:
-            self.others += parse_audit(record) is None
+            self.others += self._handled is None and parse_audit(record) is None
         elif isinstance(found, Mark):
             letter = self._letters.get(found.letter)
             if letter is not None and self._filter.handled:
                 self._letters[found.letter] = replace(letter, mark=found)
             else:
                 self._letters.pop(found.letter, None)
-        elif self._filter.matches(found):
+            if self._first_left is not None:
+                topic, partition, offset = parse_location(found.letter) or ("", 0, 0)
+                if (topic, partition) == (record.topic, record.partition):
+                    self._marks.append(offset)
+        elif self._filter.matches(found) and not self._is_handled(found.offset):
             if len(self._letters) < self._kept_max:
                 self._letters[found.place] = found
             else:
                 self.left_out += 1
+                self._first_left = self._first_left or found
+
+    def read_again(self) -> int | None:
+        """End a partition; return the offset from which it is to be put in once more, None where it is not.
+
+        That is where letters were left out, and marks behind them made room, or were theirs.
+        """
+        first, marks = self._first_left, self._marks
+        is_again = self._handled is not None
+        self._first_left, self._marks, self._handled = None, array("q"), None
+        if first is None or is_again or not marks or self._filter.handled:
+            self._left_before = self.left_out
+            return None
+        self._handled = np.unique(np.frombuffer(marks, np.int64)).data
+        self.left_out = self._left_before
+        self._letters = {
+            place: letter
+            for place, letter in self._letters.items()
+            if letter.partition != first.partition or letter.offset < first.offset
+        }
+        return first.offset
+
+    def _is_handled(self, offset: int) -> bool:
+        handled = self._handled
+        if handled is None:
+            return False
+        at = bisect_left(handled, offset)
+        return at < len(handled) and handled[at] == offset
 
 
 def find_letters(
@@ -71,8 +113,11 @@ def find_letters(
     ends = log.ends(starts) if waits else log.stable_ends(starts)
     with uncollected():
         for place, start in starts.items():
-            for record in read_piece(log, place, start, ends[place], committed=True, wait_ms=wait_ms):
-                box.put(record)
+            at: int | None = start
+            while at is not None:
+                for record in read_piece(log, place, at, ends[place], committed=True, wait_ms=wait_ms):
+                    box.put(record)
+                at = box.read_again()
     return box
 
 

@@ -317,7 +317,7 @@ def _end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: P
     for left, count in outcome.left.items():
         typer.echo(f"{count:,} left as they are: {left}")
     if outcome.left_out:
-        typer.echo(f"up to {outcome.left_out:,} more match; repeat the command")
+        typer.echo(f"{outcome.left_out:,} more match; repeat the command")
     if outcome.end is RedriveEnd.DIED_AGAIN:
         raise CheckFailed(
             f"redrive {name} stopped: {became}. Repair what fails them, and repeat the command; --max-died"
@@ -373,7 +373,7 @@ def _print_missing(letters: FoundLetters, hidden: int) -> None:
     if hidden:
         typer.echo(f"{hidden:,} more are not shown; see --limit", err=True)
     if letters.left_out:
-        typer.echo(f"up to {letters.left_out:,} more match and were not kept: narrow the filter", err=True)
+        typer.echo(f"{letters.left_out:,} more match and were not kept: narrow the filter", err=True)
     if letters.others:
         typer.echo(f"{letters.others:,} records are no letters of Windhover's and are left alone", err=True)
 

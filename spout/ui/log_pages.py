@@ -220,7 +220,7 @@ class LogPages:
             stats.setdefault(row["of"], []).append(row)
         notes = [
             (len(found.found) - len(rows), "{:,} more are not shown: narrow the filter"),
-            (found.left_out, "up to {:,} more match and were not kept: narrow the filter"),
+            (found.left_out, "{:,} more match and were not kept: narrow the filter"),
             (found.others, "{:,} records are no letters of Windhover's and are left alone"),
         ]
         values |= {"rows": rows, "columns": LIST if query.all else LIST[:-1], "links": LETTER_LINKS}

@@ -345,6 +345,15 @@ MUTANTS = (
         "a command that is repeated behind a killed replay worker would replay its letters twice",
     ),
     Mutant(
+        "handled-letters-keep-no-others-out",
+        "replay/handling/letter_box.py",
+        "at = box.read_again()",
+        "at = None",
+        "tests/unit/spout/inspect/test_dead_letters.py"
+        "::test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated",
+        "a command that is repeated would never get past the first 100,000 letters",
+    ),
+    Mutant(
         "a-rate-makes-up-for-no-time-without-letters",
         "replay/handling/letter_handling.py",
         "        self._next_ms = max(self._next_ms, now_ms - max(0.0, 1_000 - 1_000 / self._rate))\n",

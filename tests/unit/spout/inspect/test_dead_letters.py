@@ -333,6 +333,44 @@ def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_coun
     assert (handling.open(), handling.left_out) == (3, 2)
 
 
+def test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated(world: World) -> None:
+    """Before, letters that were handled took their place each time: they were never reached."""
+    let_die(world, *(b"%d" % number for number in range(9)))
+    found = []
+    for _ in range(4):
+        one = LetterHandling(
+            world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="w",
+            limits=LIMITS, kept_max=4,
+        )  # fmt: skip
+        found.append((one.open(), one.left_out))
+        while not one.is_done:
+            one.step(3, world.now_ms)
+        one.close()
+    assert found == [(4, 5), (4, 1), (1, 0), (0, 0)]
+    assert [copy.value for copy in world.copies()] == [b"%d" % number for number in range(9)]
+    every = find_letters(world.cluster.log(), INPUT, Filter(handled=True), wait_ms=100, kept_max=4)
+    assert ([each.mark is not None for each in every.letters], every.left_out) == ([True] * 4, 5)
+
+
+def test_the_letters_that_are_kept_are_the_first_that_are_not_handled(world: World) -> None:
+    """Before, a later letter took the room that a mark had made, and the one before it was left out."""
+    let_die(world, b"a", b"b", b"c")
+    drop = by_place([INPUT], [f"{LETTERS}/0@{world.letters()[0].offset}"], Filter())[0][1]
+    one = LetterHandling(
+        world.cluster.log(), INPUT, Order(LetterAction.DROPPED, drop, "kim", ""), owner="w", limits=LIMITS
+    )
+    assert (one.open(), one.step(1, world.now_ms)) == (1, 1)
+    one.close()
+    let_die(world, b"d")
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing(LETTERS, 0, b"somebody else's"))
+    producer.flush(0)
+    box = find_letters(world.cluster.log(), INPUT, Filter(), wait_ms=100, kept_max=2)
+    values = {record.offset: record.value for record in world.letters()}
+    assert [values[each.offset] for each in box.letters] == [b"b", b"c"]
+    assert (box.left_out, box.others) == (1, 1)
+
+
 def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(world: World) -> None:
     let_die(world, b"first", key=b"k")
     let_die(world, *(b"%d" % number for number in range(600)))

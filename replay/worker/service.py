@@ -204,6 +204,7 @@ class ReplayService:
         self._share = len(owned)
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
+        self._worker.leave(owned)
         pause_ms = self._limits.fenced_pause_ms
         self._fenced_ms = {
             n: at_ms for n, at_ms in self._fenced_ms.items() if n in owned and 0 <= now_ms - at_ms < pause_ms

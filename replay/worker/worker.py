@@ -7,7 +7,7 @@ wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -51,7 +51,7 @@ class Worker:
     """The log, the policy and the breaker of each input by its id, the limits, and the counters.
 
     Attributes:
-        pauses: the paused inputs of each partition, by their ids, when it was owned last.
+        pauses: the paused inputs of each partition that is ours, by their ids, when it was open last.
         cuts: of each partition the copies of transactions that did not end well.
         suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
     """
@@ -101,6 +101,12 @@ class Worker:
             )
             for found in topics.inputs.values()
         }
+
+    def leave(self, owned: Collection[int]) -> None:
+        """Close the breakers of inputs whose paused partitions others own now: they keep the pauses."""
+        left = {each for number in self.pauses.keys() - owned for each in self.pauses.pop(number)}
+        for input_id in left.difference(*self.pauses.values()) & self.breakers.keys():
+            self.breakers[input_id].close()
 
     def input_of(self, source: int, group: str) -> Input:
         """Return the input of a lost root; `Disagreement`: not in topics.yaml, or in another group there."""

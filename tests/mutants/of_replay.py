@@ -111,6 +111,15 @@ MUTANTS = (
         "each partition that moves to a worker would allow as many dead letters of a broken stream again",
     ),
     Mutant(
+        "a-resume-reaches-who-had-the-paused-partition-before",
+        "replay/worker/service.py",
+        "        self._worker.leave(owned)\n",
+        "",
+        "tests/unit/replay/worker/test_replay_inputs.py"
+        "::test_after_a_resume_a_worker_that_the_paused_partition_has_left_counts_anew",
+        "a single dead letter would pause an input again that a person has just resumed",
+    ),
+    Mutant(
         "a-paused-input-waits",
         "replay/worker/partition.py",
         "if due_ms <= now_ms and each not in self.pauses and self._worker.is_ready(each, now_ms)",

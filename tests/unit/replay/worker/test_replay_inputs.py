@@ -332,6 +332,39 @@ def test_a_partition_that_comes_later_leaves_the_breaker_open(world: Two) -> Non
     assert len(world.values(OTHER_LETTERS)) == 8
 
 
+def test_after_a_resume_a_worker_that_the_paused_partition_has_left_counts_anew(world: Two) -> None:
+    """Before, its breaker stayed open: it paused the input again instead of writing one dead letter."""
+    worker = world.worker(of=newer(row=2))
+    for root in [world.other(b"%d" % number) for number in range(3)]:
+        world.lose(root, group="h", error="LookupError", verdict_partition=1)
+    world.settle(worker)
+    assert (worker.status().paused, len(world.values(OTHER_LETTERS))) == (("words",), 2)
+    owner = world.worker(of=newer(row=2))
+    world.settle(worker, owner)
+    assert (worker.status().partitions, owner.status().partitions) == ((0,), (1,))
+    assert (worker.status().paused, owner.status().paused) == ((), ("words",))
+    resume(world.cluster.log(), newer(), 2)
+    for _ in range(3):
+        world.settle(worker, owner, until_ms=world.now_ms + 2_000)
+    assert world.values(OTHER_LETTERS) == [b"0", b"1", b"2"]
+    world.lose(world.other(b"3"), group="h", error="LookupError", verdict_partition=0)
+    world.settle(worker, owner, until_ms=world.now_ms + 2_000)
+    assert world.values(OTHER_LETTERS) == [b"0", b"1", b"2", b"3"]
+    assert worker.status().paused == ()
+
+
+def test_a_breaker_stays_open_while_its_worker_has_another_paused_partition(world: Two) -> None:
+    worker = world.worker(of=newer(row=2))
+    for number, partition in enumerate((0, 0, 0, 1)):
+        root = world.other(b"%d" % number)
+        world.lose(root, group="h", error="LookupError", verdict_partition=partition)
+        world.settle(worker)
+    owner = world.worker(of=newer(row=2))
+    world.settle(worker, owner)
+    assert (worker.status().paused, owner.status().paused) == (("words",), ("words",))
+    assert worker.status().breaker_used["words"] == 1
+
+
 def test_copies_that_are_due_in_one_step_stand_in_the_order_of_their_origins(world: Two) -> None:
     """Before, in that of their due times, and of their losses where those were equal."""
     worker = world.worker(of=newer())

@@ -55,8 +55,9 @@ class Mend(NamedTuple):
 class Restored(NamedTuple):
     """The contents of a partition of `_ack_due`: the roots that wait are in `table`, except those in `mends`.
 
-    `progress` is None if no verdict was ever taken over; `pauses` are by the id of the input. Roots of
-    entries `behind` the progress are taken over, too, though it does not say so: their transaction was cut.
+    `progress` is None if no verdict was ever taken over; `pauses` are by the id of the input. Roots with an
+    entry or a tombstone `behind` the progress are taken over, too, though it may not say so: a transaction
+    was cut. Of an entry that has ended, compaction leaves only the tombstone.
     """
 
     table: DueTable
@@ -77,6 +78,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
         if record.value is None:
             if root is not None:
                 table.remove(root, record.offset)
+                behind.add(root)
                 spoiled.pop(root, None)
             pauses.pop(record.key or b"", None)
             continue

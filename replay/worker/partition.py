@@ -105,6 +105,8 @@ class VerdictPartition:
             self.pauses = worker.pauses[number] = dict(restored.pauses)
             self.progress = self._begin(restored.progress)
             self.intake = Intake(self.progress)
+            if self.progress.next >= self._verdicts_end:  # nothing can be taken over again
+                self._behind.clear()
         except WindhoverError:
             self._transactions.close()
             raise
@@ -234,8 +236,9 @@ class VerdictPartition:
         2. Get their entries of `_ack_due`, from memory or from the log.
         3. Decide about roots that were put aside. For the others, fetch the records, and build copies and
            dead letters, except for those that are there already (`replay.worker.cut`).
-        4. Write these with their tombstones, and new entries for roots that were put aside. If no more
-           records of an input may become dead letters, write its pause, too.
+        4. Write these with their tombstones, and new entries for roots that were put aside; behind these
+           the progress, so that the next owner keeps few of them. If no more records of an input may become
+           dead letters, write its pause, too.
         5. Remove what is done from memory; the rest goes on waiting.
 
         An error before the transaction leaves all roots waiting; an error of the transaction makes the caller
@@ -321,7 +324,7 @@ class VerdictPartition:
         records += [
             Outgoing(topic, number, found and found[1], root_key(aside)) for aside, found in decisions
         ]
-        if decisions and not self._behind:  # as behind all entries
+        if not self._behind:  # as behind all entries
             records.append(self._written(self.progress))
         encode = self._worker.dues.encode
         records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]

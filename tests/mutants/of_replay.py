@@ -148,6 +148,33 @@ MUTANTS = (
         "a worker that ends soon after a commit that arrived late would leave roots that are replayed twice",
     ),
     Mutant(
+        "what-was-replayed-behind-the-progress-is-taken-over",
+        "replay/worker/entries.py",
+        "                behind.add(root)\n                spoiled.pop(root, None)\n            pauses",
+        "                spoiled.pop(root, None)\n            pauses",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_what_a_cut_takeover_left_and_an_owner_replayed_is_not_taken_over_again",
+        "what an owner replayed behind a commit that arrived late would be replayed again by the next one",
+    ),
+    Mutant(
+        "a-second-transaction-repeats-the-progress",
+        "replay/worker/partition.py",
+        "        if not self._behind:  # as behind",
+        "        if decisions and not self._behind:  # as behind",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_tombstones_stand_before_a_progress_though_no_verdict_comes",
+        "where no verdict comes, the next owner would keep each root that was replayed in memory",
+    ),
+    Mutant(
+        "an-owner-without-new-verdicts-may-repeat-the-progress",
+        "replay/worker/partition.py",
+        "                self._behind.clear()",
+        "                pass",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_tombstones_stand_before_a_progress_though_no_verdict_comes",
+        "owners that get no verdict would keep each root that was replayed since the last one in memory",
+    ),
+    Mutant(
         "a-proof-of-ownership-is-no-progress",
         "replay/worker/partition.py",
         "self._transact([self._proof])",

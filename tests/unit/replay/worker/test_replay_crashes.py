@@ -467,6 +467,27 @@ def test_a_takeover_that_was_cut_and_is_read_again_in_parts_gives_one_copy_of_ea
     assert worker.status().waiting == 0
 
 
+def test_what_a_cut_takeover_left_and_an_owner_replayed_is_not_taken_over_again(world: World) -> None:
+    """That owner dies before it reads the verdicts; compaction leaves only tombstones of what it replayed."""
+    at_once = topics(waits="initial: 0s, max: 0s")
+    client = CutLog(world.cluster, lambda record: False, NoFaults())
+    worker = world.worker(of=at_once, client=client)
+    world.lose(world.emit(b"x"))
+    world.settle(worker)
+    client.before = lambda record: record.key == PROGRESS_KEY
+    world.lose(world.emit(b"y"), world.emit(b"z"))
+    while not client.is_cut:
+        worker.step(world.now_ms)
+    world.kill(worker)
+    worker = world.worker(of=at_once)
+    worker.step(world.now_ms)
+    assert [copy.value for copy in world.copies()] == [b"x", b"y", b"z"]
+    world.kill(worker)
+    world.cluster.compact("_ack_due")
+    world.settle(world.worker(of=at_once))
+    assert [copy.value for copy in world.copies()] == [b"x", b"y", b"z"]
+
+
 def test_an_owner_of_a_paused_input_repeats_no_progress_before_what_stands_behind_it(world: World) -> None:
     """It proves every second that it still is the owner, and is killed before it reads the verdicts again."""
     world.send_due(pause_key(INPUT_ID), due_codec().encode(Pause(INPUT_ID, 5, "3 in a row")))
@@ -499,6 +520,14 @@ def fire_and_cut(world: World, before: Callable[[Outgoing], bool], faults: Fault
 
 
 KEY_OF_Y = root_key(Root(source_of(INPUT_ID, 0), position_at(0, 1)))
+
+
+def test_tombstones_stand_before_a_progress_though_no_verdict_comes(world: World) -> None:
+    """An owner keeps in memory what stands behind it: that would be millions where a stream has stopped."""
+    worker = fire_and_cut(world, lambda record: record.key == KEY_OF_Y, NoFaults())
+    world.settle(worker)
+    assert (len(world.copies()), worker.status().waiting) == (2, 0)
+    assert world.records("_ack_due", 0)[-1].key == PROGRESS_KEY
 
 
 @pytest.mark.parametrize("fails_again", [False, True])

@@ -182,6 +182,7 @@ def wrong_verdicts(verdicts: Verdicts) -> str:
     found = _wrong_source_runs(verdicts.acked + verdicts.absent)
     for lost in verdicts.lost:
         found = found or wrong_source(lost.source)
+        found = found or wrong_numbers(lost.emitted_at, lost.emitted_wall, lost.decided_at)
         if found:
             return found
         if len(lost.positions) % _PACKED:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from acker.config import topics as topics_yaml
 from acker.errors import DataLoss, Disagreement
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
-from acker.wire.events import Reason, Taken
+from acker.wire.events import Lost, Reason, Taken, Verdicts, pack_positions
 from tests.support.worlds.replay_world import (
     COPIES,
     LETTERS,
@@ -378,6 +379,27 @@ def test_garbage_among_the_verdicts_is_counted_told_once_and_passed(world: World
     assert len(world.copies()) == 1
     assert worker.status().undecodable == 3
     assert len([event for event in world.events if event.name == "undecodable"]) == 1
+
+
+@pytest.mark.parametrize("wrong", ["emitted_at", "emitted_wall", "decided_at"])
+def test_a_verdict_with_a_time_that_is_none_is_passed_over(world: World, wrong: str) -> None:
+    """The age of the two farthest from each other has 65 bits, so that no entry could be written."""
+    worker = world.worker()
+    root = world.emit(b"x")
+    for number in (-(1 << 63), (1 << 63) - 1):
+        times = {"emitted_at": 0, "emitted_wall": 0, "decided_at": 0, wrong: number}
+        if wrong == "emitted_at":
+            times["decided_at"] = -1 - number
+        where = pack_positions(np.array([root.offset]))
+        lost = Lost(
+            Reason.TIMED_OUT, "g", TOPIC, world.topic_id(TOPIC), "", "", "",
+            source=root.source, positions=where, **times,
+        )  # fmt: skip
+        world.verdict(Verdicts((), (), (lost,)))
+    world.lose(world.emit(b"y"))
+    world.settle(worker, until_ms=world.now_ms + 60_000)
+    assert [copy.value for copy in world.copies()] == [b"y"]
+    assert worker.status().undecodable == 2
 
 
 def test_an_input_id_that_another_group_had_is_put_aside(world: World) -> None:

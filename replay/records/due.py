@@ -225,6 +225,8 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
         return "the key is not that of the value"
     if wrong_source(value.source) or value.position < 0:
         return "it names no root"
+    if isinstance(value, Aside) and not value.history:
+        return "it has no loss"
     return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
 
 

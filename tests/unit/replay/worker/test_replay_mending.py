@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
 
 import pytest
 
 from acker.errors import Aborted, DataLoss
 from acker.identity import Position, Root, Source, acker_partition, position_at, source_of
 from acker.kafka.port import TopicInfo
-from replay.records.due import root_key
+from replay.records.due import Aside, Due, due_codec, root_key
 from tests.support.memory.clients import NoFaults
 from tests.support.worlds.replay_world import (
     INPUT_ID,
@@ -159,6 +160,20 @@ def test_what_cannot_be_decoded_when_it_is_due_is_buried(world: World) -> None:
     restarted(world)
     restarted(world)
     assert [header(letter, "windhover.dead") for letter in world.letters()] == ["UNREADABLE"]
+
+
+def test_what_was_put_aside_without_its_loss_is_buried(world: World) -> None:
+    """Nobody knows why it was lost, so nothing can be decided."""
+    root = begun(world)
+    (entry,) = [one.value for one in world.records("_ack_due", home_of(root)) if one.key == key_of(root)]
+    due = due_codec().decode(entry)
+    assert isinstance(due, Due)
+    aside = Aside(**{each.name: getattr(due, each.name) for each in fields(due)})
+    spoil(world, root, due_codec().encode(replace(aside, history=())))
+    restarted(world)
+    restarted(world)
+    assert [header(letter, "windhover.dead") for letter in world.letters()] == ["UNREADABLE"]
+    assert world.copies() == []
 
 
 class AsksNoSettings(Client):

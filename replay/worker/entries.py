@@ -186,19 +186,18 @@ def entries_of(
     """Return the entry of `_ack_due` at each offset; None if it is unreadable and not about a root of ours.
 
     `kept` has the entries in memory, or None. Entries after the stable end are left out: the broker confirms
-    a commit before it writes the markers. Raises `DataLoss`: an entry is missing; `UnknownVersion`.
+    a commit before it writes the markers. So are those that do not fit into one fetch: with long histories
+    they would take too much memory, and their payloads do not fit either. Raises `DataLoss`: an entry is
+    missing; `UnknownVersion`.
     """
     in_memory = {offset: due for offset, due in kept.items() if due is not None}
     if len(in_memory) == len(kept):
         return in_memory
     end = worker.log.stable_ends([place])[place]
     missing = {RecordPlace(*place, offset) for offset in kept if offset not in in_memory and offset < end}
-    read: dict[int, Due | None] = {}
-    while missing:
-        worker.at("reading what is due")
-        answers = worker.fetcher.fetch(missing, why=False)
-        read.update({where.offset: _read(worker, where, found) for where, found in answers.items()})
-        missing -= answers.keys()
+    worker.at("reading what is due")
+    answers = worker.fetcher.fetch(missing, why=False)
+    read = {where.offset: _read(worker, where, found) for where, found in answers.items()}
     return {
         offset: in_memory.get(offset) or read[offset]
         for offset in kept

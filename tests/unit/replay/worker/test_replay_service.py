@@ -552,3 +552,18 @@ def test_payloads_larger_than_one_fetch_are_copied_in_several_rounds(world: Worl
     world.lose(*roots)
     world.settle(worker, until_ms=world.now_ms + 60_000)
     assert [copy.value for copy in world.copies()] == [b"%d" % number * 400 for number in range(9)]
+
+
+def test_entries_larger_than_one_fetch_are_read_in_several_rounds(world: World) -> None:
+    """All that are due would take too much memory, with long histories, and wait for payloads again."""
+    first = world.worker()
+    world.lose(*(world.emit(b"%d" % number) for number in range(1_600)))
+    world.settle(first)
+    world.kill(first)
+    worker = world.worker(limits=limits(fetch_bytes_max=1))
+    world.now_ms += 2_000
+    while not world.copies():
+        worker.step(world.now_ms)
+    assert worker.status().fetched_records <= 1_000  # a first poll has 500: of entries, then of payloads
+    world.settle(worker)
+    assert sorted(int(copy.value or b"") for copy in world.copies()) == list(range(1_600))

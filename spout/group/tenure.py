@@ -155,7 +155,7 @@ class Tenure:
         """Return what batches have emitted of each source; what still waits in `unjournalled` is a gap."""
         found = {source: cursor.mark() for source, cursor in self.cursors.items()}
         for source, start, end in self.unjournalled:
-            gaps = IntervalSet([*found[source].gaps])
+            gaps = IntervalSet(found[source].gaps)
             gaps.add(start, end)
             found[source] = found[source]._replace(gaps=tuple(gaps))
         return found

@@ -89,9 +89,8 @@ class PendingStore:
         self.is_closed = False
         self._waiting = IntervalSet()
         self._leases: dict[str, dict[Lease, None]] = {}
-        self._holders: dict[
-            int, dict[Lease, None]
-        ] = {}  # by the serials that they had at first, without the lowest bits
+        # by the serials that they had at first, without the lowest bits
+        self._holders: dict[int, dict[Lease, None]] = {}
         self._open: dict[str, int] = {}  # no Counter: to store into one takes three times as long
         self._deadlines: list[tuple[int, int, Lease]] = []
         self._numbers = counting()

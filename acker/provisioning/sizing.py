@@ -128,8 +128,6 @@ PLANNING_REQUESTS: Final = 2
 """A batch is planned up to the ends of its sources, which are asked for twice."""
 METADATA_S: Final = 0.5
 """A session looks so often for new partitions."""
-VERDICT_S: Final = 0.1
-"""From the end of a batch until its verdicts are read: an acker's pace, a transaction, a fetch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +221,11 @@ def size_of(load: Load) -> Size:
 
 
 def _open_s(load: Load) -> float:
-    """Return how long a record is open that is acked: from the plan of its batch to its verdict."""
-    return min(load.timeout_s, (load.work_s or load.batch_s) + VERDICT_S)
+    """Return how long a record is open that is acked, from the plan of its batch to its verdict.
+
+    It is planned after Spark has begun its batch, and acked while Spark ends it: as long as a batch takes.
+    """
+    return min(load.timeout_s, load.work_s or load.batch_s)
 
 
 def _blocks(load: Load, bits: int) -> float:

@@ -2,7 +2,8 @@
 
 A Spark query reads at a steady rate and with a steady trigger; an acker and a replay worker run beside it.
 What topics take is the size of their segments on the broker's disk. All clients reach the broker through a
-proxy that counts their requests. Open roots are those that the planning process counts.
+proxy that counts their requests. Open roots are those between their `Init` and their verdict, by the times of
+these records: the status of the planning process is written too seldom, and in step with the batches.
 
 How long a batch takes depends on bolts and machine, and on a busy machine it begins later than its trigger
 says. So the model is given both times as they were, and nothing else of the run.
@@ -14,11 +15,11 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import fmean
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -27,8 +28,11 @@ from rich.console import Console
 
 import spout
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Outgoing
-from acker.provisioning.sizing import Load, size_of
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.reading import Follower
+from acker.provisioning.sizing import POSITION_BYTES, Load, size_of
+from acker.wire.codec import wire_codec
+from acker.wire.events import Init, SourceRun, Verdicts
 from benchmarks.measure import Figure, print_report, wait_until
 from benchmarks.requests import Requests, is_of, print_kinds
 from benchmarks.world import World, bench_world, input_name
@@ -145,6 +149,7 @@ def measured(options: SizeOptions, console: Console) -> list[Figure]:
             child.wait_ready(READY_SECONDS_MAX)
         spark = local_session("windhover-size", world.folder / "spark")
         stack.callback(spark.stop)
+        roots = stack.enter_context(closing(_OpenRoots(world)))
         stack.enter_context(_produced(world, options))
         lines = spout.read_stream(spark, world.topics, input_name(1), startingOffsets="latest")
         query = _started(lines, world.folder, options)
@@ -152,21 +157,24 @@ def measured(options: SizeOptions, console: Console) -> list[Figure]:
 
         first = last = _ended(query, WARM_BATCHES)
         requests.take()
-        before, began = _stored(world), time.monotonic()
-        pending: list[int] = []
+        before, began, began_ms = _stored(world), time.monotonic(), time.time() * 1_000
         is_over = False
         while not is_over:
             time.sleep(SAMPLE_S)
-            if status := spout.stream_status(lines).spout:
-                pending.append(status.pending)
+            roots.read()
             took_s, previous, last = time.monotonic() - began, last, _ended(query, 0)
             is_over = took_s >= options.seconds and last > previous  # so whole batches are counted
         counts, after = requests.take(), _stored(world)
-        works = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.batchId > first]
+        roots.read()
+        pending = roots.mean(began_ms, began_ms + took_s * 1_000)
+        batches = [each for each in query.recentProgress if each.batchId > first]
         memory = [max(_resident_bytes(child.pid) for child in kind) for kind in (ackers, replays)]
     print_kinds(console, {key: count / took_s for key, count in counts.items()})
 
-    batch_s, work_s = took_s / (last - first), mean(works) / 1_000
+    batch_s = took_s / (last - first)
+    # a record in a large batch, which is a long one, is open longer
+    works = [each.durationMs["triggerExecution"] / 1_000 for each in batches]
+    work_s = fmean(works, [each.numInputRows for each in batches])
     size = size_of(options.load(batch_s, work_s))
     grown = {name: (taken - before[name]) / took_s for name, taken in after.items()}
     of_replays = grown.pop(world.topics.input(input_name(1)).replay_topic)
@@ -183,7 +191,7 @@ def measured(options: SizeOptions, console: Console) -> list[Figure]:
         ),
         Figure(TOTAL, sum(grown.values()), "bytes/s", f"{size.ack_bytes_s:,.0f}"),
         Figure(REPLAY_TOPIC, of_replays, "bytes/s", f"{size.replay_topic_bytes_s:,.0f}"),
-        Figure(PENDING, mean(pending), "roots", f"{size.pending:,}"),
+        Figure(PENDING, pending, "roots", f"{size.pending:,}"),
         *(
             Figure(name, asked.pop(name) / took_s, "requests/s", f"{found:,.1f}")
             for name, found in computed.items()
@@ -192,6 +200,44 @@ def measured(options: SizeOptions, console: Console) -> list[Figure]:
         Figure(ACKER_MEMORY, memory[0], "bytes", f"at most {size.acker_bytes:,}"),
         Figure(REPLAY_MEMORY, memory[1], "bytes", f"at most {size.replay_bytes:,}"),
     ]
+
+
+class _OpenRoots:
+    """Follows inits and verdicts, past the proxy, and counts the roots that are open between them."""
+
+    def __init__(self, world: World) -> None:
+        self._log = KafkaLog({**world.topics.kafka, "bootstrap.servers": world.bootstrap})
+        names = world.topics.ack_topics
+        topics = (names.init, names.verdict)
+        places = [TopicPartition(name, p) for name in topics for p in range(world.topics.acker.partitions)]
+        self._records = Follower(self._log, places)
+        self._changes: list[tuple[int, int]] = []
+
+    def read(self) -> None:
+        """Read what is new, so that no acker deletes it before."""
+        codec = wire_codec()
+        for record in self._records.read():
+            event = codec.decode(record.value)
+            if isinstance(event, Init):
+                self._changes.append((record.timestamp_ms, _roots(event.runs)))
+            elif isinstance(event, Verdicts):
+                lost = sum(len(each.positions) // POSITION_BYTES for each in event.lost)
+                self._changes.append((record.timestamp_ms, -_roots(event.acked + event.absent) - lost))
+
+    def mean(self, began_ms: float, ended_ms: float) -> float:
+        """Return how many were open on average between two wall times."""
+        total = sum(
+            roots * (ended_ms - max(at_ms, began_ms)) for at_ms, roots in self._changes if at_ms < ended_ms
+        )
+        return total / (ended_ms - began_ms)
+
+    def close(self) -> None:
+        self._records.close()
+        self._log.close()
+
+
+def _roots(runs: Iterable[SourceRun]) -> int:
+    return sum(run.end - run.start for run in runs)
 
 
 def _stored(world: World) -> dict[str, int]:

@@ -84,8 +84,8 @@ def test_memory_is_planned_for_the_roots_that_are_open_when_nothing_is_acked() -
     size = size_of(Load(1_000_000, timeout_s=60.0))
     assert size.pending_max == 60_000_000
     assert size.acker_bytes - sizing.PROCESS_BYTES == pytest.approx(8.5 * 60_000_000, rel=0.01)
-    assert size.pending == 1_100_000
-    assert size_of(Load(1_000_000, work_s=0.4)).pending == 500_000
+    assert size.pending == 1_000_000
+    assert size_of(Load(1_000_000, work_s=0.4)).pending == 400_000
 
 
 def test_an_acker_partition_stays_for_each_process_that_may_be_needed_later() -> None:

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from contextlib import closing
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -38,7 +39,7 @@ def ask(address: str, accept: str = "text/html") -> int:
         with urlopen(Request(address, headers={"accept": accept}), timeout=60) as answer:
             answer.read()
             return int(answer.status)
-    except OSError:
+    except (OSError, HTTPException):  # the latter where a stream ends in the middle
         return 0
 
 

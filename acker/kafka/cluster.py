@@ -155,9 +155,10 @@ class KafkaLog:
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        spec = OffsetSpec.for_timestamp(timestamp_ms)
-        found = self._offsets("times", partitions, spec, IsolationLevel.READ_UNCOMMITTED)
-        return {**found, **self.ends([p for p, offset in found.items() if offset < 0])}
+        # In this order: an end that is asked for afterwards may lie behind a record that came meanwhile.
+        ends, spec = self.ends(partitions), OffsetSpec.for_timestamp(timestamp_ms)
+        found = self._offsets("times", ends, spec, IsolationLevel.READ_UNCOMMITTED)
+        return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         requested = list(dict.fromkeys(names))

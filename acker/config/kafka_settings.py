@@ -20,6 +20,7 @@ _DURABLE: Final = (
 )
 _IN_TURN: Final = "with more than one request under way a refused record may be taken for written; it is 1"
 _VISIBLE: Final = "each reader's isolation is part of the protocol"
+_RANGES: Final = "a member gets the same partition numbers of several topics: the classic protocol and ranges"
 _SKIP: Final = "a position below the log start must be an error, never a silent jump; see on_data_loss"
 
 REFUSED: Final[Mapping[str, str]] = {
@@ -41,8 +42,17 @@ REFUSED: Final[Mapping[str, str]] = {
     "message.send.max.retries": _DURABLE,
     "delivery.report.only.error": "a flush waits for the report of every record",
     "allow.auto.create.topics": "a topic made by accident loses data; use `windhover topics create`",
+    "client.id": "each part names its own clients, so that members of a group differ",
+    "group.protocol": _RANGES,
+    "partition.assignment.strategy": _RANGES,
 }
 """Settings that may not be given, each with the reason."""
+
+_COUNTED: Final = (".ms", ".bytes", ".kbytes", ".messages", ".size")
+"""Settings that end so are numbers. Of any text librdkafka reads the digits it begins with: 15s as 15 ms."""
+_WHOLE: Final = re.compile(r"-?[0-9]+")
+_FRACTION: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
+_FRACTIONS: Final = ("linger.ms", "queue.buffering.max.ms")
 
 _SECRET: Final = re.compile(r"password|secret|token|jaas|oauth|pem|key|credential", re.IGNORECASE)
 HIDDEN: Final = "…"
@@ -82,7 +92,7 @@ def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Prob
         if wrong:
             problems.append(Problem(("kafka", name), wrong))
         else:
-            values[name] = str(value).lower() if isinstance(value, bool) else str(value)
+            values[name] = _text(value)
     if not values.keys() & {"bootstrap.servers", "metadata.broker.list"}:
         values["bootstrap.servers"] = BOOTSTRAP_DEFAULT
     return KafkaSettings(values), problems
@@ -91,13 +101,22 @@ def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Prob
 def _wrong(name: str, value: object) -> str:
     if name in REFUSED:
         return f"may not be set: {REFUSED[name]}; remove it"
-    if name.endswith("_cb") or name in ("on_commit", "logger"):
+    if name.endswith("_cb") or name in ("on_commit", "on_delivery", "logger"):
         return "is a function of the client library, not a setting; remove it"
     if not isinstance(value, str | int | float):
         return "must be text, a number or true/false; write one dotted setting to a line"
     if name in ("bootstrap.servers", "metadata.broker.list") and not str(value).strip():
         return "is empty; give host:port, several separated by commas"
+    number = _FRACTION if name in _FRACTIONS else _WHOLE
+    if name.endswith(_COUNTED) and number.fullmatch(_text(value).strip()) is None:
+        return "is no number without a unit, such as 15000"
     return ""
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def hide_values(text: str, settings: Mapping[str, str]) -> str:

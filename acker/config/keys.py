@@ -7,10 +7,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 
-from acker.units import duration_ms, time_ms
+from acker.units import TIME_MS_MAX, duration_ms, time_ms
 
 FROM_FILE: Final = "topics.yaml"
-"""The validation context of a file, where a duration needs its unit; in Python an int is milliseconds."""
+"""The validation context of a file, where a duration needs its unit and a time its date; in Python an int is
+milliseconds."""
 
 NAME_KEY: Final = "(name)"
 """Under this an input learns the name of its section; a file may not set it."""
@@ -103,13 +104,15 @@ def _name(pattern: str, wrong: str) -> AfterValidator:
     return AfterValidator(checked)
 
 
-def _start(value: object) -> object:
+def _start(value: object, info: ValidationInfo) -> object:
     if value in ("committed", "earliest", "latest"):
         return value
     if isinstance(value, str):
         return time_ms(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int) or info.context == FROM_FILE:
         raise ValueError("is no place to start")
+    if not 0 <= value <= TIME_MS_MAX:  # to Kafka -1 is the end, -2 the beginning
+        raise ValueError("is no time in ms since 1970")
     return value
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from acker.config.topics import AckTopics, DeadLetter, Input, Retry, Topics, load_topics, parse
 from acker.errors import ConfigError, UsageError
+from acker.units import TIME_MS_MAX
 
 PROJECT = Path(__file__).resolve().parents[4]
 
@@ -110,6 +111,20 @@ def test_what_a_variable_holds_is_never_yaml() -> None:
 
     assert topics.kafka["sasl.password"] == 'x", acks: "0"}\n- &a [*a]'
     assert "acks" not in topics.kafka
+
+
+def test_numbers_of_kafka_settings_are_written_as_librdkafka_reads_them() -> None:
+    topics = read("kafka: {session.timeout.ms: 15000.0, linger.ms: '0.5', socket.timeout.ms: ' 6000 '}")
+
+    assert [topics.kafka[name] for name in ("session.timeout.ms", "linger.ms")] == ["15000", "0.5"]
+    assert int(topics.kafka["socket.timeout.ms"]) == 6000
+
+
+@pytest.mark.parametrize("start", [-1, TIME_MS_MAX + 1])
+def test_a_start_in_milliseconds_is_a_time_that_python_can_show(start: int) -> None:
+    """To Kafka -1 is the end of a partition."""
+    with pytest.raises(ValueError, match="is no time in ms since 1970"):
+        Input(name="a", id=1, group="g", start=start)
 
 
 def test_a_start_time_is_kept_in_milliseconds() -> None:

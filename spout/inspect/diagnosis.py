@@ -144,7 +144,10 @@ def explained(
 def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosis:
     """Say where a record is, why it is not done, and what to type next. `now_ms` is wall time."""
     case = _Case(evidence, around, now_ms)
-    if not evidence.written:
+    is_seen = evidence.letters or any(each.state not in (NOT_EMITTED, UNKNOWN) for each in evidence.emissions)
+    if evidence.uncommitted and not is_seen:
+        return case.uncommitted()
+    if not evidence.written and not is_seen:
         text = "The topic ends before this offset: nobody has written the record yet."
         now = "not written yet: the topic ends before it"
         return Diagnosis(Situation.NOT_WRITTEN, now, text, case.watch)
@@ -190,6 +193,15 @@ class _Case:
     @property
     def watch(self) -> str:
         return f"windhover inspect {self.evidence.place} --watch 2"
+
+    def uncommitted(self) -> Diagnosis:
+        text = (
+            "A transaction is open that begins at this offset or before it: nobody reads behind its begin."
+            " Its producer commits it, or the broker ends it after its `transaction.timeout.ms`; one that"
+            " hangs is found by `kafka-transactions.sh find-hanging`."
+        )
+        now = "in the log, behind the begin of a transaction that is open"
+        return Diagnosis(Situation.NOT_EMITTED, now, text, self.watch)
 
     def hidden(self, last: TracedEmission) -> Diagnosis:
         why = "" if last.verdict is None else f"{_how_lost(last, None)[0]} "
@@ -352,6 +364,14 @@ class _Case:
         if evidence.record is Absence.GONE and not last.copy:
             text = "Retention or compaction took it before any query emitted it."
             return Diagnosis(Situation.LOST_FROM_LOG, now, text, "windhover topics check")
+        if evidence.recreated and not last.copy:
+            text = (
+                f"Its topic was created again, and group {evidence.group} knows the former one: no query of"
+                " it begins before its input is reset."
+            )
+            return Diagnosis(
+                Situation.NOT_EMITTED, now, text, f"windhover offsets reset {evidence.input} --help"
+            )
         if around.query_lives.value is False:
             text = f"{what} is not emitted yet, and no query of group {evidence.group} lives: start it."
             return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")

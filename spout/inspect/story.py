@@ -74,6 +74,7 @@ class TracedEmission:
         is_acked_whole: whether these acked all of it; the acker has not read that yet where it is open.
         former: whether it is of a generation that is over, in which it may never have been emitted.
         verdict: its verdict in the verdict log; None: none was found.
+        history: of a copy, how the emissions before it were lost.
     """
 
     root: Root
@@ -88,6 +89,7 @@ class TracedEmission:
     is_acked_whole: bool = False
     former: bool = False
     verdict: Verdict | None = None
+    history: Sequence[Loss] = ()
 
     @property
     def loss(self) -> Loss | None:
@@ -128,7 +130,8 @@ class Evidence:
         place: ``topic/partition@offset`` of the record.
         record: the record from its topic, or why it is absent; None: unknown, the topic is missing.
         written: whether the log has reached its offset; True where that is unknown.
-        emissions: of the record itself, then of its copies, in the order of the log.
+        emissions: of the record itself in former generations, and their copies; then of its present one, and
+            its copies, in the order of the log.
         letters: its dead letters with their marks, by the time of death.
         dues: its emissions that wait for a replay, or to become a dead letter.
         taken_over: whether the replay workers have read the verdict of the last emission; None: unknown.
@@ -137,6 +140,8 @@ class Evidence:
         notes: what was not read.
         paused: why the input is paused in the partition of its waiting emissions; empty: it is not.
         missing: the topics that do not exist; what they would have is unknown.
+        uncommitted: whether a transaction that is open there keeps readers from it.
+        recreated: whether its topic was created again, and no query has begun with the new one.
     """
 
     place: str
@@ -153,6 +158,8 @@ class Evidence:
     notes: Sequence[str] = ()
     paused: str = ""
     missing: Sequence[str] = ()
+    uncommitted: bool = False
+    recreated: bool = False
 
 
 def facts_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
@@ -181,9 +188,14 @@ def is_of(letter: Letter, last: TracedEmission) -> bool:
     """
     if last.loss is None and not last.copy and generation_of(last.root.position):
         return False
+    return follows(letter.history, last)
+
+
+def follows(history: Sequence[Loss], last: TracedEmission) -> bool:
+    """Return whether a copy or a letter may come after an emission that was lost, by its history."""
     lost_ms = None if last.loss is None else last.loss.emitted_ms
-    return not letter.history or any(
-        loss.root == last.place and lost_ms in (None, loss.emitted_ms) for loss in letter.history
+    return not history or any(
+        loss.root == last.place and lost_ms in (None, loss.emitted_ms) for loss in history
     )
 
 
@@ -194,18 +206,33 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
     blocked `repeats` them, and need not be shown.
     """
     losses = {loss.root: loss for loss in evidence.history}
-    named = {one.place for one in evidence.emissions}
-    past = [_past_row(loss) for loss in _merged(evidence.history) if loss.root not in named]
-    first, copies = (
-        [_row(one, losses.get(one.place), now_ms) for one in evidence.emissions if one.copy is is_copy]
-        for is_copy in (False, True)
-    )
-    rows = [*first, *past, *copies]
+    rows: list[dict[str, Any]] = []
+    named = {(one.place, one.loss.emitted_ms) for one in evidence.emissions if one.loss is not None}
+    for one in evidence.emissions:
+        # after a rewind it is unknown without the verdict of which generation a loss is
+        is_rewound = generation_of(one.root.position) and not one.copy
+        loss = losses.get(one.place) if one.state in (SETTLED, UNKNOWN) and not is_rewound else None
+        named |= {(loss.root, loss.emitted_ms)} if loss is not None else set()
+        rows.append(_row(one, loss, now_ms))
+    past = [loss for loss in _merged(evidence.history) if (loss.root, loss.emitted_ms) not in named]
+    firsts = [at for at, one in enumerate(evidence.emissions) if not one.copy]
+    begun_ms = _begun_ms(evidence.emissions[firsts[-1]]) if firsts else None
+    later = [_past_row(loss) for loss in past if begun_ms is not None and loss.emitted_ms >= begun_ms]
+    earlier = [_past_row(loss) for loss in past if begun_ms is None or loss.emitted_ms < begun_ms]
+    former, present = max(0, len(firsts) - 1), firsts[-1] + 1 if firsts else 0
+    rows = [*rows[:former], *earlier, *rows[former:present], *later, *rows[present:]]
     blocked = [row["error"] == HELD and row["message"] for row in rows]
     return [
         {**row, "repeats": bool(by) and blocked[max(0, at - 1) : at + 2].count(by) == 3}
         for at, (row, by) in enumerate(zip(rows, blocked, strict=True))
     ]
+
+
+def _begun_ms(present: TracedEmission) -> int | None:
+    """Return since when what was lost is of the present generation; None: what was lost is of former ones."""
+    if not generation_of(present.root.position):
+        return 0
+    return None if present.loss is None else present.loss.emitted_ms
 
 
 def _merged(history: Sequence[Loss]) -> Sequence[Loss]:
@@ -222,7 +249,7 @@ def _merged(history: Sequence[Loss]) -> Sequence[Loss]:
 
 
 def _row(one: TracedEmission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
-    if loss is not None and one.verdict is None:
+    if loss is not None:
         return _past_row(loss)
     found = one.open
     row: dict[str, Any] = {
@@ -283,6 +310,8 @@ def _letter(letter: Letter) -> dict[str, Any]:
 
 
 def _in_the_log(evidence: Evidence) -> str:
+    if evidence.uncommitted:
+        return "there, behind the begin of a transaction that is open"
     if not evidence.written:
         return "not written yet"
     if evidence.record is None:

@@ -8,7 +8,7 @@ Source: docs/design/protocol.md, sections 2, 4 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import reduce
@@ -20,7 +20,15 @@ import numpy as np
 from acker.config.settings import AckTopics, Input
 from acker.config.topics import Topics
 from acker.errors import CodecError, OutOfRange, TopicError, Unreachable, UsageError
-from acker.identity import Root, acker_partition, input_id_of, position_at, root_edge, source_of
+from acker.identity import (
+    Root,
+    acker_partition,
+    generation_of,
+    input_id_of,
+    position_at,
+    root_edge,
+    source_of,
+)
 from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
 from acker.service.view import AckerView, OpenRange, ViewReader
 from acker.units import named_past_ms
@@ -38,12 +46,15 @@ from spout.inspect.letter_rows import parse_key
 from spout.inspect.open_roots import root_name
 from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import NO_STATE
-from spout.inspect.story import NOT_EMITTED, SETTLED, Evidence, TracedEmission, Verdict, is_of
+from spout.inspect.story import NOT_EMITTED, SETTLED, Evidence, TracedEmission, Verdict, follows, is_of
+from spout.inspect.tables import UNKNOWN
 from spout.planning.session import SessionName
 from spout.runtime.tails import RECORDS_MAX, Tails
 
 RECORDS_SHOWN: Final = 10
 """How many records of one key are shown, the first ones."""
+
+ACKS_LACK: Final = "what was acked there is unknown"
 
 _TRIES: Final = 3
 """How often the reading begins again, when an acker shortens its logs at the same time."""
@@ -89,6 +100,8 @@ class AckTopicSearch:
 
         They are deleted some day: what is left counts only where the log begins before the root's emission.
         """
+        if self._tails.lacks(self._topics.ack, ACKS_LACK):
+            return None
         where = TopicPartition(self._topics.ack, self.acker_of(root))
         start = self._tails.log.starts([where])[where]
         is_older = self._tails.log.offsets_at([where], emitted_ms)[where] > start
@@ -100,9 +113,8 @@ class AckTopicSearch:
         None: some were not read.
         """
         acker, unread = self.acker_of(root), len(self._tails.notes)
-        lacking = "what was acked there is unknown"
-        records = self._tails.rest(self._topics.ack, acker, first, lacking)
-        if len(self._tails.notes) > unread:
+        records = self._tails.rest(self._topics.ack, acker, first, ACKS_LACK)
+        if self._topics.ack in self._tails.missing or len(self._tails.notes) > unread:
             return None
         edge, batches, seen = int(root_edge(*root)), 0, set[tuple[str, int, int]]()
         for event in events_of(records):
@@ -180,25 +192,28 @@ class Trail:
 
         What waited may become a copy or a dead letter between 1 and 3; then all is read once more.
         """
-        missing = self._missing(here)
+        infos = self._infos(here)
         before: Evidence | None = None
         for _ in range(_TRIES - 1):
             try:
-                found = self._follow(here, missing)
+                found = self._follow(here, infos)
             except OutOfRange:
                 continue
             if before is not None or not _is_nowhere(found):
                 return found
             before = found
-        return self._follow(here, missing)
+        return self._follow(here, infos)
 
-    def _follow(self, here: InputRecord, missing: frozenset[str]) -> Evidence:
+    def _follow(self, here: InputRecord, infos: Mapping[str, TopicInfo | None]) -> Evidence:
+        missing = frozenset(name for name, info in infos.items() if info is None)
         tails = Tails(self._log, self._limits.operation_timeout_ms, self._records_max, missing=missing)
         one = here.input
         record: Record | Absence | None = None
-        end = here.offset + 1
+        place = TopicPartition(one.topic, here.partition)
+        end = stable = here.offset + 1
         if one.topic not in missing:
-            record, end = self._record(one.topic, here.partition, here.offset)
+            end = self._log.ends([place])[place]  # first: a record may be committed in the meantime
+            record, stable = self._record(one.topic, here.partition, here.offset)
         copies = [
             copy
             for copy in tails.last(one.replay_topic, here.partition, "older copies are unknown")
@@ -206,7 +221,8 @@ class Trail:
         ]
         letters = self._letters(here, tails)
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
-        emissions = _Emissions(self._observer, ack_topics, tails).of(here, copies)
+        found = _Emissions(self._observer, ack_topics, tails, infos)
+        emissions = found.of(here, copies, is_written=here.offset < end)
         verdicts = ack_topics.verdicts(each.root for each in emissions)
         dues, view = ack_topics.waiting(each.root for each in emissions)
         emissions = [
@@ -216,15 +232,15 @@ class Trail:
             for each in emissions
         ]
         emissions = [each for each in emissions if not (each.former and each.state in (NOT_EMITTED, SETTLED))]
+        emissions = _by_generation(emissions)
         last = emissions[-1].root if emissions else None
         unnamed = [name for name in sorted(missing) if not any(name in note for note in tails.notes)]
-        place = TopicPartition(one.topic, here.partition)
         return Evidence(
             place=str(here),
             input=one.name,
             group=one.group,
             record=record,
-            written=here.offset < end,
+            written=here.offset < stable,
             emissions=emissions,
             letters=letters,
             dues=dues,
@@ -244,6 +260,8 @@ class Trail:
             notes=[*tails.notes, *(MISSING.format(name) for name in unnamed)],
             paused=pause.why if (pause := view.pauses().get(one.id)) else "",
             missing=sorted(missing),
+            uncommitted=stable <= here.offset < end,
+            recreated=found.is_recreated,
         )
 
     def around(self, here: InputRecord, evidence: Evidence, now_ms: int) -> Circumstances:
@@ -354,14 +372,15 @@ class Trail:
             tails.notes.append(f"{len(found) - limit:,} more records have that key")
         return found[:limit], tails.notes
 
-    def _missing(self, here: InputRecord) -> frozenset[str]:
+    def _infos(self, here: InputRecord) -> Mapping[str, TopicInfo | None]:
+        """Return the topics that may have something of a record; None: there is none of that name."""
         one = here.input
         ours = self._topics.ack_topics
         names = [one.topic, one.replay_topic, one.dead_letter.topic]
         names += [ours.init, ours.ack, ours.verdict, ours.state, ours.due]
         infos = self._log.topics(names)
         _require(infos.get(one.topic), here.partition)
-        return frozenset(names) - set(infos)
+        return {name: infos.get(name) for name in names}
 
     def _record(self, topic: str, partition: int, offset: int) -> tuple[Record | Absence, int]:
         place = TopicPartition(topic, partition)
@@ -396,31 +415,59 @@ def _with_acks(one: TracedEmission, ack_topics: AckTopicSearch) -> TracedEmissio
 class _Emissions:
     """The ackers' state of a record's emissions."""
 
-    def __init__(self, observer: ViewReader, ack_topics: AckTopicSearch, tails: Tails) -> None:
+    def __init__(
+        self,
+        observer: ViewReader,
+        ack_topics: AckTopicSearch,
+        tails: Tails,
+        infos: Mapping[str, TopicInfo | None],
+    ) -> None:
         self._observer = observer
         self._ack_topics = ack_topics
         self._tails = tails
+        self._infos = infos
         self._views: dict[int, AckerView | None] = {}
+        self.is_recreated = False
+        """Whether the record's topic was created again since the ackers know it."""
 
-    def of(self, here: InputRecord, copies: Sequence[Record]) -> list[TracedEmission]:
-        """Return the record's emissions, one for each generation that may have it, then its copies'."""
+    def of(self, here: InputRecord, copies: Sequence[Record], *, is_written: bool) -> list[TracedEmission]:
+        """Return the record's emissions, one for each generation that may have it, then its copies'.
+
+        Where its topic was created again, what `is_written` there is not emitted: the next generation has it.
+        """
         one = here.input
         source, replay = (source_of(one.id, here.partition, replay=copy) for copy in (False, True))
         view = self._view(Root(source, position_at(0, here.offset)))
-        latest = view.sources().get(source) if view else None
-        present = latest.generation if latest else 0
+        first, self.is_recreated = self._first(view, source, one.topic)
+        present = generation_of(first)
         found: list[TracedEmission] = []
-        for generation in range(present + 1):
+        for generation in range(present + (is_written or not self.is_recreated)):
             root = Root(source, position_at(generation, here.offset))
             # The present generation may begin behind the record; for former ones there are only verdicts.
-            if generation < present or latest is None or root.position >= latest.from_:
+            if generation < present or root.position >= first:
                 one_of = self._emission(one, root, Lineage(str(here)), str(here))
                 found.append(replace(one_of, former=generation < present))
+        present = generation_of(self._first(view, replay, one.replay_topic)[0])
         for copy in copies:
-            root = Root(replay, position_at(0, copy.offset))
+            root = Root(replay, position_at(present, copy.offset))
             lineage = parse_lineage(copy.headers, *copy[:3])
-            found.append(self._emission(one, root, lineage, location(*copy[:3])))
+            history = parse_history(dict(copy.headers).get(HISTORY))
+            emission = self._emission(one, root, lineage, location(*copy[:3]))
+            found.append(replace(emission, history=history))
         return found
+
+    def _first(self, view: AckerView | None, source: int, topic: str) -> tuple[int, bool]:
+        """Return the first position of what is in a source's log now, and whether it was created again.
+
+        Then its records are emitted in the generation that follows, and none of them was yet.
+        """
+        latest = view.sources().get(source) if view else None
+        if latest is None:
+            return 0, False
+        info = self._infos[topic]
+        if info is None or info.id == latest.topic_id:
+            return latest.from_, False
+        return position_at(latest.generation + 1, 0), True
 
     def _emission(self, one: Input, root: Root, lineage: Lineage, place: str) -> TracedEmission:
         view = self._view(root)
@@ -459,6 +506,26 @@ class _Emissions:
         return self._views[number]
 
 
+def _by_generation(emissions: Sequence[TracedEmission]) -> list[TracedEmission]:
+    """Let the copies of former generations come before the present emission of their record.
+
+    A rewind emits the record again, whatever became of its copies. Only what was lost has copies of its own,
+    and their histories have that loss.
+    """
+    firsts = [each for each in emissions if not each.copy]
+    copies = [each for each in emissions if each.copy]
+    if not firsts or not generation_of(firsts[-1].root.position) or firsts[-1].state in (SETTLED, UNKNOWN):
+        return [*firsts, *copies]
+    *former, present = firsts
+    is_own = {copy.root: present.loss is not None and follows(copy.history, present) for copy in copies}
+    return [
+        *former,
+        *(copy for copy in copies if not is_own[copy.root]),
+        present,
+        *(copy for copy in copies if is_own[copy.root]),
+    ]
+
+
 def _is_nowhere(evidence: Evidence) -> bool:
     """Tell whether the last emission was lost and taken over, and neither waits nor has a copy or letter."""
     last = evidence.emissions[-1] if evidence.emissions else None
@@ -479,7 +546,7 @@ def _taken_over(verdict: Verdict | None, progress: Progress | None) -> bool | No
 
 def _joined(histories: Iterable[tuple[Loss, ...]]) -> tuple[Loss, ...]:
     """Join histories: each repeats the one before it, and a full one drops its middle."""
-    losses = {(loss.root, loss.attempt): loss for history in histories for loss in history}
+    losses = {(loss.root, loss.attempt, loss.emitted_ms): loss for history in histories for loss in history}
     return tuple(sorted(losses.values(), key=lambda loss: loss.emitted_ms))
 
 

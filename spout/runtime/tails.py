@@ -32,7 +32,7 @@ class Tails:
 
     def last(self, topic: str, partition: int, lacking: str) -> Iterator[Record]:
         """Read the last committed records of a partition."""
-        if self._lacks(topic, lacking):
+        if self.lacks(topic, lacking):
             return iter(())
         where = TopicPartition(topic, partition)
         start, end = self.log.starts([where])[where], self.log.stable_ends([where])[where]
@@ -53,7 +53,7 @@ class Tails:
 
         Records that an acker has deleted concern no open root, so they are not missed.
         """
-        if self._lacks(topic, lacking):
+        if self.lacks(topic, lacking):
             return iter(())
         where = TopicPartition(topic, partition)
         start, end = max(first, self.log.starts([where])[where]), self.log.ends([where])[where]
@@ -64,7 +64,8 @@ class Tails:
     def _read(self, where: TopicPartition, first: int, end: int, *, committed: bool) -> Iterator[Record]:
         return read_piece(self.log, where, first, end, committed=committed, wait_ms=self.wait_ms)
 
-    def _lacks(self, topic: str, lacking: str) -> bool:
+    def lacks(self, topic: str, lacking: str) -> bool:
+        """Tell whether a topic is missing, and note it."""
         note = f"topic {topic} is missing: {lacking}; run `windhover topics create`"
         if topic in self.missing and note not in self.notes:
             self.notes.append(note)

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from acker.errors import Unreachable
 from acker.identity import position_at
-from acker.kafka.port import TopicPartition
+from acker.kafka.port import Outgoing, TopicPartition
 from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.diagnosis import LEFT_OPEN, diagnose, explained
 from spout.inspect.trail import Trail
@@ -315,6 +315,108 @@ def test_what_a_rewind_emitted_again_and_no_verdict_tells_of_is_too_old_to_know(
     places = [TopicPartition("_ack_verdict", number) for number in range(3)]
     world.log.delete_before(world.log.ends(places))
     assert why(world)[::2] == ("TOO_OLD", "windhover dlq list sentences/0@3 --all")
+
+
+@pytest.mark.parametrize("fail", [(), (0,)])
+def test_a_copy_of_an_earlier_generation_says_nothing_of_what_a_rewind_emits_again(
+    fail: tuple[int, ...],
+) -> None:
+    """Such a copy was acked, or died; the record is not done, and who replays its letter has two copies."""
+    world = World(
+        yaml_of(timeout="4s", retry="{attempts: 2, initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}")
+    )
+    world.start_replays()
+    planner, end = emit_ten(world, fail=(3,))
+    world.run(1_500)
+    world.publish(end, batch(planner, end, world), fail=fail, of=COPIES)
+    world.run(1_500)
+    before = [("sentences/0@3", "FAILED"), ("sentences.g.replay/0@0", "FAILED" if fail else "ACKED")]
+    assert why(world)[0] == ("DEAD" if fail else "DONE")
+    world.kill(planner)
+    world.rewind(2)
+    fresh = world.ready()
+
+    def story() -> tuple[str, list[tuple[str, str]]]:
+        found = story_of(world)
+        return found["situation"], [(row["root"], row["state"]) for row in found["attempts"]]
+
+    present = "sentences/0@3 (generation 1)"
+    assert story() == ("NOT_EMITTED", [*before, (present, "not emitted")])
+    end = batch(fresh, BEGINNING, world)
+    world.run(1_500)
+    assert story() == ("IN_BATCH", [*before, (present, "pending")])
+    world.publish(BEGINNING, end, fail=(position_at(1, 3),))
+    world.run(300)
+    assert story() == ("DUE", [*before, (present, "FAILED")])
+    world.run(2_500)
+    (copy,) = {root for root, _ in story()[1]} - {root for root, _ in [*before, (present, "")]}
+    assert story() == ("NOT_EMITTED", [*before, (present, "FAILED"), (copy, "not emitted")])
+
+
+def test_a_copy_on_a_replay_topic_that_was_made_again_has_the_state_of_its_own_root() -> None:
+    """The one that had the same offset on the former topic was acked."""
+    world = World(yaml_of(timeout="4s", retry="{initial: 1s, jitter: 0}", dead_letter="{max_ratio: 1}"))
+    world.start_replays()
+    planner, end = emit_ten(world, fail=(3,))
+    world.run(1_500)
+    world.publish(end, batch(planner, end, world), of=COPIES)
+    world.run(1_500)
+    world.kill(planner)
+    world.stop_replays()
+    world.cluster.delete_topic("sentences.g.replay")
+    world.cluster.create_topic("sentences.g.replay", 2)
+    world.rewind(2)
+    fresh = world.ready()
+    world.start_replays()
+    end = batch(fresh, BEGINNING, world)
+    world.publish(BEGINNING, end, fail=(position_at(1, 3),))
+    world.run(2_500)
+    assert why(world)[0] == "NOT_EMITTED"
+    batch(fresh, end, world)
+    world.run(1_500)
+    assert why(world)[0] == "IN_BATCH"
+
+
+def test_a_record_of_a_topic_that_was_made_again_was_not_emitted(world: World) -> None:
+    """The former topic's record at the same place was acked; of one that the new topic lacks that is all."""
+    planner, _ = emit_ten(world)
+    world.kill(planner)
+    world.cluster.delete_topic("sentences")
+    world.cluster.create_topic("sentences", 2)
+    world.produce(4)
+    situation, text, command = why(world)
+    assert (situation, command) == ("NOT_EMITTED", "windhover offsets reset sentences --help")
+    assert "was created again" in text
+    assert why(world, "sentences/0@4")[0] == "DONE"
+    world.rewind("earliest")
+    assert why(world)[::2] == ("NOT_EMITTED", "windhover status")
+
+
+def test_a_dead_letter_is_one_where_the_topic_of_its_record_was_made_again() -> None:
+    world = World(yaml_of(timeout="4s", retry="{attempts: 1}", dead_letter="{max_ratio: 1}"))
+    world.start_replays()
+    emit_ten(world, fail=(3,))
+    world.cluster.delete_topic("sentences")
+    world.cluster.create_topic("sentences", 2)
+    assert why(world)[::2] == ("DEAD", "windhover dlq replay sentences.g.dlq/0@0")
+
+
+def test_a_record_behind_the_begin_of_an_open_transaction_is_written(world: World) -> None:
+    emit_ten(world)
+    transactions = world.log.transactions("their-producer")
+    transactions.init(1_000)
+    transactions.begin()
+    transactions.send(Outgoing("sentences", 0, b"theirs"))
+    transactions.flush(1_000)
+    world.produce(1)
+    for offset in (10, 11):
+        story = story_of(world, f"sentences/0@{offset}")
+        assert (story["situation"], story["now"]) == (
+            "NOT_EMITTED",
+            "in the log, behind the begin of a transaction that is open",
+        )
+        assert story["in_the_log"] == "there, behind the begin of a transaction that is open"
+    assert why(world, "sentences/0@12")[0] == "NOT_WRITTEN"
 
 
 def test_an_explicit_fail_has_a_message_and_no_error(world: World) -> None:

@@ -379,6 +379,17 @@ def test_a_missing_topic_is_named_and_the_rest_of_the_story_goes_on(world: World
             assert states(story) == states(before)
 
 
+def test_what_was_acked_of_a_root_that_timed_out_is_unknown_without_its_topic(world: World) -> None:
+    emit_ten(world, skip=(3, 4), then_ms=6_000)
+    world.cluster.delete_topic("_ack_ack")
+    story = inspected(world)
+    assert states(story) == [(1, "sentences/0@3", "TIMED_OUT")]
+    assert "what was acked of it can no longer be read" in story["why"]
+    assert [note for note in story["not_read"] if "_ack_ack" in note] == [
+        "topic _ack_ack is missing: what was acked there is unknown; run `windhover topics create`"
+    ]
+
+
 @pytest.mark.parametrize(("read", "says"), [((), "7"), ((3, 4), "5"), ((2, 3, 4, 5, 6, 7, 8), "")])
 def test_losses_that_no_history_tells_any_more_are_counted(read: tuple[int, ...], says: str) -> None:
     """Histories of earlier copies tell some of those that the last one left out."""

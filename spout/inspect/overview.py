@@ -329,7 +329,19 @@ class Overview:
         committed = ask(self._log.committed, one.group, places)
         for number, place, copy in zip(numbers, places, copies, strict=True):
             at = None if committed.value is None else committed.value.get(place)
-            yield number, Ends(starts[place], ends[place], copies_ends[copy], Reading(at, committed.unknown))
+            yield (
+                number,
+                Ends(
+                    starts[place],
+                    ends[place],
+                    copies_ends[copy],
+                    Reading(at, committed.unknown),
+                    *(
+                        infos.found[name].id if name in infos.found else ""
+                        for name in (one.topic, one.replay_topic)
+                    ),
+                ),
+            )
 
 
 class _Reads(Protocol[T_co]):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import numpy as np
 
 from acker.config.settings import Input
-from acker.identity import I64, offset_of, source_of
+from acker.identity import I64, offset_of, position_at, source_of
 from acker.service.view import AckerView, OpenRange
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import NOTHING_WAITS, BlockedRecords, Waiting, WaitingOffsets
@@ -114,12 +114,15 @@ class Ends:
     """The ends of a partition at the broker: where the logs of its topic and of its copies begin and end.
 
     `start` is the first offset that could be emitted; `committed` has no value if the group never committed.
+    The ids are Kafka's of the two topics; empty: unknown.
     """
 
     start: Reading[int]
     end: Reading[int]
     copies_end: Reading[int]
     committed: Reading[int]
+    topic_id: str = ""
+    copies_topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,7 @@ class SourceProgress:
         emitted_to: behind the last emitted position.
         ranges: the open ranges, in no order.
         whole_to_ms: wall time since which more may have been emitted, as no State has it; None: none was.
+        recreated: the topic, if it was created again since its records were emitted; else empty.
     """
 
     was_emitted: bool
@@ -165,6 +169,7 @@ class SourceProgress:
     emitted_to: int
     ranges: Sequence[OpenRange]
     whole_to_ms: int | None = None
+    recreated: str = ""
 
     @property
     def pending(self) -> int:
@@ -177,8 +182,13 @@ class SourceProgress:
         return min(present, key=lambda found: found.first, default=None)
 
 
-def source_progress(views: Sequence[Reading[AckerView]], source: int) -> Reading[SourceProgress]:
-    """Join what all acker partitions have about a source; unknown when the State of one cannot be read."""
+def source_progress(
+    views: Sequence[Reading[AckerView]], source: int, topic_id: str
+) -> Reading[SourceProgress]:
+    """Join what all acker partitions have about a source; unknown when the State of one cannot be read.
+
+    `topic_id` is Kafka's of its topic now; empty: unknown.
+    """
     for number, each in enumerate(views):
         if each.unknown or each.value is None:
             return Reading(unknown=each.unknown or NO_STATE.format(number))
@@ -192,8 +202,13 @@ def source_progress(views: Sequence[Reading[AckerView]], source: int) -> Reading
     if not named:
         return Reading(SourceProgress(False, 0, 0, (), whole_to_ms), as_of_ms=as_of_ms)
     newest = max(named, key=lambda found: found.generation)
+    ranges = [found for _, found in held]
+    if topic_id not in ("", newest.topic_id):
+        first = position_at(newest.generation + 1, 0)
+        progress = SourceProgress(False, first, first, ranges, whole_to_ms, newest.topic)
+        return Reading(progress, as_of_ms=as_of_ms)
     emitted_to = max([newest.from_, *(view.watermark(source) for view in readable)])
-    progress = SourceProgress(True, newest.from_, emitted_to, [found for _, found in held], whole_to_ms)
+    progress = SourceProgress(True, newest.from_, emitted_to, ranges, whole_to_ms)
     return Reading(progress, as_of_ms=as_of_ms)
 
 
@@ -301,8 +316,8 @@ def partition_state(
     progress: Reading[SourceProgress] = Reading(unknown=ends.end.unknown)
     copies = progress
     if partition is not None:
-        progress = source_progress(views, source_of(found.id, partition))
-        copies = source_progress(views, source_of(found.id, partition, replay=True))
+        progress = source_progress(views, source_of(found.id, partition), ends.topic_id)
+        copies = source_progress(views, source_of(found.id, partition, replay=True), ends.copies_topic_id)
     emitted_to = progress.then(lambda each: int(offset_of(each.emitted_to)) if each.was_emitted else None)
     place = found.id, -1 if partition is None else partition  # nothing waits in partition -1
     due = waiting.then(
@@ -335,7 +350,9 @@ def partition_state(
             progress, copies,
         )),
         blocking=blocking.then(lambda each: int(offset_of(each.first))),
-        why=_why(blocking, emitted_to, ends.committed, lives, now_ms), committed=ends.committed,
+        why=_recreated(found, progress, copies)
+        or _why(blocking, emitted_to, ends.committed, lives, now_ms),
+        committed=ends.committed,
         lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, due),
         replays_due=due, held=blocked.then(lambda each: each.blocked),
         waits_for=blocked.then(lambda each: _waits(each, now_ms)) if found.ordered else Reading(""),
@@ -373,6 +390,19 @@ def _waits(blocked: BlockedRecords, now_ms: int) -> str:
         return ""
     due = f"due in {span(blocked.due_ms - now_ms)}" if blocked.due_ms > now_ms else "due"
     return f"{blocked.first} first, {due}"
+
+
+def _recreated(
+    found: Input, progress: Reading[SourceProgress], copies: Reading[SourceProgress]
+) -> Reading[str] | None:
+    """Describe that a topic was created again, which no query survives; None: none was, or it is unknown."""
+    topics = [each.value.recreated for each in (progress, copies) if each.value and each.value.recreated]
+    if not topics:
+        return None
+    return Reading(
+        f"topic {' and '.join(topics)} was created again: no query of the group begins before the input is"
+        f" reset; see `windhover offsets reset {found.name} --help`"
+    )
 
 
 def _why(

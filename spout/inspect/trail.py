@@ -309,7 +309,7 @@ class Trail:
         if parsed is None:
             raise UsageError(f"{text!r} is no place of a record; give one such as sentences/3@1042")
         name, partition, offset = parsed
-        own = [one for one in inputs if name == one.name] or [one for one in inputs if name == one.topic]
+        own = [one for one in inputs if name in (one.name, one.topic)]
         if own:
             return [InputRecord(one, partition, offset) for one in own]
         for one in inputs:

@@ -344,6 +344,17 @@ def test_a_record_is_found_by_a_copy_of_it_and_by_its_dead_letter(world: World) 
             inspected(world, wrong)
 
 
+def test_a_place_names_a_topic_though_another_input_has_its_name() -> None:
+    """The commands print places by their topics, and who copies one would see another record."""
+    head = "acker: {partitions: 3}\ninputs:\n"
+    inputs = ("sentences: {id: 1, group: g, topic: lines}", "words: {id: 2, group: h, topic: sentences}")
+    world = World(head + "".join(f"  {one}\n" for one in inputs))
+    trail = Trail(world.cluster.log(), world.topics)
+    found = [(str(here), here.input.name) for here in trail.origin("sentences/0@3")]
+    assert found == [("lines/0@3", "sentences"), ("sentences/0@3", "words")]
+    assert [str(here) for here in trail.origin("lines/0@3")] == ["lines/0@3"]
+
+
 def test_records_are_found_by_their_key_from_a_time_on(world: World) -> None:
     producer = world.log.producer()
     for number in range(6):

@@ -172,16 +172,16 @@ class Split(NamedTuple):
     older: Older
 
 
-def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) -> Split:
+def split(plan: PlanIndex, every: Sequence[Released]) -> Split:
     """Separate a batch's own roots from older ones.
 
     An anchor of several rows, as a join makes them of one tuple, is acked once: two equal edges are one
-    tuple, and would cancel. It is not acked if one of these rows was left open. `acks` are the
-    reports of the newest evaluation, `fails` of every complete one.
+    tuple, and would cancel. It is not acked if one of these rows was left open. What does not count has no
+    `places` and `touched`.
     """
     edges: list[tuple[I64, U64]] = []
     older_acks: dict[int, tuple[I64, U64]] = {}
-    places, released = _each_once(acks)
+    places, released = _each_once(every)
     for source, rows in places.by_source():
         at, part = places.positions[rows], released[rows]
         indices = plan.find(source, at)
@@ -191,9 +191,9 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
             at, part = at[~here], part[~here]
         older_acks[source] = at, part
     summed = {source: xor_sums(*contributed) for source, contributed in older_acks.items()}
-    by_cause = by_key(pair for each in fails for pair in each.failures)
+    by_cause = by_key(pair for each in every for pair in each.failures)
     failed = {cause: _own_and_older(plan, parts) for cause, parts in by_cause.items()}
-    touched, older_touched = _own_and_older(plan, [each.touched for each in acks])
+    touched, older_touched = _own_and_older(plan, [each.touched for each in every])
     older = Older(
         {source: sums for source, sums in summed.items() if len(sums[0])},
         {cause: positions for cause, (_, positions) in failed.items() if positions},
@@ -210,10 +210,10 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return found
 
 
-def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:
-    places = RootPositions.together(each.places for each in acks)
-    edges = np.concatenate([_no_edges(), *(each.edges for each in acks)])
-    left_open = np.concatenate([_no_edges(), *(each.open_edges for each in acks)])
+def _each_once(every: Sequence[Released]) -> tuple[RootPositions, U64]:
+    places = RootPositions.together(each.places for each in every)
+    edges = np.concatenate([_no_edges(), *(each.edges for each in every)])
+    left_open = np.concatenate([_no_edges(), *(each.open_edges for each in every)])
     if len(left_open):
         done = ~np.isin(edges, left_open)
         places, edges = places.at(done), edges[done]

@@ -239,14 +239,19 @@ def _first_errors(reports: Sequence[TaskReport]) -> tuple[Cause, ...]:
     return tuple(kept)
 
 
-def placed(report: TaskReport, roots: KeyedRoots) -> TaskReport:
+def placed(report: TaskReport, roots: KeyedRoots, *, counts: bool = True) -> TaskReport:
     """Name the roots of a report from behind a keyed bolt by their positions.
 
     What is outstanding there is as if it had been released: its edge is missing from the sum of the root.
+    A report that does not count has released nothing, and reset no timeout.
     """
+    done = report.released
+    if not counts:
+        none = RootPositions.together(())
+        done = replace(done, places=none, edges=np.empty(0, np.uint64), touched=none)
+        report = replace(report, released=done, touched=_NONE)
     if report.keyed_roots is None:
         return report
-    done = report.released
     left = [
         (rows[:, 0], _edges_along(rows[:, 0].astype(np.uint64), path, rows))
         for path, rows in report.outstanding.items()

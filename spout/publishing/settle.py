@@ -3,16 +3,17 @@
 What could hide a lost tuple is checked instead of folded. An operator that Spark evaluates twice reports
 twice, with another stage or attempt; the newest complete evaluation counts, and a root that any one failed is
 failed. So it is by a partial one, and by an older attempt: where an executor was lost, its rows may be those
-that the sink got. So is, in a partition that is read in order, what stands behind one that failed or is not
-done (`spout.planning.order`). Where two branches of one stream are joined, Spark reads the batch for each of
-them: the source is evaluated twice, and what holds each side once.
+that the sink got. For the same reason a root that any one left open is not acked. So it is, in a partition
+that is read in order, with what stands behind one that failed or is not done (`spout.planning.order`). Where
+two branches of one stream are joined, Spark reads the batch for each of them: the source is evaluated twice,
+and what holds each side once.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from acker.errors import TrackingError
 from acker.hot_paths import among, distinct
-from acker.identity import I64
+from acker.identity import I64, U64
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun, united
 from spout.planning.order import behind
@@ -31,6 +32,7 @@ from spout.publishing.fold import (
     Evaluated,
     FirstEmissions,
     RootTraces,
+    Subscriptions,
     TaskReport,
     left_by,
     placed,
@@ -86,7 +88,9 @@ def settle(
     newest = [report for stages in found.values() for report in stages[0]]
     absent, lost = _missing(evaluations, newest)
     late_ms = -1 if moment is None else moment.late_ms
-    outcome = _summed(plan, [placed(r, keyed) for r in newest], [placed(r, keyed) for r in every], late_ms)
+    counted = set(map(id, newest))
+    others = [placed(r, keyed, counts=False) for r in every if id(r) not in counted]
+    outcome = _summed(plan, [placed(r, keyed) for r in newest], others, late_ms)
     held_open = [(r.operator, r.released.open_places) for r in newest if len(r.released.open_edges)]
     behind = (pair for r in newest if r.keyed_roots is not None for pair in left_by(r))
     held_open += [(bolt, keyed.find(numbers)) for bolt, numbers in behind]
@@ -126,13 +130,16 @@ class Moment:
 
 
 def _summed(
-    plan: BatchPlan, newest: Sequence[TaskReport], every: Sequence[TaskReport], late_ms: int
+    plan: BatchPlan, newest: Sequence[TaskReport], others: Sequence[TaskReport], late_ms: int
 ) -> BatchOutcome:
-    released = split(plan.index(), [r.released for r in newest], [r.released for r in every])
+    """Work out the outcome; reports that do not count, `others`, fail roots and leave some open."""
+    every = [*newest, *others]
+    released = split(plan.index(), [r.released for r in every])
     late = [(report, report.held.until_ms <= late_ms) for report in newest if len(report.held.indices)]
     staying = [(report.held, ~gone if gone.any() else slice(None)) for report, gone in late]
     kept_on = [(held.indices[stays], held.edges[stays]) for held, stays in staying]
     partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, *released.edges])
+    partial, residual = _left_open_too(plan, partial, residual, [r.outstanding for r in others])
     too_late = [
         (Cause(r.operator, LATE, "a watermark dropped it"), np.unique(r.held.indices[gone]))
         for r, gone in late
@@ -160,6 +167,21 @@ def _summed(
         firsts=FirstEmissions.together(report.firsts for report in newest),
         traces=RootTraces.together(report.traces for report in newest),
     )
+
+
+def _left_open_too(
+    plan: BatchPlan, partial: I64, residual: U64, others: Iterable[Mapping[Subscriptions, I64]]
+) -> tuple[I64, U64]:
+    """Add roots that only other evaluations left open; each delivery once, or those of two would cancel."""
+    found = by_key(pair for each in others for pair in each.items())
+    if not found:
+        return partial, residual
+    each_once = {path: np.unique(np.concatenate(rows), axis=0) for path, rows in found.items()}
+    roots, sums = residuals(plan, [each_once])
+    further = ~among(roots, partial)
+    roots, sums = np.concatenate([partial, roots[further]]), np.concatenate([residual, sums[further]])
+    order = np.argsort(roots)
+    return roots[order], sums[order]
 
 
 Stages = dict[int, list[TaskReport]]

@@ -476,6 +476,22 @@ MUTANTS = (
         "a record that failed where the sink got its rows could be acked",
     ),
     Mutant(
+        "what-another-evaluation-left-open-is-not-acked",
+        "spout/publishing/settle.py",
+        "roots, sums = residuals(plan, [each_once])",
+        "roots, sums = residuals(plan, [])",
+        "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
+        "a record that was left open where the sink got its rows could be acked",
+    ),
+    Mutant(
+        "what-two-other-evaluations-left-open-does-not-cancel",
+        "spout/publishing/settle.py",
+        "np.unique(np.concatenate(rows), axis=0)",
+        "np.concatenate(rows)",
+        "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
+        "a record that two runs left open would be acked by the third",
+    ),
+    Mutant(
         "a-stage-is-evaluated-to-its-end",
         "spout/publishing/settle.py",
         "complete = [stages[stage] for stage in newest if tasks_of(stage) in (None, len(stages[stage]))]",

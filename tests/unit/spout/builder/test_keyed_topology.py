@@ -218,7 +218,7 @@ def acked_at_last(ran: Ran) -> bool:
     held = batch.column(ANCHOR).filter(batch.column(ANCHOR).is_valid())
     numbers = [np.asarray(held.field(name), np.int64) for name in ("source", "position", "edge")]
     released = Released(Held(numbers[0], numbers[1]), numbers[2].view(np.uint64))
-    older = split(replace(outcome.plan, ranges=()).index(), [released], []).older
+    older = split(replace(outcome.plan, ranges=()).index(), [released]).older
     expected = {
         int(position) + outcome.plan.ranges[0].start: int(edge)
         for position, edge in zip(outcome.partial, outcome.residual, strict=True)

@@ -14,12 +14,21 @@ from acker.wire.events import Acks, SourceRun, positions
 from spout.planning.journal import Journal, SourceMark
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.delayed import LATE, NEVER_MS, HeldAt, Released, RootPositions, held_edges
-from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.delayed import (
+    LATE,
+    NEVER_MS,
+    HeldAt,
+    KeyedRoots,
+    Released,
+    RootPositions,
+    held_edges,
+)
+from spout.publishing.fold import Evaluated, TaskReport, outstanding_of
 from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.settle import Moment, settle
 from spout.streaming.batch_log import Logged
 from spout.tuples.failures import Cause
+from spout.tuples.tuple import Delivery
 from tests.support.worlds.held_batches import (
     A,
     B,
@@ -153,6 +162,27 @@ def test_a_tuple_of_which_one_row_is_left_open_is_acked_by_no_other_row() -> Non
     rows = [replace(rows[0], open_edges=older.edges[:1]), replace(rows[1], open_edges=own.edges[1:])]
     reports = [TaskReport(f"ack{number}", released=each) for number, each in enumerate(rows)]
     assert open_roots(opened, batch(SECOND, TaskReport("hold", held=own), *reports)) == {(A, 10), (A, 25)}
+
+
+def test_a_tuple_that_another_evaluation_left_open_is_not_acked() -> None:
+    """Rule 3: its rows may be those that the sink got."""
+    tuples = held(FIRST, 0, 12)
+    opened = batch(FIRST, TaskReport("hold", held=tuples))
+    part = released(FIRST, tuples, slice(0, 1))
+    left = TaskReport("ack", released=Released(open_places=part.places, open_edges=part.edges))
+    whole = TaskReport("ack", released=released(FIRST, tuples))
+    assert open_roots(opened, batch(NOTHING, left, whole)) == {(A, 10)}
+
+
+def test_a_tuple_that_another_evaluation_left_open_behind_a_keyed_bolt_is_not_acked() -> None:
+    tuples = held(FIRST, 0)
+    opened = batch(FIRST, TaskReport("hold", held=tuples))
+    places = released(FIRST, tuples).places
+    acked = TaskReport("keyed", released=released(FIRST, tuples), keyed_roots=KeyedRoots(array(77), places))
+    fine = TaskReport("last", keyed_roots=KeyedRoots())
+    left = replace(fine, outstanding=outstanding_of([Delivery(77, ((7, 0),))]))
+    assert open_roots(opened, batch(NOTHING, acked, left, left, fine)) == {(A, 10)}
+    assert open_roots(opened, batch(NOTHING, acked, fine)) == set()
 
 
 def test_a_tuple_that_a_later_batch_acks_again_was_done_with_its_first_row() -> None:

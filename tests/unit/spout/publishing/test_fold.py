@@ -94,6 +94,31 @@ def test_of_a_repeated_read_task_the_newest_attempt_says_what_is_open() -> None:
         assert settle(arrived, (), nobody_knows).residual.tolist() == [child_edge(root_edge(A, 10), 7, 0)]
 
 
+@pytest.mark.parametrize("stages", [(1, 1), (1, 2), (2, 1), (1, 1, 1), (1, 2, 3)])
+def test_what_any_run_of_a_read_task_left_open_is_not_acked(stages: tuple[int, ...]) -> None:
+    """Rule 3: a task behind a shuffle may have read its rows, without those that another run emitted."""
+    left = replace(LEFT, outstanding=outstanding_of([Delivery(3, ((7, 0),)), Delivery(5, ())]))
+    runs = [
+        Evaluated(stage, 10 * attempt + part, part, report)
+        for attempt, stage in enumerate(stages)
+        for part, report in enumerate((left if attempt < len(stages) - 1 else LEFT, RIGHT))
+    ]
+    outcome = settle(runs, (), nobody_knows)
+    edges = [child_edge(root_edge(A, 13), 7, 0), root_edge(A, 15)]
+    assert (outcome.partial.tolist(), outcome.residual.tolist()) == ([3, 5], edges)
+
+
+@pytest.mark.parametrize("upstream", ["", "split"], ids=["behind Spark's shuffle", "behind a grouping"])
+def test_what_any_run_of_a_partition_behind_a_shuffle_left_open_is_not_acked(upstream: str) -> None:
+    source = FEEDING if upstream else read()
+    took = fingerprint(4, np.array([1, 2, 3, 4], np.int64)) if upstream else Fingerprint()
+    fine = TaskReport("count", upstream, took=took)
+    left = replace(fine, outstanding=outstanding_of([Delivery(12, ((7, 1),))]))
+    runs = [Evaluated(2, 5, 0, left), Evaluated(2, 7, 0, left), Evaluated(2, 9, 0, fine)]
+    outcome = settle([*source, *runs], [] if upstream else ["count"], lambda stage: 1)
+    assert outcome.partial.tolist() == [12]
+
+
 def test_a_root_under_several_causes_stands_under_the_first() -> None:
     other = Cause("count", "KeyError", "k")
     reports = read(1, failing(LEFT, 1, 2), failing(RIGHT, 2, 3, cause=other))

@@ -82,21 +82,23 @@ class KafkaAdmin:
         if new:
             wait = self._wait_s
             futures = self._admin.create_topics(new, operation_timeout=wait, request_timeout=wait)
-            self._settle("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
-            self._await({topic.topic: topic.num_partitions for topic in new})
+            there = self._settle("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
+            self._await({each.topic: 1 if each.topic in there else each.num_partitions for each in new})
 
     def grow(self, specs: Iterable[TopicSpec]) -> None:
+        """Add partitions, and wait until they are there; somebody else may have added them meanwhile."""
         new = [NewPartitions(spec.name, spec.partitions or 1) for spec in specs]
         if new:
             wait = self._wait_s
             grown = self._admin.create_partitions(new, operation_timeout=wait, request_timeout=wait)
-            self._settle("adding partitions to", grown, KafkaError.NO_ERROR, Operation.ALTER)
+            self._settle("adding partitions to", grown, KafkaError.INVALID_PARTITIONS, Operation.ALTER)
             self._await({topic.topic: topic.new_total_count for topic in new})
 
     def _settle(
         self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
-    ) -> None:
-        refused = []
+    ) -> set[str]:
+        """Return the topics whose error was the harmless one."""
+        refused, there = list[str](), set[str]()
         for name, future in futures.items():
             try:
                 future.result()
@@ -105,10 +107,13 @@ class KafkaAdmin:
                 if cause.code() in SILENCE or cause.code() in UNAUTHORIZED:
                     use = Use(operation, topic=name)
                     raise self._error(f"{doing} {name}", cause, use) from None
-                if cause.code() != harmless:
+                if cause.code() == harmless:
+                    there.add(name)
+                else:
                     refused.append(f"{name}: {doing} it was refused: {cause.str()}")
         if refused:
             raise TopicError("\n".join(refused))
+        return there
 
     def _await(self, partitions: Mapping[str, int]) -> None:
         """Wait until the broker that answers us knows what the controller did."""

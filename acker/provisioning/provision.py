@@ -72,8 +72,9 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
 
     1. Refuse, before anything is made, if a topic that is there would lose records, or if an ack topic is
        missing beside others that hold records: made anew and empty it would contradict them.
-    2. Make what is missing, let replay topics grow with their sources.
-    3. Compare again and hand the warnings on.
+    2. Make what is missing, each topic of copies behind its source: what the file does not say of that, the
+       broker decides. Let replay topics grow with their sources.
+    3. Compare again, refuse what is wrong with what was made, or is there since, and hand the warnings on.
     """
     found = admin.topics(topics_needed(topics))
     specs = required_topics(topics, found)
@@ -82,10 +83,20 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     errors += [missing(spec) for spec in specs if spec.partitions is None and spec.name not in found]
     errors += _torn(topics, found, admin)
     raise_errors(errors)
-    admin.make(todo.make)
+    created: dict[str, TopicSpec] = {}
+    while make := {spec.name: spec for spec in todo.make if spec.name not in created}:
+        ready = {name: spec for name, spec in make.items() if spec.source not in make}
+        admin.make(ready.values())
+        created |= ready
+        found = admin.topics(topics_needed(topics))
+        todo = plan(required_topics(topics, found), found)
     admin.grow(todo.grow)
+    there = tuple(spec for spec in todo.there if spec.name not in created)
     after = check(topics, admin)
-    return Provisioned(todo.make, todo.grow, todo.there, after.findings)
+    # the broker that answers now may not have what is new yet
+    seen = {spec.name for spec in after.there} - {spec.name for spec in todo.grow}
+    raise_errors(finding for finding in after.findings if finding.topic in seen)
+    return Provisioned(tuple(created.values()), todo.grow, there, after.findings)
 
 
 def raise_errors(findings: Iterable[Finding]) -> None:

@@ -26,6 +26,9 @@ MESSAGE_BYTES_MIN: Final = 1_000_000
 COPY_HEADERS_BYTES: Final = 1_048_576
 """What a copy or a dead letter may be larger than its record: headers, causes, history."""
 
+MESSAGE_BYTES_MAX: Final = (1 << 31) - 1
+"""The largest max.message.bytes that a broker takes."""
+
 REPLICATION_SAFE: Final = 3
 """From so many copies on, every write has to be on two of them."""
 
@@ -50,6 +53,7 @@ class TopicSpec:
         partitions: how many it must have, at least where `role` is REPLAY; None: as many as it has.
         replication: copies of each partition; -1: the broker's default.
         settings: what it is made with; those of MUST_BE are also demanded of a topic that exists.
+        source: the topic whose partitions and settings decide about these; empty: none does.
     """
 
     name: str
@@ -58,6 +62,7 @@ class TopicSpec:
     partitions: int | None
     replication: int
     settings: Mapping[str, str]
+    source: str = ""
 
 
 class Level(StrEnum):
@@ -159,7 +164,8 @@ def _of_input(
         return
     count = source.partitions if source else partitions
     of_source = source.settings if source else {}
-    size = int(of_source.get("max.message.bytes", MESSAGE_BYTES)) + COPY_HEADERS_BYTES
+    taken = int(of_source.get("max.message.bytes", MESSAGE_BYTES))
+    size = min(taken + COPY_HEADERS_BYTES, MESSAGE_BYTES_MAX)
     # A copy keeps its record's time, so retention by time could delete it as soon as it is written. It comes
     # later than the record, so the source's limit fits times of the future, and none fits those of the past.
     kept = {**_LOG, "max.message.bytes": str(size), "message.timestamp.type": "CreateTime"}
@@ -167,11 +173,9 @@ def _of_input(
         kept[_AFTER] = of_source[_AFTER]
     if _BEFORE in of_source:
         kept[_BEFORE] = _NO_LIMIT
-    yield TopicSpec(
-        each.replay_topic, TopicRole.REPLAY, f"{key}.replay_topic", count, replication, basic | kept
-    )
-    dead = each.dead_letter.topic
-    yield TopicSpec(dead, TopicRole.DEAD_LETTER, f"{key}.dead_letter.topic", count, replication, basic | kept)
+    copies, dead = (each.replay_topic, "replay_topic"), (each.dead_letter.topic, "dead_letter.topic")
+    for (name, of), role in ((copies, TopicRole.REPLAY), (dead, TopicRole.DEAD_LETTER)):
+        yield TopicSpec(name, role, f"{key}.{of}", count, replication, basic | kept, each.topic)
 
 
 def plan(specs: list[TopicSpec], found: Mapping[str, TopicInfo]) -> Plan:

@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from acker.provisioning.admin import KafkaAdmin
+from acker.provisioning.topic_specs import TopicRole, TopicSpec
 from spout.cli import main as cli
 from tests.support.brokers import Broker, set_topic
 from tests.support.waiting import eventually
@@ -145,6 +147,23 @@ def test_a_replay_topic_grows_with_its_source(installation: Installation) -> Non
 
     assert f"raised {installation.prefix}a.g.replay to 5 partitions" in said
     assert installation.count("a.g.replay") == 5
+
+
+def test_what_somebody_else_has_made_or_added_meanwhile_is_as_good(
+    broker: Broker, installation: Installation
+) -> None:
+    """Two processes that provision at once: one was refused, or waited for partitions that never came."""
+    admin = KafkaAdmin({"bootstrap.servers": broker.bootstrap})
+    small, large = (
+        TopicSpec(f"{installation.prefix}b", TopicRole.REPLAY, "key", partitions, -1, {})
+        for partitions in (2, 5)
+    )
+    admin.make([small])
+    admin.make([large])
+    assert installation.count("b") == 2
+    admin.grow([large])
+    admin.grow([large])
+    assert installation.count("b") == 5
 
 
 def test_an_ack_topic_that_vanished_beside_full_ones_is_not_made_anew(

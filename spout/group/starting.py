@@ -25,21 +25,33 @@ def starting_offsets(
 ) -> dict[int, int]:
     """Find the first offset of each source without history; the group has a history of `others`.
 
-    A replay topic begins at 0: every copy in it is for this group only. So does a new partition of a topic
-    that the group has read: where the log begins above it by now, planning decides about what is lost.
+    A replay topic begins at 0: every copy in it is for this group only. Those below the commit of a spout
+    are settled, though the ackers, under a new `acker.topic_prefix`, do not know of it. A new partition of a
+    topic that the group has read begins at 0, too: where the log begins above it by now, planning decides
+    about what is lost.
     """
     found: dict[int, int] = {}
     groups: dict[str | int, list[SourceSpec]] = {}
     begun = set(map(input_id_of, others))
+    sources = list(sources)
+    settled = _committed_by_spouts(log, spec.group, [one.place for one in sources if one.is_replay])
     for one in sources:
         if one.is_replay or one.input.id in begun:
-            found[one.source] = 0
+            found[one.source] = settled.get(one.place, 0)
         else:
             groups.setdefault(spec.start if spec.start is not None else one.input.start, []).append(one)
     for start, members in groups.items():
         offsets = _offsets(log, spec.group, start, [one.place for one in members])
         found |= {one.source: offsets[one.place] for one in members}
     return found
+
+
+def _committed_by_spouts(log: Log, group: str, places: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+    """Return commits of spouts that are in the log; of one that was cut they say nothing."""
+    marks = log.commit_metadata(group, places)
+    ours = [place for place, text in marks.items() if text == COMMITTED_BY]
+    commits, ends = log.committed(group, ours), log.ends(ours)
+    return {place: offset for place, offset in commits.items() if offset <= ends[place]}
 
 
 def _offsets(

@@ -11,6 +11,7 @@ from acker.identity import source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import PositionRun, SourceRun
 from spout.group import due
+from spout.group.starting import COMMITTED_BY
 from spout.group.tenure import SIBLING_MS
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning.session import STEP_MS_MAX
@@ -436,6 +437,23 @@ def test_a_group_without_history_begins_where_it_is_told(start: str | int, first
     planner = world.ready(start=start)
     world.produce(1)
     assert positions(BEGINNING, batch(planner, BEGINNING, world)) == [(A, first, 11)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "by", "first"), [(3, COMMITTED_BY, 3), (5, COMMITTED_BY, 5), (6, COMMITTED_BY, 0), (3, "", 0)]
+)
+def test_copies_that_were_settled_under_another_prefix_are_not_emitted_again(
+    offset: int, by: str, first: int
+) -> None:
+    """The ackers know nothing of them; a commit of another program, or of another log, says nothing."""
+    world = World()
+    world.produce(5, topic="sentences.g.replay")
+    world.log.commit("g", {TopicPartition("sentences.g.replay", 0): offset}, by)
+    planner = world.ready()
+    world.produce(1, topic="sentences.g.replay")
+    assert positions(BEGINNING, batch(planner, BEGINNING, world)) == [
+        (source_of(1, 0, replay=True), first, 6)
+    ]
 
 
 @pytest.mark.parametrize("moved_to", [2, 8])

@@ -117,6 +117,8 @@ class DueEntries(DueReader):
         return list(self._waiting.get(source, {}).values())
 
     def _put(self, record: Record, due: Due | None) -> None:
+        if due is None and record.value is not None:
+            return  # what was beneath it waits on, as its replay worker has it
         key = record.key or b""
         before = self._source_of.pop(key, None)
         if before is not None:

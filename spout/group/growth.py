@@ -41,14 +41,13 @@ class Growth:
         Raises `Disagreement`: a topic was re-created, or the ackers refuse a new partition; `TopicError`: a
         topic is gone.
         """
-        if self._found:
-            return self._taken(now, now_ms)
         if not 0 <= now_ms - self._looked_ms < SOURCES_EVERY_MS:
             self._looked_ms = now_ms
-            self._found = self._find()
-            if self._found:
+            found = self._find()  # also while acker partitions are silent: a topic may be created again
+            if found and not self._found:
+                self._found = found
                 return self._ask(now, now_ms)
-        return []
+        return self._taken(now, now_ms) if self._found else []
 
     def _find(self) -> dict[int, SourceSpec]:
         """Return the new sources, once their replay topics have partitions for copies."""

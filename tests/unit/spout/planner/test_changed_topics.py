@@ -316,6 +316,19 @@ def test_a_replay_topic_created_again_while_trees_are_open_stops_the_query_and_a
     assert copy[:2] == (COPY, position_at(1, 0))
 
 
+def test_a_topic_created_again_while_new_partitions_wait_for_an_acker_stops_the_query(world: World) -> None:
+    """Nobody looked for it meanwhile: what the new topic holds was read as the old one's."""
+    world.produce(10)
+    batch(world.ready(), BEGINNING, world)
+    world.kill_acker()
+    grow(world)
+    world.run(3_000)
+    world.cluster.delete_topic("sentences")
+    world.cluster.create_topic("sentences", 3)
+    [error] = stopped(world, 3_000)
+    assert "sentences was re-created" in str(error)
+
+
 @pytest.mark.parametrize("tracked", [True, False])
 def test_a_checkpoint_of_a_topic_created_again_is_refused_before_its_last_batch_is_read_again(
     world: World, tracked: bool

@@ -122,6 +122,7 @@ class Filter:
         places: letters by their own place, or by their origin.
         error: the last error's class, or a reason such as ``TIMED_OUT`` where there was no error.
         operator: who failed it last.
+        other_key: a second key that is meant, since what people write for `key` may be that as well.
         since_ms: given up at this wall time or later; `until_ms`: before it.
         handled: also letters that were handled before.
     """
@@ -131,6 +132,7 @@ class Filter:
     operator: str | None = None
     dead: str | None = None
     key: bytes | None = None
+    other_key: bytes | None = None
     since_ms: int | None = None
     until_ms: int | None = None
     handled: bool = False
@@ -144,7 +146,7 @@ class Filter:
             and self.error in (None, letter.error)
             and self.operator in (None, letter.lineage.operator)
             and self.dead in (None, letter.dead)
-            and self.key in (None, letter.key)
+            and (self.key is None or letter.key in (self.key, self.other_key or self.key))
             and (self.since_ms is None or letter.died_ms >= self.since_ms)
             and (self.until_ms is None or letter.died_ms < self.until_ms)
         )

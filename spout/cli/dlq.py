@@ -64,7 +64,7 @@ Reason = Annotated[
         "--dead", "--reason", help="Why it was given up: ATTEMPTS, ABANDONED, GONE, …; in any case."
     ),
 ]
-Key = Annotated[str | None, typer.Option(help="The record's key; 0x… for bytes that are no text.")]
+Key = Annotated[str | None, typer.Option(help="The record's key; 0x… also for bytes that are no text.")]
 Since = Annotated[
     str | None, typer.Option(help="Died at this time or later: 2026-07-01T00:00:00Z, or 2h for so long ago.")
 ]

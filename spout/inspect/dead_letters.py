@@ -23,7 +23,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter
 from replay.worker.fetch import Fetcher, RecordPlace
-from spout.inspect.letter_rows import FoundLetter, letter_details, parse_key, redrive_row
+from spout.inspect.letter_rows import FoundLetter, letter_details, other_key, parse_key, redrive_row
 
 
 class FoundLetters(NamedTuple):
@@ -68,6 +68,7 @@ def parse_filter(
         operator=texts.get("operator"),
         dead=dead,
         key=None if key is None else parse_key(key, option),
+        other_key=None if key is None else other_key(key),
         since_ms=since_ms,
         until_ms=until_ms,
         handled=handled,

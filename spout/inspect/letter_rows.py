@@ -187,11 +187,19 @@ def bytes_text(value: bytes | None) -> str:
 
 
 def parse_key(text: str, option: str = "") -> bytes:
-    """Parse a key in the format of `bytes_text`; `UsageError`: behind ``0x`` come no hexadecimal digits."""
+    """Parse a key in the format of `bytes_text`; `UsageError`: behind ``0x`` come no hexadecimal digits.
+
+    A text may begin with ``0x`` as well: `other_key` has that.
+    """
     try:
         return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
     except ValueError as error:
         raise UsageError(f"{option}key {text}: is no hexadecimal number; give text, or 0x6b6579") from error
+
+
+def other_key(text: str) -> bytes | None:
+    """Return the key that is itself such a text, as addresses are; None if it does not begin with ``0x``."""
+    return text.encode() if text.startswith("0x") else None
 
 
 def sample_of(found: Sequence[FoundLetter]) -> list[FoundLetter]:

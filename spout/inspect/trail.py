@@ -42,7 +42,7 @@ from replay.records.letters import Filter, Letter
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.group.presence import Presence
 from spout.inspect.diagnosis import Circumstances
-from spout.inspect.letter_rows import parse_key
+from spout.inspect.letter_rows import other_key, parse_key
 from spout.inspect.open_roots import root_name
 from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import NO_STATE
@@ -339,19 +339,20 @@ class Trail:
             raise UsageError(
                 f"a key needs a time to search from: give {option}from 2026-07-01T00:00:00Z, or 2h"
             )
-        since_ms, key_bytes = named_past_ms(f"{option}from", since, now_ms), parse_key(key, option)
+        since_ms = named_past_ms(f"{option}from", since, now_ms)
+        keys = parse_key(key, option), other_key(key)
         found: list[InputRecord] = []
         notes: list[str] = []
         for one in inputs:
-            more, unread = self.with_key(one, key_bytes, since_ms, RECORDS_SHOWN - len(found))
+            more, unread = self.with_key(one, keys[0], since_ms, RECORDS_SHOWN - len(found), keys[1])
             found += more
             notes += unread
         return found, [*notes, *([] if found else [f"no record with key {key} was found"])]
 
     def with_key(
-        self, one: Input, key: bytes, since_ms: int, limit: int
+        self, one: Input, key: bytes, since_ms: int, limit: int, or_key: bytes | None = None
     ) -> tuple[list[InputRecord], list[str]]:
-        """Find records by their key, from a wall time on.
+        """Find records by their key, or by another one, from a wall time on.
 
         Returns:
             The first of them, at most `limit`, and notes on what was not read.
@@ -366,7 +367,7 @@ class Trail:
             InputRecord(one, record.partition, record.offset)
             for place, first in self._log.offsets_at(places, since_ms).items()
             for record in tails.since(*place, first, lacking)
-            if record.key == key
+            if record.key in (key, or_key or key)
         ]
         if len(found) > limit:
             tails.notes.append(f"{len(found) - limit:,} more records have that key")

@@ -21,6 +21,7 @@ from spout.inspect.dead_letters import (
     carry_out,
     inputs_named,
     matching_letters,
+    parse_filter,
     records_of,
     redrive_rows,
 )
@@ -132,6 +133,16 @@ def test_letters_are_found_by_what_they_died_of_by_key_and_by_time(
     world.lose(world.emit(b"b"), reason=Reason.TIMED_OUT)
     world.settle(worker)
     assert len(found(world, wanted).found) == count
+
+
+@pytest.mark.parametrize("key", [b"0xFf", b"\xff"])
+def test_a_letter_is_found_by_the_key_that_its_row_shows(world: World, key: bytes) -> None:
+    """Addresses and ids are often such a text, and hexadecimal digits are how other bytes are shown."""
+    let_die(world, b"a", key=key)
+    (letter,) = found(world, Filter()).found
+    shown = letter_row(letter)["key"]
+    assert len(found(world, parse_filter({"key": shown}, world.now_ms)).found) == 1
+    assert not found(world, parse_filter({"key": "0xfe"}, world.now_ms)).found
 
 
 def test_letters_are_found_by_their_own_place_and_by_their_origin_under_both_names(world: World) -> None:

@@ -107,10 +107,14 @@ class LogFigures:
         """Read until all is read, or nothing more comes; yield the share before each next step."""
         self.read()
         before = -1.0
-        while not self.is_whole and (share := self.share_read) > before:
-            before = share
-            yield share
+        while not self.is_whole and (progress := self._progress()) > before:
+            before = progress
+            yield self.share_read
             self.read()
+
+    def _progress(self) -> float:
+        """Return what grows while something comes."""
+        return self.share_read
 
     def partial(self) -> list[str]:
         """Return that the figures are of a part alone, as of the last `read`; empty: they are of all."""

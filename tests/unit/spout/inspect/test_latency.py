@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from acker.wire.events import Acks, pack_positions, pack_values
 from spout.inspect.latency import CompletionLog, TimedCohort, quantile, shares_timed_out, time_bounds
 from spout.planning.journal import BEGINNING, Journal
 from tests.support.memory.cluster import NoFaults
-from tests.support.worlds.planning import STEP_MS, World, batch
+from tests.support.worlds.planning import STEP_MS, World, batch, emit_ten
 
 YAML = """
 acker: {{partitions: 3}}
@@ -254,3 +255,15 @@ def test_a_quantile_is_a_time_that_some_root_took() -> None:
     times = Counter({10: 50, 20: 40, 30: 9, 40: 1})
     assert [quantile(times, share) for share in (0.5, 0.9, 0.99, 0.999)] == [10, 20, 30, 40]
     assert quantile({}, 0.5) is None
+
+
+@pytest.mark.parametrize("read_max", [1, 2, 3, 4])
+def test_verdicts_are_read_though_the_first_records_of_the_inits_are_none(read_max: int) -> None:
+    """Such a reading took itself for a whole one, or gave up when it found how many verdicts there are."""
+    world = World()
+    emit_ten(world)
+    inputs = [world.topics.input("sentences")]
+    with closing(CompletionLog(world.cluster.log(), world.topics, inputs, read_max)) as found:
+        list(found.read_all())
+        (row,) = found.rows(world.now_ms)
+        assert (row["emitted"], row["acked"], found.notes()) == (10, 10, [])

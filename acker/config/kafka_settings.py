@@ -107,6 +107,9 @@ def _wrong(name: str, value: object) -> str:
         return "must be text, a number or true/false; write one dotted setting to a line"
     if name in ("bootstrap.servers", "metadata.broker.list") and not str(value).strip():
         return "is empty; give host:port, several separated by commas"
+    dotted = name.removeprefix("kafka.").replace("_", ".")
+    if dotted != name:
+        return f"is not a setting of librdkafka; did you mean `{dotted}`?"
     number = _FRACTION if name in _FRACTIONS else _WHOLE
     if name.endswith(_COUNTED) and number.fullmatch(_text(value).strip()) is None:
         return "is no number without a unit, such as 15000"

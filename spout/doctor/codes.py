@@ -134,7 +134,7 @@ HORIZON: Final = CheckCode(
 )
 
 REACHABLE: Final = CheckCode(
-    "WH020", "broker", "a broker that answers", "windhover up  # or start your own: {bootstrap}"
+    "WH020", "broker", "a broker that answers", "windhover up --port {port}  # or start your own: {bootstrap}"
 )
 LOGIN: Final = CheckCode(
     "WH021", "login", "the broker accepts us, and we accept its certificate",

@@ -5,6 +5,7 @@ Each fact is a `Reading`: a value, or the reason why it is unknown.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -100,7 +101,8 @@ def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterato
         code = LOGIN if facts.is_refused else REACHABLE
         if facts.is_refused:
             yield REACHABLE.ok(facts.bootstrap, "answers")
-        cure = code.cure.format(bootstrap=facts.bootstrap)
+        port = re.search(r":(\d+)(?:,|$)", facts.bootstrap)
+        cure = code.cure.format(bootstrap=facts.bootstrap, port=port[1] if port else 9092)
         yield code.failed(facts.bootstrap, facts.cluster.unknown, cure=cure)
         others = (LOGIN, REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS)
         reason = f"{code.code} failed"

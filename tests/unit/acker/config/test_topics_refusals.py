@@ -230,6 +230,8 @@ SECTIONS = [
     ("kafka: {fetch.max.bytes: true}", "kafka.fetch.max.bytes", "is no number without a unit"),
     ("kafka: {batch.size: 1MB}", "kafka.batch.size", "is no number without a unit"),
     ("kafka: {linger.ms: 5ms}", "kafka.linger.ms", "is no number without a unit"),
+    ("kafka: {sasl_password: hunter2}", "kafka.sasl_password", "did you mean `sasl.password`?"),
+    ("kafka: {kafka.sasl.password: hunter2}", "kafka.kafka.sasl.password", "did you mean `sasl.password`?"),
     ("sasl.password: hunter2", "sasl.password", "the keys here are acker, inputs, kafka, replay"),
     ("kafka: hunter2", "kafka", "must be a section"),
     ("kafka: {a: 1, a: hunter2}", "kafka.a", "stands twice, again in line 1; remove one"),

@@ -63,6 +63,14 @@ def test_a_broker_that_does_not_answer_fails_and_all_else_could_not_be_told() ->
     assert len(found) == 10
 
 
+@pytest.mark.parametrize(("servers", "port"), [("127.0.0.1:9392", 9392), ("a:1,b:2", 1), ("localhost", 9092)])
+def test_the_cure_for_a_missing_broker_starts_one_where_topics_yaml_looks_for_it(
+    servers: str, port: int
+) -> None:
+    facts = replace(RIGHT, bootstrap=servers, cluster=Reading(unknown="no answer"))
+    assert cure_of(facts, REACHABLE) == f"windhover up --port {port}  # or start your own: {servers}"
+
+
 def test_a_broker_that_refuses_us_answers() -> None:
     facts = replace(RIGHT, cluster=Reading(unknown="wrong password"), is_refused=True)
     assert (LOGIN, CheckHealth.FAILED) in wrong(facts)

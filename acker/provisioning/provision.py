@@ -38,7 +38,9 @@ class Provisioned:
         alike: dict[str, list[str]] = {}
         for found in self.warnings:
             alike.setdefault(found.text, []).append(found.topic)
-        lines += [f"warning: {', '.join(names)}: {text}" for text, names in alike.items()]
+        for text, names in alike.items():
+            of_all = len(names) == len(self.created) + len(self.there) > 1
+            lines.append(f"warning: {'every topic' if of_all else ', '.join(names)}: {text}")
         return lines
 
 

@@ -154,6 +154,11 @@ def _usage(error: Exception) -> str:
     message = " ".join(str(written).split()) or "no command given"
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "windhover"
+    if "No such option: --config" in message:
+        from spout.inspect.tables import OF_A_FILE
+
+        if command.removeprefix("windhover ") in OF_A_FILE:
+            return f"{message.rstrip('.')}: its file is an argument: `{command} topics.yaml`"
     return f"{message.rstrip('.')}; see `{command} --help`"
 
 

@@ -99,6 +99,7 @@ class BoltWork(BoltObserver):
         self._blocks: list[Emissions] = []
         self._settled: dict[tuple[What, StreamId], list[int]] = {}
         self.collector = OutputCollector(pass_.name, self._emits, self, Lock())
+        self._misfits = self.collector.tracebacks if tracked else None
         self._by_tuple = TreeCollector(pass_.name, self.collector)
         self._rows = (
             RowCollector(self.collector.report_error)
@@ -150,7 +151,7 @@ class BoltWork(BoltObserver):
         for name, emissions in by_stream.items():
             stream = self._streams[name]
             self._count_emitted(name, len(emissions))
-            batch, kept, failed = fitted_by_hand(stream, emissions, tracked=self._tracked)
+            batch, kept, failed = fitted_by_hand(stream, emissions, self._misfits)
             self._failed(failed)
             blocks.append(block_by_hand(stream, kept, batch))
         return blocks
@@ -219,7 +220,7 @@ class BoltWork(BoltObserver):
         fits: list[tuple[StreamPass, Fitted]] = []
         for name, values, parents, tasks in collector.by_stream():
             stream = self._streams[name]
-            fits.append((stream, fitted(stream, values, parents, tasks, tracked=self._tracked)))
+            fits.append((stream, fitted(stream, values, parents, tasks, self._misfits)))
         unfit = {row for _, fit in fits for row, _ in fit.failures}
         blocks: list[Emissions] = []
         for stream, fit in fits:

@@ -20,6 +20,7 @@ from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.failures import Cause, cause_of
+from spout.tuples.raised import Tracebacks
 from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized
 from spout.tuples.tuple import values_in_order
 
@@ -43,18 +44,20 @@ class Fitted(NamedTuple):
     failures: list[RowFailure]
     batch: pa.RecordBatch | None = None
 
-    def without(self, bolt: str, bad: list[Misfit], *, tracked: bool) -> Fitted:
-        """Fail the inputs of rows that do not fit, and drop all that was emitted for them.
+    def without(self, bolt: str, bad: list[Misfit], log: Tracebacks | None) -> Fitted:
+        """Fail the inputs of rows that do not fit, and drop all that was emitted for them; log why.
 
-        Raises `Exception`: there is such a row, and nothing is tracked.
+        Raises `Exception`: there is such a row, and `log` is None, since nothing is tracked.
         """
         if not bad:
             return self
-        if not tracked:
+        if log is None:
             raise bad[0].error
         causes: dict[int, Cause] = {}
         for row, error in bad:
-            causes.setdefault(int(self.parents[row]), cause_of(bolt, error))
+            cause = cause_of(bolt, error)
+            log.keep(bolt, cause.error, "", error)
+            causes.setdefault(int(self.parents[row]), cause)
         return self.apart_from(causes)._replace(failures=[*self.failures, *causes.items()])
 
     def apart_from(self, failed: Collection[int]) -> Fitted:
@@ -69,19 +72,19 @@ class Fitted(NamedTuple):
 
 
 def fitted(
-    stream: StreamPass, emitted: list[Sequence[Any]], parents: I64, tasks: I64 | None, *, tracked: bool
+    stream: StreamPass, emitted: list[Sequence[Any]], parents: I64, tasks: I64 | None, log: Tracebacks | None
 ) -> Fitted:
     """Return the emissions of one stream that fit it; as Arrow, where they leave the task.
 
     Raises:
         TupleError: all together are too large for an Arrow array, and those of no input row alone.
-        Exception: one does not fit, and nothing is tracked.
+        Exception: one does not fit, and `log` is None, since nothing is tracked.
     """
     bolt, fields = stream.id.component, stream.schema.names
     unordered = in_order(emitted, fields, bolt)
-    found = Fitted(emitted, parents, tasks, []).without(bolt, unordered, tracked=tracked)
+    found = Fitted(emitted, parents, tasks, []).without(bolt, unordered, log)
     if not stream.as_arrow:
-        return found.without(bolt, missized(found.emitted, fields, bolt), tracked=tracked)
+        return found.without(bolt, missized(found.emitted, fields, bolt), log)
     try:
         return found._replace(batch=batch_of(found.emitted, stream.schema, bolt))
     except TupleError as error:  # each of them alone would fit
@@ -92,22 +95,22 @@ def fitted(
             raise
     except Exception:  # noqa: BLE001 - values of the user, which have code of the user
         bad = misfits(found.emitted, stream.schema, bolt)
-    found = found.without(bolt, bad, tracked=tracked)
+    found = found.without(bolt, bad, log)
     return found._replace(batch=batch_of(found.emitted, stream.schema, bolt))
 
 
 def fitted_by_hand(
-    stream: StreamPass, emissions: Sequence[Sent], *, tracked: bool
+    stream: StreamPass, emissions: Sequence[Sent], log: Tracebacks | None
 ) -> tuple[pa.RecordBatch | None, Sequence[Sent], list[tuple[int, Cause]]]:
     """Convert emissions that came one by one, where they leave the task.
 
     Returns:
         The Arrow rows, or None; the emissions that fit; the failed roots of the others, by index.
 
-    Raises `Exception`: one does not fit, and nothing is tracked, or it is unanchored.
+    Raises `Exception`: one does not fit, and `log` is None, since nothing is tracked, or it is unanchored.
     """
     values = [each.values for each in emissions]
-    fit = fitted(stream, values, np.arange(len(values)), None, tracked=tracked)  # each alone
+    fit = fitted(stream, values, np.arange(len(values)), None, log)  # each alone
     failed: list[tuple[int, Cause]] = []
     for row, cause in fit.failures:
         roots = [each.root for anchor in emissions[row].anchors for each in anchor.deliveries]

@@ -115,7 +115,7 @@ class TracebackLog:
                 " %.0f s\n%s",
                 each.operator,
                 each.error,
-                each.place,
+                each.place or "none",
                 batch,
                 RECURRING_EVERY_S,
                 each.text,

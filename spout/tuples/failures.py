@@ -93,7 +93,7 @@ def cut_text(text: str) -> str:
 def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
     """Build a cause: of an exception its class, message and place, of an explicit fail the message alone.
 
-    `tracebacks` keeps the traceback of an exception that was raised in the author's code.
+    `tracebacks` keeps the traceback of an exception that was raised.
 
     Raises `TupleError`: `why` is something else, as an exception's class.
     """
@@ -108,6 +108,6 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
     if isinstance(why, Isolated) or type(why) is FailTuple:
         return Cause(operator, why.error if isinstance(why, Isolated) else "", cut_text(text))
     error, place = cut_text(error_text(type(why))), place_of(why)
-    if place and tracebacks is not None:
+    if why.__traceback__ is not None and tracebacks is not None:
         tracebacks.keep(operator, error, place, why)
     return Cause(operator, error, cut_text(with_place(text, place)))

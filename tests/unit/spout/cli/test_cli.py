@@ -65,6 +65,7 @@ def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.Ca
         (["submit", "topology.yaml", "--metrics-port", "here"], "--metrics-port"),
         (["demo", "--records", "many"], "--records"),
         (["demo", "--frobnicate"], "No such option"),
+        (["topics", "create", "--config", "a.yaml"], "is an argument: `windhover topics create topics.yaml`"),
         (["demo", "--port", "0"], "--port"),
         (["demo", "--port", "9092", "--bootstrap", "kafka:9092"], "give one"),
         (["validate", "no/such/file.yaml"], "No such file"),

@@ -201,6 +201,40 @@ def test_the_cause_names_file_and_line_and_one_traceback_of_them_all_is_reported
     assert raised.text.endswith("ValueError: no words")
 
 
+class Unfit(BasicBolt):
+    """Emits more than its output has."""
+
+    output = "word string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit two values."""
+        collector.emit(("a", "b"))
+
+
+class Returns(BasicBolt):
+    """Returns what it should emit."""
+
+    output = "word string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Return a list."""
+        return ["a"]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("bolt", "says"), [(Unfit, "TupleError: bolt 'it' emitted 2 values"), (Returns, "returned a list")]
+)
+@pytest.mark.parametrize("way", [on_frames, hooked, in_child, in_topology])
+def test_what_windhover_has_against_a_bolt_is_reported_for_the_log_as_well(
+    bolt: Callable[[], AnyBolt], says: str, way: Callable[[AnyBolt], TaskReport]
+) -> None:
+    """No line of the bolt raised it, so it had no place, and the log was silent while all records died."""
+    report = way(bolt())
+    [raised] = report.raised
+    assert raised.kind[:2] == ("it", "TupleError(WindhoverError)")
+    assert says in raised.text
+
+
 class OwnError(Exception):
     """Is raised, and seen to go."""
 

@@ -102,7 +102,8 @@ class Follower:
         ends = self._found_ends = self._ends(self._at)
         poll_ms = min(POLL_MS, self._patience_ms)
         left, idle_ms = self._read_max, 0
-        while any(self._reader.position(place) < end for place, end in ends.items()):
+        behind = self._behind(ends)
+        while behind:
             if left <= 0 or idle_ms >= self._patience_ms:
                 return
             try:
@@ -113,9 +114,14 @@ class Follower:
                 self._reader.assign({p: max(starts[p], self._reader.position(p)) for p in self._at})
                 records = ()
             left -= len(records)
-            idle_ms = 0 if records else idle_ms + poll_ms
+            before, behind = behind, self._behind(behind)
+            # of a partition that ends in a marker only its position comes, and of each by itself
+            idle_ms = 0 if records or len(behind) < len(before) else idle_ms + poll_ms
             yield from records
         self.is_whole = True
+
+    def _behind(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {place: end for place, end in ends.items() if self._reader.position(place) < end}
 
     @property
     def share_read(self) -> float:

@@ -73,6 +73,7 @@ MAY_CATCH_ALL = {
     "spout/sinks/query_listener.py": "the top of a callback of Spark's, which swallows what it raises",
     "spout/execution/bolt_work.py": "code of the user",
     "spout/execution/fitting.py": "values of the user",
+    "spout/tuples/raised.py": "a traceback of an exception of the user, which was only to be shown",
     "spout/tuples/rows.py": "values of the user",
     "spout/tuples/tuple.py": "a text of the user, which was only to be shown",
     "spout/held/keyed_rows.py": "code of the user",

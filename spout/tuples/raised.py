@@ -119,7 +119,10 @@ def _home_of(file: str) -> str | None:
 
 
 def _text_of(error: BaseException) -> str:
-    text = "".join(traceback.format_exception(error)).rstrip()
+    try:
+        text = "".join(traceback.format_exception(error)).rstrip()
+    except Exception as raised:  # noqa: BLE001 - it reads attributes of the error
+        text = f"<no traceback: {type(raised).__name__}>"
     if len(text) <= TRACEBACK_CHARACTERS_MAX:
         return text
     half = TRACEBACK_CHARACTERS_MAX // 2

@@ -286,6 +286,16 @@ def test_an_exception_without_a_text_fails_its_input_alone(where: str, hooks: li
     assert len(rows) == 2
 
 
+@pytest.mark.parametrize("where", ["rows", "topology", "child"])
+def test_an_exception_that_python_cannot_trace_fails_its_input_alone(where: str) -> None:
+    """Python subtracts from the place in a line; parsers derive their errors from SyntaxError."""
+    rows: list[Any] = []
+    error = SyntaxError("no words", ("line", 1, "3", "the hawk"))
+    found = ran(Raises(error), [b"a", b"bad", b"b"], [], where, rows)
+    assert {root: error_class(cause.error) for root, cause in found.items()} == {1: "SyntaxError"}
+    assert len(rows) == 2
+
+
 def test_an_exception_without_a_text_may_end_the_query_too() -> None:
     class Stops(Raises):
         stops_on = (Mute,)
@@ -360,6 +370,48 @@ def test_a_text_that_is_no_utf8_fails_its_own_tuple_and_none_beside_it() -> None
     out = task.feed(ArrowRows(pa.record_batch({"word": words})), anchors)
     assert out.column(0).to_pylist() == ["a", "b"]
     assert failed(task) == {1: "UnicodeDecodeError"}
+
+
+PAIRS = pa.map_(pa.string(), pa.int32())
+HOLE = [("a", 1), None]
+
+
+class Maps(spout.BasicBolt):
+    """Emits values, one for each tuple."""
+
+    def __init__(self, values: list[Any]) -> None:
+        """Emit these."""
+        self._values = values
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Emit the next one."""
+        collector.emit((self._values.pop(0),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine", "bad"),
+    [
+        (PAIRS, {"a": None}, HOLE),
+        (PAIRS, [("a", 1)], np.array([None])),
+        (pa.list_(PAIRS), [None, {"a": 1}], [HOLE]),
+        (pa.map_(pa.string(), PAIRS), {"k": None}, {"k": HOLE}),
+        (pa.struct([("n", pa.int32()), ("m", PAIRS)]), {"n": 1}, {"m": HOLE}),
+        (pa.struct([("n", pa.int32()), ("m", PAIRS)]), (1, [("a", 1)]), (1, HOLE)),
+        (pa.struct([("n", pa.int32()), ("m", PAIRS)]), [("n", 1), ("m", None)], [("n", 1), ("m", HOLE)]),
+    ],
+)
+def test_a_map_with_a_hole_fails_its_tuple_and_ends_no_process(
+    kind: pa.DataType, fine: Any, bad: Any
+) -> None:
+    """PyArrow 26 ends the process by SIGABRT, so that nothing would name the record."""
+    steps = (Step("maps", Maps([fine, bad, None, fine]), pa.schema([("map", kind)])),)
+    task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+    [value, none, same] = fed(task, "a", "b", "c", "d")
+    assert (value == same, none) == (True, None)
+    assert failed(task) == {1: "ArrowInvalid"}
+    [(cause, _)] = task.report().failures
+    assert "'map'" in cause.message
+    assert "for a pair of key and value" in cause.message
 
 
 class Streams(spout.BasicBolt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from spout.publishing.fold import Evaluated, TaskReport, failures_of, outstandin
 from spout.publishing.settle import settle
 from spout.streaming.query_plan import label, refuse_namesakes
 from spout.tuples.anchors import Fingerprint, fingerprint
+from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
-from spout.tuples.tuple import Delivery
+from spout.tuples.raised import Raised
+from spout.tuples.tuple import Delivery, StreamId
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(A, 10, 20), SourceRun(B, 5, 15)))
@@ -269,6 +272,27 @@ def test_a_report_survives_its_way_to_the_driver() -> None:
     )
     again = decode(encode(report))
     assert repr(again) == repr(report)
+
+
+class Name(StrEnum):
+    """Names that somebody gives to bolts and streams."""
+
+    SPLIT = "split"
+    ERRORS = "errors"
+
+
+def test_bolts_and_streams_may_be_called_by_members_of_an_enumeration() -> None:
+    """The driver reads no class of a report, and would refuse each batch."""
+
+    def report(bolt: str, stream: str) -> TaskReport:
+        counts = {Counted(What.EMITTED, bolt, StreamId(bolt, stream)): Measure(2)}
+        failures = failures_of([(1, Cause(bolt, "ValueError", "bad"))])
+        raised = (Raised(bolt, "ValueError", "split.py:12", "Traceback"),)
+        return TaskReport(bolt, upstream=bolt, consumer=bolt, counts=counts, failures=failures, raised=raised)
+
+    sent = decode(encode(report(Name.SPLIT, Name.ERRORS)))
+    assert encode(sent) == encode(report("split", "errors"))
+    assert type(sent.operator) is str
 
 
 def test_the_report_of_a_task_without_failures_is_small() -> None:

@@ -45,6 +45,9 @@ Value = dict[Batch, dict[str, Added]]
 _OUTSIDE: Batch = ("", -1)
 """Where tasks report that Spark runs for a thread which does not know its batch."""
 _ERRORS: Batch = ("", -2)
+_INHERIT: Final = (
+    "start it as a pyspark.InheritableThread, or give a pool pyspark.inheritable_thread_target(f)"
+)
 
 
 class TaskName(NamedTuple):
@@ -170,14 +173,21 @@ class ReportLedger:
     def __init__(self, context: SparkContext) -> None:
         param = LedgerParam(has_executors=not is_local(context.master or ""))
         self.accumulator: Accumulator[Value] = context.accumulator({}, param)
+        self._outside: set[str] = set()  # streams of which a thread that does not know its batch read rows
 
     def read(self, query: str, batch: int, without: Collection[str] = ()) -> Reports:
-        """Return what tasks added for a batch without some streams; raise TrackingError if a merge failed."""
+        """Return what tasks added for a batch without some streams.
+
+        Raises `TrackingError`: a merge failed; or rows of one of its streams were read by a thread of which
+        Spark does not know the batch, so that nobody can tell which records that failed and left open.
+        """
         value = self.accumulator.value
-        if value.pop(_OUTSIDE, None):
+        if outside := value.pop(_OUTSIDE, None):
+            self._outside |= {stream for *_, stream, _ in outside.values()}
             _LOGGER.warning(
                 "reports_without_batch: a sink's function evaluates tracked rows in a thread of its own; what"
-                " its tasks report is lost, so start it as a pyspark.InheritableThread"
+                " its tasks report is lost, so %s",
+                _INHERIT,
             )
         wrong = value.pop(_ERRORS, None)
         if wrong:
@@ -187,6 +197,12 @@ class ReportLedger:
             )
         # a copy: tasks that are late add to it meanwhile
         added = [each for each in list(value.get((query, batch), {}).values()) if each[3] not in without]
+        if own := self._outside.intersection(stream for *_, stream, _ in added):
+            self._outside -= own
+            raise TrackingError(
+                f"a thread of the sink's function evaluated rows of batch {batch}, or of one before it, and"
+                f" Spark did not tell the tasks which: what failed there would be acked; {_INHERIT}"
+            )
         free = {stream for *_, stream, blob in added if not blob}  # its bolts may have reported all the same
         reports = [each for each in added if each[3] not in free]
         return Reports(

@@ -7,6 +7,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from logging import LogRecord
+from threading import Thread
 from typing import Any
 from urllib.request import urlopen
 
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare",
           "parted", "first", "counted", "cut", "limited", "shown", "named", "again", "sparks",
-          "pandas", "switched")  # fmt: skip
+          "pandas", "switched", "threaded")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +132,14 @@ def shown(batch: DataFrame, _batch_id: int) -> None:
     batch.show()
 
 
+def threaded(batch: DataFrame, _batch_id: int) -> None:
+    """Read a batch in a thread, and once more."""
+    thread = Thread(target=batch.collect)
+    thread.start()
+    thread.join()
+    batch.collect()
+
+
 def test_sparks_sql_joins_with_tables_and_udfs_keep_working_behind_a_bolt(world: StreamWorld) -> None:
     """What an inner join leaves out is acked with its batch, as what a filter leaves out."""
     world.produce("sparks", "a hawk", "it hovers", "bad", "nobody knows this")
@@ -183,6 +192,7 @@ def exploded(rows: DataFrame) -> DataFrame:
         ("taken", lambda rows: rows, lambda batch, _: batch.take(1), "part"),
         ("limited", lambda rows: rows, one_row, "part"),
         ("shown", lambda rows: rows, shown, "part"),
+        ("threaded", lambda rows: rows, threaded, "InheritableThread"),
         ("twice", exploded, None, "'split' received a root twice"),
         ("branches", lambda rows: rows.union(rows), None, "'split' received a root twice"),
     ],

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from acker.errors import TrackingError
 from spout.publishing.blob import encode
 from spout.publishing.fold import TaskReport
 from spout.publishing.ledger import LedgerParam, Value, task_name
@@ -88,3 +89,16 @@ def test_what_tasks_report_of_no_batch_is_logged_and_hurts_no_other_query(
     assert [each.report.operator for each in found.reports("q", 3).evaluations] == ["split"]
     assert list(value) == [("q", 3)]
     assert "reports_without_batch" in caplog.text
+
+
+def test_what_tasks_report_of_no_batch_stops_their_own_query() -> None:
+    """Rule 3: a record that failed in this evaluation would be acked by another one of the same batch."""
+    found = application(stream("a", "g"), stream("b", "h"), reported={"a": "split"})
+    value = found.ledger.accumulator.value
+    value["r", 5] = {"1": (1, 1, 0, "b", encode(TaskReport("b")))}
+    own = {"of-a-thread": (8, 8, 0, "b", encode(TaskReport("b")))}
+    LedgerParam().addInPlace(value, {task_name()[:2]: own})
+    assert found.reports("q", 3).streams == {"a"}
+    with pytest.raises(TrackingError, match=r"thread .* batch 5, .*InheritableThread"):
+        found.reports("r", 5)
+    assert found.reports("r", 5).streams == {"b"}, "it runs again, without the thread"

@@ -96,6 +96,14 @@ class Follower:
         self._found_ends: Mapping[TopicPartition, int] = {}
         self.is_whole = False
 
+    def follow(self, places: Sequence[TopicPartition]) -> None:
+        """Read these partitions as well, from their log starts, where they are new."""
+        new = [place for place in places if place not in self._at]
+        if new:
+            at = dict(self._log.starts(new))
+            self._reader.assign({place: self._reader.position(place) for place in self._at} | at)
+            self._at |= at
+
     def read(self) -> Iterator[Record]:
         """Yield the records since the last call; afterwards `is_whole` shows whether these were all."""
         self.is_whole = False

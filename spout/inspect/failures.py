@@ -153,6 +153,7 @@ class FailureLog(LogFigures):
         Raises:
             TopicError: the topic of the verdicts does not exist.
         """
+        self._log = log
         self._inputs = {one.id: one for one in inputs}
         self._since_ms = since_ms
         self.notes: list[str] = []
@@ -189,6 +190,7 @@ class FailureLog(LogFigures):
 
     def read(self) -> None:
         """Take in what is new; copies are read after the verdicts, so that none lacks its copy."""
+        self._follow_new_partitions()
         for record in self._verdicts.read():
             self._put_verdicts(record)
         for input_id, letters in self._letters.items():
@@ -209,6 +211,21 @@ class FailureLog(LogFigures):
                         tally = self._tally(group)
                         (tally.acked if verdict == "ACKED" else tally.lost)[attempt] += 1
         self._settled = []
+
+    def _follow_new_partitions(self) -> None:
+        followed = [
+            (topic, follower)
+            for one in self._inputs.values()
+            for topic, follower in (
+                (one.replay_topic, self._copies[one.id]),
+                (one.dead_letter.topic, self._letters[one.id]),
+            )
+            if follower is not None
+        ]
+        infos = self._log.topics([topic for topic, _ in followed])
+        for topic, follower in followed:
+            if topic in infos:
+                follower.follow([TopicPartition(topic, number) for number in range(infos[topic].partitions)])
 
     def rows(self, now_ms: int) -> list[dict[str, Any]]:
         """Return a row for each bolt and cause, those with the most failures first; `now_ms` is wall time."""

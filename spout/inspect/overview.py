@@ -350,18 +350,18 @@ class _Reads(Protocol[T_co]):
 
 
 class _Kept(Generic[T]):
-    """A reader that lives as long as its topic, and begins anew after an error."""
+    """A reader that lives as long as its topic has these partitions, and begins anew after an error."""
 
     def __init__(self, make: Callable[[TopicInfo], _Reads[T]]) -> None:
         self._make = make
         self._reader: _Reads[T] | None = None
-        self._topic_id = ""
+        self._read_from = "", 0
 
     def read(self, info: TopicInfo) -> T:
-        if self._topic_id != info.id:
+        if self._read_from != (info.id, info.partitions):
             self.close()
         if self._reader is None:
-            self._reader, self._topic_id = self._make(info), info.id
+            self._reader, self._read_from = self._make(info), (info.id, info.partitions)
         try:
             return self._reader.read()
         except NotWhole:

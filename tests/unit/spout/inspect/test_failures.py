@@ -12,7 +12,7 @@ from acker.ledger.tally import OTHERS
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
 from spout.inspect.failures import GROUPS_MAX, FailureLog, LogFigures, share_text
-from tests.support.worlds.replay_world import LETTERS, World, topics
+from tests.support.worlds.replay_world import COPIES, LETTERS, World, topics
 
 THRICE = topics(attempts=3, waits="initial: 0s")
 INPUT = THRICE.input("sentences")
@@ -107,6 +107,24 @@ def test_more_records_than_one_reading_takes_in_are_counted_all_the_same(world: 
     assert list(found.read_all()) == [0.4, 0.8]
     (row,) = found.rows(world.now_ms)
     assert (row["failures"], found.all_notes()) == (5, [])
+
+
+def test_partitions_that_were_added_count_for_who_has_read_the_others(world: World) -> None:
+    once = topics(attempts=2, waits="initial: 0s")
+    found = FailureLog(world.cluster.log(), once, [once.input("sentences")], 0)
+    found.read()
+    for topic in ("sentences", COPIES, LETTERS):
+        world.cluster.add_partitions(topic, 3)
+    worker = world.worker(of=once)
+    world.lose(world.emit(b"a", partition=2), world.emit(b"b", partition=2))
+    world.settle(worker)
+    one, other = (world.emission_of(copy) for copy in world.records(COPIES, 2))
+    world.ack(one.source, one.offset, one.offset + 1)
+    world.lose(other)
+    world.settle(worker)
+    found.read()
+    (row,) = found.rows(world.now_ms)
+    assert (row["acked_at_2"], row["dead"], found.is_whole) == (0.5, 1, True)
 
 
 class Silent(LogFigures):

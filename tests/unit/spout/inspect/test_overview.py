@@ -10,6 +10,7 @@ import pytest
 
 from acker.config.topics import Topics
 from acker.errors import Disagreement, Unreachable
+from acker.identity import source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.service.state import StatePart, part_key, state_codec
 from acker.service.view import ViewReader
@@ -265,6 +266,24 @@ def test_a_letter_that_retention_has_taken_is_no_longer_counted_by_who_has_read_
         assert overview.snapshot(world.now_ms).rows()[0]["dead_letters"] == 2
         world.log.delete_before({TopicPartition("sentences.g.dlq", 0): 1})
         assert overview.snapshot(world.now_ms).rows()[0]["dead_letters"] == 1
+
+
+def test_letters_in_a_partition_that_was_added_are_counted_by_who_has_read_the_others() -> None:
+    """Whoever watches reads on for days; the new partition showed no dead letter until it began anew."""
+    world = World(yaml_of(retry="{attempts: 1}", dead_letter="{max_ratio: 1}"))
+    world.start_replays()
+    planner, end = emit_ten(world)
+    with closing(Overview(world.cluster.log(), world.topics)) as overview:
+        assert [row["dead_letters"] for row in overview.snapshot(world.now_ms).rows()] == [0, 0]
+        for topic in ("sentences.g.replay", "sentences.g.dlq", "sentences"):
+            world.cluster.add_partitions(topic, 3)
+        world.produce(3, partition=2)
+        world.kill(planner)
+        planner = world.ready(end, take_over=True)
+        following = batch(planner, end, world)
+        world.publish(end, following, of=source_of(1, 2), fail=(1,))
+        world.run(2_000)
+        assert [row["dead_letters"] for row in overview.snapshot(world.now_ms).rows()] == [0, 0, 1]
 
 
 def test_a_quiet_input_whose_acker_works_has_no_unknown_figure() -> None:

@@ -51,6 +51,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
+STALE_MS: Final = 3_600_000
+"""Who has read nothing for so long begins anew: tombstones may be gone that it has not read, after
+`delete.retention.ms`, a day by default."""
+
 MISSING: Final = "topic {} is missing; run `windhover topics create`"
 
 _NOTHING: Final[Reading[Any]] = Reading(unknown="nothing was read yet")
@@ -216,6 +220,7 @@ class Overview:
         self._numbers = range(topics.acker.partitions)
         self._observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         self._read_max = read_max
+        self._read_ms = 0
         self._waiting = _Kept(lambda _: WaitingRoots(log, topics, read_max))
         self._dead = {one.name: _Kept(lambda info: _DeadLetters(log, info, read_max)) for one in self._inputs}
 
@@ -231,6 +236,10 @@ class Overview:
         self._log.share_deadline()
         ask = Questions(self._log)
         infos = self._topic_infos(ask)
+        if ask.away is None:
+            if now_ms - self._read_ms > STALE_MS:
+                self.close()
+            self._read_ms = now_ms
         names = self._topics.ack_topics
         views = [self._view(ask, infos, number) for number in self._numbers]
         waiting = infos.require(names.due, names.verdict) or ask(self._waiting.read, infos.found[names.due])

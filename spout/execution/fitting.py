@@ -21,7 +21,7 @@ from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.failures import Cause, cause_of
 from spout.tuples.raised import Tracebacks
-from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized
+from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, check_nulls, in_order, misfits, missized
 from spout.tuples.tuple import values_in_order
 
 RowFailure = tuple[int, Cause]
@@ -172,6 +172,7 @@ def _joined(
         except pa.ArrowInvalid as error:  # a table of them would go on in a second batch
             says = f"bolt {bolt!r} emitted more as {field.name!r} than one array can have; emit less at once"
             raise TupleError(f"{says}: {error}") from error
+        check_nulls(bolt, field, arrays[-1])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -155,7 +155,32 @@ def _array(values: Sequence[Any], field: pa.Field, bolt: str) -> pa.Array:
     array = pa.array(values, field.type)
     if isinstance(array, pa.ChunkedArray):
         raise too_large(bolt, len(values), array.nbytes, f" as {field.name!r}")
+    check_nulls(bolt, field, array)
     return array
+
+
+@cache
+def _has_not_null(field: pa.Field) -> bool:
+    return not field.nullable or any(map(_has_not_null, _parts(field.type)))
+
+
+def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
+    """Return the fields of a struct, or the one of a list; Spark's DDL has no NOT NULL for those of a map."""
+    if pa.types.is_struct(kind):
+        return tuple(kind)
+    return (kind.value_field,) if pa.types.is_list(kind) else ()
+
+
+def check_nulls(bolt: str, field: pa.Field, array: pa.Array) -> None:
+    """Raise `ValueError` if there is a null where the field or a part of it is NOT NULL: Spark would fail."""
+    if not _has_not_null(field):
+        return
+    if array.null_count and not field.nullable:
+        raise ValueError(f"bolt {bolt!r} emitted a null as {field.name!r}, which is NOT NULL")
+    if parts := _parts(field.type):
+        flat = array.drop_null().flatten()
+        for part, child in zip(parts, flat if pa.types.is_struct(field.type) else [flat], strict=True):
+            check_nulls(bolt, part, child)
 
 
 @cache

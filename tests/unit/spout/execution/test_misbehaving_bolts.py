@@ -414,6 +414,48 @@ def test_a_map_with_a_hole_fails_its_tuple_and_ends_no_process(
     assert "for a pair of key and value" in cause.message
 
 
+class Columns(spout.ArrowBolt):
+    """Emits a value for each tuple, all at once."""
+
+    def __init__(self, column: pa.Array) -> None:
+        """Emit these."""
+        self._column = column
+
+    def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
+        """Emit them."""
+        collector.emit([self._column], parents=np.arange(batch.num_rows))
+
+
+WHOLE = pa.struct([pa.field("n", pa.int32(), nullable=False)])
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "bad"),
+    [
+        (pa.field("out", pa.int32(), nullable=False), [1, None, 0, 2], {1}),
+        (pa.field("out", pa.string(), nullable=False), ["", None, None], {1, 2}),
+        (pa.field("out", WHOLE), [{"n": 1}, {"n": None}, None], {1}),
+        (pa.field("out", pa.list_(WHOLE)), [[{"n": 1}], [{}], None, [None], []], {1}),
+        (pa.field("out", pa.map_(pa.string(), pa.int32())), [{"a": None}, None], set()),
+    ],
+)
+def test_a_null_where_the_output_says_not_null_fails_its_tuple(
+    field: pa.Field, values: list[Any], bad: set[int]
+) -> None:
+    """Spark's columns raise where they are read, so that one record would end the query again and again."""
+    words = [str(number) for number in range(len(values))]
+    for bolt, failing in (
+        (Maps(list(values)), bad),
+        (Columns(pa.array(values, field.type)), set(range(len(values))) if bad else set()),
+    ):
+        steps = (Step("maps", bolt, pa.schema([field])),)
+        task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
+        assert len(fed(task, *words)) == len(values) - len(failing)
+        assert failed(task).keys() == failing
+        for cause, _ in task.report().failures:
+            assert re.search("'maps' emitted (a null|struct|list).* null|NOT NULL", cause.message), cause
+
+
 class Streams(spout.BasicBolt):
     """Emits a word on one stream, and what does not fit on the other."""
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from acker.errors import CodecError, WindhoverError
+from acker.errors import CodecError, Unreachable, WindhoverError
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
 from acker.units import TIME_MS_MAX
@@ -39,6 +39,9 @@ CLIPPED_MS: Final = 2 * SIGN_EVERY_MS
 """After an acker has shortened the log, signs may be missing: a new session waits so long for new ones."""
 
 SIGNS_EVERY_MS: Final = 250
+
+UNREAD_MS_MAX: Final = 60_000
+"""If the broker has not sent all earlier signs after this time, nobody can say whether the owner lives."""
 
 TEXT_MAX: Final = 200
 """A host's and an application's name are cut to so many characters in the header."""
@@ -126,6 +129,7 @@ class Presence:
     """The signs of life in one group: those of the last `SILENT_MS_MAX`, and all new ones."""
 
     def __init__(self, log: Log, topic: str, partitions: int, group: str, now_ms: int) -> None:
+        self._topic = topic
         self._group = group
         self._began_ms = self._looked_ms = now_ms
         self._codec = wire_codec()
@@ -141,15 +145,25 @@ class Presence:
             for record in self._follower.read():
                 self._read(record, now_ms)
             undo.pop_all()
+        self._has_read = self._follower.is_whole
 
     def look(self, now_ms: int) -> None:
-        """Read new signs, at most once in `SIGNS_EVERY_MS`."""
+        """Read new signs, at most once in `SIGNS_EVERY_MS`; before, what the first read did not get.
+
+        Raises `Unreachable`: the broker did not send that within `UNREAD_MS_MAX`.
+        """
         if 0 <= now_ms - self._looked_ms < SIGNS_EVERY_MS:
             return
         self._looked_ms = now_ms
         for record in self._follower.read():
-            if (name := self._read(record, now_ms)) is not None:
+            if (name := self._read(record, now_ms)) is not None and self._has_read:
                 self._fresh.add(name)
+        self._has_read = self._has_read or self._follower.is_whole
+        if not self._has_read and now_ms - self._began_ms >= UNREAD_MS_MAX:
+            raise Unreachable(
+                f"{self._topic}: the broker does not send all records of the last {SILENT_MS_MAX // 1000} s,"
+                f" which say whether the owner of group {self._group} lives; start it, or wait"
+            )
 
     def lives(self, name: SessionName) -> bool:
         """Return whether a session gave a sign of life since the first read, and has not ended since."""
@@ -169,6 +183,8 @@ class Presence:
 
         Where the ackers know of no owner, epoch 0, no sign is missing: they keep what they have not folded.
         """
+        if name.epoch and not self._has_read:
+            return SIGNS_EVERY_MS
         if last := self._last_signs(name):
             return max(0, max(last) + SILENT_MS_MAX - now_ms)
         if self._is_clipped and name.epoch and name not in self._signs:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
-from acker.errors import SessionRefused
+from acker.errors import SessionRefused, Unreachable
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Tick
@@ -17,6 +18,7 @@ from spout.group.presence import (
     SIGN_EVERY_MS,
     SILENT_MS_MAX,
     TEXT_MAX,
+    UNREAD_MS_MAX,
     WHO_HEADER,
     Presence,
     Who,
@@ -25,6 +27,8 @@ from spout.group.presence import (
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING
 from spout.planning.session import SessionName
+from tests.support.memory.clients import MemoryReader, NoFaults
+from tests.support.memory.cluster import MemoryLog
 from tests.support.worlds.planning import FLUSH_MS, STEP_MS, WALL_MS, WHO, World, batch
 
 OTHER = Who("web-2", "words again", 12, WALL_MS)
@@ -240,6 +244,51 @@ def test_a_process_that_leaves_does_not_speak_for_another_one_of_its_session() -
     world.cluster.now_ms += 1_000
     presence.look(world.now_ms)
     assert (presence.wait_ms(name, world.now_ms), presence.lives(name)) == (0, False)
+
+
+class SlowReader(MemoryReader):
+    """Brings nothing while it is silent."""
+
+    is_silent = True
+
+    def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
+        """Poll, or bring nothing."""
+        return () if self.is_silent else super().poll(timeout_ms, max_records)
+
+
+class SlowLog(MemoryLog):
+    """A log whose reader waits for a leader that is silent."""
+
+    def reader(self, *, committed: bool, patient: bool = False) -> SlowReader:
+        """Make the reader."""
+        self.slow = SlowReader(self._broker, self._faults, committed=committed)
+        return self.slow
+
+
+def test_a_holder_whose_signs_the_broker_does_not_send_is_waited_for() -> None:
+    """It counted as gone, and a living query was ended."""
+    world = World()
+    world.ready(who=WHO)
+    log, topic, name = SlowLog(world.cluster, NoFaults()), world.topics.ack_topics.init, SessionName(1, "s1")
+    presence = Presence(log, topic, 3, "g", world.now_ms)
+    assert presence.wait_ms(name, world.now_ms) > 0
+    world.cluster.now_ms += UNREAD_MS_MAX - 1
+    presence.look(world.now_ms)
+    assert presence.wait_ms(name, world.now_ms) > 0
+    log.slow.is_silent = False
+    world.cluster.now_ms += 1_000
+    presence.look(world.now_ms)
+    assert (presence.wait_ms(name, world.now_ms), presence.lives(name)) == (0, False), "it was silent since"
+
+
+def test_a_broker_that_never_sends_the_signs_of_a_group_is_unreachable() -> None:
+    world = World()
+    world.ready(who=WHO)
+    topic = world.topics.ack_topics.init
+    presence = Presence(SlowLog(world.cluster, NoFaults()), topic, 3, "g", world.now_ms)
+    world.cluster.now_ms += UNREAD_MS_MAX
+    with pytest.raises(Unreachable, match=r"the owner of group g lives; start it, or wait"):
+        presence.look(world.now_ms)
 
 
 def test_signs_of_an_older_version_count_without_a_name() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
-from acker.identity import input_id_of, is_replay, offset_of, source_of
+from acker.identity import input_id_of, is_replay, offset_of, partition_of, source_of
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import READ_MAX, Follower
 from acker.ledger.tally import OTHERS
@@ -30,7 +30,7 @@ from replay.records.due import Loss, left_out_by, parse_history
 from replay.records.headers import HISTORY, parse_lineage
 from replay.records.letters import Letter, parse_letter
 from spout.inspect.letter_rows import moment
-from spout.inspect.overview import MISSING
+from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import Reading
 from spout.inspect.summary import VerdictCounts
 from spout.inspect.tables import Column, count, cut_to
@@ -156,30 +156,39 @@ class FailureLog(LogFigures):
         self._log = log
         self._inputs = {one.id: one for one in inputs}
         self._since_ms = since_ms
-        self.notes: list[str] = []
+        self._read_max = read_max
         names = topics.ack_topics.verdict
-        infos = log.topics([names, *(n for one in inputs for n in (one.replay_topic, one.dead_letter.topic))])
+        of_inputs = [name for one in inputs for name in (one.replay_topic, one.dead_letter.topic)]
+        infos = log.topics([names, *of_inputs])
         if names not in infos:
             raise TopicError(MISSING.format(names))
 
         places = [TopicPartition(names, number) for number in range(infos[names].partitions)]
         first = offsets_since(log, places, since_ms)
         self._is_cut = any(0 < start == first[place] for place, start in log.starts(places).items())
+        self.notes = [
+            f"{MISSING.format(name)}; what it would show is unknown"
+            for name in of_inputs
+            if name not in infos
+        ]
         with ExitStack() as undo:
 
-            def follower(topic: str, *, is_whole: bool = False) -> Follower | None:
+            def letters_of(topic: str) -> Follower | None:
                 if topic not in infos:
-                    self.notes.append(f"{MISSING.format(topic)}; what it would show is unknown")
                     return None
                 places = [TopicPartition(topic, number) for number in range(infos[topic].partitions)]
-                first = None if is_whole else offsets_since(log, places, since_ms)
+                first = offsets_since(log, places, since_ms)
                 return undo.enter_context(closing(Follower(log, places, read_max, first=first)))
 
             self._verdicts = undo.enter_context(closing(Follower(log, places, read_max, first=first)))
-            # a copy has the time of its record, so no offset of a replay topic can be found by time
-            self._copies = {one.id: follower(one.replay_topic, is_whole=True) for one in inputs}
-            self._letters = {one.id: follower(one.dead_letter.topic) for one in inputs}
+            self._letters = {one.id: letters_of(one.dead_letter.topic) for one in inputs}
             undo.pop_all()
+        self._copies: dict[int, Follower] = {}
+        """Of each input, once the verdicts show from where on copies matter."""
+        self._replay_topics = {
+            one.id: infos[one.replay_topic].partitions for one in inputs if one.replay_topic in infos
+        }
+        self._committed: dict[int, Mapping[TopicPartition, int]] = {}
         self._first_ms: int | None = None
         self._tallies: dict[FailureGroup, _Tally] = {}
         self._replays: dict[int, dict[int, tuple[FailureGroup, int]]] = {}
@@ -191,15 +200,22 @@ class FailureLog(LogFigures):
     def read(self) -> None:
         """Take in what is new; copies are read after the verdicts, so that none lacks its copy."""
         self._follow_new_partitions()
+        if len(self._copies) < len(self._replay_topics):
+            self._committed = {number: self._committed_of(number) for number in self._replay_topics}
         for record in self._verdicts.read():
             self._put_verdicts(record)
+        for number in self._replay_topics if self._verdicts.is_whole else ():
+            if number not in self._copies:
+                self._copies[number] = self._copies_of(number)
         for input_id, letters in self._letters.items():
             for record in letters.read() if letters else ():
                 self._put_letter(self._inputs[input_id], record)
         for input_id, copies in self._copies.items():
-            for record in copies.read() if copies else ():
+            for record in copies.read():
                 self._put_copy(self._inputs[input_id], record)
-        if not all(each is None or each.is_whole for each in self._copies.values()):
+        if len(self._copies) < len(self._replay_topics) or not all(
+            each.is_whole for each in self._copies.values()
+        ):
             return
         for source, start, end, verdict in self._settled:
             replays = self._replays.get(source, {})
@@ -212,12 +228,40 @@ class FailureLog(LogFigures):
                         (tally.acked if verdict == "ACKED" else tally.lost)[attempt] += 1
         self._settled = []
 
+    def _progress(self) -> float:
+        # how many copies there are to read is unknown before the verdicts were read
+        return sum(each.share_read for each in self._followers() if each is not None)
+
+    def _committed_of(self, number: int) -> Mapping[TopicPartition, int]:
+        """Return up to where all copies of an input have verdicts; empty where that is unknown."""
+        one, partitions = self._inputs[number], range(self._replay_topics[number])
+        places = [TopicPartition(one.replay_topic, partition) for partition in partitions]
+        return Questions(self._log)(self._log.committed, one.group, places).value or {}
+
+    def _copies_of(self, number: int) -> Follower:
+        """Return what reads the copies of an input that are open, or have got one of the verdicts.
+
+        A copy has the time of its record, so no offset of a replay topic can be found by time; and its topic
+        keeps all copies for ever.
+        """
+        lowest: dict[int, int] = {}
+        for source, start, _, _ in self._settled:
+            if input_id_of(source) == number:
+                lowest[partition_of(source)] = min(start, lowest.get(partition_of(source), start))
+        partitions = range(self._replay_topics[number])
+        places = [TopicPartition(self._inputs[number].replay_topic, partition) for partition in partitions]
+        first = dict(self._log.starts(places))
+        for place, start in first.items():
+            open_from = self._committed[number].get(place, start)
+            first[place] = max(start, min(open_from, lowest.get(place.partition, open_from)))
+        return Follower(self._log, places, self._read_max, first=first)
+
     def _follow_new_partitions(self) -> None:
         followed = [
             (topic, follower)
             for one in self._inputs.values()
             for topic, follower in (
-                (one.replay_topic, self._copies[one.id]),
+                (one.replay_topic, self._copies.get(one.id)),
                 (one.dead_letter.topic, self._letters[one.id]),
             )
             if follower is not None

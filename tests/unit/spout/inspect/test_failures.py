@@ -127,6 +127,26 @@ def test_partitions_that_were_added_count_for_who_has_read_the_others(world: Wor
     assert (row["acked_at_2"], row["dead"], found.is_whole) == (0.5, 1, True)
 
 
+def test_copies_that_were_settled_before_the_time_are_not_read(world: World) -> None:
+    """A replay topic keeps every copy for ever: to count ten minutes, all of years were read and held."""
+    worker = world.worker(of=THRICE)
+    world.lose(*(world.emit(b"a") for _ in range(20)))
+    world.settle(worker)
+    copies = [world.emission_of(copy) for copy in world.copies()]
+    world.ack(copies[0].source, 0, 18)
+    since_ms = world.now_ms = world.cluster.now_ms = world.now_ms + 600_000
+    world.ack(copies[0].source, copies[18].offset, copies[18].offset + 1)
+    log = world.cluster.log()
+    log.commit("g", {TopicPartition(COPIES, 0): copies[18].offset}, "")
+    found = FailureLog(log, THRICE, [INPUT], since_ms, read_max=4)
+    steps = list(found.read_all())
+    assert (len(steps), found.is_whole) == (0, True)
+    world.lose(copies[19])
+    found.read()
+    shares = {row["cause"]: row["acked_at_2"] for row in found.rows(world.now_ms)}
+    assert shares == {"ValueError": 0.5}
+
+
 class Silent(LogFigures):
     """Its topics have more, and nothing of it comes."""
 

@@ -84,12 +84,16 @@ class RedriveOutcomes:
         """The redrives of which a part is no longer in the log."""
         for number, topic in enumerate(followed_topics(topics, found)):
             places = existing_places(log, topic)
-            starts, where = log.starts(places), dict[TopicPartition, int]()
+            starts, log_ends, where = log.starts(places), log.ends(places), dict[TopicPartition, int]()
             for n, place in enumerate(places):
                 # a partition that the topic got later was empty when the redrive began
                 needed = {name: dict(enumerate(each[number])).get(n, 0) for name, each in ends.items()}
-                self._cut |= {name for name, offset in needed.items() if starts[place] > offset}
-                where[place] = max(starts[place], min(needed.values(), default=0))
+                # behind the end of a topic that was created again, what was there is gone
+                self._cut |= {
+                    name for name, at in needed.items() if not starts[place] <= at <= log_ends[place]
+                }
+                first = min(needed.values(), default=0)
+                where[place] = min(max(starts[place], first), log_ends[place])
             firsts.append(where)
         self._input = found
         # when all is asked: nobody closes them if a question fails
@@ -104,6 +108,11 @@ class RedriveOutcomes:
     def is_whole(self) -> bool:
         """Whether the last `read` took in all that there was."""
         return self._verdicts.is_whole and self._letters.is_whole and self._copies.is_whole
+
+    @property
+    def share_read(self) -> float:
+        """How much the last `read` took in, at most 1 for each of three topics."""
+        return self._verdicts.share_read + self._letters.share_read + self._copies.share_read
 
     def read(self) -> None:
         """Read what is new: copies last, so that they include those of all verdicts and letters."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.errors import UsageError
+from acker.errors import Unreachable, UsageError
 from acker.kafka.port import Log, Record
 from acker.units import named_past_ms
 from replay.handling.letter_box import KEPT_MAX, find_letters
@@ -188,12 +188,21 @@ def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: i
 def _with_outcomes(
     log: Log, topics: Topics, one: Input, found: Sequence[RedriveRecord]
 ) -> Iterator[tuple[dict[str, Any], RedriveOutcomes]]:
-    """Yield the rows of some redrives of an input, each with the outcomes until now."""
+    """Yield the rows of some redrives of an input, each with the outcomes until now.
+
+    Raises `Unreachable`: nothing more came, short of the end.
+    """
     if not found:
         return
     with closing(RedriveOutcomes(log, topics, one, [each.begun for each in found])) as outcomes:
         outcomes.read()
+        before = -1.0
         while not outcomes.is_whole:
+            if outcomes.share_read <= before:
+                raise Unreachable(
+                    f"what became of the redrives of {one.name} cannot be read to its end: nothing more came"
+                )
+            before = outcomes.share_read
             outcomes.read()
         for each in found:
             yield redrive_row(one.name, each, outcomes), outcomes

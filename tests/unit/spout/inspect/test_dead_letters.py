@@ -33,7 +33,7 @@ from spout.inspect.letter_rows import (
     parse_key,
     stats_of,
 )
-from tests.support.memory.clients import Faults
+from tests.support.memory.clients import Faults, NoFaults
 from tests.support.worlds.replay_world import (
     COPIES,
     LETTERS,
@@ -227,6 +227,34 @@ def test_redrives_of_one_second_are_listed_in_the_order_in_which_they_began(worl
         world.now_ms += 1
     rows = redrive_rows(world.cluster.log(), ONE_LIFE, [INPUT])
     assert [row["redrive"] for row in rows] == ["first", "second"]
+
+
+class Polls(NoFaults):
+    """Lets a command poll no more often than its end can take."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def before(self, operation: str) -> None:
+        self._left -= operation == "poll"
+        assert self._left >= 0, "it does not end"
+
+
+def test_redrives_are_listed_though_the_topic_of_their_copies_was_made_again(world: World) -> None:
+    """One partition ended before the redrive's copies, another had new ones: the command ran for ever."""
+    world.emit(b"old", topic="sentences.g.replay")
+    let_die(world, b"a", b"b")
+    do(world, name="first")
+    let_die(world, b"c")
+    do(world, name="second")
+    world.cluster.delete_topic("sentences.g.replay")
+    world.cluster.create_topic("sentences.g.replay", 2)
+    world.emit(b"new", topic="sentences.g.replay", partition=1)
+    rows = redrive_rows(world.cluster.log(Polls(1_000)), ONE_LIFE, [INPUT])
+    assert [(row["redrive"], row["open"], row["not_found"]) for row in rows] == [
+        ("first", 0, 2),
+        ("second", 0, 1),
+    ]
 
 
 def test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died(world: World) -> None:

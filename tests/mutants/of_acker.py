@@ -490,6 +490,14 @@ MUTANTS = (
         "::test_a_record_that_was_refused_at_once_is_told_whatever_becomes_of_the_abort",
         "a copy that was refused would leave a tombstone, and the record would be lost",
     ),
+    Mutant(
+        "ends-are-asked-for-before-times",
+        "acker/kafka/cluster.py",
+        "return {place: ends[place] if offset < 0",
+        "ends = self.ends(ends)\n        return {place: ends[place] if offset < 0",
+        "tests/unit/acker/kafka/test_kafka_offsets.py::test_that_there_is_no_record_so_late_is_an_answer",
+        "a group that begins at a time would lose what came while it asked for that",
+    ),
     # -- topics.yaml
     Mutant(
         "a-replay-topic-takes-records-of-any-age",

@@ -58,6 +58,15 @@ MUTANTS = (
         "what was written to a new partition between two queries would be left out",
     ),
     Mutant(
+        "copies-begin-at-commits-of-spouts-alone",
+        "spout/group/starting.py",
+        "if text == COMMITTED_BY]",
+        "if True]",
+        "tests/unit/spout/planner/test_planner.py"
+        "::test_copies_that_were_settled_under_another_prefix_are_not_emitted_again",
+        "copies below an offset that another program committed would be left out",
+    ),
+    Mutant(
         "an-input-that-is-read-in-addition-begins-at-its-start",
         "spout/group/starting.py",
         "spec.start if spec.start is not None else one.input.start",
@@ -206,6 +215,15 @@ MUTANTS = (
         "tests/unit/spout/group/test_presence.py"
         "::test_a_group_whose_holder_died_is_taken_once_he_was_silent_for_the_limit_and_says_so",
         "a second query of a group would take it from one that runs",
+    ),
+    Mutant(
+        "signs-that-were-not-sent-yet-are-waited-for",
+        "spout/group/presence.py",
+        "if name.epoch and not self._has_read:",
+        "if False:",
+        "tests/unit/spout/group/test_presence.py"
+        "::test_a_holder_whose_signs_the_broker_does_not_send_is_waited_for",
+        "a second query of a group would take it from one that runs while a broker is silent",
     ),
     Mutant(
         "who-waits-for-records-has-not-left",

@@ -102,6 +102,7 @@ class Snapshot:
 def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield what does not fit into 80 columns: why a commit is blocked, what waits, the values' age."""
     pauses: set[str | None] = set()  # a pause is of a whole input, and is printed once
+    sources: dict[str, list[str]] = {}  # partitions that share a note have one line
     for row in rows:
         at = row["blocking"]
         why = row["why"] if at is None else f"offset {at:,} blocks the commit: {row['why']}"
@@ -111,7 +112,9 @@ def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         parts += [f"{row['held']:,} blocked" if row["held"] else ""]
         parts += [f"as of {span(row['as_of_ms'])} ago" if row["as_of_ms"] else ""]
         if any(parts):
-            yield f"{row['source']}: {'; '.join(text for text in parts if text)}"
+            sources.setdefault("; ".join(text for text in parts if text), []).append(row["source"])
+    for note, named in sources.items():
+        yield f"{', '.join(named)}: {note}"
 
 
 def unknown_values(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -182,6 +182,9 @@ def let_workers_be_this_python(context: SparkContext) -> None:
 
 def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> tuple[str, bool]:
     """Return the group of some inputs, and whether they are tracked; check the options of `read_stream`."""
+    found: object = topics
+    if not isinstance(found, Topics):
+        raise UsageError(f'read_stream reads {found!r}; give it what spout.load("topics.yaml") returns')
     unknown = sorted(set(options) - set(ReadOptions.__annotations__))
     if unknown:
         allowed = ", ".join(ReadOptions.__annotations__)

@@ -226,6 +226,11 @@ def test_what_only_the_options_of_sparks_connector_may_be_is_refused(
         spout.read_stream(None, TOPICS, "lines", **{option: value})  # type: ignore[arg-type]  # on purpose
 
 
+def test_the_path_of_a_topics_yaml_in_the_place_of_what_it_holds_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"reads 'topics.yaml'; give it what spout.load\("):
+        spout.read_stream(None, "topics.yaml", "lines")  # type: ignore[arg-type]  # on purpose
+
+
 def test_a_sink_that_is_async_is_refused_before_it_writes_nothing() -> None:
     async def write(batch: object, batch_id: int) -> None: ...
 

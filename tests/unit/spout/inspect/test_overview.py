@@ -328,6 +328,16 @@ def test_the_sentence_of_an_input_says_that_more_may_be_pending_than_its_acker_h
     assert one.sentence().startswith("g on sentences: at least 2 pending, oldest ")
 
 
+def test_partitions_that_share_a_note_share_its_line() -> None:
+    world = World()
+    emit_ten(world)
+    row = first(world)
+    rows = [{**row, "source": f"sentences/{partition}", "as_of_ms": 260} for partition in (0, 1)]
+    (line,) = notes_on(rows)
+    assert line.startswith("sentences/0, sentences/1: ")
+    assert line.endswith("as of 260 ms ago")
+
+
 def test_a_timeout_is_not_announced_while_the_clock_stands_still() -> None:
     world = World()
     planner, _ = emit_ten(world, skip=(2,))

@@ -281,8 +281,9 @@ class OutputCollector:
     def refuse(self, received: AnchoredTuple, named: Cause) -> None:
         """Fail an input tuple because an exception escaped its bolt, even if the bolt acked or failed it."""
         received.state = TupleState.FAILED
-        self.open.discard(received)
+        # in this order: a report of the task meanwhile finds the tuple open or failed, and never neither
         self.failures.extend((delivery.root, named) for delivery in received.deliveries)
+        self.open.discard(received)
         self._observer.failed(received, named)
 
     def reset_timeout(self, received: Tuple) -> None:

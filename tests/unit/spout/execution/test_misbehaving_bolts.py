@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from mmap import mmap
 from threading import Lock, Thread
@@ -167,6 +167,40 @@ def test_what_a_thread_emits_and_acks_when_its_task_has_ended_is_not_lost() -> N
     thread.join()
     with pytest.raises(TupleError, match="'Threads' emitted after its task had ended"):
         task.report()
+
+
+class Observed(Sequence[tuple[Delivery, ...]]):
+    """Places of tuples; whoever looks at them lets something happen before."""
+
+    def __init__(self, places: Sequence[tuple[Delivery, ...]], happens: Callable[[], None]) -> None:
+        self._places = places
+        self._happens = happens
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, row: Any) -> Any:
+        self._happens()
+        return self._places[row]
+
+
+def test_a_tuple_that_a_thread_fails_while_its_task_reports_is_open_or_failed() -> None:
+    """Rule 3: with neither its root would be acked."""
+    bolt = Threads()
+    task = run_of(bolt)
+    fed(task, "a")
+    task.finish()
+    [held] = bolt.held
+    assert isinstance(held, AnchoredTuple)
+    places, reports = held.places, []
+
+    def happens() -> None:
+        held.places = places
+        reports.append(task.report())
+
+    held.places = Observed(places, happens)
+    bolt.collector.fail(held, "too late")
+    assert [bool(each.failures or each.outstanding) for each in reports] == [True]
 
 
 @contextmanager

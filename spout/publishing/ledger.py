@@ -22,6 +22,7 @@ from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from acker.errors import TrackingError
+from acker.wire.causes import error_class
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
@@ -117,7 +118,7 @@ class TracebackLog:
                 "bolt_raised operator=%s error=%s place=%s batch=%d: tuples fail by it; it is traced once in"
                 " %.0f s\n%s",
                 each.operator,
-                each.error,
+                error_class(each.error),
                 each.place or "none",
                 batch,
                 RECURRING_EVERY_S,

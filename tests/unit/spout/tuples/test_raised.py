@@ -402,6 +402,11 @@ def test_a_kind_of_traceback_is_logged_once_a_minute(caplog: pytest.LogCaptureFi
     assert seen[0][0].endswith("\nTraceback (most recent call last):\n  x")
 
 
+def test_the_log_names_the_class_as_the_failures_and_the_rules_do(caplog: pytest.LogCaptureFixture) -> None:
+    TracebackLog().tell([Raised("it", "TupleError(WindhoverError)", "", "x")], 7)
+    assert "bolt_raised operator=it error=TupleError place=none batch=7: " in caplog.text
+
+
 class Accumulator:
     """What a task has of Spark's accumulator."""
 

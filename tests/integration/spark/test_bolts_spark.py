@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from logging import LogRecord
 from threading import Thread
 from typing import Any
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare",
           "parted", "first", "counted", "cut", "limited", "shown", "named", "again", "sparks",
-          "pandas", "switched", "threaded")  # fmt: skip
+          "pandas", "switched", "threaded", "pooled")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +141,12 @@ def threaded(batch: DataFrame, _batch_id: int) -> None:
     batch.collect()
 
 
+def pooled(batch: DataFrame, _batch_id: int) -> None:
+    """Read a batch in a pool alone, as who writes to several places does."""
+    with ThreadPoolExecutor() as pool:
+        pool.submit(batch.collect).result()
+
+
 def test_sparks_sql_joins_with_tables_and_udfs_keep_working_behind_a_bolt(world: StreamWorld) -> None:
     """What an inner join leaves out is acked with its batch, as what a filter leaves out."""
     world.produce("sparks", "a hawk", "it hovers", "bad", "nobody knows this")
@@ -193,6 +200,7 @@ def exploded(rows: DataFrame) -> DataFrame:
         ("limited", lambda rows: rows, one_row, "part"),
         ("shown", lambda rows: rows, shown, "part"),
         ("threaded", lambda rows: rows, threaded, "InheritableThread"),
+        ("pooled", lambda rows: rows, pooled, "InheritableThread"),
         ("twice", exploded, None, "'split' received a root twice"),
         ("branches", lambda rows: rows.union(rows), None, "'split' received a root twice"),
     ],

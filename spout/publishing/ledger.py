@@ -47,7 +47,8 @@ _OUTSIDE: Batch = ("", -1)
 """Where tasks report that Spark runs for a thread which does not know its batch."""
 _ERRORS: Batch = ("", -2)
 _INHERIT: Final = (
-    "start it as a pyspark.InheritableThread, or give a pool pyspark.inheritable_thread_target(f)"
+    "start it as a pyspark.InheritableThread, or give a pool"
+    " pyspark.inheritable_thread_target(batch.sparkSession)(f)"
 )
 
 

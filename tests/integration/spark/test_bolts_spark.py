@@ -13,6 +13,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from pyspark import inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare",
           "parted", "first", "counted", "cut", "limited", "shown", "named", "again", "sparks",
-          "pandas", "switched", "threaded", "pooled")  # fmt: skip
+          "pandas", "switched", "threaded", "pooled", "handed")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +220,22 @@ def test_what_would_ack_without_work_stops_the_query(
         query.awaitTermination(DEADLINE_S)
     assert world.published(name).said == 0
     assert query.id not in {each for each, _ in Application.of(world.spark).ledger.accumulator.value}
+
+
+def test_a_sink_writes_in_a_pool_that_is_told_the_batch(world: StreamWorld) -> None:
+    world.produce("handed", "a b", "bad", "b")
+    kept: Counter[str] = Counter()
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        with ThreadPoolExecutor() as pool:
+            for row in pool.submit(inheritable_thread_target(batch.sparkSession)(batch.collect)).result():
+                kept[row.word] += 1
+
+    words = world.read("handed").transform(spout.bolt(NoOrigin(), name="split"))
+    with world.running("handed", words, write) as query:
+        found = world.wait_for("handed", 3, query)
+    assert (found.acked, set(found.failed)) == ({0, 2}, {1})
+    assert kept == {"a": 1, "b": 2}
 
 
 def test_a_limit_before_the_sink_stops_the_query_before_anything_is_written(world: StreamWorld) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import closing
 
 import pytest
 
 from acker.errors import LogError, OutOfRange, TopicError, WindhoverError
 from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.reading import Follower
 from tests.contract.clusters import (
     TIMEOUT_MS,
     Cluster,
@@ -245,6 +247,23 @@ def test_a_refused_record_is_raised_by_flush_and_names_its_topic(cluster: Cluste
     producer.send(Outgoing(topic, 0, b"no key"))
     with pytest.raises(LogError, match=topic):
         producer.flush(TIMEOUT_MS)
+
+
+def test_a_follower_reads_a_partition_that_it_gets_later_from_its_begin_and_the_others_on(
+    cluster: Cluster,
+) -> None:
+    topic = cluster.topic(2)
+    places = [TopicPartition(topic, number) for number in range(2)]
+    cluster.write(*_numbered(topic, 3), *_numbered(topic, 2, 1))
+    with closing(Follower(cluster.log, places[:1])) as follower:
+        assert values(follower.read()) == [b"0", b"1", b"2"]
+        follower.follow(places)
+        follower.follow(places)
+        cluster.write(Outgoing(topic, 0, b"later"))
+        found = list(follower.read())
+        assert values(each for each in found if each.partition == 0) == [b"later"]
+        assert values(each for each in found if each.partition == 1) == [b"0", b"1"]
+        assert follower.is_whole
 
 
 def test_a_record_that_is_too_large_is_raised_by_flush(cluster: Cluster) -> None:

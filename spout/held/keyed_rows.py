@@ -35,7 +35,7 @@ from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Tally, What
 from spout.tuples.failures import cause_of
 from spout.tuples.raised import Tracebacks
-from spout.tuples.rows import size_error
+from spout.tuples.rows import check_nulls, size_error
 from spout.tuples.tuple import SPARK, StreamId, short_repr
 
 PandasFrame = Any  # pandas ships no types
@@ -124,7 +124,8 @@ def held_by_key(rows: DataFrame, called: str, bolt: KeyedBolt, streams: Streams)
 
     The columns before the first of `streams` are the key; where it is `ONE_KEY`, all tuples have the key ().
     """
-    fields = tuple(Field.of(each.name, each.dataType) for each in parse_output(called, bolt.output).fields)
+    output = parse_output(called, bolt.output)
+    fields = tuple(Field.of(each.name, each.dataType, nullable=each.nullable) for each in output.fields)
     key = rows.columns[: rows.columns.index(next(iter(streams)))]
     task = KeyedTask(
         called,
@@ -161,22 +162,22 @@ class Field(NamedTuple):
 
     name: str
     kind: DataType
-    arrow: pa.DataType
+    arrow: pa.Field
 
     @classmethod
-    def of(cls, name: str, kind: DataType) -> Field:
-        return cls(name, kind, arrow_type_of(kind))
+    def of(cls, name: str, kind: DataType, *, nullable: bool = True) -> Field:
+        return cls(name, kind, pa.field(name, arrow_type_of(kind), nullable))
 
-    def check(self, value: Any) -> None:
+    def check(self, value: Any, bolt: str) -> None:
         """Convert a value alone: Spark converts the rows of all keys together, and would end the query.
 
         Raises `Exception`: the value does not fit; any exception of Spark's or Arrow's conversions.
         """
-        if value is not None and pa.types.is_nested(self.arrow):
+        if value is not None and pa.types.is_nested(self.arrow.type):
             import pandas as pd  # type: ignore[import-untyped]  # only workers need it
 
             value = pandas_converter_of(self.kind)(pd.Series([value], dtype=object)).iloc[0]
-        pa.array([value], self.arrow, from_pandas=True)
+        check_nulls(bolt, self.arrow, pa.array([value], self.arrow.type, from_pandas=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +265,7 @@ class KeyedTask:
             raise wrong
         for each, value in zip(self.fields, values, strict=True):
             try:
-                each.check(value)
+                each.check(value, self.name)
             except Exception as error:
                 raise TupleError(
                     f"bolt {self.name!r} emitted {short_repr(value)}, a {type(value).__name__},"

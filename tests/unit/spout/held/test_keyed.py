@@ -570,10 +570,33 @@ def test_a_value_fits_its_field_where_spark_can_convert_it(
     """What Spark refuses would end the query, with the rows of all keys of the task."""
     field = Field.of("f", kind)
     for value in good:
-        field.check(value)
+        field.check(value, "b")
     for value in bad:
         with pytest.raises((TypeError, ValueError, AttributeError)):
-            field.check(value)
+            field.check(value, "b")
+
+
+WHOLE = StructType([StructField("a", IntegerType(), nullable=False)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "nullable", "good", "bad"),
+    [
+        (IntegerType(), False, [0, 2.0], [None, float("nan")]),
+        (StringType(), False, [""], [None]),
+        (WHOLE, True, [None, {"a": 1}], [{"a": None}, {}]),
+    ],
+)
+def test_a_null_does_not_fit_where_the_output_says_not_null(
+    kind: DataType, nullable: bool, good: Sequence[Any], bad: Sequence[Any]
+) -> None:
+    """Spark's columns raise where they are read, so that one record would end the query again and again."""
+    field = Field.of("f", kind, nullable=nullable)
+    for value in good:
+        field.check(value, "b")
+    for value in bad:
+        with pytest.raises(ValueError, match=r"bolt 'b' emitted a null as '[af]', which is NOT NULL"):
+            field.check(value, "b")
 
 
 def test_a_bolt_that_is_not_keyed_is_refused_at_once() -> None:

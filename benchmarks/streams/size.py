@@ -30,9 +30,9 @@ import spout
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.kafka.reading import Follower
-from acker.provisioning.sizing import POSITION_BYTES, Load, size_of
+from acker.provisioning.sizing import Load, size_of
 from acker.wire.codec import wire_codec
-from acker.wire.events import Init, SourceRun, Verdicts
+from acker.wire.events import Init, SourceRun, Verdicts, positions
 from benchmarks.measure import Figure, print_report, wait_until
 from benchmarks.requests import Requests, is_of, print_kinds
 from benchmarks.world import World, bench_world, input_name
@@ -221,7 +221,7 @@ class _OpenRoots:
             if isinstance(event, Init):
                 self._changes.append((record.timestamp_ms, _roots(event.runs)))
             elif isinstance(event, Verdicts):
-                lost = sum(len(each.positions) // POSITION_BYTES for each in event.lost)
+                lost = sum(len(positions(each.positions)) for each in event.lost)
                 self._changes.append((record.timestamp_ms, -_roots(event.acked + event.absent) - lost))
 
     def mean(self, began_ms: float, ended_ms: float) -> float:

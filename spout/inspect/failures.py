@@ -113,8 +113,8 @@ class LogFigures:
             self.read()
 
     def _progress(self) -> float:
-        """Return what grows while something comes."""
-        return self.share_read
+        """Return what grows while something comes: one reader may begin where another one has got to."""
+        return sum(each.share_read for each in self._followers() if each is not None)
 
     def partial(self) -> list[str]:
         """Return that the figures are of a part alone, as of the last `read`; empty: they are of all."""
@@ -227,10 +227,6 @@ class FailureLog(LogFigures):
                         tally = self._tally(group)
                         (tally.acked if verdict == "ACKED" else tally.lost)[attempt] += 1
         self._settled = []
-
-    def _progress(self) -> float:
-        # how many copies there are to read is unknown before the verdicts were read
-        return sum(each.share_read for each in self._followers() if each is not None)
 
     def _committed_of(self, number: int) -> Mapping[TopicPartition, int]:
         """Return up to where all copies of an input have verdicts; empty where that is unknown."""

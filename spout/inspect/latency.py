@@ -201,10 +201,6 @@ class CompletionLog(LogFigures):
         """Whether the last `read` took in all that there was, of the verdicts on the first init, too."""
         return super().is_whole and (self._verdicts is not None or self._first_ms is None)
 
-    def _progress(self) -> float:
-        # how many verdicts there are to read is unknown before the first init
-        return sum(each.share_read for each in self._followers() if each is not None)
-
     def read(self) -> None:
         """Take in what is new; inits are read after the verdicts, so that none lacks its init."""
         self._read_inits()

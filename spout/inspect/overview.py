@@ -339,21 +339,12 @@ class Overview:
             dict.fromkeys(copies, no_copies) if no_copies else ask.each(self._log.stable_ends, copies)
         )
         committed = ask(self._log.committed, one.group, places)
+        names = (one.topic, one.replay_topic)
+        ids = [infos.found[name].id if name in infos.found else "" for name in names]
         for number, place, copy in zip(numbers, places, copies, strict=True):
             at = None if committed.value is None else committed.value.get(place)
-            yield (
-                number,
-                Ends(
-                    starts[place],
-                    ends[place],
-                    copies_ends[copy],
-                    Reading(at, committed.unknown),
-                    *(
-                        infos.found[name].id if name in infos.found else ""
-                        for name in (one.topic, one.replay_topic)
-                    ),
-                ),
-            )
+            commit = Reading(at, committed.unknown)
+            yield number, Ends(starts[place], ends[place], copies_ends[copy], commit, *ids)
 
 
 class _Reads(Protocol[T_co]):

@@ -17,6 +17,7 @@ import numpy as np
 
 from acker.config.settings import Input
 from acker.identity import I64, offset_of, position_at, source_of
+from acker.ledger.sessions import SourceGeneration
 from acker.service.view import AckerView, OpenRange
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import NOTHING_WAITS, BlockedRecords, Waiting, WaitingOffsets
@@ -182,6 +183,17 @@ class SourceProgress:
         return min(present, key=lambda found: found.first, default=None)
 
 
+def first_present(announced: SourceGeneration, topic_id: str) -> tuple[int, bool]:
+    """Return the first position of what is in a source's log now, and whether its topic was created again.
+
+    Then its records are emitted in the generation that follows, and none of them was yet. `topic_id` is
+    Kafka's of the topic now; empty: unknown.
+    """
+    if topic_id in ("", announced.topic_id):
+        return announced.from_, False
+    return position_at(announced.generation + 1, 0), True
+
+
 def source_progress(
     views: Sequence[Reading[AckerView]], source: int, topic_id: str
 ) -> Reading[SourceProgress]:
@@ -203,12 +215,12 @@ def source_progress(
         return Reading(SourceProgress(False, 0, 0, (), whole_to_ms), as_of_ms=as_of_ms)
     newest = max(named, key=lambda found: found.generation)
     ranges = [found for _, found in held]
-    if topic_id not in ("", newest.topic_id):
-        first = position_at(newest.generation + 1, 0)
+    first, is_recreated = first_present(newest, topic_id)
+    if is_recreated:
         progress = SourceProgress(False, first, first, ranges, whole_to_ms, newest.topic)
         return Reading(progress, as_of_ms=as_of_ms)
-    emitted_to = max([newest.from_, *(view.watermark(source) for view in readable)])
-    progress = SourceProgress(True, newest.from_, emitted_to, ranges, whole_to_ms)
+    emitted_to = max([first, *(view.watermark(source) for view in readable)])
+    progress = SourceProgress(True, first, emitted_to, ranges, whole_to_ms)
     return Reading(progress, as_of_ms=as_of_ms)
 
 

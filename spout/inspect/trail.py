@@ -45,7 +45,7 @@ from spout.inspect.diagnosis import Circumstances
 from spout.inspect.letter_rows import other_key, parse_key
 from spout.inspect.open_roots import root_name
 from spout.inspect.overview import MISSING, Questions
-from spout.inspect.readings import NO_STATE
+from spout.inspect.readings import NO_STATE, first_present
 from spout.inspect.story import NOT_EMITTED, SETTLED, Evidence, TracedEmission, Verdict, follows, is_of
 from spout.inspect.tables import UNKNOWN
 from spout.planning.session import SessionName
@@ -458,17 +458,12 @@ class _Emissions:
         return found
 
     def _first(self, view: AckerView | None, source: int, topic: str) -> tuple[int, bool]:
-        """Return the first position of what is in a source's log now, and whether it was created again.
-
-        Then its records are emitted in the generation that follows, and none of them was yet.
-        """
+        """Return what `first_present` does; of a source that the ackers do not know, all is present."""
         latest = view.sources().get(source) if view else None
         if latest is None:
             return 0, False
         info = self._infos[topic]
-        if info is None or info.id == latest.topic_id:
-            return latest.from_, False
-        return position_at(latest.generation + 1, 0), True
+        return first_present(latest, "" if info is None else info.id)
 
     def _emission(self, one: Input, root: Root, lineage: Lineage, place: str) -> TracedEmission:
         view = self._view(root)

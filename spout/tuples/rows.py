@@ -195,9 +195,8 @@ def _check_maps(values: Iterable[Any], kind: pa.DataType) -> None:
     """
     if not _has_map(kind):
         return
-    if pa.types.is_map(kind) and not _has_map(
-        kind.item_type
-    ):  # soon done, since nearly all of them are dicts
+    # soon done, since nearly all of them are dicts
+    if pa.types.is_map(kind) and not _has_map(kind.item_type):
         values = [value for value in values if type(value) is not dict]
     for value in values:
         if value is None or isinstance(value, pa.Scalar):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from acker.errors import TopicError
 from acker.kafka.port import TopicPartition
+from acker.kafka.reading import Follower
 from acker.ledger.tally import OTHERS
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
@@ -152,6 +154,9 @@ class Silent(LogFigures):
 
     is_whole = False
     share_read = 0.4
+
+    def _followers(self) -> Sequence[Follower]:
+        return ()
 
     def read(self) -> None:
         """Find nothing."""

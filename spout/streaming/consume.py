@@ -5,13 +5,14 @@ reading ends with the first message at or behind the end of the range, or with a
 event before it is no end: the replica that is read may learn later than the planning process what is
 committed, as a follower does (`client.rack`), or a new leader.
 
-It takes 5 to 12 ms to create a consumer, so the worker process keeps a consumer whose position is where the
-next batch begins. A `seek` to any other position would take as long, and would drop the records that were
-fetched ahead.
+A consumer has its first record 20 to 35 ms after it was created, so the worker process keeps a consumer whose
+position is where the next batch begins. A `seek` to any other position would take nearly as long, and would
+drop the records that were fetched ahead. Where none is kept, since another worker read the batch before, the
+consumer of a task's next share is created beside the work on the one before.
 
 Spark gives the task of a small batch to the worker that waits longest, whose consumers are where an earlier
-batch ended. So all its ranges are read together, by one consumer that stays connected and has no partitions
-between two tasks (`Together`).
+batch ended, and a task may have more ranges than consumers are kept. So small ranges are read together, by
+one consumer that stays connected and has no partitions between two tasks (`Together`).
 
 Source: docs/design/protocol.md, section 5.1; docs/design/performance.md, "Latency".
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -96,6 +98,9 @@ _KEPT = Kept()
 
 COPIES_WAIT_MS = 20
 """How long the broker waits for records before it answers that there are none, where a reader expects so."""
+
+TOGETHER_RECORDS = 65_536
+"""So many records of several ranges, at most, are read together, and are in memory then."""
 
 TOGETHER_WAIT_MS = 1_000
 """Ranges that are read together are read one by one when nothing comes for so long: a client that connects to
@@ -241,6 +246,25 @@ def _come(consumer: Consumer, most: int) -> list[Message]:
     return messages
 
 
+def _grouped(shares: Sequence[Share]) -> list[list[Share]]:
+    """Put shares that are to be read together into groups, without changing their order."""
+    groups: list[list[Share]] = []
+    held = TOGETHER_RECORDS
+    for share in shares:
+        records = share.end - share.start
+        if held + records > TOGETHER_RECORDS:
+            groups.append([])
+            held = 0
+        groups[-1].append(share)
+        held += records
+    return groups
+
+
+def _is_small(group: Sequence[Share]) -> bool:
+    """Return whether a group of shares is read together; a single large one goes on where a batch ended."""
+    return len(group) > 1 or group[0].end - group[0].start <= CHUNK_RECORDS
+
+
 class TaskReader:
     """Reads the shares of one task; `lost` counts offsets that had left the log before they were read."""
 
@@ -251,20 +275,35 @@ class TaskReader:
         kept: Kept = _KEPT,
         together: Together = _TOGETHER,
     ) -> None:
+        """Prepare; `shares` are in the order in which they will be read."""
         self.lost = 0
         self._settings = settings
         self._kept = kept
         self._together = together
-        self._small = shares if sum(share.end - share.start for share in shares) <= CHUNK_RECORDS else ()
         self._early: dict[Share, Early] = {}
+        self._ahead: dict[Share, RangeReader] = {}
+        groups = _grouped(shares)
+        self._group_of = {group[0]: group for group in groups if _is_small(group)}
+        self._following = {one[-1]: next[0] for one, next in pairwise(groups) if not _is_small(next)}
 
     def chunks(self, share: Share) -> Iterator[list[Message]]:
         """Return the records of one of the shares as `RangeReader.chunks` does."""
-        if self._small:
-            self._early, self._small = self._together.read(self._settings, self._small), ()
-        reader = RangeReader(self._settings, share, self._kept, self._early.pop(share, None))
+        if (group := self._group_of.get(share)) is not None:
+            self._early = self._together.read(self._settings, group)
+        reader = self._ahead.pop(share, None)
+        if reader is None:
+            reader = RangeReader(self._settings, share, self._kept, self._early.pop(share, None))
+        if (following := self._following.get(share)) is not None:
+            reader.fetch()  # before the next one, whose records may wait
+            self._ahead[following] = RangeReader(self._settings, following, self._kept)
+            self._ahead[following].fetch()
         yield from reader.chunks()
         self.lost += reader.lost
+
+    def close(self) -> None:
+        """Close the consumers of shares that nobody has read."""
+        for reader in self._ahead.values():
+            reader.close()
 
 
 class RangeReader:
@@ -281,6 +320,22 @@ class RangeReader:
         self._topic, self._partition, self._next, self._end, self._skips_loss, self._of_copies = share
         self._kept = kept
         self._is_lost = False
+        self._fetching: Consumer | None = None
+
+    def fetch(self) -> None:
+        """Begin to fetch beside what the caller does, unless a consumer does so already."""
+        if self._fetching is not None or self._early is not None:
+            return
+        consumer = self._kept.take(self._place)
+        if consumer is None:
+            self._fetching = self._open()
+        else:
+            self._kept.put(self._place, consumer)  # as the newest: it is needed soon
+
+    def close(self) -> None:
+        """End what `fetch` began, if no chunk was taken."""
+        if self._fetching is not None:
+            self._fetching.close()
 
     @property
     def _place(self) -> Place:
@@ -298,14 +353,14 @@ class RangeReader:
         """
         if self._early is not None:
             records, self._next = self._early
-            if records:
-                yield records
+            for begin in range(0, len(records), CHUNK_RECORDS):
+                yield records[begin : begin + CHUNK_RECORDS]
             if self._next >= self._end:
                 return
-        consumer = self._kept.take(self._place)
+        consumer = None if self._fetching is not None else self._kept.take(self._place)
         fresh = consumer is None
         if consumer is None:
-            consumer = self._open()
+            consumer, self._fetching = self._fetching or self._open(), None
         try:
             idle_ms = 0
             seen_end = False

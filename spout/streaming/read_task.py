@@ -6,7 +6,7 @@ Source: docs/design/protocol.md, sections 5.1 ("Executors read exact ranges") an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -57,8 +57,7 @@ def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iter
     if options.narrow is not None:
         running = running_stage(options.narrow, options.safety, again=again)
     with running as worker:
-        reading = _Reading(task, options, worker)
-        with no_garbage_collection():
+        with closing(_Reading(task, options, worker)) as reading, no_garbage_collection():
             for share in task.ranges:
                 if first_source(share.source) not in task.order:
                     yield from reading.share(share)
@@ -86,7 +85,11 @@ class _Reading:
         self._tracebacks = Tracebacks()
         self._firsts: list[FirstEmissions] = []
         self._traces: list[tuple[int, int, int, int, int]] = []
-        self._log = TaskReader(options.topics.kafka, [self._exact(run) for run in task.ranges])
+        in_turn = sorted(task.ranges, key=self._turn_of)
+        self._log = TaskReader(options.topics.kafka, [self._exact(run) for run in in_turn])
+
+    def close(self) -> None:
+        self._log.close()
 
     def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
         first = self._index_of(share.source, share.start)
@@ -140,6 +143,11 @@ class _Reading:
             firsts=FirstEmissions.together(self._firsts),
             traces=RootTraces(RootPositions(traces[:, 0], traces[:, 1]), traces[:, 2:]),
         )
+
+    def _turn_of(self, run: SourceRun) -> tuple[bool, int, bool]:
+        """Return a key that sorts ranges as they are read: ordered inputs last, of each the copies first."""
+        source = first_source(run.source)
+        return (True, source, not is_replay(run.source)) if source in self._task.order else (False, 0, False)
 
     def _index_of(self, source: int, position: int) -> int:
         return int(self._index.of(source, np.array([position]))[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from time import sleep
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from acker.errors import Disagreement, TrackingError, Unreachable
 from acker.identity import copies_source, position_at, source_of
@@ -25,7 +25,7 @@ from spout.planning.plan import BatchPlan, ReadTask, holes
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import TaskReport
 from spout.streaming import consume, read_task
-from spout.streaming.consume import Kept, RangeReader, Share, Together
+from spout.streaming.consume import Early, Kept, RangeReader, Share, TaskReader, Together
 from spout.streaming.map_task import Received
 from spout.streaming.options import SourceOptions, batch_tasks
 from spout.tuples.failures import Cause
@@ -156,6 +156,94 @@ def test_a_chunk_of_large_records_has_few_of_them(monkeypatch: pytest.MonkeyPatc
     assert chunks == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
+def test_what_was_read_together_comes_in_chunks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume, "CHUNK_RECORDS", 2)
+    early = Early([at(offset) for offset in range(5)], 5)
+    reader = RangeReader({"bootstrap.servers": "kafka"}, Share("lines", 0, 0, 5), Kept(0), early)
+    assert [[message.offset() for message in chunk] for chunk in reader.chunks()] == [[0, 1], [2, 3], [4]]
+
+
+class Endless(Replica):
+    """A consumer of one partition that has a record for each poll."""
+
+    def __init__(self) -> None:
+        """Begin with nothing assigned."""
+        super().__init__([], 0)
+        self.partition, self.offset, self.is_closed = -1, 0, False
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Begin where the range does."""
+        [place] = partitions
+        self.partition, self.offset = place.partition, place.offset
+
+    def poll(self, _wait_s: float) -> Message:
+        """Return the next record."""
+        self.offset += 1
+        return at(self.offset - 1)
+
+    def close(self) -> None:
+        """Take note of it."""
+        self.is_closed = True
+
+
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[Endless]:
+    """Let consumers be made, and return those that were."""
+    made: list[Endless] = []
+
+    def make(_settings: object) -> Endless:
+        made.append(Endless())
+        return made[-1]
+
+    monkeypatch.setattr(consume, "Consumer", make)
+    return made
+
+
+class Noted(Together):
+    """Notes which shares are read together, and reads nothing of them."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        super().__init__()
+        self.groups: list[list[int]] = []
+
+    def read(self, _settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, Early]:
+        """Note the partitions; all of them end at once."""
+        self.groups.append([share.partition for share in shares])
+        return {share: Early([], share.end) for share in shares}
+
+
+def test_small_ranges_are_read_together_and_large_ones_one_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker keeps four consumers, and a task may have a hundred ranges."""
+    monkeypatch.setattr(consume, "CHUNK_RECORDS", 2)
+    monkeypatch.setattr(consume, "TOGETHER_RECORDS", 6)
+    opened = openings(monkeypatch)
+    together, sizes = Noted(), (3, 3, 3, 9, 9, 2)
+    shares = [Share("lines", number, 0, size) for number, size in enumerate(sizes)]
+    reader = TaskReader({"bootstrap.servers": "kafka"}, shares, Kept(0), together)
+    open_at: list[list[int]] = []
+    for share in shares:
+        chunks = reader.chunks(share)
+        first = next(chunks, [])
+        open_at.append([each.partition for each in opened if not each.is_closed])
+        rest = [message for chunk in chunks for message in chunk]
+        was_read = [] if share.partition in (0, 1, 5) else list(range(share.end))
+        assert [message.offset() for message in [*first, *rest]] == was_read
+    assert together.groups == [[0, 1], [5]]
+    assert open_at == [[], [2], [2, 3], [3, 4], [4], []]
+    assert len(opened) == 3
+
+
+def test_a_task_that_ends_early_closes_what_it_fetched_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = openings(monkeypatch)
+    shares = [Share("lines", number, 0, consume.TOGETHER_RECORDS) for number in range(3)]
+    reader = TaskReader({"bootstrap.servers": "kafka"}, shares, Kept(0), Noted())
+    assert next(iter(reader.chunks(shares[0])))
+    assert [each.partition for each in opened] == [0, 1]
+    assert not opened[1].is_closed
+    reader.close()
+    assert opened[1].is_closed
+
+
 class Chatty(Replica):
     """A consumer of two partitions: of one there is always more, of the other nothing comes."""
 
@@ -248,9 +336,15 @@ class Log:
         3: [("traceparent", b"nonsense")],
     }
 
+    closed = 0
+
     def __init__(self, _kafka: object, _shares: object) -> None:
         """Read shares."""
         self.lost = 0
+
+    def close(self) -> None:
+        """Count it."""
+        Log.closed += 1
 
     def chunks(self, share: Share) -> Iterator[list[Message]]:
         """Return the records, two at a time."""
@@ -304,6 +398,18 @@ def test_a_record_for_which_tracked_when_raises_fails_and_the_others_go_on(
     assert (cause.operator, cause.error) == ("lines", "TypeError")
     assert cause.message.startswith("tracked_when: ")
     assert found.report.untracked.tolist() == [3]
+
+
+def test_a_task_that_nobody_reads_to_its_end_closes_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_task, "TaskReader", Log)
+    monkeypatch.setattr(Log, "values", [b"a", b"b", b"c"])
+    run = SourceRun(SOURCE, position_at(0, 0), position_at(0, 3))
+    task = ReadTask(BatchPlan("g", "s", 1, 2, 7, 30_000, True, (run,)), (run,), {SOURCE: "lines"}, {})
+    rows = read_task.read(task, SourceOptions(TOPICS, ("lines",), "q"))
+    assert next(rows).num_rows == 2
+    closed = Log.closed
+    rows.close()  # type: ignore[attr-defined]
+    assert Log.closed == closed + 1
 
 
 def test_a_record_for_which_tracked_when_raises_holds_its_line(monkeypatch: pytest.MonkeyPatch) -> None:

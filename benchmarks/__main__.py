@@ -30,8 +30,8 @@ def ledger(
 
 @app.command("tracking")
 def tracking(
-    records: Annotated[int, typer.Option(min=1, help="Records in a round.")] = 2_000_000,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, tracked and untracked in turn.")] = 7,
+    records: Annotated[int, typer.Option(min=1, help="Records in a round.")] = 4_000_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, tracked and untracked in turn.")] = 5,
     pipeline: Annotated[
         list[str] | None,
         typer.Option(

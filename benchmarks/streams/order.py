@@ -1,8 +1,9 @@
 """``python -m benchmarks order``: what an ordering costs in Spark, without failures and with some.
 
 The same source, bolt and sink run without an ordering, by key and by partition, in turn, in one Spark
-application: once where nothing fails, and once where one record in a thousand fails. A round is over when so
-many records have their ACKED verdict; it is timed from its first micro-batch on.
+application: once where nothing fails, and once where one record in a thousand fails. One without an ordering
+has batches as large as those by key, to see what that costs by itself. A round is over when so many records
+have their ACKED verdict; it is timed from its first micro-batch on.
 
 The bolt works record by record, since that is where a failure holds back what stands behind it at once.
 """
@@ -50,8 +51,15 @@ ROUND_SECONDS_MAX: Final = 900.0
 READY_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.05
 RETRY: Final[Mapping[str, Any]] = {"initial": "100ms", "multiplier": 1, "max": "100ms", "jitter": 0}
+BATCH_RECORDS: Final = 100_000 * PARTITIONS
+"""What a batch has at most by key, with `max_held` as it is by default."""
+
+NO_LIMIT: Final = 1 << 40
+
+SMALL_BATCHES: Final = f"none, batches of {BATCH_RECORDS:,}"
 CONTESTANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "none": {},
+    SMALL_BATCHES: {},
     "key": {"ordering": "key"},
     "partition": {"ordering": "partition"},
     "key, max_held 10,000": {"ordering": "key", "max_held": 10_000},
@@ -140,7 +148,13 @@ def _round(
     which = f"{name}{', failing' if failing else ''}"
     source = world.topics.inputs[input_name(number)]
     verdicts = Settled(log, world.topics, source, losses=True)
-    rows = spout.read_stream(spark, world.topics, source.name, startingOffsets="earliest")
+    rows = spout.read_stream(
+        spark,
+        world.topics,
+        source.name,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=BATCH_RECORDS if name == SMALL_BATCHES else NO_LIMIT,
+    )
     before = cpu_seconds_of_tree(os.getpid())
     query = (
         rows.transform(spout.bolt(Book(failing), name="book"))
@@ -185,4 +199,6 @@ def _figures(samples: Sequence[Sample]) -> list[Figure]:
         for name in list(CONTESTANTS)[1:]:
             rate = middle[f"{name}{end}"].records_per_second
             figures.append(Figure(f"{what}: {name}, to none", rate / none.records_per_second, ""))
+        small, key = (middle[f"{name}{end}"].records_per_second for name in (SMALL_BATCHES, "key"))
+        figures.append(Figure(f"{what}: key, to {SMALL_BATCHES}", key / small, ""))
     return figures

@@ -53,6 +53,9 @@ BATCH_RECORDS = 1 << 20
 LEAD_IN_RECORDS = 1_000_000
 """Produced beside the records of a round; what of them a query has read does not count as steady."""
 
+SPARK_MEMORY = "6g"
+"""What an executor of a cluster has. With 2g, a tenth of the CPU of `delayed` is to collect garbage."""
+
 VOCABULARY = 2_800
 """Distinct words: about those of the text that Storm's figures were taken with."""
 
@@ -70,8 +73,8 @@ LATER_MS = 3_600_000
 class TrackingOptions:
     """What to run: records in a round, rounds, and the pipelines by name."""
 
-    records: int = 2_000_000
-    rounds: int = 7
+    records: int = 4_000_000
+    rounds: int = 5
     pipelines: tuple[str, ...] = ("narrow", "grouped")
 
 
@@ -92,7 +95,7 @@ def run(options: TrackingOptions, *, json: bool) -> int:
         console.print(f"producing {options.records + LEAD_IN_RECORDS:,} sentences")
         produce_sentences(world, options.records + LEAD_IN_RECORDS, ends_windows=holds)
         connector = any(PIPELINES[name].connector for name in options.pipelines)
-        further = connector_settings() if connector else None
+        further = {"spark.driver.memory": SPARK_MEMORY, **(connector_settings() if connector else {})}
         spark = local_session("windhover-bench", world.folder / "spark", further=further)
         warm_up(spark)
         with Child("acker", world.config) as acker:

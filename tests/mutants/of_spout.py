@@ -950,6 +950,14 @@ MUTANTS = (
         "records that a follower or a new leader does not know as committed yet would be settled as absent",
     ),
     Mutant(
+        "a-task-that-ends-early-keeps-no-connection",
+        "spout/streaming/consume.py",
+        "for reader in self._ahead.values():",
+        "for reader in ():",
+        "tests/unit/spout/streaming/test_read_task.py::test_a_task_that_ends_early_closes_what_it_fetched_ahead",
+        "a task whose rows are not all read would leave a consumer in its worker, which goes on fetching",
+    ),
+    Mutant(
         "ranges-are-not-read-together-for-ever",
         "spout/streaming/consume.py",
         "while left and held < CHUNK_BYTES and time.monotonic() < until_s:",

@@ -124,12 +124,16 @@ def _produce(world: World, records: int) -> None:
 
 
 def _rounds(options: OrderOptions, world: World, spark: SparkSession, console: Console) -> list[Sample]:
-    """Run all rounds; the first of each contestant warms up and does not count."""
+    """Run all rounds; the first of each contestant warms up and does not count.
+
+    Those without failures come first, since a query with failures leaves work to the replay workers when it
+    is stopped.
+    """
     samples: list[Sample] = []
     log = KafkaLog(world.topics.kafka)
     number = 0
-    for lap in range(options.rounds + 1):
-        for failing, most in ((0, options.records), (FAILING, options.failing)):
+    for failing, most in ((0, options.records), (FAILING, options.failing)):
+        for lap in range(options.rounds + 1):
             for name in CONTESTANTS:
                 number += 1
                 records = most // STOPPED_SHARE if failing and name == STOPS_MOST else most

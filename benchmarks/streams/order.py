@@ -51,12 +51,11 @@ ROUND_SECONDS_MAX: Final = 900.0
 READY_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.05
 RETRY: Final[Mapping[str, Any]] = {"initial": "100ms", "multiplier": 1, "max": "100ms", "jitter": 0}
-BATCH_RECORDS: Final = 100_000 * PARTITIONS
-"""What a batch has at most by key, with `max_held` as it is by default."""
-
 NO_LIMIT: Final = 1 << 40
 
-SMALL_BATCHES: Final = f"none, batches of {BATCH_RECORDS:,}"
+SMALL_BATCHES: Final = "none, batches as by key"
+"""It has at most as many records in a batch as by key: `max_held` of each partition."""
+
 CONTESTANTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "none": {},
     SMALL_BATCHES: {},
@@ -157,7 +156,7 @@ def _round(
         world.topics,
         source.name,
         startingOffsets="earliest",
-        maxOffsetsPerTrigger=BATCH_RECORDS if name == SMALL_BATCHES else NO_LIMIT,
+        maxOffsetsPerTrigger=source.max_held * PARTITIONS if name == SMALL_BATCHES else NO_LIMIT,
     )
     before = cpu_seconds_of_tree(os.getpid())
     query = (

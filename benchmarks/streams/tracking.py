@@ -54,7 +54,7 @@ LEAD_IN_RECORDS = 1_000_000
 """Produced beside the records of a round; what of them a query has read does not count as steady."""
 
 SPARK_MEMORY = "6g"
-"""What an executor of a cluster has. With 2g, a tenth of the CPU of `delayed` is to collect garbage."""
+"""What an executor of a cluster has. With 2g, an eighth of the CPU of `delayed` is to collect garbage."""
 
 VOCABULARY = 2_800
 """Distinct words: about those of the text that Storm's figures were taken with."""

@@ -320,22 +320,17 @@ class RangeReader:
         self._topic, self._partition, self._next, self._end, self._skips_loss, self._of_copies = share
         self._kept = kept
         self._is_lost = False
-        self._fetching: Consumer | None = None
+        self._begun: tuple[Consumer, bool] | None = None
 
     def fetch(self) -> None:
-        """Begin to fetch beside what the caller does, unless a consumer does so already."""
-        if self._fetching is not None or self._early is not None:
-            return
-        consumer = self._kept.take(self._place)
-        if consumer is None:
-            self._fetching = self._open()
-        else:
-            self._kept.put(self._place, consumer)  # as the newest: it is needed soon
+        """Begin to fetch beside what the caller does; what was read before needs no consumer."""
+        if self._early is None:
+            self._begun = self._begun or self._begin()
 
     def close(self) -> None:
         """End what `fetch` began, if no chunk was taken."""
-        if self._fetching is not None:
-            self._fetching.close()
+        if self._begun is not None:
+            self._begun[0].close()
 
     @property
     def _place(self) -> Place:
@@ -357,10 +352,8 @@ class RangeReader:
                 yield records[begin : begin + CHUNK_RECORDS]
             if self._next >= self._end:
                 return
-        consumer = None if self._fetching is not None else self._kept.take(self._place)
-        fresh = consumer is None
-        if consumer is None:
-            consumer, self._fetching = self._fetching or self._open(), None
+        consumer, fresh = self._begun or self._begin()
+        self._begun = None
         try:
             idle_ms = 0
             seen_end = False
@@ -399,6 +392,11 @@ class RangeReader:
             self._kept.put(self._place, consumer)
         else:
             consumer.close()
+
+    def _begin(self) -> tuple[Consumer, bool]:
+        """Return the consumer that is kept for this place, or a new one, and whether it is new."""
+        kept = self._kept.take(self._place)
+        return (self._open(), True) if kept is None else (kept, False)
 
     def _open(self) -> Consumer:
         settings = {**SETTINGS, "fetch.wait.max.ms": COPIES_WAIT_MS} if self._of_copies else SETTINGS

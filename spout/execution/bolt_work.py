@@ -235,12 +235,13 @@ class BoltWork(BoltObserver):
         self, gate: Gate, places: Sequence[Deliveries], collector: RowCollector, blocked: list[RowFailure]
     ) -> Iterator[int]:
         """Yield the rows that nothing blocks when their turn comes; pass over the others."""
-        for row, cause in enumerate(_blocked(gate, places)):
-            if cause is None:
-                yield row
-            else:
+        failed, why_blocked = gate.failed, _why_blocked(gate, places)
+        for row in range(len(places)):
+            if failed and (cause := why_blocked(row)) is not None:
                 blocked.append((row, cause))
                 collector.ends.append(len(collector.values))
+            else:
+                yield row
 
     def _work_on_batch(self, bolt: ArrowBolt, rows: Rows, places: Sequence[Deliveries]) -> None:
         """Call an Arrow bolt for all rows; what it raises fails every row."""
@@ -328,9 +329,9 @@ class BoltWork(BoltObserver):
             inputs = [AnchoredTuple(rows, row, places, self.name, began_ns) for row in range(len(rows))]
             self._execute_batch(self._bolt, rows, inputs)
         else:
-            causes = repeat(None, len(rows)) if self.gate is None else _blocked(self.gate, places)
-            for row, cause in enumerate(causes):
-                if cause is not None:
+            why_blocked = None if self.gate is None else _why_blocked(self.gate, places)
+            for row in range(len(rows)):
+                if why_blocked is not None and (cause := why_blocked(row)) is not None:
                     failures += [(each.root, cause) for each in places[row]]
                     executed -= 1
                     continue
@@ -402,13 +403,16 @@ class BoltWork(BoltObserver):
         return took_ns
 
 
-def _blocked(gate: Gate, places: Sequence[Deliveries]) -> Iterator[Cause | None]:
-    """Yield for each row, when its turn comes, why it is blocked; None: it is not."""
+def _why_blocked(gate: Gate, places: Sequence[Deliveries]) -> Callable[[int], Cause | None]:
+    """Return what tells, when a row's turn comes, why it is blocked; None: it is not."""
     roots: list[int] = []
-    for row in range(len(places)):
-        if not gate.has_failed:
-            yield None
-            continue
+
+    def why_blocked(row: int) -> Cause | None:
+        nonlocal roots
+        if not gate.failed:
+            return None
         roots = roots or only_roots(places).tolist()
         root = roots[row]
-        yield gate.holds(root) if root >= 0 else gate.holds_any(each.root for each in places[row])
+        return gate.holds(root) if root >= 0 else gate.holds_any(each.root for each in places[row])
+
+    return why_blocked

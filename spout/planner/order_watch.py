@@ -7,7 +7,8 @@ it is known what becomes of all that is under way, in this order:
 1. Every root of it that is pending, copies included, is of a batch of this process that was published, and of
    which the driver has named the roots that are not acked (`spout.planning.order.NotAcked`).
 2. `_ack_due` is read to its stable end, and every verdict that lost a root of it is taken over, or is that of
-   a root that the driver named.
+   a root that the driver named. It was read so before, and now need not be, where nothing waits and nothing
+   was lost since: a replay worker writes its progress each second, and to read that takes some 100 ms.
 3. Its replay partition has become stable up to its end as seen after that. A tombstone that was read belongs
    to a copy that was sent before it, so the copy can be read now.
 
@@ -84,6 +85,7 @@ class OrderWatch:
         self._room = OrderedRoom()
         self._plans_old = False
         self._due: DueEntries | None = None
+        self._was_read = False
         self._fetcher = Fetcher(context.log, ReplayLimits())
         self._lines: dict[RecordPlace, int | None] = {}
         self._stable: Mapping[TopicPartition, int] = {}
@@ -182,15 +184,20 @@ class OrderWatch:
         if self._due is None:
             ordered = (found.id for found in spec.inputs if found.ordered)
             self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered)
-        if not self._due.read():
-            return dict.fromkeys(quiet, f"{UNKNOWN}{spec.topics.due} is being read")
+        why: dict[int, str] = {}
+        if self._due.read():
+            self._was_read = True
+        else:
+            waits = [each for each in quiet if not self._was_read or self._may_wait(each, self._due)]
+            why = dict.fromkeys(waits, f"{UNKNOWN}{spec.topics.due} is being read")
+            quiet = [each for each in quiet if each not in why]
         # a record whose line the driver has named need not be read for its key
         for source, named in self._not_acked.items():
             place = specs[source].place
             in_lines = [each for each in named.values() if each.line is not None]
             self._lines |= {RecordPlace(*place, each.origin): each.line for each in in_lines}
         self._forget_taken_over(self._due)
-        why = {
+        why |= {
             source: f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
             for source in quiet
             if (behind := self._not_taken_over(source))
@@ -215,6 +222,11 @@ class OrderWatch:
             else:
                 turns[source] = turn
         return why
+
+    def _may_wait(self, source: int, due: DueEntries) -> bool:
+        """Return whether a record of a partition waits, or may do so once `_ack_due` is read."""
+        known = self._lost.get(source), self._lost_below.get(source), self._not_acked.get(source)
+        return any(known) or bool(due.of(source))
 
     def _forget_taken_over(self, due: DueEntries) -> None:
         """Forget what `_ack_due` has by now, and what was acked since."""

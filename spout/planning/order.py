@@ -40,7 +40,7 @@ WHOLE: Final = 0
 ROOM_FIRST: Final = 10_000
 """New records of a partition that a batch may have at first."""
 
-ROOM_GROWS: Final = 4
+ROOM_GROWS: Final = 16
 """A batch may have so many times as many as any before it. Each takes 0.25 s more than its records do, so a
 query that begins, or goes on behind failures, should have few small ones.
 """
@@ -209,7 +209,10 @@ class _Lines(dict[bytes | None, int | None]):
 
 
 class Gate:
-    """Lets the records of a partition, by their index in the plan, pass to a task's bolts, or blocks them."""
+    """Lets the records of a partition, by their index in the plan, pass to a task's bolts, or blocks them.
+
+    By line, `failed` has the lowest origin that failed here; as long as it is empty, what passed is free.
+    """
 
     def __init__(self, place: str, operator: str, line_up: LineUp) -> None:
         self.place = place
@@ -217,17 +220,13 @@ class Gate:
         self._line_up = line_up
         self._lines = _Lines()
         self._through = 0
-        self._failed: dict[int, int] = {}
+        self.failed: dict[int, int] = {}
         self._stopped: I64 | None = None  # the lines in which a record waits or failed, ascending
         self._standing: dict[int, tuple[int, int]] = {}
         self._one_by_one: list[tuple[int, int, int]] = []
         self._together: list[I64] = []
-        self._unplaced: list[I64] = []  # those of `_together` that `_standing` does not have yet
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether any record failed here; if none did, nothing that has passed is blocked."""
-        return bool(self._failed)
+        self._placed_to = 0  # those of `_together` that `_standing` has
+        self._unlined: list[tuple[I64, Sequence[bytes | None], I64 | Sequence[int | None]]] = []
 
     def admit_all(
         self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
@@ -237,15 +236,12 @@ class Gate:
             rows = enumerate(zip(indices.tolist(), keys, list_of(origins), strict=True))
             admitted = ((row, self.admit(*record)) for row, record in rows)
             return {row: cause for row, cause in admitted if cause is not None}
-        by_key = self._line_up.by != PARTITION
-        lines = list(map(self._lines.__getitem__, keys)) if by_key else [WHOLE] * len(keys)
-        lined = _in_lines(indices, lines, origins)
-        self._together.append(lined)
-        self._unplaced.append(lined)
+        self._unlined.append((indices, keys, origins))
         found: dict[int, Cause] = {}
         if self._stopped is None:
-            self._stopped = np.array(sorted(self._line_up.waiting.keys() | self._failed.keys()), np.int64)
+            self._stopped = np.array(sorted(self._line_up.waiting.keys() | self.failed.keys()), np.int64)
         if len(self._stopped):  # by key, few stand in one of these lines
+            lined = self._all_lined()[-1]
             behind = lined[among(lined[:, 1], self._stopped)]
             causes = {index: self._blocks(line, origin) for index, line, origin in behind.tolist()}
             rows_of = enumerate(indices.tolist()) if causes else ()
@@ -279,8 +275,8 @@ class Gate:
 
     def holds(self, index: int) -> Cause | None:
         """Return why a record that has passed is blocked now; None: no earlier one failed."""
-        standing = self._placed().get(index) if self._failed else None
-        return None if standing is None or standing[0] not in self._failed else self._blocks(*standing)
+        standing = self._placed().get(index) if self.failed else None
+        return None if standing is None or standing[0] not in self.failed else self._blocks(*standing)
 
     def holds_any(self, indices: Iterable[int]) -> Cause | None:
         """Return why a tuple that descends from these records is blocked now; None: it is not."""
@@ -300,7 +296,7 @@ class Gate:
         """Return the state for some records, for a gate in another process."""
         placed = self._placed()
         standing = tuple((index, *placed[index]) for index in indices if index in placed)
-        return Slip(self.place, self._operator, standing, dict(self._failed))
+        return Slip(self.place, self._operator, standing, dict(self.failed))
 
     def learn(self, slip: Slip) -> None:
         """Add the state of another gate of the same partition."""
@@ -308,10 +304,18 @@ class Gate:
         for line, origin in slip.failed.items():
             self._has_failed(line, origin)
 
-    def lined(self) -> Lined:
-        """Return the records that are in lines, for `behind`."""
+    def lined(self, stops: I64 | None = None) -> Lined:
+        """Return the records that are in lines, for `behind`; with `stops`, only those of the lines of these.
+
+        `stops` has indices, ascending: all that fails of the partition, or stays open.
+        """
+        if stops is not None and not len(stops):
+            return Lined(self.place, self._operator, np.empty((0, 3), np.int64))
         alone = np.array(self._one_by_one, np.int64).reshape(-1, 3)
-        return Lined(self.place, self._operator, np.concatenate([alone, *self._together]))
+        rows = np.concatenate([alone, *self._all_lined()])
+        if stops is not None:
+            rows = rows[among(rows[:, 1], distinct(rows[among(rows[:, 0], stops), 1]))]
+        return Lined(self.place, self._operator, rows)
 
     def _line_of(self, key: bytes | None) -> int | None:
         return WHOLE if self._line_up.by == PARTITION else self._lines[key]
@@ -320,25 +324,35 @@ class Gate:
         self._one_by_one.append((index, line, origin))
         self._standing[index] = line, origin
 
+    def _all_lined(self) -> list[I64]:
+        """Find the lines of what was admitted together: nobody asks for them where nothing waits or fails."""
+        for indices, keys, origins in self._unlined:
+            is_whole = self._line_up.by == PARTITION
+            lines = [WHOLE] * len(keys) if is_whole else list(map(self._lines.__getitem__, keys))
+            self._together.append(_in_lines(indices, lines, origins))
+        self._unlined.clear()
+        return self._together
+
     def _placed(self) -> dict[int, tuple[int, int]]:
-        for lined in self._unplaced:
+        every = self._all_lined()
+        for lined in every[self._placed_to :]:
             index, line, origin = lined.T.tolist()
             self._standing.update(zip(index, zip(line, origin, strict=True), strict=True))
-        self._unplaced.clear()
+        self._placed_to = len(every)
         return self._standing
 
     def _blocks(self, line: int, origin: int) -> Cause | None:
         """Return why a record of a line is blocked: an earlier one waits, or failed here; None: neither."""
-        for stops in (self._line_up.waiting, self._failed):
+        for stops in (self._line_up.waiting, self.failed):
             first = stops.get(line)
             if first is not None and first < origin:
                 return waits_for(self._operator, self.place, first)
         return None
 
     def _has_failed(self, line: int, origin: int) -> None:
-        if line not in self._failed:
+        if line not in self.failed:
             self._stopped = None
-        self._failed[line] = min(origin, self._failed.get(line, origin))
+        self.failed[line] = min(origin, self.failed.get(line, origin))
 
 
 def list_of(origins: I64 | Sequence[int | None]) -> Sequence[int | None]:

@@ -96,7 +96,8 @@ class TaskReport:
         raised: the first traceback of each kind of exception by which they failed tuples.
         held: tuples that were handed to Spark's state.
         untracked: indices of roots that are best effort: acked with the batch, whatever was done to them.
-        lined: what a read task read in order: which records stood in which lines.
+        lined: what a read task read in order: which records stood in which lines. Where nothing goes on to
+            other tasks, it has only those lines in which a record failed or is open.
         released: anchors of earlier batches, or of this one, that were acked or failed.
         keyed_roots: the roots of what a keyed bolt handed to this task. If this is not None, its failures,
             what it touched and what is outstanding name roots by such numbers, not by indices of the plan.
@@ -186,6 +187,12 @@ def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
         row = (root, *(ordinal for _, ordinal in path))
         grouped.setdefault(tuple(subscription for subscription, _ in path), []).append(row)
     return {path: np.array(rows, np.int64) for path, rows in grouped.items()}
+
+
+def not_done(report: TaskReport) -> I64:
+    """Return the roots that a report fails, or leaves open, as ascending indices into the plan."""
+    failed = [indices for _, indices in report.failures]
+    return distinct(np.concatenate([_NONE, *failed, *(rows[:, 0] for rows in report.outstanding.values())]))
 
 
 def left_by(report: TaskReport) -> Iterator[tuple[str, I64]]:

@@ -106,6 +106,8 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     if not outcome.lined:
         return None
     roots = np.unique(np.concatenate([outcome.partial, *(indices for _, indices in outcome.failed)]))
+    if not len(roots):
+        return []
     if len(roots) > NOT_ACKED_MAX:
         return None
     rows = np.concatenate([lined.rows for lined in outcome.lined])

@@ -151,7 +151,7 @@ def _summed(
     kept = ~among(partial, free) if len(free) else slice(None)
     not_done = [*failures, *released.failures, *too_late]
     failed = np.concatenate([_NONE, *(indices for _, indices in not_done)])
-    lined = tuple(each for report in newest for each in report.lined)
+    lined = tuple(each for report in every for each in report.lined)
     held = behind(lined, failed, partial[kept], free) if lined else []
     return BatchOutcome(
         plan,

@@ -26,10 +26,10 @@ from acker.identity import (
 from acker.wire.events import SourceRun
 from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.planning.order import Gate, Lined, LineUp, list_of
+from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport, failures_of
+from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport, failures_of, not_done
 from spout.publishing.ledger import add
 from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
@@ -39,7 +39,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
 from spout.tuples.failures import Cause, cause_of, cut_text
-from spout.tuples.messages import SPOUT, MessageRows, headers_of, record_key
+from spout.tuples.messages import SPOUT, MessageRows, headers_of, record_key, record_keys
 from spout.tuples.raised import Tracebacks, first_of_each
 from spout.tuples.tuple import Tuple
 
@@ -81,7 +81,7 @@ class _Reading:
         self._emitted = 0
         self._untracked = [np.empty(0, np.int64)]
         self._held: list[tuple[int, Cause]] = []
-        self._lined: list[Lined] = []
+        self._gates: list[Gate] = []
         self._tracebacks = Tracebacks()
         self._firsts: list[FirstEmissions] = []
         self._traces: list[tuple[int, int, int, int, int]] = []
@@ -124,10 +124,14 @@ class _Reading:
                 offsets = positions - share.start + offset_of(share.start)
                 yield from self._feed_in_order(gate, messages, source, positions, offsets)
         self.worker.gate = None
-        self._lined.append(gate.lined())
+        self._gates.append(gate)
 
     def report(self) -> TaskReport:
         done = self.worker.report()
+        done = replace(done, failures=(*done.failures, *failures_of(self._held)))
+        # where tuples go on, they may fail in other tasks
+        narrow = self._options.narrow
+        stops = not_done(done) if narrow is not None and narrow.carry is Carry.NONE else None
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
         return replace(
             done,
@@ -136,8 +140,7 @@ class _Reading:
             absent=tuple(sorted(self._absent)),
             lost=self._log.lost,
             untracked=np.concatenate(self._untracked),
-            lined=tuple(self._lined),
-            failures=(*done.failures, *failures_of(self._held)),
+            lined=tuple(gate.lined(stops) for gate in self._gates),
             raised=first_of_each((*done.raised, *self._tracebacks)),
             counts=added([_of_source(self._options, self._emitted), done.counts]),
             firsts=FirstEmissions.together(self._firsts),
@@ -208,7 +211,7 @@ class _Reading:
         indices = self._index.of(source, positions)
         free, refused = self._apply_tracked_when(messages, source, positions)
         if not free and not refused:
-            held = gate.admit_all(indices, list(map(record_key, messages)), origins)
+            held = gate.admit_all(indices, record_keys(messages), origins)
         else:
             held = {}
             records = zip(indices.tolist(), messages, list_of(origins), strict=True)

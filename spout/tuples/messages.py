@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,11 @@ def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
 
 def record_key(message: Message) -> bytes | None:
     return _as_bytes(message.key())
+
+
+def record_keys(messages: Sequence[Message]) -> list[bytes | None]:
+    """Return the `record_key` of each message that a consumer of our own read: these are bytes."""
+    return cast("list[bytes | None]", list(map(Message.key, messages)))
 
 
 def _as_bytes(value: str | bytes | None) -> bytes | None:

@@ -327,8 +327,8 @@ MUTANTS = (
     Mutant(
         "a-record-behind-one-that-waits-is-held",
         "spout/planning/order.py",
-        "for stops in (self._line_up.waiting, self._failed):",
-        "for stops in (self._failed,):",
+        "for stops in (self._line_up.waiting, self.failed):",
+        "for stops in (self.failed,):",
         "tests/unit/spout/planning/test_order.py"
         "::test_a_gate_holds_what_stands_behind_what_waits_or_failed_here",
         "a record would overtake an earlier one of its key that waits for its replay",
@@ -336,7 +336,7 @@ MUTANTS = (
     Mutant(
         "a-record-behind-one-that-failed-is-held",
         "spout/planning/order.py",
-        "for stops in (self._line_up.waiting, self._failed):",
+        "for stops in (self._line_up.waiting, self.failed):",
         "for stops in (self._line_up.waiting,):",
         "tests/unit/spout/planning/test_order.py"
         "::test_a_gate_holds_what_stands_behind_what_waits_or_failed_here",
@@ -368,6 +368,41 @@ MUTANTS = (
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over",
         "a lost record would be overtaken before anybody knows that it waits",
+    ),
+    Mutant(
+        "what-was-lost-is-read-before-its-partition-goes-on",
+        "spout/planner/order_watch.py",
+        "return any(known) or bool(due.of(source))",
+        "return bool(due.of(source))",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_what_is_being_written_to_ack_due_is_waited_for_once_something_was_lost",
+        "later records would pass one that was lost, while a replay worker takes it over",
+    ),
+    Mutant(
+        "what-waits-of-a-process-before-is-read-first",
+        "spout/planner/order_watch.py",
+        "if not self._was_read or self._may_wait(each, self._due)",
+        "if self._may_wait(each, self._due)",
+        "tests/unit/spout/planner/test_order_planning.py::test_ack_due_is_read_to_its_end_before_the_first_batch",
+        "a query that starts again would pass records that wait since before",
+    ),
+    Mutant(
+        "what-goes-on-to-other-tasks-has-its-lines-with-it",
+        "spout/streaming/read_task.py",
+        "narrow is not None and narrow.carry is Carry.NONE",
+        "narrow is not None",
+        "tests/unit/spout/streaming/test_read_task.py"
+        "::test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_tasks",
+        "what ran behind a record that fails behind a shuffle would be acked before it",
+    ),
+    Mutant(
+        "an-evaluation-that-failed-a-record-has-its-lines-with-it",
+        "spout/publishing/settle.py",
+        "for report in every for each in report.lined",
+        "for report in newest for each in report.lined",
+        "tests/unit/spout/planning/test_order.py"
+        "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
+        "later records would be acked before one that failed when the batch was evaluated before",
     ),
     Mutant(
         "what-a-published-batch-did-not-ack-waits",

@@ -19,6 +19,7 @@ remote    hand ``n`` tuples to the other lane, which acks them some time
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 from typing import Final, NamedTuple
 
@@ -31,7 +32,7 @@ from replay.records.headers import ATTEMPT, HELD
 from spout.bolts.collectors import Emits, Outlet, OutputCollector
 from spout.planning.order import Gate
 from spout.planning.plan import ReadTask
-from spout.publishing.fold import TaskReport, failures_of, outstanding_of
+from spout.publishing.fold import TaskReport, failures_of, not_done, outstanding_of
 from spout.streaming.ordered_read import origin_of
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ListRows
@@ -153,9 +154,9 @@ def run_task(
         failures=failures_of([*held, *(failure for each in collectors for failure in each.failures)]),
         outstanding=outstanding_of(delivery for each in collectors for delivery in each.outstanding()),
         touched=np.array(sorted(bolts.split.touched), np.int64),
-        lined=tuple(gate.lined() for gate in gates.values()),
     )
-    return Done(report, results, sent)
+    lined = tuple(gate.lined(not_done(report)) for gate in gates.values())
+    return Done(replace(report, lined=lined), results, sent)
 
 
 def _origin(run: SourceRun, record: Record) -> int | None:

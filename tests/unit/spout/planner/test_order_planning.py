@@ -12,6 +12,7 @@ from acker.errors import UsageError
 from acker.identity import is_replay, source_of
 from acker.kafka.port import Record
 from spout.builder.tuple_metrics import root_metrics
+from spout.group.due import DueEntries
 from spout.inspect.diagnosis import diagnose
 from spout.inspect.overview import Overview, notes_on
 from spout.inspect.trail import Trail
@@ -263,6 +264,47 @@ def test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over() -
     world.start_replays()
     world.rest()
     assert world.succeeded(key=A) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_is_being_written_to_ack_due_is_waited_for_once_something_was_lost(
+    monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """Each second a replay worker writes its progress there, and the end of that is read a little later."""
+    world = OrderWorld("key")
+    world.names_not_acked = False
+    world.produce(2, keys=(A,))
+    world.live(1_500)
+    world.bolt = fails_first(2 if lost else -1)  # type: ignore[assignment]
+    monkeypatch.setattr(DueEntries, "read", lambda _self: False)
+    world.produce(2, keys=(A,))
+    assert world.plan(), "nothing waits, and nothing was lost so far"
+    world.execute()
+    world.run(1_500)
+    world.produce(2, keys=(A,))
+    assert world.plan() is not lost
+    waits = {"sentences/0": "waits for what is under way: _ack_due is being read"}
+    assert world.spout.status(world.now_ms).waits == (waits if lost else {})
+    monkeypatch.undo()
+    world.rest()
+    assert world.succeeded() == [0, 1, 2, 3, 4, 5]
+
+
+def test_ack_due_is_read_to_its_end_before_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction may have left a progress, and what waits behind it, since that was written again later."""
+    world = OrderWorld("key")
+    world.produce(2, keys=(A,))
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.live(100)
+    read = DueEntries.read
+    monkeypatch.setattr(DueEntries, "read", lambda entries: read(entries) and False)
+    monkeypatch.setattr(DueEntries, "of", lambda _self, _source: ())
+    world.restart()
+    world.live(1_500)
+    assert world.succeeded() == []
+    monkeypatch.undo()
+    world.rest()
+    assert world.succeeded() == [0, 1]
 
 
 def test_a_published_batch_is_followed_before_its_verdicts_and_only_keys_that_failed_are_held_back() -> None:

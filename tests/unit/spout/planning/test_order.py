@@ -161,6 +161,16 @@ def test_a_gate_forgets_lines_before_its_memory_is_full(monkeypatch: pytest.Monk
     assert gate.lined().rows[:, 1].tolist() == list(map(line_of_key, keys))
 
 
+def test_of_records_that_passed_only_the_lines_of_those_that_stop_others_are_told() -> None:
+    gate = Gate("t/0", "lines", LineUp("key"))
+    gate.admit(0, b"a", 0)
+    gate.admit_all(np.arange(1, 5), [b"b", b"a", None, b"c"], np.arange(1, 5))
+    assert gate.lined(np.array([2, 3])).rows.tolist() == [[0, A, 0], [2, A, 2]]
+    assert gate.lined(np.array([3])).rows.tolist() == []
+    assert gate.lined(NONE).rows.shape == (0, 3)
+    assert gate.lined().rows[:, 0].tolist() == [0, 1, 2, 4]
+
+
 def test_what_is_refused_holds_back_its_line() -> None:
     gate = Gate("t/0", "lines", LineUp("key"))
     assert gate.refuse(0, b"a", 1, "no room").message == "no room"
@@ -211,6 +221,17 @@ def test_what_passed_a_failed_or_an_open_record_of_its_line_fails_as_held_at_pub
         Cause("lines", HELD, "waits for t/0@2"): [4]
     }
     assert settled(TaskReport("split", lined=lined)) == {}
+
+
+def test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too() -> None:
+    """The newer one acked it, and did not tell its line."""
+    boom = Cause("split", "ValueError", "boom")
+    rows = np.array([[n, A, n] for n in (1, 3)], np.int64)
+    done = TaskReport("split", plan=PLAN, ranges=PLAN.ranges, lined=(Lined("t/0", "lines", rows[:0]),))
+    failed = replace(done, failures=((boom, np.array([1])),), lined=(Lined("t/0", "lines", rows),))
+    outcome = settle([Evaluated(1, 0, 0, failed), Evaluated(2, 1, 0, done)], (), lambda _stage: None)
+    found = {cause: roots.tolist() for cause, roots in outcome.failed}
+    assert found == {boom: [1], Cause("lines", HELD, "waits for t/0@1"): [3]}
 
 
 def test_best_effort_records_are_neither_held_nor_waited_for() -> None:

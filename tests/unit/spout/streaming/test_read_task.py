@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
@@ -18,6 +19,8 @@ from acker.errors import Disagreement, TrackingError, Unreachable
 from acker.identity import copies_source, position_at, source_of
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
+from spout.bolts.bolts import BasicBolt
+from spout.bolts.collectors import BasicCollector
 from spout.isolation.task_runs import no_garbage_collection
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import LineUp
@@ -28,6 +31,8 @@ from spout.streaming import consume, read_task
 from spout.streaming.consume import Early, Kept, RangeReader, Share, TaskReader, Together
 from spout.streaming.map_task import Received
 from spout.streaming.options import SourceOptions, batch_tasks
+from spout.topology.chain import Chain, Step
+from spout.tuples.anchors import Carry
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import SOURCE, TOPICS
@@ -428,6 +433,33 @@ def test_what_waits_already_is_held_before_its_predicate_fails_it(monkeypatch: p
     found = read(monkeypatch, b"a", None, b"debug", order={SOURCE: line_up})
     assert found.values == [b"a", b"debug"]
     assert found.failed == {Cause("lines", HELD, "waits for lines/0@0"): [1]}
+
+
+class Careful(BasicBolt):
+    """Copies a value; fails one that says so, and a record that it cannot read."""
+
+    output = "value binary"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Copy."""
+        if tuple["value"] == b"bad":
+            raise ValueError("bad")
+        collector.emit((tuple["value"],))
+
+
+@pytest.mark.parametrize(
+    ("carry", "last", "told"),
+    [(Carry.NONE, b"bad", [0, 1, 2]), (Carry.NONE, b"c", []), (Carry.PACKED, b"c", [0, 1, 2])],
+)
+def test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_tasks(
+    monkeypatch: pytest.MonkeyPatch, carry: Carry, last: bytes, told: list[int]
+) -> None:
+    steps = (Step("careful", Careful(), pa.schema([("value", pa.binary())])),)
+    narrow = Chain(steps, arrives=Carry.PACKED, carry=carry).stage
+    found = read(monkeypatch, b"a", b"b", last, order={SOURCE: LineUp("key")}, narrow=narrow)
+    [lined] = found.report.lined
+    assert lined.rows[:, 0].tolist() == told
+    assert found.values == [b"a", b"b", last][: 2 + (last != b"bad")]
 
 
 def test_copies_are_reported_with_their_first_emissions_and_other_records_are_not(

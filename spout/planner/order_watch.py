@@ -225,8 +225,8 @@ class OrderWatch:
 
     def _may_wait(self, source: int, due: DueEntries) -> bool:
         """Return whether a record of a partition waits, or may do so once `_ack_due` is read."""
-        known = self._lost.get(source), self._lost_below.get(source), self._not_acked.get(source)
-        return any(known) or bool(due.of(source))
+        lost = self._lost.get(source), self._lost_below.get(source), self._not_acked.get(source)
+        return any(lost) or bool(due.of(source))
 
     def _forget_taken_over(self, due: DueEntries) -> None:
         """Forget what `_ack_due` has by now, and what was acked since."""

@@ -109,7 +109,7 @@ def idle(
 def planning(
     partitions: Annotated[int, typer.Option(min=1, help="Source partitions.")] = 200,
     ackers: Annotated[int, typer.Option(min=1, help="Acker partitions.")] = 64,
-    batches: Annotated[int, typer.Option(min=1, help="Batches.")] = 10,
+    batches: Annotated[int, typer.Option(min=1, help="Batches.")] = 30,
     seconds: Annotated[int, typer.Option(min=1, help="How long it idles.")] = 20,
     json: windhover.Json = False,
 ) -> int:

@@ -119,8 +119,9 @@ class ReplayLimits(_Limits):
     breaker_settled_min: Whole = whole(1_000, (1, 1_000_000_000), "roots")
     """Nor do any dead letters where fewer roots than this were acked or became dead letters in that time."""
 
-    poll_ms: Whole = 200
-    """An idle worker waits so long for verdicts, a fifth of the shortest usual back-off."""
+    poll_ms: Whole = 500
+    """An idle worker waits so long for verdicts, which wake it up, as what is due does; then it looks whether
+    its group has changed."""
     verdict_records_max: Whole = 100
     """Verdict records read at once; at most 900,000 bytes each, so 90 MB."""
     intake_max: Whole = 2_000

@@ -50,7 +50,7 @@ class PlanningOptions:
 
     partitions: int = 200
     ackers: int = 64
-    batches: int = 10
+    batches: int = 30
     seconds: int = 20
 
 

@@ -26,12 +26,9 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 from acker.units import duration_text
-from spout.runtime.watchdog import ALARM_LIMITS, EXIT_HUNG
+from spout.runtime.watchdog import ALARM_LIMITS, CHECK_EVERY_S_MAX, CHECKS_PER_LIMIT, EXIT_HUNG
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
-CHECK_EVERY_S: Final = 0.25
-"""Seconds between two checks."""
 
 CHECK_S_MAX: Final = 2.0
 """The time between two checks counts as this much at most, in seconds."""
@@ -132,8 +129,9 @@ class StepWatch:
         checks = StepChecks(self._limit_s, self._grace_s)
         poll = select.poll()  # `select` takes no descriptor above 1,023
         poll.register(self._signals_in, select.POLLIN)
+        every_s = min(CHECK_EVERY_S_MAX, min(self._limit_s, self._grace_s) / CHECKS_PER_LIMIT)
         while True:
-            ready = poll.poll(CHECK_EVERY_S * 1_000)
+            ready = poll.poll(every_s * 1_000)
             self._set_alarm()
             received = self._signals_in.recv(64) if ready else b""
             if ready and not received:

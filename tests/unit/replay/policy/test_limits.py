@@ -38,7 +38,7 @@ replay: {limits: {poll: 1, waiting_max: 4}}
     )
     assert lines == [
         "old.yaml:3: acker.limits.lanes: is a constant now, 10,000; remove the key",
-        "old.yaml:4: replay.limits.poll: is a constant now, 200ms; remove the key",
+        "old.yaml:4: replay.limits.poll: is a constant now, 500ms; remove the key",
     ]
 
 

@@ -53,6 +53,11 @@ any batch does not depend on its size: with this number both together cost a rec
 LINES_KEPT: Final = 100_000
 """Keys whose lines a task keeps; with more, it begins anew."""
 
+KEYS_BYTES_MAX: Final = 16 << 20
+"""So many bytes of keys a task keeps of a partition before it finds their lines though nobody has asked; all
+keys of a chunk count as its first one.
+"""
+
 _ENTRY_BYTES: Final = 16
 
 
@@ -227,6 +232,7 @@ class Gate:
         self._together: list[I64] = []
         self._placed_to = 0  # those of `_together` that `_standing` has
         self._unlined: list[tuple[I64, Sequence[bytes | None], I64 | Sequence[int | None]]] = []
+        self._unlined_bytes = 0
 
     def admit_all(
         self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
@@ -237,6 +243,9 @@ class Gate:
             admitted = ((row, self.admit(*record)) for row, record in rows)
             return {row: cause for row, cause in admitted if cause is not None}
         self._unlined.append((indices, keys, origins))
+        self._unlined_bytes += len(keys) * len(keys[0] or b"") if keys else 0
+        if self._unlined_bytes > KEYS_BYTES_MAX:
+            self._all_lined()
         found: dict[int, Cause] = {}
         if self._stopped is None:
             self._stopped = np.array(sorted(self._line_up.waiting.keys() | self.failed.keys()), np.int64)
@@ -331,6 +340,7 @@ class Gate:
             lines = [WHOLE] * len(keys) if is_whole else list(map(self._lines.__getitem__, keys))
             self._together.append(_in_lines(indices, lines, origins))
         self._unlined.clear()
+        self._unlined_bytes = 0
         return self._together
 
     def _placed(self) -> dict[int, tuple[int, int]]:

@@ -171,6 +171,18 @@ def test_of_records_that_passed_only_the_lines_of_those_that_stop_others_are_tol
     assert gate.lined().rows[:, 0].tolist() == [0, 1, 2, 4]
 
 
+def test_a_gate_keeps_few_keys_whose_lines_nobody_has_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spout.planning.order.KEYS_BYTES_MAX", 5)
+    gate = Gate("t/0", "lines", LineUp("key"))
+    sizes: list[int] = []
+    for key in (b"abc", b"abd", b"", b"abe"):
+        gate.admit_all(np.arange(1), [key], np.arange(1))
+        sizes.append(len(gate._unlined))
+    gate.admit_all(np.arange(0), [], np.arange(0))
+    assert sizes == [1, 0, 1, 2]
+    assert len(gate.lined().rows) == 4
+
+
 def test_what_is_refused_holds_back_its_line() -> None:
     gate = Gate("t/0", "lines", LineUp("key"))
     assert gate.refuse(0, b"a", 1, "no room").message == "no room"

@@ -18,11 +18,12 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TextIO
+from typing import Final, Self, TextIO, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -33,6 +34,8 @@ from spout.local.broker_settings import HOST, LOG4J, Listener, Member, server_pr
 from spout.local.jars import Repository, kafka_jars, make_folder, written_whole
 from spout.runtime import tether
 
+T = TypeVar("T")
+
 Report = Callable[[str], None]
 """Called with a sentence for each action that takes some time."""
 
@@ -40,6 +43,7 @@ START_TIMEOUT_MS = 180_000
 """A start takes two seconds on an idle machine, and a minute or more on one that runs ten other JVMs."""
 
 STOP_TIMEOUT_MS = 15_000
+_ANSWER_S: Final = 0.5
 _FORMAT_TIMEOUT_S: Final = 180.0
 _CHECKPOINT: Final = "bootstrap.checkpoint"
 """The file of a formatted storage that says which features of Kafka it has."""
@@ -235,20 +239,16 @@ class EmbeddedBroker:
         """
         meta = (self.directory / "data" / "meta.properties").read_text(encoding="utf-8")
         cluster_id = meta.partition("cluster.id=")[2].partition("\n")[0]
-        client = AdminClient(
-            {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
-        )
         deadline = time.monotonic() + START_TIMEOUT_MS / 1000
         ended: EmbeddedBroker | None = None
         while time.monotonic() < deadline:
             if ended := next((each for each in (self, *others) if each._cannot_answer()), None):
                 break
-            with suppress(KafkaException):
-                found = client.list_topics(timeout=0.5)
-                if str(found.cluster_id) == cluster_id and self.node_id in found.brokers:
-                    self._has_answered = True
-                    return
-                time.sleep(0.05)
+            found_id, brokers = aside(lambda: _cluster_at(self.bootstrap))
+            if found_id == cluster_id and self.node_id in brokers:
+                self._has_answered = True
+                return
+            time.sleep(0.05)
         why = (ended or self).how_it_ended()
         self.kill()
         raise Unreachable(why)
@@ -404,6 +404,26 @@ class EmbeddedBroker:
                 f" {tool.returncode}; {self._tool_log} ends with:\n{tether.last_lines(self._tool_log)}"
             )
         _keep(data / _CHECKPOINT, kept)
+
+
+def aside(work: Callable[[], T]) -> T:
+    """Do what needs a Kafka client in another thread, so that the handler of a signal can raise meanwhile.
+
+    Handlers run in the main thread, and confluent-kafka lets them run while it destroys a client, which
+    cannot raise: the exception comes up in a later call, as a `SystemError`, or leaves a lock closed.
+    """
+    with ThreadPoolExecutor(1, "windhover-aside") as thread:
+        return thread.submit(work).result()
+
+
+def _cluster_at(address: str) -> tuple[str, Collection[int]]:
+    """Return the id and the brokers of the cluster that answers at an address; "" and none: nobody does."""
+    client = AdminClient({"bootstrap.servers": address, "log_level": 0, "reconnect.backoff.max.ms": 200})
+    try:
+        found = client.list_topics(timeout=_ANSWER_S)
+    except KafkaException:
+        return "", ()
+    return str(found.cluster_id), found.brokers
 
 
 def _keep(written: Path, kept: Path) -> None:

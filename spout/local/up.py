@@ -19,7 +19,7 @@ from acker.errors import ConfigError, Unreachable
 from acker.provisioning import provision
 from spout.local import java
 from spout.local.broker_settings import HOST
-from spout.local.embedded import EmbeddedBroker, free_port, is_free
+from spout.local.embedded import EmbeddedBroker, aside, free_port, is_free
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.local.jars import cache_directory
 from spout.runtime.child import Child, Kind
@@ -126,7 +126,7 @@ def _start_kafka(
 def _start(
     stack: ExitStack, config: Path, logs: Path, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> list[Child]:
-    for line in provision.create_topics(load_topics(config, environ)):
+    for line in aside(lambda: provision.create_topics(load_topics(config, environ))):
         say(line)
     children = [
         stack.enter_context(Child(kind, config, log=logs / f"{kind}.log", environ=environ)) for kind in KINDS

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from acker.errors import Unreachable, UsageError
+from spout.local import embedded
 from spout.local.embedded import STARTS_MAX, EmbeddedBroker, free_port
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.local.jars import CACHE, Repository, kafka_jars
+from spout.local.up import interruptible
 from tests.support.brokers import Broker
 from tests.support.waiting import Watch, eventually
 
@@ -251,6 +253,32 @@ def test_ports_are_chosen_only_so_often(tmp_path: Path) -> None:
         broker.start()
     tried = re.findall(r"bind to 127\.0\.0\.1:(\d+)", broker.log.read_text())
     assert len(set(tried)) == len(tried) == STARTS_MAX
+
+
+def test_a_signal_while_a_client_is_destroyed_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    signalled: list[int] = []
+
+    class Client:
+        """A client that gets a signal while it is destroyed, in which nothing can be raised."""
+
+        def __init__(self, settings: dict[str, str | int]) -> None:
+            self._client = AdminClient(settings)
+
+        def list_topics(self, timeout: float) -> ClusterMetadata:
+            return self._client.list_topics(timeout=timeout)
+
+        def __del__(self) -> None:
+            if not signalled:
+                signalled.append(signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0)  # here a handler runs, in the main thread
+
+    def command() -> int:
+        with EmbeddedBroker():
+            return 0
+
+    monkeypatch.setattr(embedded, "AdminClient", Client)
+    assert interruptible(command) == 130
 
 
 def test_a_directory_that_another_broker_uses_is_refused(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ LIVE_MS_MIN: Final = 30_000
 class AckerLimits(_Limits):
     """The section ``limits`` of ``acker``: for each acker process."""
 
-    pace_ms: DurationMs = duration("100ms", "0ms to 10s")
+    pace_ms: DurationMs = duration("200ms", "0ms to 10s")
     """Steps that read contributions are so far apart, save some after a rest; verdicts wait as long."""
     # A cluster misses a dead broker after 9 s and elects others in its place, which fits into this.
     operation_ms: DurationMs = duration("15s", "1s to 10m")
@@ -55,7 +55,7 @@ class AckerLimits(_Limits):
     """How often logs are shortened."""
 
     poll_ms: Whole = 50
-    """An idle acker waits so long for contributions: half of `pace_ms`, so that nothing waits for it."""
+    """An idle acker waits so long for contributions at a time."""
     quiet_ms: Whole = 250
     """One without an open root waits so long, for inits and takes, which wake it up at once."""
     step_records: Whole = 2_000

@@ -115,7 +115,7 @@ class World:
         names = self.topics.ack_topics
         settings = self.topics.acker
         self.acker: AckerService | None = AckerService(
-            self.cluster.log(), names, settings.partitions, group=settings.group
+            self.cluster.log(), names, settings.partitions, group=settings.group, limits=settings.limits
         )
 
     def kill_acker(self) -> None:

@@ -21,7 +21,8 @@ from tests.support.memory.cluster import NoFaults
 from tests.support.worlds.planning import STEP_MS, World, batch, emit_ten
 
 YAML = """
-acker: {{partitions: 3}}
+# a verdict waits for the pace, so the times of a run are longer by as much than what its timeout needs
+acker: {{partitions: 3, limits: {{pace: 100ms}}}}
 inputs:
   sentences: {{id: 1, group: g, partitions: 2, timeout: {timeout}, max_spout_pending: 200000}}
 """

@@ -61,7 +61,6 @@ _TAKES_MINUTES = (
     "integration/ui/test_browser.py",
     "integration/ui/test_page_process.py",
     "e2e/test_lost_executor.py",
-    "e2e/test_broker_lost.py",
     "integration/ui/test_killed_processes.py",
     "e2e/test_embedded_cluster.py",
     "e2e/test_moved_coordinator.py",

@@ -40,7 +40,6 @@ _TAKES_MINUTES = (
     "integration/tools/test_benchmarks.py",
     "containers/test_compose.py",
     "integration/commands/test_readme.py",
-    "e2e/test_size.py",
     "integration/spark/test_source_spark.py",
     "integration/commands/test_up.py",
     "e2e/test_submit.py",

@@ -26,7 +26,8 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
 class Section(BaseModel):
     """A section of the file: frozen, without unknown keys, and silent about values in errors.
 
-    A key is called as its field, without its ``_ms``.
+    A key is called as its field, without its ``_ms``. The docstring below a field is for the reference alone:
+    for pydantic to read them out of the source takes as long as all else that makes these classes.
     """
 
     model_config = ConfigDict(
@@ -35,7 +36,6 @@ class Section(BaseModel):
         validate_default=True,
         populate_by_name=True,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
         alias_generator=lambda name: name.removesuffix("_ms"),
     )
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -27,6 +31,20 @@ COMPUTED = {
 }
 
 
+@cache
+def described(model: type[BaseModel]) -> Mapping[str, str]:
+    """Return the docstring below each field of a model, and of those that it inherits, on one line."""
+    found: dict[str, str] = {}
+    for each in (one for one in reversed(model.__mro__) if one.__module__.startswith("acker.")):
+        (of_class,) = ast.parse(inspect.getsource(each)).body
+        assert isinstance(of_class, ast.ClassDef)
+        for statement, below in pairwise(of_class.body):
+            match statement, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = " ".join(text.split()).split(" Default: ")[0]
+    return found
+
+
 def rows(model: type[BaseModel], above: str) -> Iterator[str]:
     """Yield a row of the table for each key of a section and of those within it."""
     for key, field in section_keys(model).items():
@@ -38,10 +56,10 @@ def rows(model: type[BaseModel], above: str) -> Iterator[str]:
             yield from rows(item, f"{path}[].")
         extra = field.json_schema_extra
         assert isinstance(extra, dict), f"{path} says neither unit nor range"
-        assert field.description, f"{path} is not described"
+        what = described(model).get(next(name for name, one in model.model_fields.items() if one is field))
+        assert what, f"{path} is not described"
         required = field.is_required() and path not in COMPUTED
         default = "required" if required else COMPUTED.get(path, f"`{_written(field.default)}`")
-        what = " ".join(field.description.split()).split(" Default: ")[0]
         cells = (f"`{path}`", default, extra["unit"], extra["range"], extra["storm"], what)
         yield f"| {' | '.join(str(cell) for cell in cells)} |".replace("|  |", "| |").replace("|  |", "| |")
 
@@ -51,8 +69,7 @@ def table() -> list[str]:
     kafka = Topics.model_fields["kafka"]
     extra = kafka.json_schema_extra
     assert isinstance(extra, dict)
-    what = " ".join(str(kafka.description).split()).split(" Default: ")[0]
-    first = f"| `kafka` | {COMPUTED['kafka']} | | {extra['range']} | | {what} |"
+    first = f"| `kafka` | {COMPUTED['kafka']} | | {extra['range']} | | {described(Topics)['kafka']} |"
     return [
         HEADER,
         "|---|---|---|---|---|---|",

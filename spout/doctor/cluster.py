@@ -24,7 +24,7 @@ EXECUTORS_S: Final = 20.0
 """How long a cluster may take for the first executor."""
 
 MORE_S: Final = 1.0
-"""Executors that come within this of the one before are waited for."""
+"""Executors that come within this of the one before are waited for at least; see `ExecutorWait`."""
 
 ROUNDS: Final = 4
 """Of the first one Python starts; the second one, in warm workers, tells clocks to a part of a second."""
@@ -75,6 +75,28 @@ def cluster_facts(
     return ClusterFacts(master, Reading(f"gave {count}"), driver, servers, tasks)
 
 
+class ExecutorWait:
+    """How long a cluster's executors are waited for.
+
+    The first one may take `EXECUTORS_S`. All start at once, and on busy machines they come one after another:
+    so each of the others may come later than the one before by half of what the first one took.
+    """
+
+    def __init__(self, began_s: float, now_s: float) -> None:
+        """Begin to wait; the application asked for executors at `began_s`."""
+        self.count = 0
+        self._began_s = began_s
+        self._until_s = now_s + EXECUTORS_S
+        self._more_s = 0.0
+
+    def is_over(self, count: int, now_s: float) -> bool:
+        """Tell whether it is over, with so many executors there."""
+        if count > self.count:
+            self._more_s = self._more_s or min(max((now_s - self._began_s) / 2, MORE_S), EXECUTORS_S)
+            self.count, self._until_s = count, now_s + self._more_s
+        return now_s >= self._until_s
+
+
 class _Tasks:
     """Tasks on executors, by executor and machine."""
 
@@ -111,12 +133,11 @@ class _Tasks:
 
     def _wait_for_executors(self) -> bool:
         """Wait for the first executor, and for those that come soon after it."""
-        until, count = time.monotonic() + EXECUTORS_S, 0
-        while time.monotonic() < until:
-            if len(executors_of(self._context)) > count:
-                count, until = len(executors_of(self._context)), time.monotonic() + MORE_S
+        past_s = (self._wall_ms() - self._context.startTime) / 1000
+        wait_for = ExecutorWait(time.monotonic() - past_s, time.monotonic())
+        while not wait_for.is_over(len(executors_of(self._context)), time.monotonic()):
             time.sleep(0.1)
-        return count > 0
+        return wait_for.count > 0
 
     def _note(self, sent: Sequence[Future[tuple[TaskEnd, ExecutorTask] | None]]) -> None:
         """Wait for tasks; what does not end in time is cancelled, and says nothing."""

@@ -60,8 +60,6 @@ def bench_world(
         partitions: of the source topic.
         ackers: acker partitions.
     """
-    # modules are compiled once, as those of an installed package: to compile all takes a process 0.15 s
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="windhover-bench-") as name:
         folder = Path(name)
         listeners = {} if proxy is None else {_PROXIED: proxy.port}

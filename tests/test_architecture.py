@@ -81,6 +81,7 @@ MAY_CATCH_ALL = {
     "spout/publishing/ledger.py": "an accumulator's merge, which must never raise",
     "spout/execution/guards.py": "code of the user",
     "spout/builder/flux.py": "code of the user, which a file names, before anything runs",
+    "spout/streaming/options.py": "the bolts of a source, from the driver to its read tasks",
     "spout/isolation/feeds.py": "an error of the user, which another process shall raise",
     "spout/isolation/isolation.py": "the top of a child's work, which is raised again in its worker",
     "spout/isolation/child_process.py": "the top of a process",
@@ -93,6 +94,7 @@ MAY_UNPICKLE = {
     "spout/publishing/blob.py": "what a task reports, from Spark's workers to the driver",
     "spout/held/keyed_rows.py": "what a keyed bolt holds, in the state store of its own query",
     "spout/doctor/cluster.py": "nothing is read: it names the module whose function Spark sends by value",
+    "spout/streaming/options.py": "the bolts of a source, from the driver to its read tasks",
     "spout/isolation/feeds.py": "rows and reports, between a worker and the child that it forked",
 }
 
@@ -416,6 +418,14 @@ def test_the_command_loads_neither_spark_nor_kafka_before_it_knows_what_to_do() 
     }
 
     assert not top_level & {"pyspark", "confluent_kafka", "numpy", "pydantic"}
+
+
+def test_a_planning_process_loads_nothing_that_runs_bolts() -> None:
+    """A query waits for its first batch until its planning process is there."""
+    reached = {short(path) for path in _reached_at_import(PROJECT / "spout" / "streaming" / "source.py")}
+
+    assert "spout/planner/planner.py" in reached
+    assert not {path for path in reached if path.startswith(("spout/topology/", "spout/execution/"))}
 
 
 def _reached_at_import(path: Path) -> set[Path]:

@@ -36,6 +36,7 @@ class Section(BaseModel):
         validate_default=True,
         populate_by_name=True,
         hide_input_in_errors=True,
+        defer_build=True,  # a planning process gets settings that were checked, and checks none
         alias_generator=lambda name: name.removesuffix("_ms"),
     )
 

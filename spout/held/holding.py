@@ -28,7 +28,8 @@ from spout.bolts.outputs import output_schema
 from spout.execution.fitting import RowFailure
 from spout.held.conditions import visible_schema, with_anchors
 from spout.held.held_plan import refuse_left_out
-from spout.isolation.task_runs import Safety, no_garbage_collection, running_stage
+from spout.isolation.safety import Safety
+from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.delayed import NEVER_MS, Held, HeldAt, Released, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
 from spout.publishing.ledger import add, task_name

@@ -32,7 +32,8 @@ from pyspark.sql import DataFrame
 
 from spout.held.held_plan import refuse_left_out
 from spout.held.holding import RowAnchors, anchors_of, released_by
-from spout.isolation.task_runs import Safety, no_garbage_collection, running_stage
+from spout.isolation.safety import Safety
+from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.delayed import KeyedRoots, Released
 from spout.publishing.ledger import add
 from spout.streaming.application import Application

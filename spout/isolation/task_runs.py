@@ -12,19 +12,16 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from threading import Event
 from typing import Final
 
-from acker.config.topics import Input
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun, TaskRun
 from spout.isolation.isolation import IsolatedRun
+from spout.isolation.safety import Safety
 from spout.publishing.ledger import task_name
 from spout.runtime.pulse import Pulse
 from spout.runtime.watchdog import Watchdog
@@ -41,36 +38,6 @@ MALLOC_VARIABLES: Final = frozenset({"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_",
 
 _M_TRIM_THRESHOLD: Final = -1  # https://man7.org/linux/man-pages/man3/mallopt.3.html
 _M_MMAP_THRESHOLD: Final = -3
-
-_TRIED_ONCE = re.compile(r"local(\[[^,\]]*\])?")
-
-
-@dataclass(frozen=True, slots=True)
-class Safety:
-    """What the tasks of a query need to know.
-
-    Attributes:
-        limit_ms: how long one call of a bolt may last; 0: for ever.
-        mark: file that says that the batch is run again; empty: none does.
-    """
-
-    limit_ms: int = 0
-    mark: str = ""
-
-    def isolates(self, tries: int) -> bool:
-        """Tell whether a task that was tried so often before lets its bolts work in a child."""
-        return hasattr(os, "fork") and (tries > 0 or bool(self.mark and Path(self.mark).exists()))
-
-
-def limit_ms(inputs: Sequence[Input]) -> int:
-    """Return the `bolt_timeout` of a query, ms: the longest of its inputs; 0, never, is longer than any."""
-    limits = [each.bolt_timeout_ms for each in inputs]
-    return max(limits) if all(limits) else 0
-
-
-def tried_once(master: str) -> bool:
-    """Tell whether a Spark master tries each task once, so that a worker's end is the query's."""
-    return _TRIED_ONCE.fullmatch(master) is not None
 
 
 @contextmanager

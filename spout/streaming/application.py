@@ -26,7 +26,7 @@ from acker.config.settings import longest_unreachable_ms
 from acker.config.topics import Input, Topics
 from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
-from spout.isolation.task_runs import Safety
+from spout.isolation.safety import Safety
 from spout.planner.mailbox import Mailbox
 from spout.publishing.batch_warnings import LeftOpen
 from spout.publishing.ledger import ReportLedger, Reports, TracebackLog

@@ -21,7 +21,7 @@ from spout.bolts.groupings import Grouping
 from spout.spark.private import logical_plan, spark_schema_of
 from spout.streaming.application import Application, Stream
 from spout.streaming.map_task import MapTask
-from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION, SourceOptions
+from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION, SealedStage, SourceOptions
 from spout.streaming.query_plan import label, new_identity, refuse_limit, streams_read
 from spout.streaming.source import WindhoverSource
 from spout.topology.bundles import Bundling
@@ -175,7 +175,7 @@ def narrowed(options: SourceOptions, stage: StagePass) -> SourceOptions:
     """Return source options with which a stage runs inside the source's read task."""
     fields = spark_schema_of(stage.leaving).fields
     schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
-    return replace(options, narrow=stage, schema=schema)
+    return replace(options, narrow=SealedStage(stage), schema=schema)
 
 
 def node_of(rows: DataFrame) -> Node | None:

@@ -17,7 +17,8 @@ import pyarrow as pa
 from acker.errors import TrackingError
 from acker.hot_paths import distinct
 from acker.identity import I64
-from spout.isolation.task_runs import Safety, no_garbage_collection, running_stage
+from spout.isolation.safety import Safety
+from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.ledger import add
 from spout.topology.stage_pass import Frame, StagePass
 from spout.tuples.anchors import Anchors, Carry

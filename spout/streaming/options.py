@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.cloudpickle import dumps, loads
+
 from acker.config.topics import Input, Topics
 from acker.identity import input_id_of
 from acker.units import time_ms
 from spout.group.sources import PlannerSpec, topic_names
-from spout.isolation.task_runs import Safety
+from spout.isolation.safety import Safety
 from spout.planner.mailbox import Mailbox
 from spout.planning.journal import Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
@@ -33,6 +35,30 @@ STREAM_OPTION = "windhover_stream"
 
 BOLTS_OPTION = "windhover_bolts"
 """The option that shows, in Spark's plan, which bolts run inside the source."""
+
+
+class SealedStage:
+    """A stage that travels as bytes: the planning process, which passes it on, imports nothing of it.
+
+    That would be a user's modules, and what runs bolts, while the query waits for its first batch.
+    """
+
+    __slots__ = ("_bytes", "_stage")
+
+    def __init__(self, stage: StagePass | None, sealed: bytes = b"") -> None:
+        self._stage = stage
+        self._bytes = sealed
+
+    @property
+    def stage(self) -> StagePass:
+        if self._stage is None:
+            self._stage = loads(self._bytes)
+        return self._stage
+
+    def __reduce__(self) -> tuple[type[SealedStage], tuple[None, bytes]]:
+        """Pickle the stage apart, unless it is bytes still."""
+        sealed = self._bytes or dumps(self._stage)  # type: ignore[no-untyped-call]  # the package's stubs
+        return SealedStage, (None, sealed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +102,7 @@ class SourceOptions:
     traced: bool = False
     tracked_when: Callable[[Tuple], object] | None = None
     safety: Safety = field(default_factory=Safety)
-    narrow: StagePass | None = None
+    narrow: SealedStage | None = None
     ledger: Any = field(default=None, repr=False)
 
     @property

@@ -55,7 +55,7 @@ def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iter
     """
     running: AbstractContextManager[TaskRun | _Bare] = nullcontext(_Bare(options))
     if options.narrow is not None:
-        running = running_stage(options.narrow, options.safety, again=again)
+        running = running_stage(options.narrow.stage, options.safety, again=again)
     with running as worker:
         with closing(_Reading(task, options, worker)) as reading, no_garbage_collection():
             for share in task.ranges:
@@ -131,7 +131,7 @@ class _Reading:
         done = replace(done, failures=(*done.failures, *failures_of(self._held)))
         # where tuples go on, they may fail in other tasks
         narrow = self._options.narrow
-        stops = not_done(done) if narrow is not None and narrow.carry is Carry.NONE else None
+        stops = not_done(done) if narrow is not None and narrow.stage.carry is Carry.NONE else None
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
         return replace(
             done,
@@ -262,7 +262,7 @@ class _Reading:
 
 def _of_source(options: SourceOptions, emitted: int) -> Counts:
     """Count what `read_stream` emitted; a topology counts the emissions of its spouts in its first stage."""
-    is_topology = options.narrow is not None and options.narrow.frame is None
+    is_topology = options.narrow is not None and options.narrow.stage.frame is None
     if not emitted or is_topology:
         return {}
     whats = (What.EMITTED,) if options.narrow is None else (What.EMITTED, What.TRANSFERRED)

@@ -37,7 +37,7 @@ from spout.bolts.bolts import (
 from spout.bolts.groupings import Grouping
 from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema
-from spout.isolation.task_runs import Safety, limit_ms, tried_once
+from spout.isolation.safety import Safety, limit_ms, tried_once
 from spout.runtime.tracing import configured_spans
 from spout.spark.private import spark_type_of
 from spout.streaming.application import Application, refuse_workers

@@ -12,7 +12,7 @@ import pytest
 import spout
 from acker.identity import source_of
 from spout.held.holding import AckTask, HoldTask, RowAnchors, released_by
-from spout.isolation.task_runs import Safety
+from spout.isolation.safety import Safety
 from spout.publishing.delayed import RootPositions
 from spout.topology.chain import Step
 from spout.tuples.anchor_columns import HELD_TYPE

@@ -15,7 +15,8 @@ from acker.identity import position_at, source_of
 from acker.wire.events import SourceRun
 from replay.policy.disposition import Action, Rule, action_of
 from spout.builder.submitted import TopologyStatus, topology_metrics
-from spout.isolation.task_runs import MALLOC_VARIABLES, Safety, limit_ms, tried_once
+from spout.isolation.safety import Safety, limit_ms, tried_once
+from spout.isolation.task_runs import MALLOC_VARIABLES
 from spout.planner.mailbox import Mailbox
 from spout.planning.plan import BatchPlan
 from spout.publishing.batch_warnings import counted, isolated_records

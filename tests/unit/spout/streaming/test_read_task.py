@@ -30,7 +30,7 @@ from spout.publishing.fold import TaskReport
 from spout.streaming import consume, read_task
 from spout.streaming.consume import Early, Kept, RangeReader, Share, TaskReader, Together
 from spout.streaming.map_task import Received
-from spout.streaming.options import SourceOptions, batch_tasks
+from spout.streaming.options import SealedStage, SourceOptions, batch_tasks
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import Carry
 from spout.tuples.failures import Cause
@@ -456,7 +456,7 @@ def test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_t
 ) -> None:
     steps = (Step("careful", Careful(), pa.schema([("value", pa.binary())])),)
     narrow = Chain(steps, arrives=Carry.PACKED, carry=carry).stage
-    found = read(monkeypatch, b"a", b"b", last, order={SOURCE: LineUp("key")}, narrow=narrow)
+    found = read(monkeypatch, b"a", b"b", last, order={SOURCE: LineUp("key")}, narrow=SealedStage(narrow))
     [lined] = found.report.lined
     assert lined.rows[:, 0].tolist() == told
     assert found.values == [b"a", b"b", last][: 2 + (last != b"bad")]

@@ -81,7 +81,6 @@ MAY_CATCH_ALL = {
     "spout/publishing/ledger.py": "an accumulator's merge, which must never raise",
     "spout/execution/guards.py": "code of the user",
     "spout/builder/flux.py": "code of the user, which a file names, before anything runs",
-    "spout/streaming/options.py": "the bolts of a source, from the driver to its read tasks",
     "spout/isolation/feeds.py": "an error of the user, which another process shall raise",
     "spout/isolation/isolation.py": "the top of a child's work, which is raised again in its worker",
     "spout/isolation/child_process.py": "the top of a process",

@@ -165,7 +165,8 @@ class Together:
             for topic in {topic for topic, _ in places} - self._topics:
                 consumer.list_topics(topic, timeout=TOGETHER_WAIT_MS / 1000)
                 self._topics.add(topic)
-            consumer.assign([TopicPartition(*place, share.start) for place, share in places.items()])
+            fetched = {*places}
+            consumer.incremental_assign([TopicPartition(*place, one.start) for place, one in places.items()])
             # partitions that are read go on to send what is new, also where another one is silent
             until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
             held = 0
@@ -190,7 +191,12 @@ class Together:
                     if ended is not None and is_end and end >= ended.end:
                         found[ended] = found[ended]._replace(next=ended.end)
                 left = {place: share for place, share in left.items() if found[share].next < share.end}
-            consumer.unassign()
+                # Of batches larger than `max.partition.fetch.bytes` the broker sends one, and none of another
+                # partition: what goes on to send would keep those that are left waiting.
+                if left and (whole := fetched - left.keys()):
+                    consumer.incremental_unassign([TopicPartition(*place) for place in whole])
+                    fetched -= whole
+            consumer.incremental_unassign([TopicPartition(*place) for place in fetched])
         except KafkaException:
             self._consumer = None
             consumer.close()

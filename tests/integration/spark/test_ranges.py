@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Message
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from acker.errors import DataLoss, Disagreement
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
+from spout.streaming import consume
 from spout.streaming.consume import CHUNK_RECORDS, Kept, Place, RangeReader, Share, TaskReader, Together
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually, settled
@@ -21,9 +25,9 @@ Row = tuple[int | None, bytes | None]
 
 
 class Topic:
-    """A topic of one partition, written and read as tasks do."""
+    """A topic, of one partition for most tests, written and read as tasks do."""
 
-    def __init__(self, bootstrap: str, name: str) -> None:
+    def __init__(self, bootstrap: str, name: str, partitions: int = 1) -> None:
         self.name = name
         self.lost = 0
         self.settings = {"bootstrap.servers": bootstrap}
@@ -31,15 +35,15 @@ class Topic:
         self.kept = Kept()
         self.together = Together()
         admin = AdminClient({**self.settings, "log_level": 0})
-        for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
+        for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
             future.result(30)
         eventually(lambda: name in self.log.topics([name]))
 
-    def write(self, *values: bytes) -> None:
+    def write(self, *values: bytes, partition: int = 0) -> None:
         """Write records outside any transaction."""
         producer = self.log.producer()
         for value in values:
-            producer.send(Outgoing(self.name, 0, value))
+            producer.send(Outgoing(self.name, partition, value))
         producer.flush(FLUSH_MS)
         producer.close()
 
@@ -228,6 +232,34 @@ def test_ranges_that_are_read_together_end_in_records_that_nobody_sees(topic: To
     assert topic.task(Share(topic.name, 0, 2, 7)) == [(topic.name, 6, b"d")]
     assert topic.task(Share(topic.name, 0, 1, 4)) == [(topic.name, 1, b"b")]
     assert topic.keeps_none
+
+
+class Counting(Consumer):
+    """A consumer that counts the messages that it returned."""
+
+    returned = 0
+
+    def consume(self, *args: Any, **kwargs: Any) -> list[Message]:
+        """Return messages."""
+        found = super().consume(*args, **kwargs)
+        Counting.returned += len(found)
+        return found
+
+
+def test_large_batches_of_a_partition_that_is_read_keep_no_other_one_waiting(
+    broker: Broker, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker sends one that is larger than the client asks for, and then nothing of another partition."""
+    monkeypatch.setattr(consume, "Consumer", Counting)
+    monkeypatch.setattr(Counting, "returned", 0)
+    topic = Topic(broker.bootstrap, f"{prefix}lines", partitions=2)
+    for partition in (0, 1):
+        for _ in range(40):
+            topic.write(*(os.urandom(500) for _ in range(1_200)), partition=partition)
+    rows = topic.task(Share(topic.name, 0, 0, 5), Share(topic.name, 1, 0, 5))
+    assert [offset for _, offset, _ in rows] == [*range(5), *range(5)]
+    assert Counting.returned < 10 * 1_200, "a few batches of each partition were fetched, not all of one"
+    topic.log.close()
 
 
 def test_many_records_are_read_range_by_range(topic: Topic) -> None:

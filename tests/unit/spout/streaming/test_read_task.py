@@ -97,6 +97,8 @@ class Replica:
     def assign(self, _partitions: object) -> None:
         """Take note of nothing."""
 
+    incremental_assign = incremental_unassign = assign
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -143,9 +145,6 @@ class Prompt(Replica):
 
     def list_topics(self, _topic: str, *, timeout: float) -> None:
         """Find the leaders."""
-
-    def unassign(self) -> None:
-        """Take note of nothing."""
 
 
 def test_a_chunk_of_large_records_has_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,9 +259,6 @@ class Chatty(Replica):
     def list_topics(self, _topic: str, *, timeout: float) -> None:
         """Find the leaders."""
 
-    def unassign(self) -> None:
-        """Take note of nothing."""
-
     def poll(self, _wait_s: float) -> Message | None:
         """Return the next record of partition 0."""
         self.polls += 1
@@ -279,6 +275,40 @@ def test_ranges_are_not_read_together_without_end_where_the_leader_of_one_is_sil
     shares = [Share("lines", 0, 0, 3), Share("lines", 1, 0, 3)]
     found = Together().read({"bootstrap.servers": "kafka"}, shares)
     assert [(len(early.records), early.next) for early in found.values()] == [(3, 3), (0, 0)]
+
+
+class Greedy(Chatty):
+    """A consumer that gets nothing of a partition as long as it reads one before it."""
+
+    def __init__(self, polls_max: int) -> None:
+        """Read nothing."""
+        super().__init__(polls_max)
+        self.assigned: set[int] = set()
+
+    def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:  # type: ignore[override]
+        """Read these too."""
+        self.assigned |= {each.partition for each in partitions}
+
+    def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:  # type: ignore[override]
+        """Read these no more."""
+        self.assigned -= {each.partition for each in partitions}
+
+    def poll(self, _wait_s: float) -> Message | None:
+        """Return the next record of the first partition."""
+        super().poll(0)
+        return Message(topic="lines", partition=min(self.assigned), offset=self.polls - 1, value=b"")
+
+
+def test_a_partition_that_is_read_to_its_end_keeps_no_other_one_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of batches larger than the client asks for the broker sends one, of one partition, at a time."""
+    consumer = Greedy(20)
+    monkeypatch.setattr(consume, "Consumer", lambda _settings: consumer)
+    shares = [Share("lines", number, 0, 3) for number in range(3)]
+    found = Together().read({"bootstrap.servers": "kafka"}, shares)
+    assert [early.next for early in found.values()] == [3, 3, 3]
+    assert not consumer.assigned, "it goes on to fetch between two tasks"
 
 
 def test_what_a_silent_leader_keeps_back_is_an_error_that_names_him(monkeypatch: pytest.MonkeyPatch) -> None:

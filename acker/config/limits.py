@@ -76,6 +76,8 @@ class AckerLimits(_Limits):
     restore_attempts: Whole = 15
     """Restores of a partition in a row, without a commit between them; one more ends the acker. An election
     aborts one transaction, and the next one may meet its end."""
+    commits_at_once: Whole = 16
+    """Partitions that commit side by side, each by a thread of its own that waits for the broker."""
     put_off_ms: Whole = 1_000
     """Transactions of steps that read only inits and ticks are put off so long: two ticks share one."""
 

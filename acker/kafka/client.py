@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -311,26 +312,29 @@ class Outage:
         self._since_text = ""
         self._waited = 0.0
         self._logged = 0.0
+        self._lock = Lock()  # calls side by side wait for one broker
 
     def waits(self, doing: str, past_ms: float, why: str) -> None:
         """Take note that something (`doing`) has waited for an answer for `past_ms`, and goes on waiting."""
-        now = self._clock()
-        if self._since is None and past_ms < PIECE_MS:
-            return
-        is_due = self._since is None or (now - self._logged) * 1000 >= OUTAGE_AGAIN_MS
-        self._waited = now
-        if self._since is None:
-            self._since = now - past_ms / 1000
-            began = datetime.fromtimestamp(time.time() - past_ms / 1000, UTC)
-            self._since_text = began.isoformat(timespec="seconds")
-        if is_due:
-            self._logged = now
-            self._write("the broker does not answer", now, waits=doing, error=why)
+        with self._lock:
+            now = self._clock()
+            if self._since is None and past_ms < PIECE_MS:
+                return
+            is_due = self._since is None or (now - self._logged) * 1000 >= OUTAGE_AGAIN_MS
+            self._waited = now
+            if self._since is None:
+                self._since = now - past_ms / 1000
+                began = datetime.fromtimestamp(time.time() - past_ms / 1000, UTC)
+                self._since_text = began.isoformat(timespec="seconds")
+            if is_due:
+                self._logged = now
+                self._write("the broker does not answer", now, waits=doing, error=why)
 
     def answered(self) -> None:
-        if self._since is not None and (self._clock() - self._waited) * 1000 >= OUTAGE_OVER_MS:
-            self._write("the broker answers again", self._waited)
-            self._since = None
+        with self._lock:
+            if self._since is not None and (self._clock() - self._waited) * 1000 >= OUTAGE_OVER_MS:
+                self._write("the broker answers again", self._waited)
+                self._since = None
 
     def _write(self, event: str, until: float, **fields: str) -> None:
         seconds = round(until - (self._since or until), 1)

@@ -1,7 +1,7 @@
 """The real Kafka: the port of ``acker.kafka.port`` over confluent-kafka.
 
 `KafkaLog` asks its questions through one admin client and makes readers and writers; each of those is a
-client of its own, used by one thread. Ends, starts and times cost one request for all partitions.
+client of its own, used by one thread at a time. Ends, starts and times cost one request for all partitions.
 
 What a group has committed it asks through a consumer of that group which never joins. An admin client that
 has asked this before ends the process (SIGSEGV, librdkafka's issue 5315) when the group's coordinator has
@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, repeat
+from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -116,6 +117,7 @@ class KafkaLog:
         self._admin: AdminClient | None = None
         self._admin_since = 0.0
         self._asker: tuple[str, Consumer] | None = None
+        self._asks_for_rights = Lock()
 
     def __repr__(self) -> str:
         return f"KafkaLog({self._client.bootstrap})"
@@ -139,6 +141,12 @@ class KafkaLog:
 
     def transactions(self, transactional_id: str) -> Transactions:
         return KafkaTransactions(self._client, transactional_id, self._forbidden)
+
+    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        if len(calls) < 2:
+            return [call() for call in calls]
+        with ThreadPoolExecutor(len(calls), "windhover-side-by-side") as threads:  # ends when all have ended
+            return list(threads.map(lambda call: call(), calls))
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
         return KafkaMembership(self._client, group, topics, client_id=self._member_id, pause_ms=pause_ms)
@@ -357,7 +365,8 @@ class KafkaLog:
             requested = AclOperation[operation.name]
             return [name for name, found in allowed.items() if requested not in (found or ())]
 
-        return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
+        with self._asks_for_rights:  # calls side by side may be refused at the same time
+            return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
 
 
 def _require_answers(found: Mapping[TopicPartition, int], *, none_later: bool) -> None:

@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -245,6 +247,13 @@ class Log(Protocol):
 
     def transactions(self, transactional_id: str) -> Transactions:
         """Make a transactional producer."""
+
+    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls that wait for the broker, all at the same time where the client can.
+
+        Each has writers and readers of its own. None is under way any more when this returns, or raises the
+        error of the first that failed.
+        """
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
         """Join a consumer group that shares topics of equal size, one partition number to one member.

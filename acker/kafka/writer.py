@@ -129,22 +129,22 @@ class KafkaProducer(KafkaWriter):
 
     def __init__(self, client: KafkaClient) -> None:
         super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._delivered})
+        self._first: str | None = None
 
     def send(self, record: Outgoing) -> None:
-        is_first = not self._connected
+        if not self._connected:
+            self._first = record.topic
         self._connect(self._client.operation_timeout_ms)
         try:
             self._produce(record)
         except KafkaException as error:
             self._refuse(error.args[0], doing(record), record.topic)
         self._serve(record.topic)
-        if is_first:
-            self._await_first(record.topic)
 
     def _await_first(self, topic: str) -> None:
-        """Wait a moment until the first record is durable, or the broker does not let us in.
+        """Wait a moment until the first records are durable, or the broker does not let us in.
 
-        The producer gets its id with it, or is refused one and dead. A poll must report that: a flush
+        The producer gets its id with them, or is refused one and dead. A poll must report that: a flush
         would go on to the delivery callback with the exception set, which Python does not survive.
         """
         deadline = self._client.deadline(CONNECT_MS)
@@ -154,6 +154,9 @@ class KafkaProducer(KafkaWriter):
 
     def flush(self, timeout_ms: int) -> None:
         deadline = self._client.deadline(timeout_ms)
+        if self._first is not None:
+            topic, self._first = self._first, None
+            self._await_first(topic)
         try:
             while left := self._producer.flush(deadline.piece_s):
                 if deadline.is_over:

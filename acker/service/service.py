@@ -6,22 +6,23 @@ The caller runs the loop around `AckerService.step`, and provides the clock and 
 2. fetches contributions, and the inits and fails that must be applied before them
    (``acker.service.step_reader``);
 3. for each partition with new records: applies them, lets ticks and takes count, and commits all in one
-   transaction (``acker.service.partition``);
+   transaction (``acker.service.partition``), those of several partitions side by side;
 4. at times deletes what the logs need no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import VERDICT_RETENTION_MS, AckTopics
-from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
+from acker.errors import Aborted, Fenced, Unreachable, WindhoverError
 from acker.kafka.port import Log, TopicPartition
-from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts
+from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts, StepOutput
 from acker.ledger.tally import VerdictTally
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
@@ -166,14 +167,14 @@ class AckerService:
         given that were in the transaction that failed. A restart reads it all again.
         """
         try:
-            for number, acker in list(self._owned.items()):
-                self._at(f"the last commit of partition {number}")
-                if acker.unwritten_since_ms is not None and not self._is_amid_step:
-                    try:
-                        acker.write()
+            changed = [each for each in self._owned.items() if each[1].unwritten_since_ms is not None]
+            for some, outcomes in self._written([] if self._is_amid_step else changed, "last commit of"):
+                for (number, acker), outcome in zip(some, outcomes, strict=True):
+                    if isinstance(outcome, WindhoverError):  # it must not hide what ends the acker
+                        self._report(AckerEvent(AckerEventKind.ABORTED, number, str(outcome)))
+                    else:
                         self._membership.commit_soon(acker.done)
-                    except WindhoverError as error:  # must not hide the error that ends the acker
-                        self._report(AckerEvent(AckerEventKind.ABORTED, number, str(error)))
+            for number in list(self._owned):
                 self._give_up(number)
         finally:
             self._at("leaving the group")
@@ -220,8 +221,10 @@ class AckerService:
         self._reader.fetch(now_ms, is_quiet=all(acker.is_quiet for acker in self._owned.values()))
         applied = [self._apply(number, acker.core, now_ms) for number, acker in self._owned.items()]
         self._find_ends()
-        counted = [self._count_and_write(*each, now_ms) for each in list(self._owned.items())]
-        return any(applied) or any(counted)
+        counted = [self._count(acker, now_ms) for acker in self._owned.values()]
+        due = [(number, acker) for number, acker in self._owned.items() if acker.must_write(now_ms)]
+        self._commit(due, now_ms)
+        return any(applied) or any(counted) or bool(due)
 
     def _apply(self, number: int, core: PartitionCore, now_ms: int) -> bool:
         self._at(f"partition {number}")
@@ -245,31 +248,50 @@ class AckerService:
             for number, ends in self._reader.barriers(waiting).items():
                 self._owned[number].core.set_ends(*ends)
 
-    def _count_and_write(self, number: int, acker: PartitionAcker, now_ms: int) -> bool:
-        """Let ticks and takes count, and commit if it is due; give the partition up if the commit fails."""
-        worked = acker.core.count()
-        if worked:
+    def _count(self, acker: PartitionAcker, now_ms: int) -> bool:
+        """Let ticks and takes count; return whether any did."""
+        counted = acker.core.count()
+        if counted:
             acker.changed(now_ms, has_read_acks=False)
-        if not acker.must_write(now_ms):
-            return worked
-        self._at(f"committing partition {number}")
-        try:
-            output = acker.write()
-        except Fenced as error:
+        return counted
+
+    def _commit(self, due: list[tuple[int, PartitionAcker]], now_ms: int) -> None:
+        """Commit partitions, some at a time; report what has committed, then give those up that failed."""
+        for some, outcomes in self._written(due, "committing partition"):
+            failed: list[tuple[int, WindhoverError]] = []
+            for (number, acker), outcome in zip(some, outcomes, strict=True):
+                if isinstance(outcome, WindhoverError):
+                    failed.append((number, outcome))
+                    continue
+                self._membership.commit_soon(acker.done)
+                self._restores.pop(number, None)
+                self._tally.add(outcome.settled, now_ms)
+                for event in outcome.events:
+                    self._report(event)
+            for number, error in failed:
+                self._failed(number, error, now_ms)
+
+    def _written(
+        self, due: list[tuple[int, PartitionAcker]], doing: str
+    ) -> Iterator[tuple[list[tuple[int, PartitionAcker]], list[StepOutput | WindhoverError]]]:
+        """Write partitions, some at a time: each waits for the broker some 20 ms, and computes little."""
+        for first in range(0, len(due), self._limits.commits_at_once):
+            some = due[first : first + self._limits.commits_at_once]
+            self._at(f"{doing} {', '.join(str(number) for number, _ in some)}")
+            yield some, self._log.side_by_side([partial(_outcome_of, acker) for _, acker in some])
+
+    def _failed(self, number: int, error: WindhoverError, now_ms: int) -> None:
+        """Give a partition up whose commit failed, or raise what cannot pass."""
+        if isinstance(error, Fenced):
             self._fenced_ms[number] = now_ms
             self._lose(number, AckerEventKind.FENCED, error)
-        except (Aborted, Unreachable) as error:
+        elif isinstance(error, Aborted | Unreachable):
             self._lose(number, AckerEventKind.ABORTED, error)
             self._restores[number] = self._restores.get(number, 0) + 1
             if self._restores[number] > self._limits.restore_attempts:
-                raise
+                raise error
         else:
-            self._membership.commit_soon(acker.done)
-            self._restores.pop(number, None)
-            self._tally.add(output.settled, now_ms)
-            for event in output.events:
-                self._report(event)
-        return True
+            raise error
 
     # -- which partitions this process owns
 
@@ -343,7 +365,7 @@ class AckerService:
             }
         )
 
-    def _lose(self, number: int, kind: AckerEventKind, error: LogError | Unreachable) -> None:
+    def _lose(self, number: int, kind: AckerEventKind, error: WindhoverError) -> None:
         self._give_up(number)
         self._assign()
         self._report(AckerEvent(kind, number, str(error)))
@@ -354,3 +376,11 @@ class AckerService:
         self._reader.drop(number)
         self._past.add(acker.core.ledger.counts)
         acker.close()
+
+
+def _outcome_of(acker: PartitionAcker) -> StepOutput | WindhoverError:
+    """Write a partition's output; an error is for who knows of the others."""
+    try:
+        return acker.write()
+    except WindhoverError as error:
+        return error

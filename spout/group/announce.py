@@ -95,7 +95,7 @@ class Announcer:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Wait only once, at the end, for the last records of all `init` calls in this context.
+        """Wait only once, at the end, for the last records of all `init` and `take` calls in this context.
 
         Until then do not give away anything that was initialised. Each call must have sources of its own.
         """
@@ -117,7 +117,9 @@ class Announcer:
             take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
             for partition in taken:
                 self._send(self._topics.init, partition, take, sign)
-        self._flush()
+        self._is_unflushed = True
+        if not self._is_together:
+            self._flush()
 
     def init(
         self,

@@ -172,9 +172,9 @@ class Planner:
             durable_ms=longest_unreachable_ms(spec.inputs),
         )
         self._context = replace(self._context, announcer=announcer)
-        self._opening = Opening(self._context, announcer, journal, self._new_id, now_ms)
-        # it takes 100 ms, in which the ackers answer
-        self._committer = Committer(log, spec.group, self.sources)
+        with announcer.together():  # what is read here takes 100 ms, in which the ackers answer
+            self._opening = Opening(self._context, announcer, journal, self._new_id, now_ms)
+            self._committer = Committer(log, spec.group, self.sources)
 
     def stop_at_ends(self) -> None:
         """Read the inputs up to their present ends, while replays go on; call it before `open`."""

@@ -331,8 +331,8 @@ MUTANTS = (
     Mutant(
         "what-an-error-has-cut-short-is-not-written",
         "acker/service/service.py",
-        "if acker.unwritten_since_ms is not None and not self._is_amid_step:",
-        "if acker.unwritten_since_ms is not None:",
+        "self._written([] if self._is_amid_step else changed,",
+        "self._written(changed,",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_an_acker_that_ends_by_a_refused_transaction_does_not_write_state_without_its_verdicts",
         "records would have no verdict, and never be replayed",
@@ -340,8 +340,8 @@ MUTANTS = (
     Mutant(
         "an-aborted-transaction-is-not-taken-for-committed",
         "acker/service/service.py",
-        "except (Aborted, Unreachable) as error:\n            self._lose(",
-        "except Aborted:\n            return\n        except Unreachable as error:\n            self._lose(",
+        "elif isinstance(error, Aborted | Unreachable):",
+        "elif isinstance(error, Aborted):\n            pass\n        elif isinstance(error, Unreachable):",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_an_aborted_transaction_leads_to_a_restore_and_in_the_end_to_an_error",
         "verdicts would be lost with the transaction",
@@ -537,10 +537,28 @@ MUTANTS = (
     Mutant(
         "verdicts-are-counted",
         "acker/service/service.py",
-        "            self._tally.add(output.settled, now_ms)\n",
+        "                self._tally.add(outcome.settled, now_ms)\n",
         "",
         "tests/unit/spout/runtime/test_metrics.py::test_an_acker_counts_the_verdicts_that_it_has_committed",
         "no alert on failures and timeouts would ever fire",
+    ),
+    Mutant(
+        "partitions-commit-side-by-side",
+        "acker/kafka/cluster.py",
+        "with ThreadPoolExecutor(len(calls), ",
+        "with ThreadPoolExecutor(1, ",
+        "tests/unit/acker/kafka/test_side_by_side.py"
+        "::test_calls_are_made_at_the_same_time_and_their_results_keep_their_order",
+        "a verdict would wait for the transactions of all partitions before its own",
+    ),
+    Mutant(
+        "what-has-committed-is-told-although-another-partition-failed",
+        "acker/service/service.py",
+        "                    failed.append((number, outcome))\n                    continue\n",
+        "                    raise outcome\n",
+        "tests/unit/acker/service/test_acker_commits.py"
+        "::test_what_has_committed_is_told_before_the_error_of_another_partition_ends_the_acker",
+        "verdicts that are in the log would be missing in metrics and events",
     ),
     # -- partitions without a leader
     Mutant(

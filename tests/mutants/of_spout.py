@@ -387,9 +387,18 @@ MUTANTS = (
         "a query that starts again would pass records that wait since before",
     ),
     Mutant(
+        "a-range-that-is-read-keeps-no-other-one-waiting",
+        "spout/streaming/consume.py",
+        "if left and (whole := fetched - left.keys()):",
+        "if not left and (whole := fetched - left.keys()):",
+        "tests/unit/spout/streaming/test_read_task.py"
+        "::test_a_partition_that_is_read_to_its_end_keeps_no_other_one_waiting",
+        "a batch of a thousand records would first read all that one partition has",
+    ),
+    Mutant(
         "what-goes-on-to-other-tasks-has-its-lines-with-it",
         "spout/streaming/read_task.py",
-        "narrow is not None and narrow.carry is Carry.NONE",
+        "narrow is not None and narrow.stage.carry is Carry.NONE",
         "narrow is not None",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_tasks",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from acker.errors import Unreachable
 from acker.kafka.port import (
@@ -36,6 +37,8 @@ from tests.support.memory.clients import (
     NoFaults,
 )
 from tests.support.memory.partition import MemoryPartition
+
+T = TypeVar("T")
 
 __all__ = ["Faults", "MemoryCluster", "MemoryLog", "MemoryMembership", "NoFaults"]
 
@@ -81,6 +84,10 @@ class MemoryLog:
     def transactions(self, transactional_id: str) -> Transactions:
         """Make a transactional producer."""
         return MemoryTransactions(self._broker, self._faults, transactional_id)
+
+    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make the calls one after the other."""
+        return [call() for call in calls]
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
         """Join a consumer group; the place is taken by the membership's first `poll`."""

@@ -129,7 +129,7 @@ class KafkaProducer(KafkaWriter):
 
     def __init__(self, client: KafkaClient) -> None:
         super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._delivered})
-        self._first: str | None = None
+        self._first: str | None = None  # the first record's topic, until a flush has waited for it
 
     def send(self, record: Outgoing) -> None:
         if not self._connected:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from acker.config.topics import Input, Topics
 from acker.errors import Unreachable
-from acker.kafka.port import Log, TopicPartition
+from acker.kafka.port import Log, TopicInfo, TopicPartition
 from spout.demo.judge import Outcomes, uncommitted
+from tests.support.waiting import eventually
 from tests.torture.judging.evidence import Evidence, Names
 from tests.torture.judging.recording import Recording
 
@@ -30,14 +32,21 @@ class Witness:
         )
         self.evidence = Evidence(names, Outcomes(source.id, source.topic, source.replay_topic))
         self._recording = Recording()
-        self._infos = infos = log.topics(names)
+        self._log = log
+        self._infos: Mapping[str, TopicInfo] = {}
+        eventually(lambda: self._knows(names), told=lambda: f"known are {sorted(self._infos)}")
+        infos = self._infos
         self._partitions = [TopicPartition(name, p) for name in infos for p in range(infos[name].partitions)]
         self._source_partitions = [place for place in self._partitions if place.topic == source.topic]
         self._group = source.group
-        self._log = log
         self._reader = log.reader(committed=True)
         # from the first record on, or not at all: a rule that misses a take calls its roots unknown
         self._reader.assign(dict.fromkeys(self._partitions, 0))
+
+    def _knows(self, names: Names) -> bool:
+        """Look for the topics: one of several brokers may not know yet what another one has created."""
+        self._infos = self._log.topics(names)
+        return self._infos.keys() == set(names)
 
     def step(self, timeout_ms: int) -> int:
         """Read what there is; return how many records. A broker that is away is waited for.

@@ -167,10 +167,11 @@ class AckerService:
         given that were in the transaction that failed. A restart reads it all again.
         """
         try:
-            changed = [each for each in self._owned.items() if each[1].unwritten_since_ms is not None]
-            for some, outcomes in self._written([] if self._is_amid_step else changed, "last commit of"):
-                for (number, acker), outcome in zip(some, outcomes, strict=True):
+            changed = [acker for acker in self._owned.values() if acker.unwritten_since_ms is not None]
+            for written in self._written([] if self._is_amid_step else changed, "last commit of"):
+                for acker, outcome in written:
                     if isinstance(outcome, WindhoverError):  # it must not hide what ends the acker
+                        number = acker.core.partition
                         self._report(AckerEvent(AckerEventKind.ABORTED, number, str(outcome)))
                     else:
                         self._membership.commit_soon(acker.done)
@@ -222,7 +223,7 @@ class AckerService:
         applied = [self._apply(number, acker.core, now_ms) for number, acker in self._owned.items()]
         self._find_ends()
         counted = [self._count(acker, now_ms) for acker in self._owned.values()]
-        due = [(number, acker) for number, acker in self._owned.items() if acker.must_write(now_ms)]
+        due = [acker for acker in self._owned.values() if acker.must_write(now_ms)]
         self._commit(due, now_ms)
         return any(applied) or any(counted) or bool(due)
 
@@ -255,11 +256,12 @@ class AckerService:
             acker.changed(now_ms, has_read_acks=False)
         return counted
 
-    def _commit(self, due: list[tuple[int, PartitionAcker]], now_ms: int) -> None:
+    def _commit(self, due: list[PartitionAcker], now_ms: int) -> None:
         """Commit partitions, some at a time; report what has committed, then give those up that failed."""
-        for some, outcomes in self._written(due, "committing partition"):
+        for written in self._written(due, "committing partition"):
             failed: list[tuple[int, WindhoverError]] = []
-            for (number, acker), outcome in zip(some, outcomes, strict=True):
+            for acker, outcome in written:
+                number = acker.core.partition
                 if isinstance(outcome, WindhoverError):
                     failed.append((number, outcome))
                     continue
@@ -272,13 +274,13 @@ class AckerService:
                 self._failed(number, error, now_ms)
 
     def _written(
-        self, due: list[tuple[int, PartitionAcker]], doing: str
-    ) -> Iterator[tuple[list[tuple[int, PartitionAcker]], list[StepOutput | WindhoverError]]]:
+        self, due: list[PartitionAcker], doing: str
+    ) -> Iterator[list[tuple[PartitionAcker, StepOutput | WindhoverError]]]:
         """Write partitions, some at a time: each waits for the broker some 20 ms, and computes little."""
         for first in range(0, len(due), self._limits.commits_at_once):
             some = due[first : first + self._limits.commits_at_once]
-            self._at(f"{doing} {', '.join(str(number) for number, _ in some)}")
-            yield some, self._log.side_by_side([partial(_outcome_of, acker) for _, acker in some])
+            self._at(f"{doing} {', '.join(str(acker.core.partition) for acker in some)}")
+            yield self._log.side_by_side([partial(_with_outcome, acker) for acker in some])
 
     def _failed(self, number: int, error: WindhoverError, now_ms: int) -> None:
         """Give a partition up whose commit failed, or raise what cannot pass."""
@@ -378,9 +380,9 @@ class AckerService:
         acker.close()
 
 
-def _outcome_of(acker: PartitionAcker) -> StepOutput | WindhoverError:
+def _with_outcome(acker: PartitionAcker) -> tuple[PartitionAcker, StepOutput | WindhoverError]:
     """Write a partition's output; an error is for who knows of the others."""
     try:
-        return acker.write()
+        return acker, acker.write()
     except WindhoverError as error:
-        return error
+        return acker, error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ import replay.worker.outcome
 import replay.worker.partition
 import replay.worker.takeover
 from acker.kafka.port import Outgoing
-from acker.wire.events import Lost, Reason
+from acker.wire.events import Lost, Reason, SourceRun
 from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, delay_ms, dispose
 from replay.records.headers import FIRST_EMITTED, HISTORY
 from replay.worker.outcome import RootOutcome, outcomes_of
@@ -24,9 +25,12 @@ from replay.worker.worker import Worker
 from spout.group.commits import Committer
 from tests.simulation.ablations.ablations import Ablation
 from tests.simulation.checkers.loss_checkers import PutBack
+from tests.simulation.checkers.verdict_checkers import EmittedOnce
 from tests.simulation.options import draw
 from tests.simulation.run import PROFILES, run_options
-from tests.simulation.truth.facts import Broken
+from tests.simulation.truth.facts import Broken, Holder, Journalled
+
+OWN = Holder(1, "s1")
 
 SEEDS = 200
 """In so many seeds a fault must be seen; most are in the first five, the rarest in one of sixty."""
@@ -147,6 +151,26 @@ def test_a_worker_that_is_held_up_in_its_step_is_judged_by_when_it_began() -> No
     judge.worker_rests(truth, 0, at=3, now_ms=1_600)
     with pytest.raises(Broken, match="601 ms after it knew; its back-off is at most 600 ms"):
         judge.worker_rests(truth, 0, at=4, now_ms=1_601)
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "generation", "falls"),
+    [(Holder(2, "op1"), 1, False), (OWN, 1, True), (Holder(2, "op1"), 0, True)],
+)
+def test_a_zombie_may_plan_what_a_reset_that_reached_another_partition_began_anew(
+    elsewhere: Holder, generation: int, falls: bool
+) -> None:
+    """Seed 900013 of the profile `ordered`: a reset reached one of two acker partitions, and died.
+
+    A restart of the session spread the new generation to the other one, which still had the old holder, and
+    was refused by the first. A zombie of the session, which had not heard of it yet, planned the old one.
+    """
+    here = SimpleNamespace(holders={"g": OWN}, known={65_536: SimpleNamespace(generation=generation)})
+    there = SimpleNamespace(holders={"g": elsewhere}, known={})
+    truth: Any = SimpleNamespace(roots={}, partitions=[there, here], partition_of=lambda *_: here)
+    batch = Journalled("q", 1, "g", OWN, (SourceRun(65_536, 5, 6),), opened_at=1)
+    with pytest.raises(Broken, match="was never initialised") if falls else nullcontext():
+        EmittedOnce().journalled(truth, batch)
 
 
 def test_copies_of_one_transaction_come_oldest_first() -> None:

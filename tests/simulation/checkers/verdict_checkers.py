@@ -58,10 +58,25 @@ class EmittedOnce(Checker):
         held = truth.partition_of(source, position).holders.get(batch.group)
         if held is not None and held > batch.holder:
             return
+        if root is None and self._is_reset(truth, batch, source, position):
+            return
         if root is None:
             raise self.broken(f"{source}@{position} is planned by {batch.holder} and was never initialised")
         if root.holder != batch.holder and root.at < batch.opened_at:
             raise self.broken(f"{root} is planned by {batch.holder} but was emitted by {root.holder} before")
+
+    @staticmethod
+    def _is_reset(truth: Truth, batch: Journalled, source: int, position: int) -> bool:
+        """Tell whether a reset that has ended the session elsewhere began a generation above the position.
+
+        A restart of the session spreads that generation to partitions that the reset did not reach, and is
+        refused by the others; so the partition of the position still has the old holder.
+        """
+        known = truth.partition_of(source, position).known.get(source)
+        is_old = known is not None and known.generation > generation_of(position)
+        return is_old and any(
+            part.holders.get(batch.group, batch.holder) > batch.holder for part in truth.partitions
+        )
 
 
 class OneVerdict(Checker):

@@ -21,6 +21,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.functions import arrow_udf
 
 from spout.publishing.ledger import Added, Batch, ReportLedger, Value
+from spout.spark.private import partitions_of
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -62,11 +63,11 @@ class Drain:
 
     def unread(self, rows: DataFrame) -> Unread:
         """Return how much of a batch, the rows that were passed to `through`, was not read to its end."""
-        evaluated = rows.select(sql.lit(1)).rdd
-        count = evaluated.getNumPartitions()
+        count = partitions_of(rows)
         left = sorted(set(range(count)) - self.ended)
         if not left:
             return Unread(0, count)
+        evaluated = rows.select(sql.lit(1)).rdd
         have_rows = evaluated.context.runJob(evaluated, lambda rows: [any(True for _ in rows)], left)
         return Unread(sum(have_rows), count)
 

@@ -23,7 +23,7 @@ from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY
 from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
 from spout.sinks.drain import Drain
-from spout.spark.private import jobs_of
+from spout.spark.private import JavaObject, jobs_of, partitions_of
 from spout.streaming.application import Application
 from spout.streaming.batch_log import logged
 from spout.streaming.query_plan import crosses_stages, is_wide, running, stays
@@ -80,7 +80,7 @@ class Sink:
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._deterministic = deterministic
-        self._may_shuffle: dict[str, bool] = {}
+        self._wide: dict[str, JavaObject | None] = {}
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch and publish it.
@@ -98,12 +98,15 @@ class Sink:
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(end.application.ledger.forget, *lane)
-            if lane.name and run not in self._may_shuffle:
-                plan = running(rows.sparkSession, lane.name).analyzedPlan()
+            if lane.name and run not in self._wide:
+                execution = running(rows.sparkSession, lane.name)
+                plan = execution.analyzedPlan()
                 refuse_query(plan)
-                self._may_shuffle[run] = is_wide(plan)
+                self._wide = {of: one for of, one in self._wide.items() if one is None or one.isActive()}
+                self._wide[run] = execution if is_wide(plan) else None
             end.application.sunk.add(run)
-            drain = self._drain(end, rows) if self._may_shuffle.get(run) else None
+            execution = self._wide.get(run)
+            drain = None if execution is None else self._drain(end, rows, execution)
             if drain is not None:
                 stack.callback(drain.forget)
             self._publish(end, rows, skips=self._run(end, rows, run, drain))
@@ -140,9 +143,9 @@ class Sink:
             )
         return True
 
-    def _drain(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
+    def _drain(self, end: BatchEnd, rows: DataFrame, execution: JavaObject) -> Drain | None:
         """Return the drain of a batch that Spark shuffled behind the last bolt; None: it did not."""
-        if not crosses_stages(running(rows.sparkSession, end.lane.name).lastExecution().executedPlan()):
+        if not crosses_stages(execution.lastExecution().executedPlan()):
             return None
         if not stays(rows):
             raise TrackingError(
@@ -155,7 +158,7 @@ class Sink:
         reports = end.application.reports(*end.lane)
         if skips and (self._deterministic or reports.plan is None):
             # What has arrived is kept: stages before a shuffle do not run again.
-            if rows.rdd.getNumPartitions():
+            if partitions_of(rows):
                 rows.write.format("noop").mode("overwrite").save()
             reports = end.application.reports(*end.lane)
         stream = end.stream(reports)
@@ -196,7 +199,7 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
 
 def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
     """Return whether a function has read all rows of a batch; False: it has read none, and run no job."""
-    if not has_run and not drain.ended and rows.rdd.getNumPartitions():
+    if not has_run and not drain.ended and partitions_of(rows):
         return False
     unread = drain.unread(rows)
     if unread.partitions:

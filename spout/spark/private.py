@@ -38,6 +38,8 @@ NEVER_SHUFFLED: Final = frozenset({
 })  # fmt: skip
 """Logical nodes for which Spark never shuffles."""
 SCAN: Final = "MicroBatchScan"
+BATCH_ROWS: Final = "LogicalRDD"
+"""What a function of foreachBatch gets: rows as they came, without a plan below."""
 _ADAPTIVE: Final = "AdaptiveSparkPlan"
 # BroadcastExchange and ReusedExchange end like this too; another stage is behind them
 _EXCHANGE: Final = "Exchange"
@@ -68,6 +70,12 @@ def logical_plan(rows: DataFrame) -> JavaObject:
 def physical_plan(rows: DataFrame) -> JavaObject:
     with _there("DataFrame._jdf"):
         return rows._jdf.queryExecution().executedPlan()
+
+
+def partitions_of(rows: DataFrame) -> int:
+    """Return how many partitions rows have; `rows.rdd` would plan them anew for Python."""
+    with _there("DataFrame._jdf"):
+        return int(rows._jdf.queryExecution().toRdd().getNumPartitions())
 
 
 def execution_of(session: SparkSession, query: str) -> JavaObject | None:
@@ -175,9 +183,10 @@ def planned_children(node: JavaObject) -> list[JavaObject]:
     Adaptive execution hides what it has run, and may have replaced all of it by "no rows"; its initial plan
     has every exchange.
     """
-    if node.nodeName() == _ADAPTIVE:
+    name = node.nodeName()
+    if name == _ADAPTIVE:
         return [node.initialPlan()]
-    return [node.child()] if node.nodeName() == _REUSED else plan_children(node)
+    return [node.child()] if name == _REUSED else plan_children(node)
 
 
 def nodes(

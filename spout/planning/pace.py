@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import math
 
-FIRST_BATCH_RECORDS_MAX = 10_000
-"""A batch has at most this many records before any batch was measured."""
+FIRST_BATCH_RECORDS = 10_000
+"""A batch has at most so many records before any batch was measured; with a timeout of more than 30 s it has
+one for each `FIRST_RECORD_MS` of it, so bolts have as long for a record as they have with 30 s."""
+
+FIRST_RECORD_MS = 3
+
+FIRST_BATCH_RECORDS_MAX = 20_000
+"""More than this never: most of such a batch's time is fixed, so a larger one would tell hardly more, and
+slow bolts would keep a query's first output waiting."""
 
 TIMEOUT_SHARE = 4
 """A batch should take at most 1 / this of the timeout: a quarter leaves room for a batch that is slow."""
@@ -66,7 +73,7 @@ class BatchPace:
         if not self._timeout_ms:
             return None
         if not self._seen:
-            return FIRST_BATCH_RECORDS_MAX if self._is_first else PROBE_RECORDS
+            return self._first() if self._is_first else PROBE_RECORDS
         points = list(self._seen.values())
         (count, took_ms), target_ms = points[-1], self._timeout_ms / TIMEOUT_SHARE
         fixed_ms, record_ms, explained = _line_through_newest(points)
@@ -88,6 +95,9 @@ class BatchPace:
         if self._is_probe:
             fits, most = max(fits, 2.0 * count), max(most, 2.0 * count)
         return max(1, math.ceil(max(min(fits, most), count / SHRINK_MAX)))
+
+    def _first(self) -> int:
+        return min(max(FIRST_BATCH_RECORDS, self._timeout_ms // FIRST_RECORD_MS), FIRST_BATCH_RECORDS_MAX)
 
     def emitted(self, count: int, now_ms: int) -> None:
         """Note that a batch of `count` records was planned."""

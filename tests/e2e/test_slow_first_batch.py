@@ -12,7 +12,7 @@ import spout
 from acker.config.topics import load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.provisioning.provision import create_topics
-from spout.planning.pace import FIRST_BATCH_RECORDS_MAX
+from spout.planning.pace import FIRST_BATCH_RECORDS
 from spout.runtime.child import Child
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
@@ -63,12 +63,12 @@ def test_a_first_batch_of_a_minute_does_not_make_the_next_ones_crawl(
         )
         try:
             eventually(
-                lambda: max(sizes[1:], default=0) >= FIRST_BATCH_RECORDS_MAX or not query.isActive,
+                lambda: max(sizes[1:], default=0) >= FIRST_BATCH_RECORDS or not query.isActive,
                 5 * FIRST_S,
                 told=lambda: sizes,
             )
         finally:
             over.set()
             query.stop()
-    assert sizes[0] == FIRST_BATCH_RECORDS_MAX <= max(sizes[1:]), f"records of each micro-batch: {sizes}"
+    assert sizes[0] == FIRST_BATCH_RECORDS <= max(sizes[1:]), f"records of each micro-batch: {sizes}"
     assert len(sizes) < 10, f"it went on record by record: {sizes}"

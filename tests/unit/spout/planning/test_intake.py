@@ -19,7 +19,7 @@ from spout.planning.intake import (
     fair_shares,
     near_block_end,
 )
-from spout.planning.pace import FIRST_BATCH_RECORDS_MAX, PROBE_RECORDS, TIMEOUT_SHARE, BatchPace
+from spout.planning.pace import FIRST_BATCH_RECORDS, PROBE_RECORDS, TIMEOUT_SHARE, BatchPace
 from spout.tuples.intervals import IntervalSet
 
 A, B = source_of(1, 0), source_of(1, 1)
@@ -130,11 +130,20 @@ def test_positions_used_out_of_order_leave_a_gap() -> None:
 def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -> None:
     """docs/design/protocol.md, section 5.1: 10,000, then what the measured rate allows."""
     pace = BatchPace(30_000)
-    assert pace.allowed() == FIRST_BATCH_RECORDS_MAX == 10_000
+    assert pace.allowed() == FIRST_BATCH_RECORDS == 10_000
     pace.emitted(10_000, 0)
     assert pace.done(500) == 500
     assert pace.done(900) is None
     assert pace.allowed() == 150_000
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "first"),
+    [(1_000, 10_000), (30_000, 10_000), (45_000, 15_000), (60_000, 20_000), (3_600_000, 20_000)],
+)
+def test_a_longer_timeout_has_room_for_a_larger_first_batch(timeout_ms: int, first: int) -> None:
+    """One record for each 3 ms of it, between 10,000 and 20,000."""
+    assert BatchPace(timeout_ms).allowed() == first
 
 
 def test_a_trickle_does_not_make_the_next_batch_small() -> None:
@@ -178,9 +187,9 @@ def test_a_first_batch_of_a_minute_is_not_judged_and_the_third_behind_it_is_larg
 ) -> None:
     """At 100,000 records/s and a timeout of 5 s; nothing was warm."""
     sizes = [count for count, _ in paced(5_000, fixed_ms, 0.01, 7, {0: 60_000})]
-    assert sizes[0] == FIRST_BATCH_RECORDS_MAX
+    assert sizes[0] == FIRST_BATCH_RECORDS
     assert sizes[1] == PROBE_RECORDS
-    assert sizes[3] >= FIRST_BATCH_RECORDS_MAX
+    assert sizes[3] >= FIRST_BATCH_RECORDS
     assert sizes[6] >= 60_000
 
 
@@ -247,7 +256,7 @@ def test_batches_that_get_faster_as_things_get_warm_grow_again() -> None:
         return 28_500 if number == 0 else (1 + 3 * math.exp(-number / 10)) * (1_200 + count)
 
     sizes = sizes_while(took_ms, 40)
-    assert max(sizes[:20]) == FIRST_BATCH_RECORDS_MAX
+    assert max(sizes[:20]) == FIRST_BATCH_RECORDS
     assert min(sizes[-10:]) > 500
 
 
@@ -281,7 +290,7 @@ def test_a_batch_that_ends_before_it_began_says_nothing_about_its_time() -> None
     pace = BatchPace(30_000)
     pace.emitted(10_000, 60_000)
     assert pace.done(50_000) is None
-    assert pace.allowed() == FIRST_BATCH_RECORDS_MAX
+    assert pace.allowed() == FIRST_BATCH_RECORDS
 
 
 def test_without_a_timeout_no_batch_is_too_large() -> None:

@@ -102,7 +102,7 @@ class Sink:
                 execution = running(rows.sparkSession, lane.name)
                 plan = execution.analyzedPlan()
                 refuse_query(plan)
-                self._wide = {of: one for of, one in self._wide.items() if one is None or one.isActive()}
+                self._forget_ended()
                 self._wide[run] = execution if is_wide(plan) else None
             end.application.sunk.add(run)
             execution = self._wide.get(run)
@@ -110,6 +110,12 @@ class Sink:
             if drain is not None:
                 stack.callback(drain.forget)
             self._publish(end, rows, skips=self._run(end, rows, run, drain))
+
+    def _forget_ended(self) -> None:
+        """Let go of runs that have ended. Another may begin meanwhile, since queries may share a sink."""
+        for run, execution in list(self._wide.items()):
+            if execution is not None and not execution.isActive():
+                self._wide.pop(run, None)
 
     def _run(self, end: BatchEnd, rows: DataFrame, run: str, drain: Drain | None) -> bool:
         """Call the function; return whether it skipped the batch."""

@@ -23,7 +23,7 @@ WRITTEN = ("collected", "twice", "persisted", "coalesced", "grown")
 UNREAD = ("taken", "unplanned", "kept", "doubled", "halves", "again")
 INPUTS = (
     *WRITTEN, *UNREAD, "joined", "reading", "nothing", "stayed", "dealt", "staged", "counted",
-    "unmatched",
+    "unmatched", "shared",
 )  # fmt: skip
 
 Write = Callable[[DataFrame, int], object]
@@ -232,6 +232,20 @@ def test_a_batch_that_is_run_again_is_read_anew(world: StreamWorld) -> None:
     assert stopped(world, "again", rows, lambda batch, _: batch.take(1)).said == 0
     with world.running("again", rows) as query:
         assert world.wait_for("again", 2, query).acked == {0, 1}
+
+
+def test_a_sink_of_one_run_after_another_follows_the_rows_of_each(
+    world: StreamWorld, drains: list[DataFrame]
+) -> None:
+    """It judges a run by the plan of its own query, and lets go of the one that has ended."""
+    rows = words(world, "shared").repartition(3, "word")
+    write = spout.sink(lambda batch, _: batch.collect())
+    for count in (2, 4):
+        drains.clear()
+        world.produce("shared", "a b", "c d")
+        with world.running("shared", rows, write) as query:
+            assert world.wait_for("shared", count, query).acked == set(range(count))
+        assert drains
 
 
 def test_a_function_that_reads_nothing_skips_its_batch(world: StreamWorld) -> None:

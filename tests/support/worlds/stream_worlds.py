@@ -132,17 +132,16 @@ class StreamWorld:
     def running(
         self, name: str, frame: DataFrame, write: Callable[[DataFrame, int], object] | None = None
     ) -> Iterator[StreamingQuery]:
-        """Run a query as long as the context lasts; without a `write` its rows are collected."""
+        """Run a query as long as the context lasts; `write` is a sink or its function, else it collects."""
         kept = self.rows.setdefault(name, [])
 
         def collect(batch: DataFrame, _batch_id: int) -> None:
             assert ANCHOR not in batch.columns
             kept.extend(tuple(row) for row in batch.collect())
 
+        sink = write if isinstance(write, spout.Sink) else spout.sink(write or collect)
         query = (
-            frame.writeStream.foreachBatch(spout.sink(write or collect))
-            .option("checkpointLocation", str(self.folder / name))
-            .start()
+            frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(self.folder / name)).start()
         )
         try:
             yield query

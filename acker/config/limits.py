@@ -78,9 +78,8 @@ class AckerLimits(_Limits):
     aborts one transaction, and the next one may meet its end."""
     commits_at_once: Whole = 16
     """Partitions that commit side by side, each by a thread of its own that waits for the broker."""
-    put_off_ms: Whole = 2_000
-    """Transactions of steps that read only inits and ticks are put off so long: four ticks share one, and the
-    inits of a short batch that of its verdicts."""
+    put_off_ms: Whole = 1_000
+    """Transactions of steps that read only inits and ticks are put off so long: two ticks share one."""
 
     @property
     def hung_ms(self) -> int:

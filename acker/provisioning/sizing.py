@@ -59,7 +59,7 @@ STATE_BYTES: Final = 240
 it."""
 STATE_OF_SOURCE_BYTES: Final = 12
 """What each source adds to each State, compressed: its watermark, and of some a live range and a mark."""
-STATE_PUT_OFF_S: Final = 2.0
+STATE_PUT_OFF_S: Final = 1.0
 """Steps that read only inits and ticks put their transaction off so long; the tick behind it begins again."""
 PROGRESS_BYTES: Final = 32
 """How far a replay worker has taken verdicts over: key 12, value 20."""

@@ -5,7 +5,7 @@ roots at the time when it was written, the verdicts since then show which of the
 contribution is read, so a view does not contain what the open roots miss.
 
 A view is as old as the State that it comes from. While anything happens, an acker writes State at least every
-two seconds (`AckerLimits.put_off_ms`); while nothing happens, it writes none.
+second (`AckerLimits.put_off_ms`); while nothing happens, it writes none.
 """
 
 from __future__ import annotations

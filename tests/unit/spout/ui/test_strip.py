@@ -118,7 +118,7 @@ def test_a_copy_waits_and_dies_at_the_offset_of_its_record(world: World) -> None
     assert copies is not None
     assert shown(copies) == [(BandKind.NEW, 0, 2)]  # the copy, and the marker of its transaction
     following = batch(planner, end, world)
-    world.run(2_500)  # an acker puts State off for two seconds
+    world.run(1_500)
     copies = copies_strip_of(state(world)).value
     assert copies is not None
     assert shown(copies) == [(BandKind.OPEN, 0, 2)]

@@ -100,7 +100,7 @@ def test_the_next_deadline_is_that_of_the_open_root(world: World) -> None:
     found = series(world, snapshot_of(world))
     at_s = value(found, "windhover_nearest_deadline_timestamp_seconds", **OF)
     assert at_s is not None
-    # emitted 1 s ago with a timeout of 4 s; the State of the acker is up to two seconds old
+    # emitted 1 s ago with a timeout of 4 s; the State of the acker is up to a second old
     assert 2 <= at_s - world.now_ms / 1_000 <= 4
 
 

@@ -165,8 +165,8 @@ def test_whatever_reads_all_rows_of_a_batch_is_acked(
         world.produce(name, "b", "c")
         found = world.wait_for(name, 4, query)
     assert (found.acked, set(found.failed)) == ({0, 2, 3}, {1})
-    assert kept == ["a", *sorted(kept[1:])]
-    assert set(kept) == {"a", "b", "c"}
+    # b and c are of two partitions: either may come first, in a batch of its own
+    assert (kept[0], sorted(kept)) == ("a", ["a", "b", "c"])
     assert drains
 
 

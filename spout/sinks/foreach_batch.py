@@ -23,7 +23,7 @@ from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY
 from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
 from spout.sinks.drain import Drain
-from spout.spark.private import JavaObject, jobs_of, partitions_of
+from spout.spark.private import jobs_of, partitions_of
 from spout.streaming.application import Application
 from spout.streaming.batch_log import logged
 from spout.streaming.query_plan import crosses_stages, is_wide, running, stays
@@ -80,7 +80,7 @@ class Sink:
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._deterministic = deterministic
-        self._wide: dict[str, JavaObject | None] = {}
+        self._may_shuffle: dict[str, bool] = {}
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch and publish it.
@@ -98,24 +98,15 @@ class Sink:
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(end.application.ledger.forget, *lane)
-            if lane.name and run not in self._wide:
-                execution = running(rows.sparkSession, lane.name)
-                plan = execution.analyzedPlan()
+            if lane.name and run not in self._may_shuffle:
+                plan = running(rows.sparkSession, lane.name).analyzedPlan()
                 refuse_query(plan)
-                self._forget_ended()
-                self._wide[run] = execution if is_wide(plan) else None
+                self._may_shuffle[run] = is_wide(plan)
             end.application.sunk.add(run)
-            execution = self._wide.get(run)
-            drain = None if execution is None else self._drain(end, rows, execution)
+            drain = self._drain(end, rows) if self._may_shuffle.get(run) else None
             if drain is not None:
                 stack.callback(drain.forget)
             self._publish(end, rows, skips=self._run(end, rows, run, drain))
-
-    def _forget_ended(self) -> None:
-        """Let go of runs that have ended. Another may begin meanwhile, since queries may share a sink."""
-        for run, execution in list(self._wide.items()):
-            if execution is not None and not execution.isActive():
-                self._wide.pop(run, None)
 
     def _run(self, end: BatchEnd, rows: DataFrame, run: str, drain: Drain | None) -> bool:
         """Call the function; return whether it skipped the batch."""
@@ -149,9 +140,9 @@ class Sink:
             )
         return True
 
-    def _drain(self, end: BatchEnd, rows: DataFrame, execution: JavaObject) -> Drain | None:
+    def _drain(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
         """Return the drain of a batch that Spark shuffled behind the last bolt; None: it did not."""
-        if not crosses_stages(execution.lastExecution().executedPlan()):
+        if not crosses_stages(running(rows.sparkSession, end.lane.name).lastExecution().executedPlan()):
             return None
         if not stays(rows):
             raise TrackingError(

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyspark
+from py4j.java_gateway import JavaClass
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -84,9 +85,11 @@ def execution_of(session: SparkSession, query: str) -> JavaObject | None:
     The rows of foreachBatch do not show the query's plan, and their session is a clone, without queries.
     """
     with _there("SparkSession._jsparkSession or SparkContext._jvm"):
+        # by its full name: the JVM would be asked for `java`, `java.util` and the class, for every batch
         jvm: Any = session.sparkContext._jvm
+        uuid = JavaClass("java.util.UUID", jvm._gateway_client)
         queries = session._jsparkSession.sharedState().activeStreamingQueries()
-        return queries.get(jvm.java.util.UUID.fromString(query))
+        return queries.get(uuid.fromString(query))
 
 
 def rows_of(writer: DataStreamWriter) -> DataFrame:

@@ -237,7 +237,7 @@ def test_a_batch_that_is_run_again_is_read_anew(world: StreamWorld) -> None:
 def test_a_sink_of_one_run_after_another_follows_the_rows_of_each(
     world: StreamWorld, drains: list[DataFrame]
 ) -> None:
-    """It judges a run by the plan of its own query, and lets go of the one that has ended."""
+    """It judges a run by the plan of its own query."""
     rows = words(world, "shared").repartition(3, "word")
     write = spout.sink(lambda batch, _: batch.collect())
     for count in (2, 4):

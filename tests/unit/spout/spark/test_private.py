@@ -25,6 +25,7 @@ BARE: Any = SimpleNamespace(sparkContext=SimpleNamespace(), statusTracker=Simple
     [
         (lambda: private.logical_plan(BARE), "DataFrame._jdf"),
         (lambda: private.physical_plan(BARE), "DataFrame._jdf"),
+        (lambda: private.partitions_of(BARE), "DataFrame._jdf"),
         (lambda: private.execution_of(BARE, "q"), "SparkContext._jvm"),
         (lambda: private.rows_of(BARE), "DataStreamWriter._df"),
         (lambda: private.java_query(BARE), "StreamingQuery._jsq"),

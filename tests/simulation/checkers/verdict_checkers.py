@@ -58,9 +58,9 @@ class EmittedOnce(Checker):
         held = truth.partition_of(source, position).holders.get(batch.group)
         if held is not None and held > batch.holder:
             return
-        if root is None and self._is_reset(truth, batch, source, position):
-            return
         if root is None:
+            if self._is_reset(truth, batch, source, position):
+                return
             raise self.broken(f"{source}@{position} is planned by {batch.holder} and was never initialised")
         if root.holder != batch.holder and root.at < batch.opened_at:
             raise self.broken(f"{root} is planned by {batch.holder} but was emitted by {root.holder} before")

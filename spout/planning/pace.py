@@ -17,6 +17,9 @@ slow bolts would keep a query's first output waiting."""
 TIMEOUT_SHARE = 4
 """A batch should take at most 1 / this of the timeout: a quarter leaves room for a batch that is slow."""
 
+FIRST_FIXED_MS = 250
+"""So much of the first batch's time is not its records', but at most half: Spark and Python start in it."""
+
 PROBE_RECORDS = 1_000
 """Size of the batch after a first one that was too slow. A fixed time never shrinks a batch below this."""
 
@@ -88,6 +91,8 @@ class BatchPace:
         if took_ms <= target_ms:
             # even if all of its time was the records', the next one ends within half of the timeout
             most = max(2 * target_ms * records / ms for records, ms in explained)
+            if len(points) == 1:
+                fits = target_ms * count / max(took_ms - FIRST_FIXED_MS, took_ms / 2)
             if len(explained) == 1:  # it is not known yet how much of it is fixed
                 fits, most = max(fits, 2.0 * count, PROBE_RECORDS), max(most, PROBE_RECORDS)
             elif took_ms <= CLEARLY_BELOW * target_ms:

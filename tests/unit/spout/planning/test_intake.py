@@ -132,9 +132,17 @@ def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -
     pace = BatchPace(30_000)
     assert pace.allowed() == FIRST_BATCH_RECORDS == 10_000
     pace.emitted(10_000, 0)
-    assert pace.done(500) == 500
-    assert pace.done(900) is None
-    assert pace.allowed() == 150_000
+    assert pace.done(1_500) == 1_500
+    assert pace.done(1_900) is None
+    assert pace.allowed() == 60_000, "they took 1,250 ms, and the start of Spark the rest"
+
+
+@pytest.mark.parametrize("took_ms", [1, 20, 400, 2_000, 7_500])
+def test_the_second_batch_ends_within_half_of_the_timeout_if_all_time_was_its_records(took_ms: int) -> None:
+    pace = BatchPace(30_000)
+    pace.emitted(10_000, 0)
+    pace.done(took_ms)
+    assert (pace.allowed() or 0) * took_ms / 10_000 <= 15_000
 
 
 @pytest.mark.parametrize(

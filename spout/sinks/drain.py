@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import BooleanType
 
 from spout.publishing.ledger import Added, Batch, ReportLedger, Value
 from spout.spark.private import partitions_of
@@ -50,7 +51,8 @@ class Drain:
         """Return the same rows, with a drain behind them."""
         # Spark derives the kind of the function from its type hints.
         condition = follower(self._ledger.accumulator, self._batch, self._run)
-        followed = arrow_udf(condition, "boolean")  # type: ignore[call-overload]  # the stub requires the kind
+        # Spark would have the JVM read the name "boolean"; the stub requires the kind
+        followed = arrow_udf(condition, BooleanType())  # type: ignore[call-overload]
         # Not deterministic: otherwise Spark would merge it with other conditions, or move it.
         keeps = followed.asNondeterministic()
         # In a column, which has the batch's partition; as an argument of the function it would be the task's.
@@ -62,7 +64,7 @@ class Drain:
         return ended(list(self._ledger.accumulator.value.get(self._batch, {}).values()), self._run)
 
     def unread(self, rows: DataFrame) -> Unread:
-        """Return how much of a batch, the rows that were passed to `through`, was not read to its end."""
+        """Return how much of a batch was not read to its end; what was read may have fewer columns."""
         count = partitions_of(rows)
         left = sorted(set(range(count)) - self.ended)
         if not left:

@@ -129,7 +129,7 @@ class Sink:
         if application.reports(*lane).nothing_to_publish:
             return False
         has_run = _jobs(context, run) != jobs
-        if drain is not None and _has_drained(drain, visible, lane.seq, has_run=has_run):
+        if drain is not None and _has_drained(drain, rows, lane.seq, has_run=has_run):
             return False
         found = logged(application, lane)
         if found is None or found.emitted_nothing:

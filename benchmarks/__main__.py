@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -33,6 +34,7 @@ def ledger(
 def tracking(
     records: Annotated[int, typer.Option(min=1, help="Records in a round.")] = 4_000_000,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, tracked and untracked in turn.")] = 5,
+    warm: Annotated[int, typer.Option(min=0, help="Rounds before them, while JIT compilers work.")] = 1,
     pipeline: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,9 +47,9 @@ def tracking(
     """The same pipeline in Spark, tracked and untracked, in one run."""
     from benchmarks.streams.tracking import TrackingOptions, run
 
-    options = TrackingOptions(records=records, rounds=rounds)
+    options = TrackingOptions(records=records, rounds=rounds, warm=warm)
     if pipeline:
-        options = TrackingOptions(records=records, rounds=rounds, pipelines=tuple(pipeline))
+        options = replace(options, pipelines=tuple(pipeline))
     return interruptible(lambda: run(options, json=json))
 
 

@@ -71,10 +71,11 @@ LATER_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class TrackingOptions:
-    """What to run: records in a round, rounds, and the pipelines by name."""
+    """What to run: records in a round, rounds, rounds before them that do not count, pipelines by name."""
 
     records: int = 4_000_000
     rounds: int = 5
+    warm: int = 1
     pipelines: tuple[str, ...] = ("narrow", "grouped")
 
 
@@ -89,7 +90,7 @@ def run(options: TrackingOptions, *, json: bool) -> int:
     unknown = sorted(set(options.pipelines) - set(PIPELINES))
     if unknown:
         raise UsageError(f"no pipeline {', '.join(unknown)}; there are {', '.join(PIPELINES)}")
-    groups = (options.rounds + 1) * len(options.pipelines)
+    groups = (options.warm + options.rounds) * len(options.pipelines)
     holds = any(PIPELINES[name].holds for name in options.pipelines)
     with bench_world(console, groups, HOLDING_TIMEOUT if holds else TIMEOUT) as world:
         console.print(f"producing {options.records + LEAD_IN_RECORDS:,} sentences")
@@ -130,14 +131,14 @@ _Firsts = Mapping[str, Sequence[float]]
 def _rounds(
     options: TrackingOptions, world: World, spark: SparkSession, console: Console
 ) -> tuple[list[Sample], _Firsts]:
-    """Run all rounds; the first of each pipeline warms up and does not count."""
+    """Run all rounds; of each pipeline the first `warm` do not count."""
     samples: list[Sample] = []
     firsts: dict[str, list[float]] = {}
     log = KafkaLog(world.topics.kafka)
     records = options.records + LEAD_IN_RECORDS
     number = 0
     for name in options.pipelines:
-        for lap in range(options.rounds + 1):
+        for lap in range(1 - options.warm, options.rounds + 1):
             number += 1
             of_this_lap, began = [_plain(world, records)], dict[str, float]()
             for how in How:
@@ -147,9 +148,10 @@ def _rounds(
                     began[f"{name} {how.value}"] = first_seconds
             rates = [f"{s.name} {s.records_per_second:,.0f}/s" for s in of_this_lap]
             rates += [f"{which}, first done after {seconds:.2f} s" for which, seconds in began.items()]
-            console.print(f"{name}, round {lap or 'to warm up'}: {', '.join(rates)}", highlight=False)
-            samples += of_this_lap if lap else []
-            for which, seconds in began.items() if lap else ():
+            label = f"round {lap}" if lap > 0 else "round to warm up"
+            console.print(f"{name}, {label}: {', '.join(rates)}", highlight=False)
+            samples += of_this_lap if lap > 0 else []
+            for which, seconds in began.items() if lap > 0 else ():
                 firsts.setdefault(which, []).append(seconds)
     log.close()
     return samples, firsts

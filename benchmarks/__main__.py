@@ -100,12 +100,14 @@ def idle(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
     warm: Annotated[int, typer.Option(min=0, help="Seconds of each that do not count.")] = 10,
     late: Annotated[int, typer.Option(min=1, help="Records that come behind a round, one by one.")] = 5,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of the source topic.")] = 4,
+    ackers: Annotated[int, typer.Option(min=1, help="Acker partitions.")] = 4,
     json: windhover.Json = False,
 ) -> int:
     """Services and queries with nothing to do: CPU, requests to the broker, and how late a record is then."""
     from benchmarks.services.idle import IdleOptions, run
 
-    return interruptible(lambda: run(IdleOptions(seconds, rounds, warm, late), json=json))
+    return interruptible(lambda: run(IdleOptions(seconds, rounds, warm, late, partitions, ackers), json=json))
 
 
 @app.command("planning")

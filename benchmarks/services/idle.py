@@ -35,7 +35,7 @@ from benchmarks.measure import Figure, cpu_seconds_of, cpu_seconds_of_tree, prin
 from benchmarks.requests import Requests, is_of, print_kinds
 from benchmarks.streams.connector import connector_settings
 from benchmarks.streams.pipelines import PIPELINES, Contest, How
-from benchmarks.world import INPUT, World, bench_world, input_name
+from benchmarks.world import ACKERS, INPUT, PARTITIONS, World, bench_world, input_name
 from spout.local.spark_session import local_session, warm_up
 from spout.runtime.child import Child
 from tests.torture.stage.proxy import Proxy
@@ -58,6 +58,7 @@ PARTS: Final[tuple[Part, ...]] = ("acker", "replay")
 class IdleOptions:
     """Seconds of a round, rounds, and records that come one by one behind each round of a query.
 
+    `partitions` of the source topic, `ackers`: acker partitions.
     `warm_seconds`: what counts begins so late. An owner asks for its partitions and topics for some seconds
     after it is ready.
     """
@@ -66,6 +67,8 @@ class IdleOptions:
     rounds: int = 5
     warm_seconds: int = 10
     late_records: int = 5
+    partitions: int = PARTITIONS
+    ackers: int = ACKERS
 
 
 def run(options: IdleOptions, *, json: bool) -> int:
@@ -74,7 +77,13 @@ def run(options: IdleOptions, *, json: bool) -> int:
     requests = Requests()
     with (
         Proxy(requests.connection) as proxy,
-        bench_world(console, options.rounds * len(QUERIES), proxy=proxy) as world,
+        bench_world(
+            console,
+            options.rounds * len(QUERIES),
+            proxy=proxy,
+            partitions=options.partitions,
+            ackers=options.ackers,
+        ) as world,
         ExitStack() as stack,
     ):
         children = {part: stack.enter_context(Child(part, world.config)) for part in PARTS}

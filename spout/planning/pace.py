@@ -18,7 +18,7 @@ TIMEOUT_SHARE = 4
 """A batch should take at most 1 / this of the timeout: a quarter leaves room for a batch that is slow."""
 
 FIRST_FIXED_MS = 250
-"""So much of the first batch's time is not its records', but at most half: Spark and Python start in it."""
+"""While batches of one size alone were measured, so much of their time is not the records', at most half."""
 
 PROBE_RECORDS = 1_000
 """Size of the batch after a first one that was too slow. A fixed time never shrinks a batch below this."""

@@ -137,6 +137,16 @@ def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -
     assert pace.allowed() == 60_000, "they took 1,250 ms, and the start of Spark the rest"
 
 
+@pytest.mark.parametrize(
+    ("took_ms", "second"), [(250, 600_000), (400, 375_000), (500, 300_000), (750, 150_000)]
+)
+def test_of_a_quick_first_batch_half_of_the_time_counts_as_fixed(took_ms: int, second: int) -> None:
+    pace = BatchPace(30_000)
+    pace.emitted(10_000, 0)
+    pace.done(took_ms)
+    assert pace.allowed() == second
+
+
 @pytest.mark.parametrize("took_ms", [1, 20, 400, 2_000, 7_500])
 def test_the_second_batch_ends_within_half_of_the_timeout_if_all_time_was_its_records(took_ms: int) -> None:
     pace = BatchPace(30_000)

@@ -148,11 +148,13 @@ def _rounds(
                     began[f"{name} {how.value}"] = first_seconds
             rates = [f"{s.name} {s.records_per_second:,.0f}/s" for s in of_this_lap]
             rates += [f"{which}, first done after {seconds:.2f} s" for which, seconds in began.items()]
-            label = f"round {lap}" if lap > 0 else "round to warm up"
+            is_warm = lap > 0
+            label = f"round {lap}" if is_warm else "round to warm up"
             console.print(f"{name}, {label}: {', '.join(rates)}", highlight=False)
-            samples += of_this_lap if lap > 0 else []
-            for which, seconds in began.items() if lap > 0 else ():
-                firsts.setdefault(which, []).append(seconds)
+            if is_warm:
+                samples += of_this_lap
+                for which, seconds in began.items():
+                    firsts.setdefault(which, []).append(seconds)
     log.close()
     return samples, firsts
 

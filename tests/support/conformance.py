@@ -6,7 +6,8 @@ reason why it is not built. ``tests/test_conformance.py`` checks that each case 
 places.
 
 S are cases of Storm's acker, spouts and bolts, of storm-kafka-client, and of Kestrel's queues; P those of
-share groups, Parallel Consumer, JetStream, Spring, Decaton, uForwarder, kmq, Heron and Vector.
+share groups, Parallel Consumer, JetStream, Spring, Decaton, uForwarder, kmq, Heron and Vector; O those of odd
+records, as people report them of Kafka's clients and of Spark.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/design/conformance.md"
 
-_CASE = re.compile(r"^- \*\*([SP][0-9]+)\*\*: (.*?)(?: \*Does not apply:\* (.*)\.)?$", re.MULTILINE)
+_CASE = re.compile(r"^- \*\*([SPO][0-9]+)\*\*: (.*?)(?: \*Does not apply:\* (.*)\.)?$", re.MULTILINE)
 _FOUND = _CASE.findall(PAGE.read_text(encoding="utf-8"))
 
 CASES: Mapping[str, str] = {case: about for case, about, _ in _FOUND}

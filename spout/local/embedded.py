@@ -471,6 +471,14 @@ def free_port(besides: Collection[int] = ()) -> int:
     raise UsageError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {HOST}")
 
 
+def free_ports(number: int, besides: Collection[int] = ()) -> list[int]:
+    """Return as many different ports as asked for; two calls of `free_port` may return the same one twice."""
+    ports: list[int] = []
+    for _ in range(number):
+        ports.append(free_port(besides=[*besides, *ports]))
+    return ports
+
+
 def is_free(port: int) -> bool:
     """Whether a server could listen on a port now; closing connections of an earlier server do not count."""
     with socket.socket() as probe:

@@ -19,7 +19,7 @@ from spout.local.embedded import (
     STARTS_MAX,
     EmbeddedBroker,
     Report,
-    free_port,
+    free_ports,
     new_cluster_id,
     require_free,
 )
@@ -90,9 +90,7 @@ class EmbeddedCluster:
 
     def _choose_ports(self, brokers: int) -> None:
         """Make the brokers anew: each of them knows the controllers of all."""
-        ports: list[int] = list(self._named)
-        while len(ports) < 2 * brokers:
-            ports.append(free_port(besides=ports))
+        ports = [*self._named, *free_ports(2 * brokers - len(self._named), besides=self._named)]
         numbers = range(1, brokers + 1)
         controllers = dict(zip(numbers, ports[brokers:], strict=True))
         self.bootstrap = ",".join(f"{HOST}:{each}" for each in ports[:brokers])

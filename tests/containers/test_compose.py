@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
-from spout.local.embedded import free_port
+from spout.local.embedded import free_ports
 from tests.support.lacking import lacking
 from tests.support.waiting import eventually
 
@@ -35,7 +35,8 @@ Compose = Callable[..., str]
 @pytest.fixture
 def compose(docker: None) -> Iterator[Compose]:
     """Run `docker compose` on a project of its own, at free ports, that is taken down at the end."""
-    ports = {f"{name}_PORT": str(free_port()) for name in ("KAFKA", "PAGE", "PROMETHEUS")}
+    names = ("KAFKA_PORT", "PAGE_PORT", "PROMETHEUS_PORT")
+    ports = {name: str(port) for name, port in zip(names, free_ports(len(names)), strict=True)}
     environ = os.environ | ports | {"RECORDS": str(RECORDS)}
 
     def run(*arguments: str) -> str:

@@ -25,7 +25,7 @@ from acker.config.topics import Topics, load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.provisioning.provision import create_topics
-from spout.local.embedded import free_port
+from spout.local.embedded import free_port, free_ports
 from spout.runtime import tether
 from tests.support.brokers import Broker
 from tests.support.lacking import lacking
@@ -154,7 +154,8 @@ def test_every_query_of_alerts_and_panels_has_a_result_in_a_real_run(
     topics = load_topics(config, {})
     create_topics(topics)
     log = KafkaLog(topics.kafka)
-    ports = {part: free_port() for part in ("acker", "replay", "ui", "spout")}
+    parts = ("acker", "replay", "ui", "spout")
+    ports = dict(zip(parts, free_ports(len(parts)), strict=True))
     named = {name for each in expressions() for name in metrics_named(each)}
     expected = {name for name in named if not name.startswith(DRIVERS)}
     with ExitStack() as stack:

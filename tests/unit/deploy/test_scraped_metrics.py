@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from acker.kafka.port import TopicPartition
 from spout.inspect.overview import Overview
-from spout.local.embedded import free_port
+from spout.local.embedded import free_ports
 from spout.runtime.endpoints import serve
 from spout.runtime.metrics import StatusCollector, acker_metrics, replay_metrics
 from spout.standalone.client import Client
@@ -74,7 +74,7 @@ def test_a_run_serves_every_metric_that_rules_and_panels_name() -> None:
     world.log.delete_before({PLACE: 5})  # as retention does
     assert world.acker is not None
     assert world.replays is not None
-    ports = [free_port() for _ in range(3)]
+    ports = free_ports(3)
     parts = [
         (StatusCollector("acker", partial(acker_metrics, topics=world.topics), lambda: 0.0), world.acker),
         (StatusCollector("replay", replay_metrics, lambda: 0.0), world.replays),

@@ -1,0 +1,202 @@
+"""Bytes as text that a person can read, copy, and give back; pure.
+
+Keys, payloads, and names and values of headers are bytes that anybody may write. All that Windhover prints of
+them, in tables, JSON, pages, logs and messages, and all that it is given of them, such as ``--key``, has one
+notation, which is like the one of addresses in a browser:
+
+======================================= ======================== ==========================================
+bytes                                   as text                  because
+======================================= ======================== ==========================================
+printable text                          itself, ``grün``
+``%``                                   ``%25``                  it begins an escape
+no character, such as FF or an LF       ``%FF``, ``%0A``         nobody can see it, or it moves the cursor
+a character that nobody can see         ``%E2%80%AE``            it would turn the line around, or be lost
+a space at an end, or behind a space    ``%20``                  a page or a shell would drop it
+an accent that a clipboard would join   ``e%CC%81``              ``é`` has another byte form, with that look
+null, which is no bytes at all          ``null``
+the four letters                        ``%6Eull``               it is not null
+no bytes, which is not null             ``""``
+two quotation marks                     ``%22"``                 they are not nothing
+======================================= ======================== ==========================================
+
+Two values never have the same text, and `parse_bytes` gives back exactly what `show_bytes` was given. Nothing
+of an escape means anything to a shell, to JSON or to YAML. A text that was cut when it was shown ends with
+``%…``, which is no escape: it is refused, since it would name another value.
+
+A name, such as that of an operator, has the same notation (`show_text`); a message, which nobody gives back,
+has it with ``%`` and spaces as they are (`readable`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import unicodedata
+from typing import Final
+
+NULL: Final = "null"
+"""The text for no value at all."""
+
+EMPTY: Final = '""'
+"""The text for a value without bytes."""
+
+CUT: Final = "%…"
+"""What stands behind the part that is shown of a longer value; no value has a text with it."""
+
+MARKS_MAX: Final = 4
+"""So many accents may stand on one character: more of them would be drawn over the lines around."""
+
+_TAIL_CHARACTERS: Final = 2 * MARKS_MAX
+"""A character is looked at together with so many before it: with those it could be joined to one."""
+
+_ASCII_ESCAPED: Final = re.compile(r"[^ -~]|%|\A | \Z|(?<= ) ")
+_ASCII_UNREADABLE: Final = re.compile(r"[^ -~]")
+
+_BLANK: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Characters that Unicode counts as printable, and that nobody can see."""
+
+_ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})?")
+
+
+def show_bytes(value: bytes | None, bytes_max: int | None = None) -> str:
+    """Return a value in the notation; more than `bytes_max` bytes are cut, None: it is shown whole.
+
+    >>> show_bytes("grün".encode()), show_bytes(b"\\xff\\n"), show_bytes(None), show_bytes(b"null")
+    ('grün', '%FF%0A', 'null', '%6Eull')
+    """
+    if value is None:
+        return NULL
+    if not value:
+        return EMPTY
+    if bytes_max is not None and len(value) > bytes_max:
+        head = _written(_whole_characters(value[:bytes_max]), is_message=False)
+        return f"{head}{CUT} ({len(value):,} bytes)"
+    text = _written(value.decode("utf-8", "surrogateescape"), is_message=False)
+    if text in (NULL, EMPTY):
+        return f"%{value[0]:02X}{text[1:]}"
+    return text
+
+
+def parse_bytes(text: str) -> bytes | None:
+    """Return the value of a text in the notation; None is null.
+
+    What needs no escape may have one, and what needs one may stand for itself, such as a line break.
+
+    >>> parse_bytes("grün%FF"), parse_bytes("null"), parse_bytes("%6Eull"), parse_bytes("0xff")
+    (b'gr\\xc3\\xbcn\\xff', None, b'null', b'0xff')
+
+    Raises:
+        ValueError: a ``%`` begins no escape, or the text was cut.
+    """
+    if text == NULL:
+        return None
+    if text == EMPTY:
+        return b""
+    if CUT in text:
+        raise ValueError("was cut when it was shown; take all of it from `-o json`")
+    value = bytearray()
+    end = 0
+    for escape in _ESCAPE.finditer(text):
+        if escape[1] is None:
+            raise ValueError(
+                "has a % that begins no escape; write %25 for a percent sign, and %FF for a byte"
+            )
+        value += _encoded(text[end : escape.start()])
+        value.append(int(escape[1], 16))
+        end = escape.end()
+    return bytes(value + _encoded(text[end:]))
+
+
+def show_text(name: str) -> str:
+    """Return a name in the notation; there is no null among names, so ``null`` is one as any other.
+
+    >>> show_text("split"), show_text("100 %"), show_text("a\\nb")
+    ('split', '100 %25', 'a%0Ab')
+    """
+    text = _written(name, is_message=False)
+    return f"%22{text[1:]}" if text == EMPTY else text or EMPTY
+
+
+def parse_text(text: str) -> str:
+    """Return the name of a text in the notation.
+
+    Raises:
+        ValueError: a ``%`` begins no escape, the text was cut, or its bytes are no text.
+    """
+    value = text.encode("utf-8", "surrogateescape") if text == NULL else parse_bytes(text) or b""
+    try:
+        return value.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise ValueError("is no text in UTF-8") from error
+
+
+def readable(message: str) -> str:
+    """Return a message in one line that shows each of its characters; ``%`` stands for itself.
+
+    >>> readable("95 % full\\n\\x1b[2J")
+    '95 % full%0A%1B[2J'
+    """
+    return _written(message, is_message=True)
+
+
+def _whole_characters(head: bytes) -> str:
+    """Decode the begin of a value; a character that the cut has split is left out."""
+    return codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(head, final=False)
+
+
+def _written(text: str, *, is_message: bool) -> str:
+    if text.isascii():
+        pattern = _ASCII_UNREADABLE if is_message else _ASCII_ESCAPED
+        return pattern.sub(lambda match: _escaped(match[0]), text)
+    written: list[str] = []
+    tail = ""  # what stands plain before the next character: an accent must not join the digits of an escape
+    for character in text:
+        if _is_plain(character, tail, is_message=is_message):
+            written.append(character)
+            tail = (tail + character)[-_TAIL_CHARACTERS:]
+        else:
+            written.append(_escaped(character))
+            tail = ""
+    if not is_message and written[-1] == " ":
+        written[-1] = _escaped(" ")
+    return "".join(written)
+
+
+def _is_plain(character: str, tail: str, *, is_message: bool) -> bool:
+    """Return whether a character stands for itself behind `tail`, which is empty behind an escape."""
+    if character == "%":
+        return is_message
+    if character == " ":
+        return is_message or tail[-1:] not in ("", " ")
+    if not character.isprintable() or _BLANK.match(character):
+        return False
+    if _is_mark(character):
+        marks = len(tail) - len(_without_marks(tail))
+        if marks >= MARKS_MAX or tail[-1:] in ("", " "):
+            return False
+    # a clipboard writes what it copies in the form NFC: nothing but that is the same behind it
+    return is_message or unicodedata.is_normalized("NFC", tail + character)
+
+
+def _without_marks(text: str) -> str:
+    while text and _is_mark(text[-1]):
+        text = text[:-1]
+    return text
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character).startswith("M")
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in _encoded(text))
+
+
+def _encoded(text: str) -> bytes:
+    """Return the bytes of a text; what stands for a byte that is no character is that byte again."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")

@@ -29,7 +29,6 @@ has it with ``%`` and spaces as they are (`readable`).
 
 from __future__ import annotations
 
-import codecs
 import re
 import unicodedata
 from typing import Final
@@ -60,8 +59,8 @@ _BLANK: Final = re.compile(
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})?")
 
 
-def show_bytes(value: bytes | None, bytes_max: int | None = None) -> str:
-    """Return a value in the notation; more than `bytes_max` bytes are cut, None: it is shown whole.
+def show_bytes(value: bytes | None) -> str:
+    """Return a value in the notation.
 
     >>> show_bytes("grün".encode()), show_bytes(b"\\xff\\n"), show_bytes(None), show_bytes(b"null")
     ('grün', '%FF%0A', 'null', '%6Eull')
@@ -70,9 +69,6 @@ def show_bytes(value: bytes | None, bytes_max: int | None = None) -> str:
         return NULL
     if not value:
         return EMPTY
-    if bytes_max is not None and len(value) > bytes_max:
-        head = _written(_whole_characters(value[:bytes_max]), is_message=False)
-        return f"{head}{CUT} ({len(value):,} bytes)"
     text = _written(value.decode("utf-8", "surrogateescape"), is_message=False)
     if text in (NULL, EMPTY):
         return f"%{value[0]:02X}{text[1:]}"
@@ -109,6 +105,20 @@ def parse_bytes(text: str) -> bytes | None:
     return bytes(value + _encoded(text[end:]))
 
 
+def cut_shown(text: str, characters_max: int) -> str:
+    """Return a text in the notation, of which so many characters are shown at most.
+
+    >>> cut_shown("ab%FFcd", 4), cut_shown("ab%FFcd", 7)
+    ('ab%… (7 characters)', 'ab%FFcd')
+    """
+    if len(text) <= characters_max:
+        return text
+    head = text[:characters_max]
+    begun = max(head.rfind("%"), 0)
+    is_split = "%" in head[-2:]  # the cut is within an escape of three characters
+    return f"{head[:begun] if is_split else head}{CUT} ({len(text):,} characters)"
+
+
 def show_text(name: str) -> str:
     """Return a name in the notation; there is no null among names, so ``null`` is one as any other.
 
@@ -141,9 +151,9 @@ def readable(message: str) -> str:
     return _written(message, is_message=True)
 
 
-def _whole_characters(head: bytes) -> str:
-    """Decode the begin of a value; a character that the cut has split is left out."""
-    return codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(head, final=False)
+def is_visible(character: str) -> bool:
+    """Return whether a reader can see a character, be it only as a space."""
+    return character.isprintable() and not _BLANK.match(character)
 
 
 def _written(text: str, *, is_message: bool) -> str:
@@ -170,7 +180,7 @@ def _is_plain(character: str, tail: str, *, is_message: bool) -> bool:
         return is_message
     if character == " ":
         return is_message or tail[-1:] not in ("", " ")
-    if not character.isprintable() or _BLANK.match(character):
+    if not is_visible(character):
         return False
     if _is_mark(character):
         marks = len(tail) - len(_without_marks(tail))

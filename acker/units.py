@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Final
 
 from acker.errors import UsageError
+from acker.untrusted import Untrusted
 
 UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
@@ -72,7 +73,8 @@ def named_past_ms(name: str, text: str, now_ms: int) -> int:
         return past_ms(text, now_ms)
     except ValueError as error:
         raise UsageError(
-            f"{name} {text}: {error}; give a time such as 2026-07-01T00:00:00Z, or 2h for so long ago"
+            f"{name} {Untrusted(text)}: {error}; give a time such as 2026-07-01T00:00:00Z, or 2h for so long"
+            " ago"
         ) from error
 
 

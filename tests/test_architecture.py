@@ -39,7 +39,8 @@ UNFORMATTED_MAX = 20
 """Tables that read better as they stand than one value a line."""
 
 PURE = [
-    "acker/identity.py", "acker/notation.py", "acker/wire/events.py", "acker/wire/codec.py",
+    "acker/identity.py", "acker/notation.py", "acker/untrusted.py", "acker/wire/events.py",
+    "acker/wire/codec.py",
     "acker/errors.py",
     "acker/ledger/ledger.py", "acker/config/topics.py", "acker/config/settings.py",
     "acker/config/limits.py", "acker/config/keys.py",

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from acker.kafka.port import Headers, Outgoing, Record, record_bytes
+from acker.notation import show_bytes, show_text
 from acker.units import time_text
 from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
@@ -106,9 +107,20 @@ class Letter:
         return self.dead == DeadReason.DROPPED
 
     @property
+    def has_key(self) -> bool:
+        """Whether `key` is that of the record; of a record that could not be read there is none."""
+        return self.key is not None or self.is_note or not self.missing
+
+    @property
     def origin_partition(self) -> int:
         found = parse_location(self.lineage.origin)
         return found[1] if found else self.partition
+
+
+class KeyIs(NamedTuple):
+    """That a record has this key; None is the key null."""
+
+    key: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +134,6 @@ class Filter:
         places: letters by their own place, or by their origin.
         error: the last error's class, or a reason such as ``TIMED_OUT`` where there was no error.
         operator: who failed it last.
-        other_key: a second key that is meant, since what people write for `key` may be that as well.
         since_ms: given up at this wall time or later; `until_ms`: before it.
         handled: also letters that were handled before.
     """
@@ -131,8 +142,7 @@ class Filter:
     error: str | None = None
     operator: str | None = None
     dead: str | None = None
-    key: bytes | None = None
-    other_key: bytes | None = None
+    key: KeyIs | None = None
     since_ms: int | None = None
     until_ms: int | None = None
     handled: bool = False
@@ -146,7 +156,7 @@ class Filter:
             and self.error in (None, letter.error)
             and self.operator in (None, letter.lineage.operator)
             and self.dead in (None, letter.dead)
-            and (self.key is None or letter.key in (self.key, self.other_key or self.key))
+            and (self.key is None or (letter.has_key and self.key.key == letter.key))
             and (self.since_ms is None or letter.died_ms >= self.since_ms)
             and (self.until_ms is None or letter.died_ms < self.until_ms)
         )
@@ -154,10 +164,10 @@ class Filter:
     def __str__(self) -> str:
         words = [
             f"places {', '.join(sorted(self.places))}" if self.places else "",
-            f"error {self.error}" if self.error is not None else "",
-            f"operator {self.operator}" if self.operator is not None else "",
+            f"error {show_text(self.error)}" if self.error is not None else "",
+            f"operator {show_text(self.operator)}" if self.operator is not None else "",
             f"dead {self.dead}" if self.dead is not None else "",
-            f"key {self.key!r}" if self.key is not None else "",
+            f"key {show_bytes(self.key.key)}" if self.key is not None else "",
             f"since {time_text(self.since_ms)}" if self.since_ms is not None else "",
             f"until {time_text(self.until_ms)}" if self.until_ms is not None else "",
             "handled ones too" if self.handled else "",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from spout.cli.common import DEFAULT_CONFIG, Config, not_default, opened, parse_duration, wall_ms
+from spout.cli.common import DEFAULT_CONFIG, Config, not_default, opened, parse_duration, say_lines, wall_ms
 
 UNKNOWN_CODE = 3
 """Nagios's code for what could not be checked: a wrong call too, so that no monitor takes it for CRITICAL."""
@@ -58,7 +58,7 @@ def check_once(
     from spout.doctor import monitor
     from spout.inspect.overview import Overview
     from spout.inspect.readings import Reading
-    from spout.inspect.tables import OutputFormat, encoded, with_configs
+    from spout.inspect.tables import OutputFormat, print_encoded, with_configs
     from spout.ui.attention import Thresholds
     from spout.ui.watch import CauseWatch
 
@@ -81,8 +81,8 @@ def check_once(
     problems = [replace(each, text=with_configs(each.text, named)) for each in report.problems]
     report = replace(report, problems=problems)
     if output is CheckFormat.JSON:
-        typer.echo(encoded(monitor.monitor_row(report), OutputFormat.JSON))
+        print_encoded(monitor.monitor_row(report), OutputFormat.JSON)
     else:
         lines = monitor.nagios_lines if output is CheckFormat.NAGIOS else monitor.prometheus_lines
-        typer.echo("\n".join(lines(report)))
+        say_lines(lines(report))
     return int(report.state)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from acker.untrusted import sentence_line
+
 if TYPE_CHECKING:
     from acker.config.topics import Topics
     from acker.kafka.cluster import KafkaLog
@@ -78,7 +80,7 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
     """
     topics = loaded(config)
     if sys.stderr.isatty():
-        typer.echo(f"asking {topics.kafka.get('bootstrap.servers', 'no broker')} ...", err=True)
+        say(f"asking {topics.kafka.get('bootstrap.servers', 'no broker')} ...", err=True)
     from acker.kafka.cluster import KafkaLog
 
     process = f"{socket.gethostname()}-{os.getpid()}"
@@ -106,12 +108,22 @@ def parse_duration(option: str, text: str, such_as: str = "10s or 5m") -> int:
         raise typer.BadParameter(f"{option} {text}: {error}; give {such_as}") from error
 
 
+def say(line: str, *, err: bool = False) -> None:
+    """Print one line: where a text in it has a line break or a command for the terminal, an escape."""
+    typer.echo(sentence_line(line), err=err)
+
+
+def say_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    for line in lines:
+        say(line, err=err)
+
+
 def print_notes(notes: Iterable[str], config: Path) -> None:
     """Print on stderr what is not known, so that stdout has only rows."""
-    from spout.inspect.tables import printable, with_configs
+    from spout.inspect.tables import with_configs
 
     for note in notes:
-        typer.echo(f"note: {with_configs(printable(note), not_default(config))}", err=True)
+        say(f"note: {with_configs(note, not_default(config))}", err=True)
 
 
 def wall_ms() -> int:

@@ -26,10 +26,11 @@ from spout.cli.common import (
     parse_duration,
     parse_time,
     print_notes,
+    say,
     system_user,
     wall_ms,
 )
-from spout.inspect.tables import As, OutputFormat, encoded, printable, with_configs, write
+from spout.inspect.tables import As, OutputFormat, print_encoded, with_configs, write
 
 if TYPE_CHECKING:
     from acker.config.topics import Topics
@@ -64,7 +65,9 @@ Reason = Annotated[
         "--dead", "--reason", help="Why it was given up: ATTEMPTS, ABANDONED, GONE, …; in any case."
     ),
 ]
-Key = Annotated[str | None, typer.Option(help="The record's key; 0x… also for bytes that are no text.")]
+Key = Annotated[
+    str | None, typer.Option(help="The record's key as it is shown: %FF for a byte, null for no key.")
+]
 Since = Annotated[
     str | None, typer.Option(help="Died at this time or later: 2026-07-01T00:00:00Z, or 2h for so long ago.")
 ]
@@ -103,7 +106,7 @@ def dlq_list(
 ) -> int:
     """List dead letters, the latest last; letters that were handled before are left out."""
     with opened(config, "dlq") as (topics, log):
-        from spout.inspect.letter_rows import LIST, letter_row
+        from spout.inspect.letter_rows import LIST, hexadecimal_note, letter_row
 
         matching = _filter(cause, operator, reason, key, since, until, handled=all_)
         log.share_deadline()
@@ -113,7 +116,7 @@ def dlq_list(
     columns = LIST if all_ else LIST[:-1]
     write([letter_row(found) for found in shown], columns, output)
     _print_missing(letters, len(letters.found) - len(shown))
-    print_notes(absent, config)
+    print_notes([*absent, *([] if letters.found else hexadecimal_note(key))], config)
     return FOUND if exit_code and letters.found else 0
 
 
@@ -128,7 +131,7 @@ def dlq_show(places: Places = None, output: As = OutputFormat.TABLE, config: Con
         log.share_deadline()
         details = details_of(log, topics, places)
     if output is not OutputFormat.TABLE:
-        typer.echo(encoded(details, output).rstrip("\n"))
+        print_encoded(details, output)
         return 0
     for one in details:
         _print_letter(one)
@@ -236,7 +239,7 @@ def dlq_redrives(
         rows = redrive_rows(log, topics, inputs_named(topics, inputs or ()), since_ms)
     write(rows, REDRIVES, output)
     if not rows:
-        typer.echo("no redrive was found", err=True)
+        say("no redrive was found", err=True)
     return 0
 
 
@@ -251,7 +254,7 @@ def dlq_cancel(
         from spout.inspect.dead_letters import cancel_everywhere
 
         names = cancel_everywhere(log, topics, redrive, by or system_user(), wall_ms())
-    typer.echo(f"redrive {redrive} is cancelled: {', '.join(names)}")
+    say(f"redrive {redrive} is cancelled: {', '.join(names)}")
     return 0
 
 
@@ -281,7 +284,7 @@ def _handle(
             sample = sample_of(letters.found)
             write([letter_row(found) for found in sample], LIST[:-1], OutputFormat.TABLE)
             _print_missing(letters, len(letters.found) - len(sample))
-            typer.echo(f"{_many(len(letters.found))} would be {action.lower()}; with --execute it is done")
+            say(f"{_many(len(letters.found))} would be {action.lower()}; with --execute it is done")
             return 0
         name = uuid.uuid4().hex[:8]
         redrive = Redrive(
@@ -310,14 +313,14 @@ def _end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: P
     from replay.records.redrives import RedriveEnd
 
     became = outcome_text(outcome.outcomes)
-    typer.echo(f"{_many(outcome.done)} {action.lower()}")
+    say(f"{_many(outcome.done)} {action.lower()}")
     if outcome.done and action is LetterAction.REPLAYED:
         text = f"redrive {name}: {became}; see `windhover dlq redrives`"
-        typer.echo(with_configs(text, not_default(config)), err=True)
+        say(with_configs(text, not_default(config)), err=True)
     for left, count in outcome.left.items():
-        typer.echo(f"{count:,} left as they are: {left}")
+        say(f"{count:,} left as they are: {left}")
     if outcome.left_out:
-        typer.echo(f"{outcome.left_out:,} more match; repeat the command")
+        say(f"{outcome.left_out:,} more match; repeat the command")
     if outcome.end is RedriveEnd.DIED_AGAIN:
         raise CheckFailed(
             f"redrive {name} stopped: {became}. Repair what fails them, and repeat the command; --max-died"
@@ -369,13 +372,13 @@ def _many(count: int) -> str:
 def _print_missing(letters: FoundLetters, hidden: int) -> None:
     """Print on stderr what is missing in the output, so that stdout has only rows."""
     if not letters.found:
-        typer.echo("no dead letter matches", err=True)
+        say("no dead letter matches", err=True)
     if hidden:
-        typer.echo(f"{hidden:,} more are not shown; see --limit", err=True)
+        say(f"{hidden:,} more are not shown; see --limit", err=True)
     if letters.left_out:
-        typer.echo(f"{letters.left_out:,} more match and were not kept: narrow the filter", err=True)
+        say(f"{letters.left_out:,} more match and were not kept: narrow the filter", err=True)
     if letters.others:
-        typer.echo(f"{letters.others:,} records are no letters of Windhover's and are left alone", err=True)
+        say(f"{letters.others:,} records are no letters of Windhover's and are left alone", err=True)
 
 
 def _absent(topics: Topics, log: Log, letters: FoundLetters) -> list[str]:
@@ -392,21 +395,21 @@ def _progress() -> Callable[[RedriveProgress], None]:
         nonlocal printed_ms
         if abs(wall_ms() - printed_ms) >= PROGRESS_EVERY_MS:  # the clock may be set back
             printed_ms = wall_ms()
-            typer.echo(str(done), err=True)
+            say(str(done), err=True)
 
     return progress
 
 
 def _print_letter(one: dict[str, Any]) -> None:
-    from spout.inspect.letter_rows import HISTORY
+    from spout.inspect.letter_rows import HISTORY, bytes_text, field_text
 
     lists = ("history", "headers", "windhover")
     for name, value in one.items():
-        if name not in lists and value not in ("", 0):
-            written = "unknown" if value is None else printable(str(value))
-            typer.echo(f"{name.replace('_', ' '):>14}  {written}")
+        is_shown = value not in ("", 0) or name in ("key", "payload")
+        if name not in lists and is_shown:
+            say(f"{name.replace('_', ' '):>14}  {field_text(one, name)}")
     for header in one["headers"]:
-        typer.echo(f"{'header':>14}  {printable(header['name'])}: {printable(header['value'])}")
+        say(f"{'header':>14}  {header['name']}: {bytes_text(header['value'])}")
     write(one["history"], HISTORY, OutputFormat.TABLE)
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, loaded, named_role, wall_ms
+from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, loaded, named_role, say, say_lines, wall_ms
 from spout.cli.submit import PyFiles, shipped_files
-from spout.inspect.tables import As, OutputFormat, encoded, printable
+from spout.inspect.tables import As, OutputFormat, print_encoded
 
 if TYPE_CHECKING:
     from acker.config.topics import Topics
@@ -90,10 +90,10 @@ def doctor(
     for each in _results(pre, only, of_role, master, py_files, config):
         results.append(each)
         if output is OutputFormat.TABLE:
-            typer.echo("\n".join(printable(line) for line in each.lines()))
+            say_lines(each.lines())
     if output is not OutputFormat.TABLE:
-        typer.echo(encoded([each.row() for each in results], output).rstrip("\n"))
-    typer.echo(closing_line(results), err=output is not OutputFormat.TABLE)
+        print_encoded([each.row() for each in results], output)
+    say(closing_line(results), err=output is not OutputFormat.TABLE)
     if bundle is not None:
         _write(bundle, results, config, log or [])
     found = {each.health for each in results}
@@ -107,7 +107,7 @@ def _write(bundle: Path, results: Sequence[CheckResult], config: Path, logs: Seq
 
     topics, _ = _read(config)
     names = write_bundle(bundle, BundleSources(config, topics, results, logs, wall_ms()), os.environ)
-    typer.echo(f"{bundle}: {', '.join(names)}; look through it before you send it", err=True)
+    say(f"{bundle}: {', '.join(names)}; look through it before you send it", err=True)
 
 
 def _results(

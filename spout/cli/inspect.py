@@ -23,16 +23,15 @@ from spout.cli.common import (
     parse_duration,
     parse_time,
     print_notes,
+    say,
     wall_ms,
 )
 from spout.inspect.tables import (
-    UNKNOWN,
     As,
     Column,
     OutputFormat,
     count,
-    encoded,
-    printable,
+    print_encoded,
     span,
     with_configs,
     write,
@@ -63,7 +62,7 @@ Names = Annotated[
     list[str] | None, typer.Option("--input", help="With --key: an input by its name or topic.")
 ]
 Inputs = Annotated[list[str] | None, typer.Option("--input", help="An input by its name or topic.")]
-Key = Annotated[str | None, typer.Option(help="Records with this key instead; 0x… for bytes.")]
+Key = Annotated[str | None, typer.Option(help="Records with this key instead, as it is shown.")]
 Since = Annotated[str | None, typer.Option("--from", help="With --key: from this time on, or 2h ago.")]
 OlderThan = Annotated[str, typer.Option(help="Only what is open so long or longer: 10s, 5m.")]
 Group = Annotated[str | None, typer.Option(help="Only the roots of this group.")]
@@ -109,7 +108,7 @@ def inspect(
                 stories.append(explained(evidence, around, wall_ms(), not_default(config)))
             _clear(watch, output)
             if output is not OutputFormat.TABLE:
-                typer.echo(encoded(stories, output).rstrip("\n"))
+                print_encoded(stories, output)
             else:
                 for story in stories:
                     _print_story(story, config)
@@ -155,7 +154,7 @@ def roots(
             print_notes([*notes, *missing_queries(log, topics, groups, wall_ms())], config)
             if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if unknown else ""
-                typer.echo(f"{total:,} open root{'' if total == 1 else 's'}{more}")
+                say(f"{total:,} open root{'' if total == 1 else 's'}{more}")
     if exit_code and total:
         return FOUND
     return Unreachable.exit_code if exit_code and unknown else 0
@@ -175,7 +174,7 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
         write(shown if output is OutputFormat.TABLE else rows, STATUS, output)
         if output is OutputFormat.TABLE:
             for line in notes_on(rows):
-                typer.echo(with_configs(printable(line), not_default(config)))
+                say(with_configs(line, not_default(config)))
         print_notes([*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input], config)
     return _exit_code(snapshot)
 
@@ -242,7 +241,7 @@ def latency(
                 write(rows, LATENCY, output)
                 for row in rows:
                     if output is OutputFormat.TABLE and row["by_bolt"]:
-                        typer.echo(f"bolts of {row['input']}:")
+                        say(f"bolts of {row['input']}:")
                         write(row["by_bolt"], BOLTS, output)
                 unknown = {f"by bolt: {row['unknown']['by_bolt']}": None for row in rows if row["unknown"]}
                 print_notes(
@@ -260,7 +259,7 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
         rows = found.rows()
         _clear(watch, output)
         if output is not OutputFormat.TABLE:
-            typer.echo(encoded(rows, output).rstrip("\n"))
+            print_encoded(rows, output)
             continue
         write(found.shown_partitions(), page.ACKER_PARTITIONS, output)
         write(rows["workers"] or [], page.REPLAY_WORKERS, output)
@@ -283,7 +282,7 @@ def _read_all(figures: LogFigures) -> None:
     """Read all that there is, and say on a terminal how far it is, where that takes several steps."""
     for share in figures.read_all():
         if sys.stderr.isatty():
-            typer.echo(f"{int(100 * share)} % read ...", err=True)
+            say(f"{int(100 * share)} % read ...", err=True)
 
 
 def _snapshots(command: str, config: Path, watch: float | None) -> Iterator[tuple[Topics, Snapshot]]:
@@ -316,18 +315,19 @@ def _clear(watch: float | None, output: OutputFormat) -> None:
 
 
 def _print_story(story: dict[str, Any], config: Path) -> None:
+    from spout.inspect.letter_rows import field_text
     from spout.inspect.story import ATTEMPTS
 
     for name, value in story.items():
         if not isinstance(value, list | dict):
-            typer.echo(f"{name.replace('_', ' '):>14}  {UNKNOWN if value is None else printable(str(value))}")
+            say(f"{name.replace('_', ' '):>14}  {field_text(story, name)}")
     shown = [each for each in story["attempts"] if not each["repeats"]]
     write(shown, ATTEMPTS, OutputFormat.TABLE)
     if hidden := len(story["attempts"]) - len(shown):
-        typer.echo(f"{'not shown':>14}  {hidden:,} more emissions, blocked by the same record; see -o json")
+        say(f"{'not shown':>14}  {hidden:,} more emissions, blocked by the same record; see -o json")
     for name in ("waiting", "dead_letters", "dropped"):
         for row in story[name]:
             text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")
-            typer.echo(f"{name.replace('_', ' '):>14}  {printable(text)}")
+            say(f"{name.replace('_', ' '):>14}  {text}")
     unknown = [f"unknown is {name.replace('_', ' ')}: {why}" for name, why in story["unknown"].items()]
     print_notes([*story["not_read"], *unknown], config)

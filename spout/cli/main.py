@@ -44,6 +44,8 @@ from spout.cli.common import (
     not_default,
     opened,
     print_notes,
+    say,
+    say_lines,
     system_user,
     wall_ms,
 )
@@ -144,7 +146,7 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
 
 
 def _print_error(text: str, exit_code: int) -> int:
-    typer.echo(f"windhover: {text}", err=True)
+    say(f"windhover: {text}", err=True)
     return exit_code
 
 
@@ -166,7 +168,7 @@ def _version(value: bool) -> None:
     if value:
         from importlib.metadata import version
 
-        typer.echo(f"windhover {version('windhover')}")
+        say(f"windhover {version('windhover')}")
         raise typer.Exit
 
 
@@ -196,11 +198,11 @@ def validate(file: File = DEFAULT_CONFIG) -> int:
     ignored: list[str] = []
     topics = loaded(file, ignored.append)
     for line in describe(topics):
-        typer.echo(line)
+        say(line)
     for line in ignored:
-        typer.echo(f"warning: {line}")
+        say(f"warning: {line}")
     for finding in long_needs(topics):
-        typer.echo(f"warning: {finding.topic}: {finding.text}")
+        say(f"warning: {finding.topic}: {finding.text}")
     return 0
 
 
@@ -232,7 +234,7 @@ def acls(
             shown = [f"{each}:", *(f"  {line}" for line in rights_text(needed))]
         else:
             shown = list(commands(needed, principal, topics.kafka.get("bootstrap.servers", "")))
-        typer.echo("\n".join(shown))
+        say_lines(shown)
     return 0
 
 
@@ -242,7 +244,7 @@ def topics_create(file: File = DEFAULT_CONFIG) -> int:
     from acker.provisioning.provision import create_topics
 
     for line in create_topics(loaded(file)):
-        typer.echo(line)
+        say(line)
     return 0
 
 
@@ -252,7 +254,7 @@ def topics_check(file: File = DEFAULT_CONFIG) -> int:
     from acker.provisioning.provision import check_topics
 
     for line in check_topics(loaded(file)):
-        typer.echo(line)
+        say(line)
     return 0
 
 
@@ -270,19 +272,19 @@ def topics_repair(
 
         found = list(find_unreadable(log, topics))
         for one in found:
-            typer.echo(str(one))
+            say(str(one))
         left = [one for one in found if not one.is_marked]
         if not left:
-            typer.echo("no record stops its readers")
+            say("no record stops its readers")
             return 0
         if not execute:
-            typer.echo(
+            say(
                 "nothing was changed; a newer Windhover's record is read by that version. With --execute"
                 " --why TEXT all pass over these records, and what they said is lost"
             )
             return 0
         pass_over(log, left, why, system_user())
-    typer.echo(f"{len(left)} records are passed over from now on; start again what they stopped")
+    say(f"{len(left)} records are passed over from now on; start again what they stopped")
     return 0
 
 
@@ -366,10 +368,10 @@ def replay_resume(
         absent = missing_members(log, topics, topics.acker.replay_group) if ended else []
     names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended)
     for why in sorted({pause.why for pause in ended.values()}):
-        typer.echo(f"it was paused: {why}")
+        say(f"it was paused: {why}")
     seconds = topics.replay.limits.fenced_pause_ms // 1_000
     when = "when a replay worker lives" if absent else f"at most {seconds + 1} s from now"
-    typer.echo(f"{name} goes on in {names}, {when}" if ended else f"{name} is not paused")
+    say(f"{name} goes on in {names}, {when}" if ended else f"{name} is not paused")
     print_notes(absent, config)
     return 0
 
@@ -387,7 +389,7 @@ def up(
     from spout.local.up import DRIVER_METRICS, UpOptions, run_up
 
     options = UpOptions(config, port, directory, broker_only, brokers, drivers or (DRIVER_METRICS,))
-    return run_up(options, os.environ, typer.echo)
+    return run_up(options, os.environ, say)
 
 
 @app.command()
@@ -434,10 +436,10 @@ def ui(
     systemd = SystemdNotifier(os.environ)
     actions = Actions(secrets.token_urlsafe(12), system_user()) if allow_actions else None
 
-    def say(address: str) -> None:
-        typer.echo(address)
+    def announce(address: str) -> None:
+        say(address)
         if actions is not None:
-            typer.echo(f"token: {actions.token}")
+            say(f"token: {actions.token}")
         log_event("ui.ready", address=address)
         systemd.notify("READY=1")
 
@@ -447,7 +449,7 @@ def ui(
         host,
         UI_PORT if port is None else port,
         wall_ms,
-        say,
+        announce,
         systemd.alive,
         actions,
         drivers or (),

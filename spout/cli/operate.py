@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spout.cli.common import DEFAULT_CONFIG, Config, Execute, opened, wall_ms
+from spout.cli.common import DEFAULT_CONFIG, Config, Execute, opened, say, wall_ms
 
 if TYPE_CHECKING:
     from acker.config.topics import Topics
@@ -44,7 +44,7 @@ def release(
         from spout.inspect.operate import run_to_end
 
         run_to_end(_operation(log, topics, group, "release", take_over=take_over), wall_ms)
-    typer.echo(f"group {group} is released; {_NEXT}")
+    say(f"group {group} is released; {_NEXT}")
     return 0
 
 
@@ -64,13 +64,13 @@ def offsets_reset(
         found = tracked_input(topics, name)
         plan = moves(log, found, place, at_ms=at_ms)
         for move in plan:
-            typer.echo(str(move))
+            say(str(move))
         if not execute:
-            typer.echo("nothing was changed; with --execute it is done")
+            say("nothing was changed; with --execute it is done")
             return 0
         operation = _operation(log, topics, found.group, "offsets reset", rewind=plan, take_over=take_over)
         run_to_end(operation, wall_ms)
-    typer.echo(f"input {name} is reset; {_NEXT}")
+    say(f"input {name} is reset; {_NEXT}")
     return 0
 
 
@@ -104,7 +104,7 @@ def _operation(
     from spout.inspect.operate import GroupSession
 
     def report(event: str, fields: Mapping[str, object]) -> None:
-        typer.echo(f"{event}: {', '.join(f'{name} {value}' for name, value in fields.items())}", err=True)
+        say(f"{event}: {', '.join(f'{name} {value}' for name, value in fields.items())}", err=True)
 
     return GroupSession(
         log,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from spout.cli.common import say, say_lines
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -59,7 +61,7 @@ def submit_topology(
     sys.path[:0] = folders  # as in Spark's workers, which import the same classes
     found = load_topology(file, os.environ)
     if explain:
-        typer.echo(found.builder.explain(os.cpu_count() or 1, found.sink))
+        say_lines(found.builder.explain(os.cpu_count() or 1, found.sink).splitlines())
         return 0
     from spout.streaming.application import OwnFolder, refuse_connect
 
@@ -73,7 +75,7 @@ def submit_topology(
                 spark.sparkContext.addPyFile(str(each))
             options: Any = {**found.options, "metrics_port": metrics_port}
             running = found.builder.submit(spark, sink=found.sink, **options)
-            typer.echo(running.explain())
+            say_lines(running.explain().splitlines())
             return _until_ended(running)
         finally:
             spark.stop()
@@ -105,12 +107,12 @@ def _until_ended(running: SubmittedTopology) -> int:
             running.await_termination(CHECK_SECONDS)
         if signals.received is not None:
             running.pause()
-            typer.echo("stopping: no new tuples are emitted; what runs finishes")
+            say("stopping: no new tuples are emitted; what runs finishes")
         last = running.stop()
     if last.error:
         raise WindhoverError(f"the topology failed: {last.error}")
     if last.spout is not None:
-        typer.echo(
+        say(
             f"{last.state}: acked {last.spout.acked:,}, failed {last.spout.failed:,},"
             f" pending {last.spout.pending:,}"
         )

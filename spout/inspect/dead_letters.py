@@ -16,14 +16,15 @@ from acker.config.topics import Topics
 from acker.errors import Unreachable, UsageError
 from acker.kafka.port import Log, Record
 from acker.units import named_past_ms
+from acker.untrusted import Untrusted, UntrustedName
 from replay.handling.letter_box import KEPT_MAX, find_letters
 from replay.handling.outcomes import RedriveOutcomes, RedriveRecord, find_redrives
 from replay.handling.redrive import Redrive, RedriveProgress, cancel_redrive
 from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
-from replay.records.letters import Filter
+from replay.records.letters import Filter, KeyIs
 from replay.worker.fetch import Fetcher, RecordPlace
-from spout.inspect.letter_rows import FoundLetter, letter_details, other_key, parse_key, redrive_row
+from spout.inspect.letter_rows import FoundLetter, letter_details, parse_key, parse_name, redrive_row
 
 
 class FoundLetters(NamedTuple):
@@ -40,7 +41,8 @@ def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
     for name in names:
         if not any(name in _names(one) for one in tracked):
             names = ", ".join(one.name for one in tracked) or "none"
-            raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {names}")
+            wrong = UntrustedName(name)
+            raise UsageError(f"no tracked input of topics.yaml is called '{wrong}'; it has {names}")
     return [one for one in tracked if not names or any(name in _names(one) for name in names)]
 
 
@@ -49,7 +51,8 @@ def parse_filter(
 ) -> Filter:
     """Parse a filter as people write it, by the names error, operator, reason, key, since and until.
 
-    A time may be a duration before `now_ms`, which is wall time; messages have `option` before each name.
+    A key and names are as they are shown, in the notation of `acker.notation`. A time may be a duration
+    before `now_ms`, which is wall time; messages have `option` before each name.
 
     Raises:
         UsageError: a text cannot be parsed.
@@ -58,17 +61,21 @@ def parse_filter(
     try:
         dead = None if reason is None else DeadReason(reason.upper())
     except ValueError as error:
-        raise UsageError(f"{option}reason {reason}: is none; give {', '.join(DeadReason)}") from error
+        wrong = Untrusted(reason or "")
+        raise UsageError(f"{option}reason {wrong}: is none; give {', '.join(DeadReason)}") from error
     since_ms, until_ms = (
         None if (text := texts.get(name)) is None else named_past_ms(f"{option}{name}", text, now_ms)
         for name in ("since", "until")
     )
+    cause, operator = (
+        None if (text := texts.get(name)) is None else parse_name(text, f"{option}{name}")
+        for name in ("error", "operator")
+    )
     return Filter(
-        error=texts.get("error"),
-        operator=texts.get("operator"),
+        error=cause,
+        operator=operator,
         dead=dead,
-        key=None if key is None else parse_key(key, option),
-        other_key=None if key is None else other_key(key),
+        key=None if key is None else KeyIs(parse_key(key, option)),
         since_ms=since_ms,
         until_ms=until_ms,
         handled=handled,
@@ -92,8 +99,8 @@ def by_place(inputs: Sequence[Input], places: Sequence[str], matching: Filter) -
         if not found:
             names = ", ".join(f"{one.name}, {one.dead_letter.topic}" for one in inputs) or "none"
             raise UsageError(
-                f"{text!r} is no place of a letter or a record, such as {names.split(', ', 1)[0]}/3@1042;"
-                f" the names are: {names}"
+                f"'{UntrustedName(text)}' is no place of a letter or a record, such as"
+                f" {names.split(', ', 1)[0]}/3@1042; the names are: {names}"
             )
         for one, place in found:
             meant.setdefault(one.name, set()).add(place)
@@ -138,7 +145,8 @@ def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str
     letters = matching_letters(log, meant, wait_ms=limits.operation_timeout_ms)
     details = [letter_details(found, record) for found, record in records_of(log, letters.found, limits)]
     if not details:
-        raise UsageError(f"no dead letter at {', '.join(places)}; see `windhover dlq list --all`")
+        named = ", ".join(str(Untrusted(place)) for place in places)
+        raise UsageError(f"no dead letter at {named}; see `windhover dlq list --all`")
     return details
 
 
@@ -160,15 +168,16 @@ def redrive_details(log: Log, topics: Topics, redrive: str) -> list[dict[str, An
     Raises:
         UsageError: there is no such redrive.
     """
+    own_id = parse_name(redrive, "redrive")
     rows: list[dict[str, Any]] = []
     for one in inputs_named(topics, ()):
         found = find_redrives(log, one, wait_ms=topics.replay.limits.operation_timeout_ms)
-        own = [each for each in found if each.begun.redrive == redrive]
+        own = [each for each in found if each.begun.redrive == own_id]
         for row, outcomes in _with_outcomes(log, topics, one, own):
-            letters = outcomes.letters(redrive).items()
+            letters = outcomes.letters(own_id).items()
             rows.append({**row, "outcomes": [{"letter": at, "outcome": each.value} for at, each in letters]})
     if not rows:
-        raise UsageError(f"there is no redrive {redrive}; see `windhover dlq redrives`")
+        raise UsageError(f"there is no redrive {Untrusted(redrive)}; see `windhover dlq redrives`")
     return rows
 
 
@@ -181,7 +190,7 @@ def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: i
     rows = redrive_details(log, topics, redrive)
     rows = [row for row in rows if row["state"] == "NOT ENDED"] or rows
     for row in rows:
-        cancel_redrive(log, topics, topics.input(row["input"]), redrive, by, now_ms)
+        cancel_redrive(log, topics, topics.input(row["input"]), parse_name(redrive, "redrive"), by, now_ms)
     return [str(row["input"]) for row in rows]
 
 

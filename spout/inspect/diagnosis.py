@@ -26,10 +26,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from acker.service.view import OpenRange
+from acker.untrusted import Untrusted, UntrustedName, shell_word
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
 from replay.records.due import Aside, Due, Loss
+from replay.records.headers import parse_location
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
 from spout.inspect.readings import NO_TIMEOUT, Reading, row_of
@@ -152,7 +154,7 @@ def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosi
         now = "not written yet: the topic ends before it"
         return Diagnosis(Situation.NOT_WRITTEN, now, text, case.watch)
     if not evidence.emissions:
-        text = f"Group {evidence.group} begins behind it: a reset, or its first start, left it out."
+        text = f"Group {case.group} begins behind it: a reset, or its first start, left it out."
         now = "in the log, and left out: the group begins behind it"
         return Diagnosis(Situation.LEFT_OUT, now, text, f"windhover offsets reset {evidence.input} --help")
     last = evidence.emissions[-1]
@@ -191,6 +193,10 @@ class _Case:
     now_ms: int
 
     @property
+    def group(self) -> UntrustedName:
+        return UntrustedName(self.evidence.group)
+
+    @property
     def watch(self) -> str:
         return f"windhover inspect {self.evidence.place} --watch 2"
 
@@ -222,7 +228,7 @@ class _Case:
         if self.around.ackers.value == 0:
             text, command = f"{text} No acker lives.", "windhover acker run"
         elif self.around.query_lives.value is False:
-            query = f"No query of group {self.evidence.group} lives, and State begins with one: start it."
+            query = f"No query of group {self.group} lives, and State begins with one: start it."
             text, command = f"{text} {query}", "windhover status"
         return Diagnosis(Situation.UNKNOWN, UNKNOWN, text, command)
 
@@ -239,14 +245,14 @@ class _Case:
             return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover status")
         again = in_ if left_ms > 0 else "now"
         if due.last_was_blocked and not due.dead:
-            behind = due.history[-1].message
+            behind = Untrusted(due.history[-1].message)
             now = f"blocked: it {behind}; no bolt has seen it since. It is looked at again {again}"
         else:
             fate = "its dead letter" if due.dead else "its replay"
             fate = "the note that a rule drops it" if due.dead == DeadReason.DROPPED else fate
             now = f"waiting for {fate}, due {in_}"
         if evidence.paused:
-            text = f"{why} Replays of the input are paused: {evidence.paused}."
+            text = f"{why} Replays of the input are paused: {Untrusted(evidence.paused)}."
             return Diagnosis(Situation.PAUSED, now, text, f"windhover replay resume {evidence.input}")
         fate = "becomes a dead letter" if due.dead else f"is replayed as attempt {due.attempt + 1}"
         when = f"It {fate} {in_}." if left_ms > 0 else f"It {fate} now: due {in_}."
@@ -260,17 +266,20 @@ class _Case:
 
     def given_up(self, letter: Letter) -> Diagnosis:
         if letter.is_note:
-            now = f"dropped: a rule drops what fails by {letter.error}; its note is {letter.place}"
-            text = f"A rule of `causes` drops what fails by {letter.error}. The note of it is {letter.place}."
+            error = UntrustedName(letter.error)
+            now = f"dropped: a rule drops what fails by {error}; its note is {letter.place}"
+            text = f"A rule of `causes` drops what fails by {error}. The note of it is {letter.place}."
             return Diagnosis(Situation.DROPPED, now, text, f"windhover dlq show {letter.place}")
         mark = letter.mark
         now = f"dead letter at {letter.place}"
         if mark is not None and mark.action is LetterAction.DROPPED:
-            text = f"{mark.by} gave it up: {mark.why or 'no reason given'}."
-            return Diagnosis(Situation.DROPPED, f"dropped by {mark.by}: {mark.why}", text)
+            by, reason = Untrusted(mark.by), Untrusted(mark.why)
+            text = f"{by} gave it up: {reason or 'no reason given'}."
+            return Diagnosis(Situation.DROPPED, f"dropped by {by}: {reason}", text)
         if mark is not None:
-            now = f"{now}, replayed by {mark.by}; its copy was not read"
-            text = f"{mark.by} let it be replayed; its copy is not in the part of the log that was read."
+            by = Untrusted(mark.by)
+            now = f"{now}, replayed by {by}; its copy was not read"
+            text = f"{by} let it be replayed; its copy is not in the part of the log that was read."
             return Diagnosis(Situation.TOO_OLD, now, text, self.watch)
         if letter.dead in (DeadReason.GONE, DeadReason.RECREATED):
             text = (
@@ -282,7 +291,7 @@ class _Case:
         why = f" {_how_lost(None, loss)[0]}" if loss is not None else ""
         attempts = letter.lineage.attempt
         text = (
-            f"It is a dead letter ({letter.dead}) after"
+            f"It is a dead letter ({UntrustedName(letter.dead)}) after"
             f" {'one attempt' if attempts == 1 else f'{attempts:,} attempts'}.{why} Repair what failed it"
             " first, then replay it."
         )
@@ -299,7 +308,7 @@ class _Case:
             return Diagnosis(situation, _not_taken_over(last), text, command)
         if situation is Situation.BLOCKED and last.loss is not None:
             # it becomes another copy in every `hold`, so often one is written while its topics are read
-            now = f"blocked: it {last.loss.message}; its newest copy came after this was read"
+            now = f"blocked: it {Untrusted(last.loss.message)}; its newest copy came after this was read"
             text = f"{why} It is emitted again in every `hold`; the newest copy came after this was read."
             return Diagnosis(situation, now, text, self._inspect_the_first(last.loss.message))
         now = f"lost ({last.state}) and taken over; its copy or dead letter was not read"
@@ -329,7 +338,7 @@ class _Case:
                 f"It was emitted {age} ago by a process that is gone, so nobody acks it, and {limit}. Start"
                 f" the query again; or give what it left open to others with the command."
             )
-            command = f"windhover release {self.evidence.group}"
+            command = f"windhover release {shell_word(self.evidence.group)}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
         how = ": its micro-batch is running, or its bolts neither acked nor failed it"
         if last.batches:
@@ -348,7 +357,7 @@ class _Case:
         now = "planned: announced to the ackers"
         if self.around.session_lives.value is False or self.around.query_lives.value is False:
             text = "It was announced by a process that is gone. Start the query again; it goes on from there."
-            command = f"windhover release {self.evidence.group}"
+            command = f"windhover release {shell_word(self.evidence.group)}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
         if self.around.ackers.value == 0:
             text = "It was announced to the ackers, and no acker lives: nothing gets a verdict."
@@ -366,14 +375,14 @@ class _Case:
             return Diagnosis(Situation.LOST_FROM_LOG, now, text, "windhover topics check")
         if evidence.recreated and not last.copy:
             text = (
-                f"Its topic was created again, and group {evidence.group} knows the former one: no query of"
+                f"Its topic was created again, and group {self.group} knows the former one: no query of"
                 " it begins before its input is reset."
             )
             return Diagnosis(
                 Situation.NOT_EMITTED, now, text, f"windhover offsets reset {evidence.input} --help"
             )
         if around.query_lives.value is False:
-            text = f"{what} is not emitted yet, and no query of group {evidence.group} lives: start it."
+            text = f"{what} is not emitted yet, and no query of group {self.group} lives: start it."
             return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
         if around.pending.value is not None and around.pending.value >= around.pending_max:
             text = (
@@ -381,15 +390,15 @@ class _Case:
                 f" {evidence.input} are pending, and `max_spout_pending` is {around.pending_max:,}. It is"
                 " emitted when some of them are done."
             )
-            command = f"windhover roots --group {evidence.group}"
+            command = f"windhover roots --group {shell_word(evidence.group)}"
             return Diagnosis(Situation.GATE_CLOSED, now, text, command)
         text = f"{what} is in the log, not emitted yet: the query has not come so far."
         return Diagnosis(Situation.NOT_EMITTED, now, text, self.watch)
 
     def _inspect_the_first(self, message: str) -> str:
-        """Return the command that shows the record that a blocked one waits for."""
+        """Return the command that shows the record that a blocked one waits for, if `message` names one."""
         place = message.rpartition(" ")[2]
-        return f"windhover inspect {place}" if "@" in place else self.watch
+        return self.watch if parse_location(place) is None else f"windhover inspect {place}"
 
 
 def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situation]:
@@ -398,19 +407,21 @@ def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situ
     if lost is None:
         return "It was lost.", Situation.DUE
     if lost.error == HELD:
-        return f"It is blocked: it {lost.message}, and no bolt has seen it since.", Situation.BLOCKED
+        text = f"It is blocked: it {Untrusted(lost.message)}, and no bolt has seen it since."
+        return text, Situation.BLOCKED
     if lost.reason is Reason.TIMED_OUT:
         return f"It timed out after {span(lost.age_ms)}: {_because(last)}. {LEFT_OPEN}", Situation.TIMED_OUT
     if lost.reason is Reason.ABANDONED:
         return "It was abandoned: another session took the group while it was open.", Situation.DUE
-    by = f" by {lost.error}" if lost.error else ""
-    detail = f": {lost.message}" if lost.message else ""
-    return f"Bolt {lost.operator or 'unknown'} failed it{by}{detail}.", Situation.DUE
+    by = f" by {UntrustedName(lost.error)}" if lost.error else ""
+    detail = f": {Untrusted(lost.message)}" if lost.message else ""
+    return f"Bolt {UntrustedName(lost.operator) or 'unknown'} failed it{by}{detail}.", Situation.DUE
 
 
 def _not_taken_over(last: TracedEmission) -> str:
-    is_blocked = last.loss is not None and last.loss.error == HELD
-    how = f"blocked: it {last.loss.message}" if last.loss and is_blocked else f"lost ({last.state})"
+    how = f"lost ({last.state})"
+    if last.loss is not None and last.loss.error == HELD:
+        how = f"blocked: it {Untrusted(last.loss.message)}"
     return f"{how}; no replay worker has taken it over yet"
 
 

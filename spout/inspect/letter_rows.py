@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import codecs
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from acker.errors import UsageError
 from acker.kafka.port import Record
+from acker.notation import EMPTY, NULL, cut_shown, parse_bytes, parse_text, show_bytes, show_text
 from acker.units import TIME_MS_MAX, time_text
+from acker.untrusted import Untrusted
 from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, RedriveRecord
+from replay.policy.disposition import DeadReason
 from replay.records.due import LEFT_OUT, Loss, left_out_by, left_out_of
 from replay.records.letters import Letter, LetterAction, own_headers
-from spout.inspect.tables import Column, count, cut_message, cut_to, span
+from spout.inspect.tables import UNKNOWN, Column, Row, count, cut_message, cut_to, span
 
-PREVIEW_BYTES: Final = 1_024
-"""A payload or the value of a header is shown up to this many bytes."""
+PREVIEW_CHARACTERS: Final = 1_024
+"""For people a payload or the value of a header is shown up to this many characters; JSON has all of it."""
+
+KEY_CHARACTERS_MAX: Final = 4_096
+"""A key is given back to find its record, so none is cut that a screen can hold."""
+
+_HEXADECIMAL: Final = re.compile(r"0[xX]((?:[0-9a-fA-F]{2})+)")
 
 TOP: Final = 10
 """How many operators, errors and keys the statistics show: those with the most letters."""
@@ -32,15 +40,47 @@ _AGES_MS: Final = (
 )
 _OLDER: Final = "7 d or more"
 
+NO_OPERATOR: Final = "(none)"
+
+
+def bytes_text(field: str | None, characters_max: int = PREVIEW_CHARACTERS) -> str:
+    """Return a `bytes_field` as people see it, cut to so many characters."""
+    if field is None:
+        return NULL
+    return cut_shown(field or EMPTY, characters_max)
+
+
+def key_text(field: str | None) -> str:
+    """Return the `bytes_field` of a key as people see it, and give it back."""
+    return bytes_text(field, KEY_CHARACTERS_MAX)
+
+
+def _absent_key(letter: Row) -> str:
+    """Return the text for a key that is None: it is null, or the letter has nothing of its record."""
+    return UNKNOWN if letter["missing"] and letter["dead"] != DeadReason.DROPPED else NULL
+
+
+def field_text(row: Row, name: str) -> str:
+    """Return a value of a letter's details, or of a record's story, as people see it.
+
+    Of a record that was read a key and a payload that are None are null; else nobody knows them.
+    """
+    value = row[name]
+    is_of_record = name in ("key", "payload") and (value is not None or row["payload_bytes"] is not None)
+    if is_of_record:
+        return key_text(value) if name == "key" else bytes_text(value)
+    return UNKNOWN if value is None else str(value)
+
+
 LIST: Final = (
     Column("letter", "letter"),
     Column("origin", "origin"),
     Column("died", "died"),
     Column("dead", "dead"),
-    Column("operator", "operator", cut_to(30)),
-    Column("error", "error", cut_to(40)),
+    Column("operator", "operator"),
+    Column("error", "error"),
     Column("message", "message", cut_message(60)),
-    Column("key", "key", cut_to(30)),
+    Column("key", "key", key_text, _absent_key),
     Column("bytes", "bytes", count),
     Column("handled", "handled"),
 )
@@ -51,14 +91,14 @@ HISTORY: Final = (
     Column("root", "root"),
     Column("lost", "reason"),
     Column("after", "age_ms", span),
-    Column("operator", "operator", cut_to(30)),
-    Column("error", "error", cut_to(40)),
+    Column("operator", "operator"),
+    Column("error", "error"),
     Column("message", "message", cut_message(80)),
 )
 
 STATS: Final = (
     Column("of", "of"),
-    Column("value", "value", cut_to(60)),
+    Column("value", "value", key_text, lambda row: NULL if row["of"] == "key" else NO_OPERATOR),
     Column("letters", "letters", count),
     Column("first", "first"),
     Column("last", "last"),
@@ -94,16 +134,16 @@ def letter_row(found: FoundLetter) -> dict[str, Any]:
         "input": found.input,
         "origin": letter.lineage.origin,
         "died": moment(letter.died_ms),
-        "dead": letter.dead,
-        "reason": letter.lineage.reason,
-        "operator": letter.lineage.operator,
-        "error": letter.error,
+        "dead": name_field(letter.dead),
+        "reason": name_field(letter.lineage.reason),
+        "operator": name_field(letter.lineage.operator),
+        "error": name_field(letter.error),
         "message": letter.history[-1].message if letter.history else letter.lineage.cause,
         "attempts": letter.lineage.attempt,
-        "key": bytes_text(letter.key),
+        "key": bytes_field(letter.key),
         "bytes": letter.bytes,
         "missing": letter.missing,
-        "handled": f"{mark.action} {moment(mark.at_ms)} by {mark.by}" if mark else "",
+        "handled": f"{mark.action} {moment(mark.at_ms)} by {Untrusted(mark.by)}" if mark else "",
     }
 
 
@@ -112,7 +152,7 @@ def letter_details(found: FoundLetter, record: Record) -> dict[str, Any]:
     letter, mark, own = found.letter, found.letter.mark, set(own_headers(record.headers))
     return {
         **letter_row(found),
-        "group": letter.group,
+        "group": name_field(letter.group),
         "cause": letter.lineage.cause,
         "abandoned": letter.lineage.abandoned,
         "timed_out": letter.lineage.timed_out,
@@ -123,7 +163,7 @@ def letter_details(found: FoundLetter, record: Record) -> dict[str, Any]:
         "history": [loss_row(loss) for loss in letter.history],
         "headers": _header_rows(header for header in record.headers if header in own),
         "windhover": _header_rows(header for header in record.headers if header not in own),
-        "payload": None if letter.missing else bytes_text(record.value),
+        "payload": None if letter.missing else bytes_field(record.value),
         "payload_bytes": None if letter.missing else len(record.value or b""),
     }
 
@@ -138,10 +178,12 @@ def redrive_row(name: str, one: RedriveRecord, outcomes: RedriveOutcomes) -> dic
     figures = (counted[LetterOutcome.ACKED], counted[LetterOutcome.DIED], counted[LetterOutcome.OPEN], gone)
     acked, died, open_, not_found = figures if is_replay else (None,) * len(figures)
     return {
-        "redrive": begun.redrive, "input": name, "action": begun.action, "state": one.state, "by": begun.by,
-        "why": begun.why, "filter": begun.which, "letters": begun.letters,
+        "redrive": name_field(begun.redrive), "input": name, "action": name_field(begun.action),
+        "state": name_field(one.state), "by": begun.by, "why": begun.why,
+        "filter": begun.which, "letters": begun.letters,
         "handled": outcomes.handled(begun.redrive), "acked": acked, "died": died, "open": open_,
-        "not_found": not_found, "begun": moment(begun.at_ms), "ended": moment(ended.at_ms) if ended else "",
+        "not_found": not_found, "begun": moment(begun.at_ms),
+        "ended": moment(ended.at_ms) if ended else "",
         "ended_by": ended.by if ended else "",
     }  # fmt: skip
 
@@ -151,11 +193,11 @@ def loss_row(loss: Loss) -> dict[str, Any]:
     return {
         "attempt": loss.attempt,
         "emitted": moment(loss.emitted_ms),
-        "root": loss.root,
+        "root": name_field(loss.root),
         "reason": LEFT_OUT if left_out_by(loss) else loss.reason.value,
         "age_ms": loss.age_ms,
-        "operator": loss.operator,
-        "error": loss.error,
+        "operator": name_field(loss.operator),
+        "error": name_field(loss.error),
         "message": loss.message,
     }
 
@@ -173,33 +215,43 @@ def moment(value_ms: int | None) -> str | None:
     return f"{text[:-4]}Z" if "." in text else text  # the last three digits are below a millisecond
 
 
-def bytes_text(value: bytes | None) -> str:
-    """Format bytes: as text if they are UTF-8, else as ``0x`` and hexadecimal digits; a long value is cut."""
-    if value is None:
-        return "null"
-    head = value[:PREVIEW_BYTES]
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        text = decoder.decode(head, final=len(value) <= PREVIEW_BYTES)  # the cut may have split a character
-    except UnicodeDecodeError:
-        text = f"0x{head.hex()}"
-    return text if len(value) <= PREVIEW_BYTES else f"{text}… ({len(value):,} bytes)"
+def name_field(name: str) -> str:
+    """Return a name as a row has it: in the notation, but none as an empty text."""
+    return show_text(name) if name else ""
 
 
-def parse_key(text: str, option: str = "") -> bytes:
-    """Parse a key in the format of `bytes_text`; `UsageError`: behind ``0x`` come no hexadecimal digits.
+def bytes_field(value: bytes | None) -> str | None:
+    """Return bytes as a row has them: in the notation, but null as None, and no bytes as an empty text."""
+    return show_bytes(value) if value else None if value is None else ""
 
-    A text may begin with ``0x`` as well: `other_key` has that.
+
+def parse_key(text: str, option: str = "") -> bytes | None:
+    """Parse a key in the notation of `acker.notation`; None is the key null.
+
+    Raises:
+        UsageError: it is not in the notation; the message has `option` before the word.
     """
     try:
-        return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
+        return parse_bytes(text)
     except ValueError as error:
-        raise UsageError(f"{option}key {text}: is no hexadecimal number; give text, or 0x6b6579") from error
+        raise UsageError(f"{option}key {Untrusted(text)}: {error}") from error
 
 
-def other_key(text: str) -> bytes | None:
-    """Return the key that is itself such a text, as addresses are; None if it does not begin with ``0x``."""
-    return text.encode() if text.startswith("0x") else None
+def parse_name(text: str, option: str) -> str:
+    """Parse the name of an operator or error in the notation; `UsageError` names `option`."""
+    try:
+        return parse_text(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {Untrusted(text)}: {error}") from error
+
+
+def hexadecimal_note(key: str | None) -> list[str]:
+    """Return how bytes are given, where nothing has a key that was written as ``0x…``; else nothing."""
+    digits = _HEXADECIMAL.fullmatch(key or "")
+    if digits is None:
+        return []
+    escapes = "".join(f"%{byte:02X}" for byte in bytes.fromhex(digits[1]))
+    return [f"key {key} is that text; bytes that are no text are given as {escapes}"]
 
 
 def sample_of(found: Sequence[FoundLetter]) -> list[FoundLetter]:
@@ -216,22 +268,25 @@ def stats_of(found: Sequence[FoundLetter], now_ms: int) -> list[dict[str, Any]]:
         age_ms = now_ms - one.letter.died_ms
         return next((name for name, limit_ms in _AGES_MS if age_ms < limit_ms), _OLDER)
 
-    dimensions: tuple[tuple[str, Callable[[FoundLetter], str]], ...] = (
+    dimensions: tuple[tuple[str, Callable[[FoundLetter], str | None]], ...] = (
         ("input", lambda one: one.input),
-        ("dead", lambda one: one.letter.dead),
-        ("error", lambda one: one.letter.error),
-        ("operator", lambda one: one.letter.lineage.operator or "(none)"),
+        ("dead", lambda one: name_field(one.letter.dead)),
+        ("error", lambda one: name_field(one.letter.error)),
+        ("operator", lambda one: name_field(one.letter.lineage.operator) or None),
         ("age", age),
         ("handled", lambda one: one.letter.mark.action.value if one.letter.mark else "no"),
-        ("key", lambda one: bytes_text(one.letter.key)),
+        ("key", lambda one: bytes_field(one.letter.key)),
     )
-    return [row for name, of in dimensions for row in _counted(name, of, found)]
+    with_key = [one for one in found if one.letter.has_key]
+    return [
+        row for name, of in dimensions for row in _counted(name, of, with_key if name == "key" else found)
+    ]
 
 
 def _counted(
-    name: str, of: Callable[[FoundLetter], str], found: Iterable[FoundLetter]
+    name: str, of: Callable[[FoundLetter], str | None], found: Iterable[FoundLetter]
 ) -> Iterator[dict[str, Any]]:
-    died: dict[str, list[int]] = {}
+    died: dict[str | None, list[int]] = {}
     for one in found:
         died.setdefault(of(one), []).append(one.letter.died_ms)
     largest = Counter({value: len(times) for value, times in died.items()}).most_common(TOP)
@@ -244,5 +299,5 @@ def _counted(
         yield {"of": name, "value": f"({len(died) - TOP:,} others)", "letters": rest, "first": "", "last": ""}
 
 
-def _header_rows(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, str]]:
-    return [{"name": name, "value": bytes_text(value)} for name, value in headers]
+def _header_rows(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, str | None]]:
+    return [{"name": name_field(name), "value": bytes_field(value)} for name, value in headers]

@@ -17,6 +17,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError, WindhoverError
 from acker.kafka.port import Log, TopicPartition
+from acker.untrusted import UntrustedName
 from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec, sources_of
@@ -70,8 +71,10 @@ def inputs_of(topics: Topics, group: str) -> tuple[Input, ...]:
     """Return the tracked inputs of a group; `UsageError` if it has none."""
     found = tuple(one for one in topics.inputs.values() if one.group == group and one.tracked)
     if not found:
-        groups = ", ".join(sorted({one.group for one in topics.inputs.values() if one.tracked})) or "none"
-        raise UsageError(f"no tracked input of topics.yaml has group {group!r}; it has {groups}")
+        groups = sorted({one.group for one in topics.inputs.values() if one.tracked})
+        names = ", ".join(str(UntrustedName(name)) for name in groups) or "none"
+        wrong = UntrustedName(group)
+        raise UsageError(f"no tracked input of topics.yaml has group '{wrong}'; it has {names}")
     return found
 
 
@@ -80,11 +83,12 @@ def tracked_input(topics: Topics, name: str) -> Input:
     found = topics.inputs.get(name)
     if found is None:
         raise UsageError(
-            f"no input {name!r} in topics.yaml; it has {', '.join(sorted(topics.inputs)) or 'none'}"
+            f"no input '{UntrustedName(name)}' in topics.yaml;"
+            f" it has {', '.join(sorted(topics.inputs)) or 'none'}"
         )
     if not found.tracked:
         raise UsageError(
-            f"input {name!r} has ackers: 0, so no history here; move its offsets with Kafka's tools"
+            f"input '{found.name}' has ackers: 0, so no history here; move its offsets with Kafka's tools"
         )
     return found
 
@@ -178,7 +182,8 @@ class GroupSession:
             except WindhoverError as error:
                 raise type(error)(
                     f"the reset is done, its query begins there; but the committed offsets of group"
-                    f" {self._group}, which other tools read, are the old ones: {error}"
+                    f" {UntrustedName(self._group)}, which other tools read, are the old ones:"
+                    f" {error}"
                 ) from error
         self._planner.close()
 

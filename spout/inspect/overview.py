@@ -24,6 +24,7 @@ from acker.errors import NotAuthorized, Unreachable, WindhoverError
 from acker.kafka.port import GroupMember, Log, TopicInfo, TopicPartition
 from acker.kafka.reading import READ_MAX, Follower
 from acker.service.view import AckerView, ViewReader
+from acker.untrusted import UntrustedName, shell_word
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
 from spout.group.presence import Presence
@@ -168,7 +169,7 @@ def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
     """
     members = Questions(log)(log.members, group)
     if members.unknown:
-        return [f"whether a member of group {group} lives is unknown, since {members.unknown}"]
+        return [f"whether a member of group {UntrustedName(group)} lives is unknown, since {members.unknown}"]
     return [] if members.value else [_absent(topics, group)]
 
 
@@ -177,7 +178,7 @@ def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int
     ask = Questions(log)
     lives = {group: ask(_query_lives, log, topics, group, now_ms) for group in groups}
     unknown = [
-        f"whether a query of group {group} lives is unknown, since {each.unknown}"
+        f"whether a query of group {UntrustedName(group)} lives is unknown, since {each.unknown}"
         for group, each in lives.items()
         if each.unknown
     ]
@@ -194,10 +195,11 @@ def no_query(groups: Mapping[str, bool]) -> list[str]:
     if not groups:
         return []
     left_open = [group for group, is_open in groups.items() if is_open]
-    release = " and ".join(f"`windhover release {group}`" for group in left_open)
+    release = " and ".join(f"`windhover release {shell_word(group)}`" for group in left_open)
+    named = ", ".join(str(UntrustedName(group)) for group in groups)
     of, it, them = ("group", "it", "it") if len(groups) == 1 else ("groups", "they", "them")
     return [
-        f"no query of {of} {', '.join(groups)} lives: nothing is read, and the clock of timeouts is stopped;"
+        f"no query of {of} {named} lives: nothing is read, and the clock of timeouts is stopped;"
         f" start {them}{release and f', or give what {it} left open to others with {release}'}"
     ]
 
@@ -209,7 +211,8 @@ def _absent(topics: Topics, group: str) -> str:
         if group == topics.acker.group
         else ("replay worker", "what is lost is not replayed, nor becomes a dead letter", "replay run")
     )
-    return f"no {who} lives (group {group} has no member): {effect}; start one with `windhover {command}`"
+    name = UntrustedName(group)
+    return f"no {who} lives (group {name} has no member): {effect}; start one with `windhover {command}`"
 
 
 class Overview:

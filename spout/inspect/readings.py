@@ -19,6 +19,7 @@ from acker.config.settings import Input
 from acker.identity import I64, offset_of, position_at, source_of
 from acker.ledger.sessions import SourceGeneration
 from acker.service.view import AckerView, OpenRange
+from acker.untrusted import Untrusted, UntrustedName
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import NOTHING_WAITS, BlockedRecords, Waiting, WaitingOffsets
 
@@ -401,7 +402,7 @@ def _waits(blocked: BlockedRecords, now_ms: int) -> str:
     if not blocked.first:
         return ""
     due = f"due in {span(blocked.due_ms - now_ms)}" if blocked.due_ms > now_ms else "due"
-    return f"{blocked.first} first, {due}"
+    return f"{UntrustedName(blocked.first)} first, {due}"
 
 
 def _recreated(
@@ -411,9 +412,10 @@ def _recreated(
     topics = [each.value.recreated for each in (progress, copies) if each.value and each.value.recreated]
     if not topics:
         return None
+    names = " and ".join(str(UntrustedName(topic)) for topic in topics)
     return Reading(
-        f"topic {' and '.join(topics)} was created again: no query of the group begins before the input is"
-        f" reset; see `windhover offsets reset {found.name} --help`"
+        f"topic {names} was created again: no query of the group begins before the input is reset;"
+        f" see `windhover offsets reset {found.name} --help`"
     )
 
 
@@ -445,7 +447,7 @@ def _stopped(one: Input, partition: int | None, waiting: Waiting) -> str:
     """Describe why replays of a partition are not made when they are due; empty if they are."""
     pause = waiting.pauses.get(one.id)
     if pause is not None:
-        return f"replays are paused: {pause.why}; run `windhover replay resume {one.name}`"
+        return f"replays are paused: {Untrusted(pause.why)}; run `windhover replay resume {one.name}`"
     places = [place for place in waiting.aside if place[0] == one.id and partition in (None, place[1])]
     aside = sum(waiting.aside[place] for place in places)
     if not aside:

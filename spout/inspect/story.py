@@ -17,6 +17,7 @@ from typing import Any, Final
 from acker.identity import Root, generation_of
 from acker.kafka.port import Record
 from acker.service.view import OpenRange
+from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost
 from replay.policy.disposition import DeadReason
@@ -24,7 +25,7 @@ from replay.records.due import LEFT_OUT, Due, Loss, left_out_by, left_out_entry
 from replay.records.headers import Lineage
 from replay.records.letters import Letter
 from replay.worker.fetch import Absence
-from spout.inspect.letter_rows import bytes_text, moment
+from spout.inspect.letter_rows import bytes_field, moment, name_field
 from spout.inspect.tables import UNKNOWN, Column, count, span
 
 ATTEMPTS: Final = (
@@ -167,9 +168,9 @@ def facts_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
     record = evidence.record if isinstance(evidence.record, Record) else None
     return {
         "in_the_log": _in_the_log(evidence),
-        "key": None if record is None else bytes_text(record.key),
+        "key": None if record is None else bytes_field(record.key),
         "timestamp": None if record is None else moment(record.timestamp_ms),
-        "payload": None if record is None else bytes_text(record.value),
+        "payload": None if record is None else bytes_field(record.value),
         "payload_bytes": None if record is None else len(record.value or b""),
         "committed": "none" if evidence.committed is None and evidence.record else evidence.committed,
         "attempts": attempts_of(evidence, now_ms),
@@ -275,21 +276,21 @@ def _row(one: TracedEmission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
 def _past_row(loss: Loss) -> dict[str, Any]:
     return {
         "attempt": loss.attempt,
-        "root": loss.root,
+        "root": name_field(loss.root),
         "state": LEFT_OUT if left_out_by(loss) else loss.reason.value,
         "emitted": moment(loss.emitted_ms),
         "age_ms": loss.age_ms,
         "left_ms": None,
         "settled": None,
         "verdict": "",
-        "operator": loss.operator,
-        "error": error_class(loss.error),
+        "operator": name_field(loss.operator),
+        "error": name_field(error_class(loss.error)),
         "message": loss.message,
     }
 
 
 def _waiting(due: Due, now_ms: int) -> dict[str, Any]:
-    becomes = f"dead letter ({due.dead})" if due.dead else f"attempt {due.attempt + 1}"
+    becomes = f"dead letter ({UntrustedName(due.dead)})" if due.dead else f"attempt {due.attempt + 1}"
     return {
         "due": moment(due.due_ms),
         "in_ms": due.due_ms - now_ms,
@@ -300,12 +301,15 @@ def _waiting(due: Due, now_ms: int) -> dict[str, Any]:
 
 def _letter(letter: Letter) -> dict[str, Any]:
     mark = letter.mark
+    handled = ""
+    if mark is not None:
+        handled = f"{mark.action} {moment(mark.at_ms)} by {Untrusted(mark.by)}: {Untrusted(mark.why)}"
     return {
         "letter": letter.place,
         "died": moment(letter.died_ms),
-        "dead": letter.dead,
+        "dead": name_field(letter.dead),
         "attempts": letter.lineage.attempt,
-        "handled": f"{mark.action} {moment(mark.at_ms)} by {mark.by}: {mark.why}" if mark else "",
+        "handled": handled,
     }
 
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
+from acker.untrusted import UntrustedName
 from acker.wire.events import Reason
 from spout.inspect.overview import Snapshot
 from spout.inspect.readings import PartitionState, Reading, joined
@@ -48,7 +49,7 @@ class InputSummary:
         limit = f" of {span(self.timeout_ms)}" if self.timeout_ms else ""
         oldest = f", oldest {_shown(self.oldest_ms, span)}{limit}" if self.pending.value != 0 else ""
         return (
-            f"{self.group} on {self.name}: {pending} pending{oldest}; {_shown(self.due)} due;"
+            f"{UntrustedName(self.group)} on {self.name}: {pending} pending{oldest}; {_shown(self.due)} due;"
             f" {_shown(self.dead)} dead, {_shown(self.dead_today)} of them today"
         )
 

@@ -12,11 +12,14 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import typer
 
+from acker.notation import is_visible
+from acker.untrusted import sentence_line
 from acker.wire.causes import without_place
 
 Row = Mapping[str, Any]
@@ -36,12 +39,12 @@ As = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print i
 
 
 class Column(NamedTuple):
-    """A column of a table: its title, its key in the rows, its format, and the text for None."""
+    """A column of a table: its title, its key in the rows, its format, and the text of a row for None."""
 
     title: str
     key: str
     text: Callable[[Any], str] = str
-    none: str = UNKNOWN
+    none: str | Callable[[Row], str] = UNKNOWN
 
 
 def count(value: int | str) -> str:
@@ -86,14 +89,6 @@ def with_configs(text: str, config: Path | None) -> str:
     return _QUOTED.sub(lambda found: f"`{with_config(found[1], config)}`", text)
 
 
-def printable(text: str) -> str:
-    """Escape characters that control a terminal or break a line."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
-
-
 def cut_to(limit: int) -> Callable[[Any], str]:
     """Return a function that cuts a text to `limit` characters."""
     return lambda value: text if len(text := str(value)) <= limit else text[: limit - 1] + "…"
@@ -114,17 +109,50 @@ def cut_message(limit: int) -> Callable[[Any], str]:
 def write(rows: Sequence[Row], columns: Sequence[Column], output: OutputFormat) -> None:
     """Print rows on stdout; of a table without rows nothing."""
     if output is not OutputFormat.TABLE:
-        typer.echo(encoded(rows, output).rstrip("\n"))
+        print_encoded(rows, output)
     elif rows:
         _print_table(rows, columns)
 
 
+def print_encoded(value: object, output: OutputFormat) -> None:
+    """Print plain data on stdout as JSON or YAML."""
+    typer.echo(encoded(value, output).rstrip("\n"))
+
+
 def encoded(value: object, output: OutputFormat) -> str:
+    """Return plain data as JSON or YAML, which gives back just these values.
+
+    What nobody can see of a text is an escape of JSON or YAML: it sends no command to a terminal.
+    """
     if output is OutputFormat.JSON:
-        return json.dumps(value, ensure_ascii=False, indent=2)
+        return _with_escapes(json.dumps(value, ensure_ascii=False, indent=2), _json_escape)
     import yaml
 
-    return str(yaml.safe_dump(value, allow_unicode=True, sort_keys=False))
+    class SeenDumper(yaml.SafeDumper):
+        """Puts a text that needs escapes into quotation marks: YAML has escapes nowhere else."""
+
+        def represent_seen(self, text: str) -> yaml.ScalarNode:
+            is_seen = all(map(is_visible, text))
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_seen else '"')
+
+    SeenDumper.add_representer(str, SeenDumper.represent_seen)
+    text = yaml.dump(value, Dumper=SeenDumper, allow_unicode=True, sort_keys=False, width=inf)
+    return _with_escapes(str(text), _yaml_escape)
+
+
+def _with_escapes(text: str, escape: Callable[[str], str]) -> str:
+    """Return a document, its line breaks as they are, with an escape for all else that nobody can see."""
+    return "".join(
+        character if character == "\n" or is_visible(character) else escape(character) for character in text
+    )
+
+
+def _json_escape(character: str) -> str:
+    return json.dumps(character)[1:-1]
+
+
+def _yaml_escape(character: str) -> str:
+    return f"\\U{ord(character):08x}"
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
@@ -138,7 +166,9 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
         table.add_column(column.title, justify=justify, overflow="fold")
     for row in rows:
         texts = (
-            absent_text(column, row) if row[column.key] is None else printable(column.text(row[column.key]))
+            absent_text(column, row)
+            if row[column.key] is None
+            else sentence_line(column.text(row[column.key]))
             for column in columns
         )
         table.add_row(*map(Text, texts))
@@ -150,4 +180,6 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
 
 def absent_text(column: Column, row: Row) -> str:
     """Return the text for None: it is unknown where the row says why."""
-    return UNKNOWN if column.key in row.get("unknown", ()) else column.none
+    if column.key in row.get("unknown", ()):
+        return UNKNOWN
+    return column.none if isinstance(column.none, str) else column.none(row)

@@ -30,8 +30,10 @@ from acker.identity import (
     source_of,
 )
 from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
+from acker.notation import show_bytes
 from acker.service.view import AckerView, OpenRange, ViewReader
 from acker.units import named_past_ms
+from acker.untrusted import UntrustedName, in_sentence
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, Reason, SourceRun, Verdicts, positions, values
@@ -42,7 +44,7 @@ from replay.records.letters import Filter, Letter
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.group.presence import Presence
 from spout.inspect.diagnosis import Circumstances
-from spout.inspect.letter_rows import other_key, parse_key
+from spout.inspect.letter_rows import hexadecimal_note, parse_key
 from spout.inspect.open_roots import root_name
 from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import NO_STATE, first_present
@@ -307,7 +309,9 @@ class Trail:
         parsed = parse_location(text)
         inputs = [one for one in self._topics.inputs.values() if one.tracked]
         if parsed is None:
-            raise UsageError(f"{text!r} is no place of a record; give one such as sentences/3@1042")
+            raise UsageError(
+                f"'{UntrustedName(text)}' is no place of a record; give one such as sentences/3@1042"
+            )
         name, partition, offset = parsed
         own = [one for one in inputs if name in (one.name, one.topic)]
         if own:
@@ -322,7 +326,7 @@ class Trail:
                     return [InputRecord(one, number, at)]
                 raise UsageError(f"there is no copy or dead letter of {one.name} at {text}")
         names = ", ".join(one.name for one in inputs) or "none"
-        raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {names}")
+        raise UsageError(f"no tracked input of topics.yaml is called '{UntrustedName(name)}'; it has {names}")
 
     def search(
         self, inputs: Iterable[Input], key: str, since: str | None, now_ms: int, option: str = ""
@@ -340,19 +344,24 @@ class Trail:
                 f"a key needs a time to search from: give {option}from 2026-07-01T00:00:00Z, or 2h"
             )
         since_ms = named_past_ms(f"{option}from", since, now_ms)
-        keys = parse_key(key, option), other_key(key)
+        key_bytes = parse_key(key, option)
         found: list[InputRecord] = []
         notes: list[str] = []
         for one in inputs:
-            more, unread = self.with_key(one, keys[0], since_ms, RECORDS_SHOWN - len(found), keys[1])
+            more, unread = self.with_key(one, key_bytes, since_ms, RECORDS_SHOWN - len(found))
             found += more
             notes += unread
-        return found, [*notes, *([] if found else [f"no record with key {key} was found"])]
+        if not found:
+            notes += [
+                f"no record with key {in_sentence(show_bytes(key_bytes))} was found",
+                *hexadecimal_note(key),
+            ]
+        return found, notes
 
     def with_key(
-        self, one: Input, key: bytes, since_ms: int, limit: int, or_key: bytes | None = None
+        self, one: Input, key: bytes | None, since_ms: int, limit: int
     ) -> tuple[list[InputRecord], list[str]]:
-        """Find records by their key, or by another one, from a wall time on.
+        """Find records by their key, which may be null, from a wall time on.
 
         Returns:
             The first of them, at most `limit`, and notes on what was not read.
@@ -367,7 +376,7 @@ class Trail:
             InputRecord(one, record.partition, record.offset)
             for place, first in self._log.offsets_at(places, since_ms).items()
             for record in tails.since(*place, first, lacking)
-            if record.key in (key, or_key or key)
+            if record.key == key
         ]
         if len(found) > limit:
             tails.notes.append(f"{len(found) - limit:,} more records have that key")

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from acker.config.topics import Topics
 from acker.identity import offset_of
+from acker.untrusted import UntrustedName, shell_word
 from spout.inspect.failures import CAUSE_NEW_MS, SeenCause
 from spout.inspect.overview import Snapshot, missing_services, no_query, silent_groups
 from spout.inspect.readings import PartitionState, Reading
@@ -95,7 +96,7 @@ def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Fl
         effect = "nothing more is emitted before some are done; " * (one.pending.value >= one.pending_max)
         text = (
             f"{one.name} has {one.pending.value:,} pending, of at most {one.pending_max:,}: {effect}see"
-            f" `windhover roots --group {one.group}`"
+            f" `windhover roots --group {shell_word(one.group)}`"
         )
         yield Flag(f"limit: {one.name}", text, now_ms)
     new = new_letters(one, limits.new_ms, now_ms).value
@@ -111,9 +112,11 @@ def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Fl
 
 def new_causes(causes: Iterable[SeenCause], now_ms: int) -> Iterator[Flag]:
     """Yield the causes that failed a record within `CAUSE_NEW_MS` for the first time."""
-    for (name, operator, cause), first_ms, _, failures in causes:
+    for group, first_ms, _, failures in causes:
         if now_ms - first_ms >= CAUSE_NEW_MS:
             continue
+        name, cause = group.input, UntrustedName(group.cause)
+        operator = UntrustedName(group.operator or "")
         what = f"bolt {operator} fails records by {cause}" if operator else f"records are lost by {cause}"
         text = (
             f"{name}: {what}, {failures:,} in the last {span(max(0, now_ms - first_ms))} and none in the"
@@ -143,7 +146,7 @@ def _of_partition(
     if one.timeout_ms and oldest_ms is not None and oldest_ms > limits.stuck * one.timeout_ms:
         text = (
             f"a root of {state.source} is open for {span(oldest_ms)}, its timeout is {span(one.timeout_ms)}"
-            f"; see `windhover roots --group {one.group}`"
+            f"; see `windhover roots --group {shell_word(one.group)}`"
         )
         yield Flag(f"stuck: {state.source}", text, now_ms, link)
     start, end, needed = state.start.value, state.end.value, needed_offset(state)

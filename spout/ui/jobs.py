@@ -20,6 +20,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError, WindhoverError
 from acker.kafka.port import Log
+from acker.untrusted import Untrusted
 from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive, RedriveProgress
 from replay.records.letters import Filter
@@ -95,7 +96,7 @@ class RedriveJob:
         except WindhoverError as error:
             self.problem = str(error)
         except Exception as error:
-            self.problem = f"{type(error).__name__}: {error}"
+            self.problem = f"{type(error).__name__}: {Untrusted(str(error))}"
             _LOGGER.exception("redrive %s ended by an error that is not expected", self._order.redrive)
 
     def _sleep(self, redrive: Redrive, wait_ms: int) -> None:

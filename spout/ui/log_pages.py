@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,9 +17,12 @@ from starlette.requests import Request
 from acker.config.topics import Topics
 from acker.errors import Unreachable, UsageError, WindhoverError
 from acker.kafka.port import Log
+from acker.notation import CUT
 from acker.units import duration_ms, named_past_ms
+from acker.untrusted import Untrusted
 from acker.wire.causes import EXPLICIT
 from acker.wire.events import Reason
+from replay.policy.disposition import DeadReason
 from spout.inspect.dead_letters import details_of, inputs_named, matching_letters
 from spout.inspect.diagnosis import explained
 from spout.inspect.failures import FAILURES, FailureLog, reading_text
@@ -29,15 +31,15 @@ from spout.inspect.letter_rows import (
     HISTORY,
     LIST,
     STATS,
+    key_text,
     letter_row,
     moment,
-    parse_key,
     stats_of,
 )
 from spout.inspect.overview import missing_services
 from spout.inspect.tables import Row
 from spout.inspect.trail import InputRecord, Trail
-from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, RecordQuery
+from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, RecordQuery, query_of
 from spout.ui.timeline import Timeline, timeline_of
 from spout.ui.topology import BOLTS, Drivers, with_bolts
 from spout.ui.watch import PAGE_READ_MAX, LatestState
@@ -174,7 +176,7 @@ class LogPages:
         return self._trail.search(inputs, query.key, query.since, self._now_ms())
 
     def _failures_page(self, request: Request, values: dict[str, Any]) -> Any:
-        since = request.query_params.get("since", "").strip() or FAILURES_SINCE
+        since = query_of(request).get("since", "").strip() or FAILURES_SINCE
         values |= {"template": "failures.html", "title": "Failures", "columns": FAILURES, "since": since}
         counted = self._counted(self.log(), since, named_past_ms("since", since, self._now_ms()))
         try:
@@ -208,7 +210,7 @@ class LogPages:
         return kept
 
     def _letters(self, request: Request, values: dict[str, Any]) -> Any:
-        query = LetterQuery.of(request.query_params)
+        query = LetterQuery.of(query_of(request))
         values |= {"template": "letters.html", "title": "Dead letters", "query": query, "total": None}
         now_ms = self._now_ms()
         meant = query.filters(self._topics, now_ms)
@@ -239,11 +241,11 @@ class LogPages:
 
     def _latency(self, request: Request, values: dict[str, Any]) -> Any:
         values |= {"template": "latency.html", "title": "Latency", "columns": LATENCY, "bolts": BOLTS}
-        text = request.query_params.get("timeout", "").strip()
+        text = query_of(request).get("timeout", "").strip()
         try:
             timeout_ms = duration_ms(text) if text else None
         except ValueError as error:
-            raise UsageError(f"timeout {text}: {error}; give 10s or 5m") from error
+            raise UsageError(f"timeout {Untrusted(text)}: {error}; give 10s or 5m") from error
         log = self.log()
         if self._completions is None:
             named = inputs_named(self._topics, ())
@@ -276,13 +278,12 @@ def _letters_of(row: Row, since: str) -> str:
 
 def _group_address(query: LetterQuery, row: Row) -> str:
     """Return the address of one group of letters; empty where no filter names it."""
-    of, value = str(row["of"]), str(row["value"])
-    name = {"dead": "reason"}.get(of, of)
-    if not row["first"] or name not in ("input", "error", "operator", "reason", "key") or value == "(none)":
+    kind = str(row["of"])
+    name = {"dead": "reason"}.get(kind, kind)
+    is_named = bool(row["first"]) and name in ("input", "error", "operator", "reason", "key")
+    if not is_named or (row["value"] is None and name != "key"):
         return ""
-    if name == "key":
-        with suppress(UsageError):
-            parse_key(value)
-            return query.address(key=value) if value != "null" and "…" not in value else ""
+    if name == "reason" and row["value"] not in set(DeadReason):
         return ""
-    return query.address(**{name: value})
+    value = key_text(row["value"]) if name == "key" else row["value"]
+    return "" if CUT in value else query.address(**{name: value})

@@ -17,7 +17,7 @@ from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
@@ -28,7 +28,6 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
-    JSONResponse,
     PlainTextResponse,
     RedirectResponse,
     Response,
@@ -37,12 +36,25 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from acker.config.topics import Topics
+from acker.untrusted import Untrusted, isolated, sentence_line, sentence_pieces, shell_word
 from spout.inspect.failures import share_text
-from spout.inspect.letter_rows import moment
+from spout.inspect.letter_rows import bytes_text, field_text, moment
 from spout.inspect.overview import notes_on, unknown_by_reason
 from spout.inspect.readings import Reading
 from spout.inspect.summary import DRAWN, summaries
-from spout.inspect.tables import UNKNOWN, Column, Row, absent_text, count, cut_to, span, with_config
+from spout.inspect.tables import (
+    UNKNOWN,
+    Column,
+    OutputFormat,
+    Row,
+    absent_text,
+    count,
+    cut_to,
+    encoded,
+    span,
+    with_config,
+    with_configs,
+)
 from spout.runtime.endpoints import registry_of
 from spout.runtime.metrics import Scraped
 from spout.ui.attention import causes_unknown
@@ -68,7 +80,7 @@ from spout.ui.machinery import (
 )
 from spout.ui.metrics import view_metrics
 from spout.ui.redrive_pages import RedrivePages
-from spout.ui.requests import Build, HostGuard, PageContent
+from spout.ui.requests import Build, HostGuard, PageContent, named_values
 from spout.ui.strip import CELLS_MAX, BandKind, copies_strip_of, strip_of
 from spout.ui.topology import NO_DRIVERS, Drivers, milliseconds
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
@@ -98,6 +110,8 @@ NAMES: Final = {
 """The pages by their addresses, as the header and links have them."""
 
 _COMMAND: Final = re.compile("<code>(windhover [^<]+)</code>")
+
+JSON_TYPE: Final = "application/json"
 
 NAME_CHARACTERS: Final = 18
 """So much of a name fits into a node of a graph; all of it is in the tables."""
@@ -131,6 +145,7 @@ class Pages:
         self._templates = Environment(
             loader=PackageLoader("spout.ui"),
             autoescape=select_autoescape(),
+            finalize=_visible,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -141,7 +156,9 @@ class Pages:
             moment=lambda value: _shown(value, lambda at: str(moment(at))),
             paths=strip_paths,
             seconds=lambda value: _shown(value, lambda at: str(moment(at - at % 1_000))),
-            code=_with_commands,
+            code=lambda sentence: _with_commands(with_configs(str(sentence), config)),
+            bytes=lambda field: _lines(bytes_text(field)),
+            field=lambda row, name: _lines(field_text(row, name)),
             page_name=_page_name,
             sparkline=sparkline_path,
             rate_columns=rate_columns,
@@ -151,6 +168,9 @@ class Pages:
             draw=lambda graph: draw_graph([(each.source, each.operator) for each in graph.edges]),
             zip=zip,
             shorter=cut_to(NAME_CHARACTERS),
+            isolated=lambda text: _marked(isolated(str(text))),
+            word=shell_word,
+            path=lambda text: quote(text, safe=""),
             rate=lambda value: _shown(value, lambda each: f"{each:,.1f}"),
             fraction=lambda value: _shown(value, milliseconds),
             histogram=histogram_path,
@@ -308,8 +328,9 @@ class Pages:
     ) -> Response:
         now, content = await self._built(request, build, thread)
         content = replace(content, is_live=is_live and content.is_live)
-        if "application/json" in request.headers.get("accept", ""):
-            return JSONResponse(content.json, 201 if content.location else content.status)
+        if JSON_TYPE in request.headers.get("accept", ""):
+            document = encoded(content.json, OutputFormat.JSON)
+            return Response(document, 201 if content.location else content.status, media_type=JSON_TYPE)
         if content.location:
             return RedirectResponse(content.location, 303)
         return HTMLResponse(self._render("page.html", request, content, now), content.status)
@@ -361,13 +382,13 @@ async def _form_of(request: Request) -> dict[str, str]:
         if len(body) > FORM_BYTES_MAX:
             return {}
     try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX))
+        return named_values(body, FORM_FIELDS_MAX)
     except ValueError:
         return {}
 
 
 def _not_found(request: Request, _now: LatestState) -> PageContent:
-    text = f"There is no page {request.url.path}, or nothing was read of it yet."
+    text = f"There is no page {Untrusted(request.url.path)}, or nothing was read of it yet."
     return PageContent("message.html", "Not found", {"text": text}, {"error": text}, 404)
 
 
@@ -413,7 +434,8 @@ def _cell(column: Column, row: Row) -> str | Markup:
     value = row[column.key]
     if value is not None:
         text = column.text(value)
-        return escape(f"{text[:19]}Z" if text and column.key in ("first", "last", "died") else text)
+        is_time = bool(text) and column.key in ("first", "last", "died")
+        return escape(sentence_line(f"{text[:19]}Z" if is_time else text))
     text = absent_text(column, row)
     return _unknown() if text == UNKNOWN else text
 
@@ -424,10 +446,32 @@ def _is_left(column: Column, rows: Sequence[Row]) -> bool:
     return bool(values) and all(isinstance(value, str) for value in values)
 
 
-def _with_commands(text: str) -> Markup:
-    """Mark up the commands of a text, which are between backticks."""
+def _visible(value: Any) -> Any:
+    """Return what a template puts out: of a text, which is no markup yet, with all that it has to be seen."""
+    return sentence_line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _with_commands(sentence: str) -> Markup:
+    """Mark up the commands of a sentence of ours, which are between backticks, and what is isolated in it."""
+    marked = _marked(sentence)
+    plain, *others = marked.split("`")
+    if len(others) % 2:  # one has no partner: no template of ours is so
+        return marked
     parts = [
-        Markup("<code>{}</code>").format(part) if at % 2 else escape(part)
-        for at, part in enumerate(text.split("`"))
+        Markup("<code>{}</code>").format(part) if at % 2 == 0 else part for at, part in enumerate(others)
     ]
-    return Markup("").join(parts)
+    return Markup("").join([plain, *parts])
+
+
+def _marked(sentence: str) -> Markup:
+    """Mark up what is isolated in a sentence."""
+    isolate = Markup("<bdi>{}</bdi>")
+    return Markup("").join(
+        isolate.format(piece.text) if piece.is_isolated else escape(piece.text)
+        for piece in sentence_pieces(sentence)
+    )
+
+
+def _lines(shown: str) -> Markup:
+    """Show bytes of a record, their lines below each other: behind the escape of a line break comes one."""
+    return Markup(escape(shown).replace("%0A", "%0A\n"))

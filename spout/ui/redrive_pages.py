@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from starlette.requests import Request
 
@@ -20,6 +21,7 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
 from acker.units import named_past_ms, time_text
+from acker.untrusted import Untrusted
 from replay.handling.letter_handling import Order
 from replay.handling.outcomes import LetterOutcome
 from replay.handling.redrive import outcome_text
@@ -35,7 +37,15 @@ from spout.inspect.dead_letters import (
 from spout.inspect.letter_rows import LIST, REDRIVES, letter_row, sample_of
 from spout.inspect.tables import Column
 from spout.ui.jobs import Actions, RedriveJobs
-from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, action_refusal
+from spout.ui.requests import (
+    LETTER_LINKS,
+    Build,
+    LetterQuery,
+    LogBuild,
+    PageContent,
+    action_refusal,
+    query_of,
+)
 from spout.ui.watch import LatestState
 
 TYPED_ABOVE: Final = 1_000
@@ -83,14 +93,14 @@ class RedrivePages:
         return [
             ("/redrives", self._answering(self._list)),
             ("/redrives/new", self._answering(self._try)),
-            ("/redrives/{redrive}", self._answering(self._details)),
+            ("/redrives/{redrive:path}", self._answering(self._details)),
         ]
 
     def changes(self) -> list[tuple[str, Build]]:
         """Return what a form may be sent to; the form is `request.state.form`."""
         return [
             ("/redrives", self._allowed(self._start)),
-            ("/redrives/{redrive}/cancel", self._allowed(self._cancel)),
+            ("/redrives/{redrive:path}/cancel", self._allowed(self._cancel)),
         ]
 
     def _allowed(self, build: LogBuild) -> Build:
@@ -105,9 +115,9 @@ class RedrivePages:
         return answer
 
     def _list(self, request: Request, values: dict[str, Any]) -> Any:
-        since = request.query_params.get("since", "").strip() or REDRIVES_SINCE
+        since = query_of(request).get("since", "").strip() or REDRIVES_SINCE
         values |= {"template": "redrives.html", "title": "Redrives", "since": since, "rows": None}
-        values |= {"columns": REDRIVES, "links": {"redrive": lambda row: f"/redrives/{row['redrive']}"}}
+        values |= {"columns": REDRIVES, "links": {"redrive": lambda row: redrive_address(row["redrive"])}}
         since_ms = named_past_ms("since", since, self._now_ms())
         values["rows"] = redrive_rows(self._log(), self._topics, inputs_named(self._topics, ()), since_ms)
         return values["rows"]
@@ -137,7 +147,7 @@ class RedrivePages:
 
     def _try(self, request: Request, values: dict[str, Any]) -> Any:
         values |= {"title": "Redrive dead letters", "is_live": False}
-        meant = self._meant(request.query_params)
+        meant = self._meant(query_of(request))
         rows = [letter_row(each) for each in sample_of(meant.letters.found)]
         values |= {"template": "redrive_new.html", "query": meant.query, "total": meant.total, "rows": rows}
         values |= {"columns": LIST[:-1], "links": LETTER_LINKS}
@@ -152,14 +162,13 @@ class RedrivePages:
             raise UsageError("no letter matches any more: somebody else has handled them")
         typed = form.get("count", "").replace(",", "").strip()
         if meant.total > TYPED_ABOVE and typed != str(meant.total):
-            raise UsageError(
-                f"{meant.total:,} letters match, and {typed or 'nothing'} was typed: type how many match"
-            )
+            wrong = Untrusted(typed) or "nothing"
+            raise UsageError(f"{meant.total:,} letters match, and {wrong} was typed: type how many match")
         if not (why := form.get("why", "").strip()):
             raise UsageError("say for what reason the letters live again: it is kept with the redrive")
         order = Order(LetterAction.REPLAYED, Filter(), self._by(form), why, uuid.uuid4().hex[:8])
         self._jobs.start(meant.filters, order, _rate(form.get("rate", "").strip()))
-        values["location"] = f"/redrives/{order.redrive}"
+        values["location"] = redrive_address(order.redrive)
         return {"redrive": order.redrive}
 
     def _cancel(self, request: Request, values: dict[str, Any]) -> Any:
@@ -171,7 +180,7 @@ class RedrivePages:
         else:
             by = self._by(request.state.form)
             cancel_everywhere(self._log(), self._topics, redrive, by, self._now_ms())
-        values["location"] = f"/redrives/{redrive}"
+        values["location"] = redrive_address(redrive)
         return {"redrive": redrive}
 
     def _by(self, form: Mapping[str, str]) -> str:
@@ -193,8 +202,15 @@ class RedrivePages:
         return _Meant(query, filters, matching_letters(self._log(), filters, wait_ms=wait_ms))
 
 
+def redrive_address(redrive: str) -> str:
+    """Return the address of the page of a redrive, whose id is in the notation."""
+    return f"/redrives/{quote(redrive, safe='')}"
+
+
 def _rate(text: str) -> float | None:
     try:
         return float(text) if text else None
     except ValueError as error:
-        raise UsageError(f"rate {text}: is no number; give letters a second, such as 100") from error
+        raise UsageError(
+            f"rate {Untrusted(text)}: is no number; give letters a second, such as 100"
+        ) from error

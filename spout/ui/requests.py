@@ -12,9 +12,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import Any, Final, NamedTuple, Self
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -23,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
+from acker.untrusted import Untrusted, shell_word
 from replay.records.letters import Filter
 from spout.inspect.dead_letters import by_place, inputs_named, parse_filter
 from spout.inspect.tables import Row
@@ -73,6 +73,29 @@ LETTER_LINKS: Final[Mapping[str, Callable[[Row], str]]] = {"letter": lambda row:
 """Where the cells of a column lead, by its key."""
 
 
+def named_values(query: bytes, fields_max: int | None = None) -> dict[str, str]:
+    """Return the values of a query or a form by name, the last of each.
+
+    Bytes that are no text are kept, as Python keeps those of a command line: ``%FF`` that somebody has typed
+    into an address is that byte of a key.
+
+    Raises:
+        ValueError: it has more than `fields_max` fields, or is no text.
+    """
+    fields = parse_qsl(
+        query.decode("ascii", "surrogateescape"),
+        keep_blank_values=True,
+        errors="surrogateescape",
+        max_num_fields=fields_max,
+    )
+    return dict(fields)
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """Return the values of a request's address by name; see `named_values`."""
+    return named_values(request.scope["query_string"])
+
+
 class RecordQuery(NamedTuple):
     """What the form of the record page asks for."""
 
@@ -83,9 +106,9 @@ class RecordQuery(NamedTuple):
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        named = request.query_params
+        named = query_of(request)
         place = request.path_params.get("place") or named.get("place", "")
-        return cls(place.strip(), named.get("key", ""), named.get("from", ""), named.get("input", ""))
+        return cls(place.strip(), named.get("key", "").strip(), named.get("from", ""), named.get("input", ""))
 
 
 class LetterQuery(NamedTuple):
@@ -115,15 +138,15 @@ class LetterQuery(NamedTuple):
     def address(self, path: str = "/letters", **changes: str) -> str:
         """Return the address of a page with this query, a part of it changed."""
         named = {name: value for name, value in (self._asdict() | changes).items() if value}
-        return f"{path}?{urlencode(named)}" if named else path
+        return f"{path}?{urlencode(named, errors='surrogateescape')}" if named else path
 
     def options(self) -> str:
         """Return it as the options of a command."""
         named = {name: value for name, value in self._asdict().items() if value and name != "place"}
         words = [
-            f"--{name}" if name == "all" else f"--{name} {quote(value)}" for name, value in named.items()
+            f"--{name}" if name == "all" else f"--{name} {shell_word(value)}" for name, value in named.items()
         ]
-        return " ".join([*([quote(self.place)] if self.place else []), *words])
+        return " ".join([*([shell_word(self.place)] if self.place else []), *words])
 
 
 def action_refusal(request: Request, form: Mapping[str, str], actions: Actions | None) -> str:
@@ -135,7 +158,7 @@ def action_refusal(request: Request, form: Mapping[str, str], actions: Actions |
         return "The page is read-only: start it with `windhover ui --allow-actions`, or type the command."
     origin = request.headers.get("origin", "").partition("://")[2]
     if not origin or origin != request.headers.get("host"):
-        return f"The request did not come from this page, but from {origin or 'no page'}."
+        return f"The request did not come from this page, but from {Untrusted(origin) or 'no page'}."
     if not secrets.compare_digest(form.get("token", "").encode(), actions.token.encode()):
         return "That is not the token that `windhover ui --allow-actions` has printed."
     return ""
@@ -161,7 +184,7 @@ class HostGuard:
         host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
         if self._hosts and name not in self._hosts:
-            text = f"This page answers for {', '.join(sorted(self._hosts))}, not for {name}."
+            text = f"This page answers for {', '.join(sorted(self._hosts))}, not for {Untrusted(name)}."
             await JSONResponse({"error": text}, 421)(scope, receive, guarded)
             return
         await self._app(scope, receive, guarded)

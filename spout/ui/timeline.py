@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from acker.kafka.port import Record
+from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.events import Reason
 from replay.records.due import Loss, left_out_by
 from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_of
@@ -121,7 +122,9 @@ def _draft(evidence: Evidence, one: TracedEmission, loss: Loss | None, now_ms: i
         events.append(LaneEvent(due.due_ms, EventKind.DUE, fate))
     if one is evidence.emissions[-1]:
         events += [
-            LaneEvent(letter.died_ms, EventKind.DEAD, f"dead letter {letter.place} ({letter.dead})")
+            LaneEvent(
+                letter.died_ms, EventKind.DEAD, f"dead letter {letter.place} ({UntrustedName(letter.dead)})"
+            )
             for letter in evidence.letters
             if is_of(letter, one)
         ]
@@ -135,8 +138,9 @@ def _lost(loss: Loss) -> list[LaneEvent]:
         return [emitted, LaneEvent(ended_ms, EventKind.DEADLINE, "timed out")]
     if loss.reason is Reason.ABANDONED:
         return [emitted, LaneEvent(ended_ms, EventKind.FAILED, "abandoned: another session took the group")]
-    by = f"failed at {loss.operator or 'an unknown bolt'} by {loss.error or 'no error'}"
-    text = f"{by}: {loss.message}" if loss.message else by
+    operator, error = UntrustedName(loss.operator), UntrustedName(loss.error)
+    by = f"failed at {operator or 'an unknown bolt'} by {error or 'no error'}"
+    text = f"{by}: {Untrusted(loss.message)}" if loss.message else by
     return [emitted, LaneEvent(ended_ms, EventKind.FAILED, text)]
 
 

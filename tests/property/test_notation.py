@@ -13,7 +13,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from acker.notation import CUT, MARKS_MAX, parse_bytes, parse_text, readable, show_bytes, show_text
+from acker.notation import CUT, MARKS_MAX, cut_shown, parse_bytes, parse_text, readable, show_bytes, show_text
 
 ODD_TEXTS = st.text(
     st.one_of(
@@ -82,19 +82,23 @@ def test_two_values_have_two_texts(one: bytes | None, other: bytes | None) -> No
 
 @given(VALUES, st.integers(1, 40))
 @example("grün".encode(), 3)
+@example(b"\xff\xff\xff", 5)
+@example(b"50 %", 4)
 def test_what_was_cut_is_refused_and_never_taken_for_another_value(
-    value: bytes | None, bytes_max: int
+    value: bytes | None, characters_max: int
 ) -> None:
     """O1603"""
-    text = show_bytes(value, bytes_max)
+    whole = show_bytes(value)
+    text = cut_shown(whole, characters_max)
 
-    if value is None or len(value) <= bytes_max:
-        assert text == show_bytes(value)
+    if len(whole) <= characters_max:
+        assert text == whole
         return
     head, end = text.split(CUT)
-    assert end == f" ({len(value):,} bytes)"
-    if head:
-        assert value.startswith(parse_bytes(head) or b"")
+    assert end == f" ({len(whole):,} characters)"
+    assert characters_max - 2 <= len(head) <= characters_max
+    assert whole.startswith(head)
+    parse_bytes(head)  # no escape is split
     with pytest.raises(ValueError, match="cut"):
         parse_bytes(text)
 

@@ -135,7 +135,7 @@ class World:
         self.replays = None
 
     def produce(
-        self, count: int, *, topic: str = "sentences", partition: int = 0, keys: Sequence[bytes] = ()
+        self, count: int, *, topic: str = "sentences", partition: int = 0, keys: Sequence[bytes | None] = ()
     ) -> None:
         """Append records to a topic, with keys that come in turn."""
         producer = self.log.producer()

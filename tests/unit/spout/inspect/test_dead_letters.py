@@ -9,12 +9,14 @@ import pytest
 
 from acker.errors import Fenced, TopicError, Unreachable, UsageError
 from acker.kafka.port import Headers, Outgoing
+from acker.notation import parse_bytes, parse_text
 from acker.wire.events import Reason
 from replay.handling.letter_box import find_letters
 from replay.handling.letter_handling import CHUNK_MAX, Left, LetterHandling, Order, RateLimit
 from replay.handling.redrive import Redrive, RedriveProgress
 from replay.records import headers
-from replay.records.letters import Filter, LetterAction, parse_letter
+from replay.records.dead_letter import DEAD
+from replay.records.letters import Filter, KeyIs, LetterAction, parse_letter
 from spout.inspect.dead_letters import (
     FoundLetters,
     by_place,
@@ -26,13 +28,16 @@ from spout.inspect.dead_letters import (
     redrive_rows,
 )
 from spout.inspect.letter_rows import (
-    PREVIEW_BYTES,
+    LIST,
+    PREVIEW_CHARACTERS,
+    bytes_field,
     bytes_text,
     letter_details,
     letter_row,
     parse_key,
     stats_of,
 )
+from spout.inspect.tables import OutputFormat, absent_text, encoded
 from tests.support.memory.clients import Faults, NoFaults
 from tests.support.worlds.replay_world import (
     COPIES,
@@ -117,8 +122,9 @@ def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None
         (Filter(operator=""), 1),
         (Filter(dead="ATTEMPTS"), 2),
         (Filter(dead="GONE"), 0),
-        (Filter(key=b"k"), 1),
-        (Filter(key=b"other"), 0),
+        (Filter(key=KeyIs(b"k")), 1),
+        (Filter(key=KeyIs(None)), 1),
+        (Filter(key=KeyIs(b"other")), 0),
         (Filter(since_ms=1_000_000), 2),
         (Filter(since_ms=1_000_001), 1),
         (Filter(until_ms=1_000_001), 1),
@@ -137,7 +143,6 @@ def test_letters_are_found_by_what_they_died_of_by_key_and_by_time(
 
 @pytest.mark.parametrize("key", [b"0xFf", b"\xff"])
 def test_a_letter_is_found_by_the_key_that_its_row_shows(world: World, key: bytes) -> None:
-    """Addresses and ids are often such a text, and hexadecimal digits are how other bytes are shown."""
     let_die(world, b"a", key=key)
     (letter,) = found(world, Filter()).found
     shown = letter_row(letter)["key"]
@@ -417,7 +422,7 @@ def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(worl
     handling = LetterHandling(
         world.cluster.log(),
         INPUT,
-        Order(LetterAction.REPLAYED, Filter(key=b"k"), "kim", ""),
+        Order(LetterAction.REPLAYED, Filter(key=KeyIs(b"k")), "kim", ""),
         owner="w",
         limits=LIMITS.model_copy(update={"fetch_bytes_max": 100}),
     )
@@ -487,16 +492,59 @@ def test_only_the_keys_with_the_most_letters_are_named_and_the_others_summed(wor
     assert sum(row["letters"] for row in keys) == 13
 
 
-def test_bytes_are_shown_as_text_where_they_are_and_read_back() -> None:
-    assert bytes_text(None) == "null"
-    assert bytes_text("grün".encode()) == "grün"
-    assert bytes_text(b"\xff\x00") == "0xff00"
-    assert parse_key(bytes_text(b"\xff\x00")) == b"\xff\x00"
-    long = "ü" * PREVIEW_BYTES
-    assert (
-        bytes_text(b"a" + long.encode())
-        == f"a{'ü' * (PREVIEW_BYTES // 2 - 1)}… ({2 * PREVIEW_BYTES + 1:,} bytes)"
-    )
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"null",
+        b"\xff",
+        b"0xff",
+        b"%FF",
+        b"a\n b ",
+        "\u202e".encode(),
+        b"x" * 5_000,
+        bytes(range(256)),
+    ],
+    ids=lambda value: repr(value)[:12],
+)
+def test_a_letter_in_json_gives_back_payload_and_headers_exactly(world: World, value: bytes | None) -> None:
+    """O1606: whole, however long they are; null is null."""
+    let_die(world, value, key=value, headers=(("trace", value), ("a\nb %", b"1")))
+    (one,) = found(world).found
+    ((_, record),) = records_of(world.cluster.log(), [one], LIMITS)
+    details = json.loads(encoded(letter_details(one, record), OutputFormat.JSON))
+
+    fields = [details["key"], details["payload"], details["headers"][0]["value"]]
+    assert [None if field is None else parse_bytes(field) for field in fields] == [value] * 3
+    assert [field is None for field in fields] == [value is None] * 3
+    assert parse_text(details["headers"][1]["name"]) == "a\nb %"
+
+
+def test_a_letter_that_has_nothing_of_its_record_has_no_key_that_is_null(world: World) -> None:
+    """O1607: nobody knows it; so it is not found by the key null either."""
+    let_die(world, b"a", key=None)
+    producer = world.cluster.log().producer()
+    headers_of_lost = ((DEAD, b"GONE"), ("windhover.missing", b"it is gone"))
+    producer.send(Outgoing(LETTERS, 0, None, None, headers_of_lost))
+    producer.flush(0)
+    known, lost = found(world).found
+
+    assert [one.letter.has_key for one in (known, lost)] == [True, False]
+    assert found(world, Filter(key=KeyIs(None))).found == [known]
+    column = next(column for column in LIST if column.key == "key")
+    assert [absent_text(column, letter_row(one)) for one in (known, lost)] == ["null", "unknown"]
+
+
+def test_a_field_of_bytes_is_null_empty_or_in_the_notation_and_people_see_a_part_of_it() -> None:
+    fields = [bytes_field(value) for value in (None, b"", b"null", "grün".encode(), b"\xff\x00")]
+    assert fields == [None, "", "%6Eull", "grün", "%FF%00"]
+    assert [bytes_text(field) for field in fields] == ["null", '""', "%6Eull", "grün", "%FF%00"]
+    assert parse_key(bytes_text(fields[-1])) == b"\xff\x00"
+    long = "ü" * (PREVIEW_CHARACTERS + 1)
+    field = bytes_field(long.encode())
+    assert field == long
+    assert bytes_text(field) == f"{long[:-1]}%… ({PREVIEW_CHARACTERS + 1:,} characters)"
 
 
 def test_a_mark_that_names_nothing_changes_nothing(world: World) -> None:

@@ -237,7 +237,8 @@ def test_letters_are_those_that_the_command_lists(world: World, client: TestClie
     ("query", "found"),
     [
         ({"key": "a"}, 2),
-        ({"key": "0x62"}, 1),
+        ({"key": "%62"}, 1),
+        ({"key": "0x62"}, 0),
         ({"error": "KeyError"}, 0),
         ({"operator": "split", "reason": "attempts"}, 3),
         ({"place": "sentences/0@3"}, 1),
@@ -261,7 +262,7 @@ def test_letters_are_filtered_as_by_the_command(
     ("query", "problem"),
     [
         ({"reason": "BAD"}, "reason BAD: is none; give ATTEMPTS"),
-        ({"key": "0xzz"}, "key 0xzz: is no hexadecimal number"),
+        ({"key": "50%"}, "key 50%: has a % that begins no escape"),
         ({"since": "soon"}, "since soon: is no time"),
         ({"place": "nonsense"}, "is no place of a letter or a record"),
         ({"input": "none"}, "no tracked input of topics.yaml is called"),
@@ -277,9 +278,9 @@ def test_a_filter_that_cannot_be_says_what_is_wrong(
 
 
 def test_a_key_that_cannot_be_is_refused_on_the_page_of_a_record_too(client: TestClient) -> None:
-    page = client.get("/record", params={"key": "0xzz", "from": "2h"})
+    page = client.get("/record", params={"key": "50%", "from": "2h"})
     assert page.status_code == 404
-    assert "key 0xzz: is no hexadecimal number; give text, or 0x6b6579" in page.text
+    assert "key 50%: has a % that begins no escape; write %25 for a percent sign" in page.text
 
 
 def test_the_command_below_is_one_that_a_shell_takes_as_it_was_meant(client: TestClient) -> None:

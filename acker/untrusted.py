@@ -1,0 +1,136 @@
+"""Text that somebody else wrote, as a type of its own; pure.
+
+Whatever comes with a record, from a broker or from a request, may be written so that it looks like a word of
+Windhover's: with backticks, between which our sentences have commands to copy; with characters that move the
+cursor, begin a line, or turn it around. So such text is no `str` here but `Untrusted`, and a sentence of ours
+takes it up by formatting it, f"{cause}", which makes it harmless:
+
+- A character that nobody can see becomes an escape (`acker.notation`).
+- A backtick becomes an apostrophe, or ``%60`` in a name, which somebody may give back. So the backticks of a
+  sentence are those of our templates.
+- Letters that are written from right to left are isolated, so that the words around keep their places.
+
+A view shows a sentence by `sentence_line`, or by `sentence_pieces` where it can mark what is isolated. Each
+view passes through these all that it prints, so a text that nobody has wrapped may look odd, and commands
+nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from acker.notation import readable, show_text
+
+ISOLATE: Final = "\u2068"
+"""Begins a part of a sentence with a direction of its own, whatever that is (FIRST STRONG ISOLATE)."""
+
+END: Final = "\u2069"
+"""Ends what `ISOLATE` begins (POP DIRECTIONAL ISOLATE)."""
+
+_FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
+"""Unicode's classes of letters and digits that are written from right to left."""
+
+_NO_BACKTICK: Final = {ord("`"): "'"}
+
+
+@dataclass(frozen=True, slots=True)
+class Untrusted:
+    """A message, or other text that nobody gives back.
+
+    >>> f"it failed: {Untrusted('no `rm -rf /`' + chr(10) + 'all is well')}"
+    "it failed: no 'rm -rf /'%0Aall is well"
+    """
+
+    raw: str
+
+    def __bool__(self) -> bool:
+        return bool(self.raw)
+
+    def __str__(self) -> str:
+        return isolated(readable(self.raw).translate(_NO_BACKTICK))
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+class UntrustedName(Untrusted):
+    """A name, such as that of an operator, as a sentence has it; somebody may give it to an option.
+
+    >>> f"bolt {UntrustedName('a`b%')}"
+    'bolt a%60b%25'
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return in_sentence(show_text(self.raw)) if self.raw else ""
+
+
+def in_sentence(shown: str) -> str:
+    """Return a text that is in the notation as a sentence has it; it names the same value.
+
+    >>> in_sentence("a`b%0A")
+    'a%60b%0A'
+    """
+    return isolated(shown.replace("`", "%60"))
+
+
+def sentence_line(sentence: str) -> str:
+    """Return a sentence as a terminal or a log has it: one line, of which each character can be seen."""
+    return readable(_without_isolates(sentence))
+
+
+class Piece(NamedTuple):
+    """A part of a sentence, and whether it has a direction of its own."""
+
+    text: str
+    is_isolated: bool
+
+
+def sentence_pieces(sentence: str) -> Iterator[Piece]:
+    """Yield the parts of a sentence, each as `sentence_line` has it; put together they are the sentence."""
+    for number, part in enumerate(sentence.split(ISOLATE)):
+        inner, has_end, plain = part.partition(END)
+        if number and has_end:
+            yield Piece(readable(inner), True)
+        else:
+            plain = _without_isolates(part)
+        if plain:
+            yield Piece(sentence_line(plain), False)
+
+
+def isolated(text: str) -> str:
+    """Return a text as a part of a sentence whose other words it does not move."""
+    if any(unicodedata.bidirectional(character) in _FROM_THE_RIGHT for character in text):
+        return f"{ISOLATE}{text}{END}"
+    return text
+
+
+def _without_isolates(text: str) -> str:
+    return text.replace(ISOLATE, "").replace(END, "")
+
+
+def shell_word(text: str) -> str:
+    r"""Return a text as one word of a command that somebody copies into a shell, in one line.
+
+    >>> print(shell_word("g"), shell_word("my group"), shell_word("`id`\n"))
+    g 'my group' $'\x60id\x60\n'
+    """
+    if "`" not in text and text == readable(text):
+        return shlex.quote(text)
+    escaped = "".join(map(_shell_character, text))
+    return f"$'{escaped}'"
+
+
+def _shell_character(character: str) -> str:
+    if character in "'\\":
+        return f"\\{character}"
+    if character == "\n":
+        return r"\n"
+    if character == "`" or readable(character) != character:
+        return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+    return character

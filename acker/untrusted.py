@@ -17,13 +17,16 @@ nothing.
 
 from __future__ import annotations
 
+import re
 import shlex
+import traceback
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from acker.notation import readable, show_text
+from acker.redaction import cut
 
 ISOLATE: Final = "\u2068"
 """Begins a part of a sentence with a direction of its own, whatever that is (FIRST STRONG ISOLATE)."""
@@ -55,6 +58,11 @@ class Untrusted:
 
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)
+
+
+def untrusted_lines(text: str) -> str:
+    """Return a text of several lines for the end of a sentence."""
+    return "\n".join(str(Untrusted(line)) for line in text.splitlines())
 
 
 class UntrustedName(Untrusted):
@@ -134,3 +142,19 @@ def _shell_character(character: str) -> str:
     if character == "`" or readable(character) != character:
         return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
     return character
+
+
+def trace_lines(error: BaseException) -> list[str]:
+    """Return the traceback of an error, line by line: a message with line breaks has one line all the same.
+
+    What has the form of a secret is cut out of it.
+    """
+    lines: list[str] = []
+    for entry in traceback.format_exception(error):
+        text = cut(entry).rstrip("\n")
+        lines += text.split("\n") if _OF_PYTHON.match(entry) else [text]
+    return [readable(line) for line in lines]
+
+
+_OF_PYTHON: Final = re.compile(r"[\s|+-]*(File \"|Traceback |Exception Group Traceback |\Z)|\n")
+"""How entries begin that have several lines of Python's own; the message of an error is another entry."""

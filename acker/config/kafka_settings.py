@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from acker.config.problems import Problem
+from acker.redaction import HIDDEN, SecretValues, setting_secrets
 
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 
@@ -54,8 +55,14 @@ _WHOLE: Final = re.compile(r"-?[0-9]+")
 _FRACTION: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 _FRACTIONS: Final = ("linger.ms", "queue.buffering.max.ms")
 
-_SECRET: Final = re.compile(r"password|secret|token|jaas|oauth|pem|key|credential", re.IGNORECASE)
-HIDDEN: Final = "…"
+_WORD: Final = re.compile(
+    r"gssapi|oauthbearer|oidc|plain|plaintext|sasl_plaintext|sasl_ssl|scram-sha-(256|512)|ssl|snappy|lz4|zstd|gzip"
+    r"|none",
+    re.IGNORECASE,
+)
+"""Values that are words of Kafka's: a message of librdkafka may have them."""
+
+_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 _QUOTED_VALUE: Final = re.compile(r'value "[^"]*"')
 
 
@@ -93,7 +100,7 @@ def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Prob
             problems.append(Problem(("kafka", name), wrong))
         else:
             values[name] = _text(value)
-    if not values.keys() & {"bootstrap.servers", "metadata.broker.list"}:
+    if not values.keys() & set(_SERVERS):
         values["bootstrap.servers"] = BOOTSTRAP_DEFAULT
     return KafkaSettings(values), problems
 
@@ -105,8 +112,12 @@ def _wrong(name: str, value: object) -> str:
         return "is a function of the client library, not a setting; remove it"
     if not isinstance(value, str | int | float):
         return "must be text, a number or true/false; write one dotted setting to a line"
-    if name in ("bootstrap.servers", "metadata.broker.list") and not str(value).strip():
+    if name in _SERVERS and not str(value).strip():
         return "is empty; give host:port, several separated by commas"
+    if name in _SERVERS and "@" in str(value):
+        return (
+            "has a login, which Kafka's addresses do not; set sasl.username and sasl.password, and remove it"
+        )
     dotted = name.removeprefix("kafka.").replace("_", ".")
     if dotted != name:
         return f"is not a setting of librdkafka; did you mean `{dotted}`?"
@@ -123,16 +134,13 @@ def _text(value: object) -> str:
 
 
 def hide_values(text: str, settings: Mapping[str, str]) -> str:
-    """Return a text without the values of those settings that may be secrets."""
-    for name, value in settings.items():
-        if value and _SECRET.search(name):
-            text = text.replace(value, HIDDEN)
-    return text
+    """Return a text of librdkafka without those settings that may be secrets, and without parts of them."""
+    return SecretValues(dict.fromkeys(setting_secrets(settings), HIDDEN)).hide(text)
 
 
 def refused_setting(message: str, settings: Mapping[str, str]) -> str:
     """Say in one line which client setting librdkafka refuses; its message may quote values, ours may not."""
-    text = hide_values(_QUOTED_VALUE.sub("value", message), settings)
-    if name := settings.get("sasl.username"):
-        text = text.replace(name, HIDDEN)
+    others = (value for name, value in settings.items() if name not in _SERVERS)
+    quoted = SecretValues({value: HIDDEN for value in others if not _WORD.fullmatch(value)})
+    text = hide_values(quoted.hide(_QUOTED_VALUE.sub("value", message)), settings)
     return f"topics.yaml: kafka: {' '.join(text.split())}; correct the setting, or remove it"

@@ -6,7 +6,7 @@ never shown: they may be secrets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, get_args
@@ -15,7 +15,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from acker.errors import ConfigError
+from acker.redaction import cut
 from acker.units import duration_text
+from acker.untrusted import Untrusted, UntrustedName
 
 Path = tuple[str, ...]
 
@@ -42,13 +44,20 @@ class Problem:
     text: str
     value: str | None = None
 
-    def line(self, file: str, lines: Mapping[Path, int]) -> str:
-        """Write the problem in one line; `lines` has the line number of each key path, where it is known."""
+    def line(self, file: str, lines: Mapping[Path, int], hide: Callable[[str], str] = cut) -> str:
+        """Write the problem in one line; `lines` has the line number of each key path, where it is known.
+
+        `hide` takes the secrets out of what is said of the value.
+        """
         number = line_of(self.path, lines)
         where = f"{file}:{number}" if number else file
-        key = ".".join(part if part.isprintable() else repr(part) for part in self.path)
-        shown = f" = {self.value}" if self.value is not None else ""
-        return f"{where}: {key}{shown}: {self.text}" if key else f"{where}: {self.text}"
+        key = ".".join(str(UntrustedName(part)) for part in self.path)
+        value = "" if self.value is None else hide(self.value)
+        if len(value) > VALUE_CHARACTERS_MAX:  # not before: a part of a secret would not be found
+            value = value[: VALUE_CHARACTERS_MAX - 1] + "…"
+        shown = f" = {Untrusted(value)}" if value else ""
+        text = hide(self.text)
+        return f"{where}: {key}{shown}: {text}" if key else f"{where}: {text}"
 
 
 def line_of(path: Path, lines: Mapping[Path, int]) -> int:
@@ -56,20 +65,23 @@ def line_of(path: Path, lines: Mapping[Path, int]) -> int:
     return next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), 0)
 
 
-def refuse(problems: Iterable[Problem], file: str, lines: Mapping[Path, int]) -> None:
-    """Raise all problems as one `ConfigError`, one line each, in the order of the file; if there are any."""
+def refuse(
+    problems: Iterable[Problem],
+    file: str,
+    lines: Mapping[Path, int],
+    hide: Callable[[str], str] = cut,
+) -> None:
+    """Raise all problems as one `ConfigError`, one line each, in the order of the file; if there are any.
+
+    `hide` takes the secrets out of what a line says of a value.
+    """
     found = sorted(set(problems), key=lambda problem: (line_of(problem.path, lines), problem.path))
     if not found:
         return
-    shown = [problem.line(file, lines) for problem in found[:PROBLEMS_MAX]]
+    shown = [problem.line(file, lines, hide) for problem in found[:PROBLEMS_MAX]]
     if len(found) > PROBLEMS_MAX:
         shown.append(f"{file}: and {len(found) - PROBLEMS_MAX} problems more")
     raise ConfigError("\n".join(shown))
-
-
-def show(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= VALUE_CHARACTERS_MAX else text[: VALUE_CHARACTERS_MAX - 1] + "…"
 
 
 def unknown_key(path: Path, allowed: Iterable[str]) -> Problem:
@@ -134,7 +146,7 @@ def _problem(
     else:
         what = _MEANING.get(item["type"], "is of the wrong type")
     value = _written(data, keys, item["input"])
-    return Problem(path, what + cure, None if isinstance(value, dict | BaseModel) else show(value))
+    return Problem(path, what + cure, None if isinstance(value, dict | BaseModel) else repr(value))
 
 
 def _written(data: Any, keys: Path, otherwise: Any) -> Any:

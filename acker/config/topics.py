@@ -19,11 +19,12 @@ from acker.config import problems
 from acker.config.kafka_settings import KafkaSettings, kafka_settings
 from acker.config.keys import FROM_FILE, NAME_KEY, Section, key
 from acker.config.limits import AckerLimits, ReplayLimits, ReplaySettings
-from acker.config.problems import Problem, problems_of, show, unknown_key
+from acker.config.problems import Problem, problems_of, unknown_key
 from acker.config.retry_settings import CauseRule, Retry
 from acker.config.settings import AckerSettings, AckTopics, DeadLetter, Input
 from acker.config.yaml_text import FILE_BYTES_MAX, read_yaml
 from acker.errors import UsageError
+from acker.redaction import SecretValues, variable_secrets
 
 __all__ = [
     "AckTopics",
@@ -128,15 +129,16 @@ def parse(
 ) -> Topics:
     """Read a text of YAML, as `load_topics` does; `file` is its name in messages."""
     document = read_yaml(text, environ)
+    hide = SecretValues(variable_secrets(text, environ)).hide
     if document.data is None and document.problems:
-        problems.refuse(document.problems, file, document.lines)
+        problems.refuse(document.problems, file, document.lines, hide)
     ignored: list[Problem] = []
     found, parts = _validate(document.data, ignored)
     refused = {problem.path for problem in document.problems}
     found = [problem for problem in found if problem.path not in refused] + document.problems
-    problems.refuse(found, file, document.lines)
+    problems.refuse(found, file, document.lines, hide)
     for problem in ignored:
-        warn(problem.line(file, document.lines))
+        warn(problem.line(file, document.lines, hide))
     return Topics(**parts)
 
 
@@ -220,7 +222,7 @@ def _repeated(inputs: Inputs, *keys: str) -> Iterator[tuple[Input, Input]]:
 
 
 def _at(found: Input, key: str, text: str) -> Problem:
-    return Problem(("inputs", found.name, *key.split(".")), text, show(attrgetter(key)(found)))
+    return Problem(("inputs", found.name, *key.split(".")), text, repr(attrgetter(key)(found)))
 
 
 def _ids(inputs: Inputs) -> Iterator[Problem]:
@@ -233,7 +235,7 @@ def _ids(inputs: Inputs) -> Iterator[Problem]:
 def _groups(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
     if acker.group == acker.replay_group:
         text = "is the group of the ackers already; give the replay workers their own"
-        yield Problem(("acker", "replay_group"), text, show(acker.replay_group))
+        yield Problem(("acker", "replay_group"), text, repr(acker.replay_group))
     for found in inputs.values():
         if found.group in (acker.group, acker.replay_group):
             yield _at(found, "group", "is a group of Windhover's own; give another")

@@ -51,6 +51,9 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.kafka.port import Operation, Resource, Right
+from acker.notation import readable
+from acker.redaction import HIDDEN, SecretValues, setting_secrets
+from acker.untrusted import Untrusted
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
@@ -81,8 +84,35 @@ OUTAGE_OVER_MS: Final = 5_000
 LIBRDKAFKA: Final = "librdkafka"
 """Name of the logger that gets librdkafka's own lines, and what its threads report."""
 
+
+class SettingsHidden(logging.Filter):
+    """Takes out of librdkafka's lines what the settings of a client say is secret, for whatever handler.
+
+    librdkafka itself leaves passwords out, and not what an address or a part of a setting has of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._secrets: frozenset[str] = frozenset()
+        self._values = SecretValues({})
+
+    def add(self, settings: Mapping[str, str]) -> None:
+        """Hide these settings from now on; the clients of a process have few different ones."""
+        secrets = self._secrets | frozenset(setting_secrets(settings))
+        if secrets != self._secrets:
+            self._secrets, self._values = secrets, SecretValues(dict.fromkeys(secrets, HIDDEN))
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let a line through, in one line and without secrets."""
+        record.msg, record.args = readable(self._values.hide(record.getMessage())), ()
+        return True
+
+
+SETTINGS_HIDDEN: Final = SettingsHidden()
+
 _log = logging.getLogger(__name__)
 _librdkafka = logging.getLogger(LIBRDKAFKA)
+_librdkafka.addFilter(SETTINGS_HIDDEN)
 # without a handler of the application's, Python would print to stderr what comes as an exception anyhow
 for _each in (_log, _librdkafka):
     _each.addHandler(logging.NullHandler())
@@ -353,6 +383,7 @@ class KafkaClient:
     ) -> None:
         """Keep the settings, named as in librdkafka; nothing is connected. `clock` gives steady seconds."""
         self.settings = dict(settings)
+        SETTINGS_HIDDEN.add(self.settings)
         self._client_id = client_id
         self.operation_timeout_ms = operation_timeout_ms
         self.clock = clock
@@ -453,7 +484,7 @@ class KafkaClient:
         try:  # librdkafka does not tell when one of them is back
             asker.list_topics(topic, 1.0)
         except KafkaException as error:
-            text = str(error.args[0])
+            text = self._text(error.args[0])
             if silent_ms >= limit_ms:
                 raise self.unreachable(doing, limit_ms, text, background) from error
             self.outage.waits(doing, silent_ms, text)
@@ -515,4 +546,4 @@ class KafkaClient:
         return cause.retriable() or cause.code() in TRANSIENT or cause.code() in SILENCE
 
     def _text(self, cause: KafkaError) -> str:
-        return f"{cause.name()}: {hide_values(cause.str(), self.settings)}"
+        return f"{cause.name()}: {Untrusted(hide_values(cause.str(), self.settings))}"

@@ -30,6 +30,8 @@ from acker.kafka.client import (
 from acker.kafka.cluster import describe_topics, settled
 from acker.kafka.port import Operation, TopicInfo
 from acker.provisioning.topic_specs import TopicSpec
+from acker.redaction import cut
+from acker.untrusted import Untrusted
 
 DEADLINE_MS: Final = 10_000
 """A broker that does not answer a question within this is unreachable."""
@@ -119,7 +121,7 @@ class KafkaAdmin:
                 if cause.code() == harmless:
                     there.add(name)
                 else:
-                    refused.append(f"{name}: {doing} it was refused: {cause.str()}")
+                    refused.append(f"{name}: {doing} it was refused: {Untrusted(cut(cause.str()))}")
         if refused:
             raise TopicError("\n".join(refused))
         return there

@@ -38,6 +38,8 @@ from acker.config.keys import FROM_FILE, Section, Whole, key
 from acker.config.problems import Problem, problems_of, unknown_key
 from acker.config.yaml_text import read_yaml
 from acker.errors import UsageError, WindhoverError
+from acker.redaction import SecretValues, variable_secrets
+from acker.untrusted import Untrusted
 from spout.builder.compiled import SinkFunctions
 from spout.builder.topology import TopologyBuilder, names_only
 from spout.topology.graph import Kind, Subscription
@@ -136,6 +138,7 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise UsageError(f"{path}: cannot be read: {reason}; name a topology's YAML file") from error
     document = read_yaml(text, environ)
+    hide = SecretValues(variable_secrets(text, environ)).hide
     reader = _Reader(list(document.problems))
     data = document.data if isinstance(document.data, dict) else {}
     if not data and not document.problems:
@@ -144,15 +147,15 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     spouts = reader.list("spouts", SpoutSection, data)
     bolts = reader.list("bolts", BoltSection, data)
     streams = reader.list("streams", StreamSection, data)
-    problems.refuse(reader.found, str(path), document.lines)
+    problems.refuse(reader.found, str(path), document.lines, hide)
     if about is None:
         raise UsageError(f"{path}: has no keys")
     instances = [reader.instance(("bolts", str(n)), bolt) for n, bolt in enumerate(bolts)]
     sink = reader.sink(about.sink)
-    problems.refuse(reader.found, str(path), document.lines)
+    problems.refuse(reader.found, str(path), document.lines, hide)
     read = topics.load_topics(path.parent / about.topics, environ)
     builder = reader.build(read, spouts, bolts, instances, streams)
-    problems.refuse(reader.found, str(path), document.lines)
+    problems.refuse(reader.found, str(path), document.lines, hide)
     return TopologyFile(builder, sink, about)
 
 
@@ -163,7 +166,7 @@ class _Reader:
         self.found = found
 
     def problem(self, path: problems.Path, text: str, value: object = None) -> None:
-        self.found.append(Problem(path, text, None if value is None else problems.show(value)))
+        self.found.append(Problem(path, text, None if value is None else repr(value)))
 
     def file(self, data: Mapping[str, Any]) -> FileSection | None:
         keys = problems.section_keys(FileSection)
@@ -287,7 +290,7 @@ def _subscription(stream: StreamSection) -> Subscription:
 
 def _raised(error: BaseException) -> str:
     """Describe in one line what was raised, and where in the user's code: nobody is shown a traceback."""
-    text = " ".join(str(error).split())
+    text = Untrusted(" ".join(str(error).split()))
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, ImportError | SyntaxError):  # their messages have the place
         return what

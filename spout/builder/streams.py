@@ -17,7 +17,7 @@ from acker.errors import UsageError
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.planner.mailbox import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
-from spout.runtime.metrics import Scraped
+from spout.runtime.metrics import Scraped, label_values
 from spout.streaming.application import Application, Stream
 from spout.streaming.frames import streams_behind
 from spout.tuples.counts import Counts, What, added, count_of
@@ -69,7 +69,7 @@ def stream_metrics(statuses: Iterable[StreamStatus], now_ms: int) -> Iterator[Me
     yield from tuple_metrics(_PREFIX, {of: each.counts for of, each in every.items()})
     late = CounterMetricFamily(f"{_PREFIX}_late", "tuples that a watermark dropped", labels=["group"])
     for of, each in every.items():
-        late.add_metric(of, each.late)
+        late.add_metric(label_values(of), each.late)
     yield late
     yield from root_metrics(_PREFIX, {of: each.spout for of, each in every.items()}, now_ms)
 

@@ -16,7 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
 from spout.planner.mailbox import PlannerStatus
-from spout.runtime.metrics import counter, gauge
+from spout.runtime.metrics import counter, gauge, label_values
 from spout.tuples.counts import TIME_BOUNDS_NS, Counts, Measure, What
 
 Group = tuple[str]
@@ -58,7 +58,7 @@ def tuple_metrics(prefix: str, every: Mapping[Group, Counts]) -> Iterator[Metric
                 if kind is not what:
                     continue
                 origin = () if sent else (stream.component,)
-                values = [*of, operator, *origin, stream.stream]
+                values = label_values([*of, operator, *origin, stream.stream])
                 tuples.add_metric(values, measure.tuples)
                 seconds.add_metric(values, measure.total_ns / 1_000_000_000)
         yield tuples
@@ -78,7 +78,7 @@ def _times(prefix: str, every: Mapping[Group, Counts]) -> Metric:
     for of, counts in every.items():
         for (what, operator, stream), measure in counts.items():
             if what is What.EXECUTED:
-                values = [*of, operator, stream.component, stream.stream]
+                values = label_values([*of, operator, stream.component, stream.stream])
                 found.add_metric(values, _classes(measure), measure.total_ns / 1_000_000_000)
     return found
 

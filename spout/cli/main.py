@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
-from acker.errors import WindhoverError
+from acker.errors import ConfigError, WindhoverError
+from acker.redaction import cut
+from acker.untrusted import Untrusted, trace_lines
 from spout.cli.check import UNKNOWN_CODE, check_once
 from spout.cli.common import (
     DEFAULT_CONFIG,
@@ -63,6 +64,9 @@ if TYPE_CHECKING:
     from spout.runtime.process import Service
 
 LOCAL: Final = "127.0.0.1"
+
+FURTHER: Final = "         "
+"""Sets off the further lines of an error, so that none begins as an error of its own."""
 
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 """Base class of typer's errors for a wrong call; it has no public name."""
@@ -129,15 +133,18 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
         from spout.inspect.tables import with_configs
 
         if debug:
-            traceback.print_exc()
-        return _print_error(with_configs(str(error), files[-1] if files else None), error.exit_code)
+            say_lines(trace_lines(error), err=True)
+        text = with_configs(str(error), files[-1] if files else None)
+        # of a file or the topics each line is a problem; else what follows the first line is a part of it
+        further = "" if isinstance(error, ConfigError) else FURTHER
+        return _print_error(text.replace("\n", f"\n{further}"), error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the one broad except: the process ends here, with a trace
         if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in _OF_SPARK:
             text = "PySpark is not installed here, nor in the image of services; run `pip install pyspark`"
             return _print_error(text, 2)
-        traceback.print_exc()
+        say_lines(trace_lines(error), err=True)
         return _print_error(
             f"unexpected {type(error).__name__}; this is a defect of Windhover",
             UNKNOWN_CODE if is_check else 1,
@@ -146,7 +153,8 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
 
 
 def _print_error(text: str, exit_code: int) -> int:
-    say(f"windhover: {text}", err=True)
+    """Print an error, line by line."""
+    say_lines(f"windhover: {cut(text)}".split("\n"), err=True)
     return exit_code
 
 
@@ -368,7 +376,7 @@ def replay_resume(
         absent = missing_members(log, topics, topics.acker.replay_group) if ended else []
     names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended)
     for why in sorted({pause.why for pause in ended.values()}):
-        say(f"it was paused: {why}")
+        say(f"it was paused: {Untrusted(why)}")
     seconds = topics.replay.limits.fenced_pause_ms // 1_000
     when = "when a replay worker lives" if absent else f"at most {seconds + 1} s from now"
     say(f"{name} goes on in {names}, {when}" if ended else f"{name} is not paused")

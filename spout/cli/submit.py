@@ -100,6 +100,7 @@ def shipped_files(named: str | None) -> list[Path]:
 
 def _until_ended(running: SubmittedTopology) -> int:
     from acker.errors import WindhoverError
+    from acker.untrusted import untrusted_lines
     from spout.runtime.process import Signals
 
     with Signals() as signals:
@@ -110,7 +111,7 @@ def _until_ended(running: SubmittedTopology) -> int:
             say("stopping: no new tuples are emitted; what runs finishes")
         last = running.stop()
     if last.error:
-        raise WindhoverError(f"the topology failed: {last.error}")
+        raise WindhoverError(f"the topology failed: {untrusted_lines(last.error)}")
     if last.spout is not None:
         say(
             f"{last.state}: acked {last.spout.acked:,}, failed {last.spout.failed:,},"

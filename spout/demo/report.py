@@ -161,7 +161,7 @@ def demo_uncommitted(stage: Stage) -> dict[str, str]:
 
 def print_report(stage: Stage, outcome: DemoOutcome, judged: Sequence[Check]) -> None:
     """Print the table, the checks, and with ``--json`` the outcome as the last line."""
-    out = Console()
+    out = Console(markup=False, emoji=False)
     table = Table("what", "count", title="windhover demo")
     for name, value in report_rows(outcome):
         table.add_row(name, f"{value:,}" if isinstance(value, int) else value)

@@ -62,7 +62,7 @@ stream goes on in the meantime.
 
 def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
     """Run the demo until it is judged; return 0 if every check is passed, else 1."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     text = lines_of_file(options.input) if options.input else python_topics()
     lines = list(demo_lines(text, options.records))
     with ExitStack() as stack:

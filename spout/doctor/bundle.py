@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import zipfile
@@ -12,8 +11,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from acker.config.topics import Topics
 from acker.errors import UsageError, WindhoverError
@@ -25,6 +22,7 @@ from spout.doctor import on_executor
 from spout.doctor.codes import REACHABLE, CheckHealth, CheckResult
 from spout.doctor.redaction import Redactor, redacted_log, redacted_topics
 from spout.inspect.overview import Overview, missing_processes
+from spout.inspect.tables import OutputFormat, encoded
 from spout.ui.attention import problems
 
 LOG_LINES: Final = 200
@@ -82,15 +80,14 @@ def _parts(sources: BundleSources, environ: Mapping[str, str]) -> Iterable[tuple
         text = ""
     redactor = Redactor(text, environ)
 
-    def encoded(value: Any) -> str:
-        return json.dumps(redactor.value(value), ensure_ascii=False, indent=2) + "\n"
+    def document(value: Any) -> str:
+        return encoded(redactor.value(value), OutputFormat.JSON) + "\n"
 
-    yield "results.json", encoded([each.row() for each in sources.results])
-    yield "versions.json", encoded(_versions(sources.now_ms))
-    shown = redacted_topics(text, redactor)
-    yield "topics.yaml", str(yaml.safe_dump(shown, allow_unicode=True, sort_keys=False))
-    yield "status.json", encoded(_of_broker(sources, _status))
-    yield "topics.json", encoded(_of_broker(sources, _topics))
+    yield "results.json", document([each.row() for each in sources.results])
+    yield "versions.json", document(_versions(sources.now_ms))
+    yield "topics.yaml", encoded(redacted_topics(text, redactor), OutputFormat.YAML)
+    yield "status.json", document(_of_broker(sources, _status))
+    yield "topics.json", document(_of_broker(sources, _topics))
     for number, log in enumerate(sources.logs, 1):
         yield f"logs/{number}-{log.name}", "\n".join([*redacted_log(_last_lines(log), redactor), ""])
 

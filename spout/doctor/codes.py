@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from acker.redaction import cut
+
 PAGE: Final = "docs/operate/doctor.md"
 
 
@@ -76,22 +78,22 @@ class CheckResult:
             "code": self.code.code,
             "title": self.code.title,
             "health": str(self.health),
-            "object": self.subject,
-            "observed": self.observed,
+            "object": cut(self.subject),
+            "observed": cut(self.observed),
             "expected": self.expected,
-            "cure": self.cure,
+            "cure": cut(self.cure),
             "docs": self.code.docs,
         }
 
     def lines(self) -> list[str]:
         """Return it for people: one line, and where something is wrong what to do."""
-        first, *more = self.observed.splitlines() or [""]
+        first, *more = cut(self.observed).splitlines() or [""]
         lines = [
-            f"{self.health:<8} {self.code.code} {self.code.title}, {self.subject}: {first}",
+            f"{self.health:<8} {self.code.code} {self.code.title}, {cut(self.subject)}: {first}",
             *(f"         {line}" for line in more),
         ]
         if self.cure:
-            parts = (("expected", self.expected), ("cure", self.cure), ("docs", self.code.docs))
+            parts = (("expected", self.expected), ("cure", cut(self.cure)), ("docs", self.code.docs))
             lines += [f"         {name}: {text}" for name, text in parts]
         return lines
 

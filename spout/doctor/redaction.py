@@ -12,10 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from acker.config.yaml_text import read_yaml
-
-HIDDEN: Final = "…"
-SHORT: Final = 6
-"""A number of fewer digits is no secret, and a text of fewer letters may be a part of a word."""
+from acker.redaction import HIDDEN, SHORT, SecretValues, variable_secrets
+from spout.inspect.tables import json_text
 
 HARMLESS: Final = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|security\.protocol|client\.(id|rack)|broker\.address\.family"
@@ -45,22 +43,12 @@ OF_KAFKA: Final = frozenset({
 
 LEFT_OUT: Final = "{} lines of other programs, or cut off, were left out: they may hold payloads"
 
-_VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
-_PEM: Final = re.compile(r"-----BEGIN [^-]*-----.*?(-----END [^-]*-----|\Z)", re.S)
-_PATTERNS: Final = (
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@\"']+@", re.I), rf"\1{HIDDEN}@"),
-    (re.compile(r"([?&;][\w.\-\[\]]+=)[^&;#\s\"']+"), rf"\1{HIDDEN}"),
-    (re.compile(r"\b(bearer|basic|digest)\s+[\w.~+/=\-]{6,}", re.I), rf"\1 {HIDDEN}"),
-    (re.compile(r"\beyJ[\w\-]+\.[\w\-]+(\.[\w\-]*)?"), HIDDEN),
-    (
-        re.compile(
-            r"([\w.\-]*(?:passw|secret|token|jaas|credential|sasl|ssl)[\w.\-]*[\"']?\s*[=:]\s*)"
-            r"(\"[^\"]*\"|'[^']*'|[^\s,;}\]]+)",
-            re.I,
-        ),
-        rf"\1{HIDDEN}",
-    ),
+_SETTING: Final = re.compile(
+    r"((?:passw|secret|token|jaas|credential|sasl|ssl)[\w.\-]{0,100}[\"']?\s{0,3}[=:]\s{0,3})"
+    r"(\"[^\"]*\"|'[^']*'|[^\s,;}\]]+)",
+    re.I,
 )
+"""A setting whose name says it, also behind a colon: a report shows rather too little of a text."""
 
 
 class _Names(Mapping[str, str]):
@@ -81,16 +69,10 @@ class Redactor:
 
     def __init__(self, text: str, environ: Mapping[str, str]) -> None:
         """Prepare, with the text of topics.yaml and the environment in which it is read."""
-        self._instead = dict(_secrets(text, environ))
-        longest_first = sorted(self._instead, key=len, reverse=True)  # one may be a part of another
-        self._secret = re.compile("|".join(map(_found_as, longest_first)) or r"(?!)")
+        self._values = SecretValues(dict(_secrets(text, environ)))
 
     def text(self, text: str) -> str:
-        text = _PEM.sub(HIDDEN, text)
-        text = self._secret.sub(lambda found: self._instead[found[0]], text)
-        for pattern, instead in _PATTERNS:
-            text = pattern.sub(instead, text)
-        return text
+        return _SETTING.sub(rf"\1{HIDDEN}", self._values.hide(text))
 
     def value(self, value: Any) -> Any:
         """Return plain data without secrets: numbers too, where a variable holds the same one."""
@@ -103,21 +85,15 @@ class Redactor:
             return self.text(value)
         if isinstance(value, Iterable):
             return [self.value(each) for each in value]
-        return value if value is None or isinstance(value, bool) else self._instead.get(str(value), value)
-
-
-def _found_as(secret: str) -> str:
-    """Return the pattern of a secret: a short one is found as a whole word, or texts would lose letters."""
-    text = re.escape(secret)
-    return text if len(secret) >= SHORT else rf"(?<!\w){text}(?!\w)"
+        if value is None or isinstance(value, bool):
+            return value
+        shown = self._values.shown_for(str(value))
+        return value if shown is None else shown
 
 
 def _secrets(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each secret of a topics.yaml, and what is shown in its place."""
-    for name, default in _VARIABLE.findall(text):
-        for value in (environ.get(name, ""), default):
-            if value and not (len(value) < SHORT and (value.isdigit() or value in ("true", "false"))):
-                yield value, f"${{{name}}}"
+    yield from variable_secrets(text, environ).items()
     data = read_yaml(text, environ).data
     kafka = data.get("kafka") if isinstance(data, Mapping) else None
     for name, value in kafka.items() if isinstance(kafka, Mapping) else ():
@@ -150,9 +126,8 @@ def redacted_log(lines: Iterable[str], redactor: Redactor) -> Iterator[str]:
             continue
         is_of_kafka = str(fields["event"]).partition(".")[2] in OF_KAFKA
         shown = SHOWN_FIELDS | SHOWN_TEXTS if is_of_kafka else SHOWN_FIELDS
-        yield json.dumps(
-            {name: redactor.value(value) if name in shown else HIDDEN for name, value in fields.items()},
-            ensure_ascii=False,
+        yield json_text(
+            {name: redactor.value(value) if name in shown else HIDDEN for name, value in fields.items()}
         )
     if left_out:
         yield LEFT_OUT.format(left_out)

@@ -24,6 +24,7 @@ from acker.errors import CodecError, Unreachable, WindhoverError
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
 from acker.units import TIME_MS_MAX
+from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
 from spout.group.sources import PlannerSpec
@@ -80,7 +81,8 @@ class Who(NamedTuple):
 
     def __str__(self) -> str:
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(" ", "seconds")
-        return f"{self.application} on host {self.host}, process {self.pid}, since {since}"
+        application, host = Untrusted(self.application), Untrusted(self.host)
+        return f"{application} on host {host}, process {self.pid}, since {since}"
 
     @classmethod
     def read(cls, headers: Headers) -> Self | None:
@@ -89,7 +91,8 @@ class Who(NamedTuple):
         try:
             host, application, pid, since_ms, space = json.loads(value or b"")
             began_ms = max(0, min(int(since_ms), TIME_MS_MAX))
-            return cls(_shown(host), _shown(application), int(pid), began_ms, _shown(space))
+            texts = [str(text)[:TEXT_MAX] for text in (host, application, space)]
+            return cls(texts[0], texts[1], int(pid), began_ms, texts[2])
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None
 
@@ -111,11 +114,6 @@ def _space() -> str:
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
-
-
-def _shown(text: object) -> str:
-    """Return a text without characters that a terminal would obey."""
-    return "".join(character for character in str(text)[:TEXT_MAX] if character.isprintable())
 
 
 class Sign(NamedTuple):
@@ -200,10 +198,10 @@ class Presence:
         """Print a session, with its process and the age of its last sign of life where known."""
         signs = self._signs.get(name)
         if not signs:
-            return f"session {name}"
+            return session_text(name)
         who, sign = max(signs.items(), key=lambda item: item[1].at_ms)
         ago = f"last sign of life {max(0, now_ms - sign.at_ms) / 1000:.1f} s ago"
-        return f"session {name} ({ago})" if who is None else f"session {name} ({who}, {ago})"
+        return f"{session_text(name)} ({ago})" if who is None else f"{session_text(name)} ({who}, {ago})"
 
     @property
     def last_ms(self) -> int | None:
@@ -230,10 +228,15 @@ class Presence:
         return None if sign.leaves else name
 
 
+def session_text(name: SessionName) -> str:
+    """Return a session as a sentence has it; its id came with a record."""
+    return f"session {UntrustedName(str(name))}"
+
+
 def describe_session(log: Log, spec: PlannerSpec, name: SessionName, now_ms: int) -> str:
     """Print a session as `Presence.describe` does, after reading once; only its name where that fails."""
     try:
         with closing(Presence(log, spec.topics.init, spec.partitions, spec.group, now_ms)) as presence:
             return presence.describe(name, now_ms)
     except WindhoverError:  # then the message lacks the process, and is still true
-        return f"session {name}"
+        return session_text(name)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from acker.errors import Disagreement
 from acker.identity import input_id_of, offset_of
 from acker.kafka.port import Log, TopicPartition
+from acker.untrusted import Untrusted
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.planning.journal import Journal
@@ -102,7 +103,7 @@ def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: boo
 def refused_by_acker(answers: Answers, name: SessionName, group: str) -> Disagreement:
     partition, reason = next(iter(answers.refusals.items()))
     return Disagreement(
-        f"acker partition {partition} refuses session {name} of group {group}: {reason};"
+        f"acker partition {partition} refuses session {name} of group {group}: {Untrusted(reason)};"
         " make topics.yaml agree with the ackers' and start again"
     )
 

@@ -154,7 +154,7 @@ def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosi
         now = "not written yet: the topic ends before it"
         return Diagnosis(Situation.NOT_WRITTEN, now, text, case.watch)
     if not evidence.emissions:
-        text = f"Group {case.group} begins behind it: a reset, or its first start, left it out."
+        text = f"Group {case.group_name} begins behind it: a reset, or its first start, left it out."
         now = "in the log, and left out: the group begins behind it"
         return Diagnosis(Situation.LEFT_OUT, now, text, f"windhover offsets reset {evidence.input} --help")
     last = evidence.emissions[-1]
@@ -193,7 +193,7 @@ class _Case:
     now_ms: int
 
     @property
-    def group(self) -> UntrustedName:
+    def group_name(self) -> UntrustedName:
         return UntrustedName(self.evidence.group)
 
     @property
@@ -228,7 +228,7 @@ class _Case:
         if self.around.ackers.value == 0:
             text, command = f"{text} No acker lives.", "windhover acker run"
         elif self.around.query_lives.value is False:
-            query = f"No query of group {self.group} lives, and State begins with one: start it."
+            query = f"No query of group {self.group_name} lives, and State begins with one: start it."
             text, command = f"{text} {query}", "windhover status"
         return Diagnosis(Situation.UNKNOWN, UNKNOWN, text, command)
 
@@ -375,14 +375,14 @@ class _Case:
             return Diagnosis(Situation.LOST_FROM_LOG, now, text, "windhover topics check")
         if evidence.recreated and not last.copy:
             text = (
-                f"Its topic was created again, and group {self.group} knows the former one: no query of"
+                f"Its topic was created again, and group {self.group_name} knows the former one: no query of"
                 " it begins before its input is reset."
             )
             return Diagnosis(
                 Situation.NOT_EMITTED, now, text, f"windhover offsets reset {evidence.input} --help"
             )
         if around.query_lives.value is False:
-            text = f"{what} is not emitted yet, and no query of group {self.group} lives: start it."
+            text = f"{what} is not emitted yet, and no query of group {self.group_name} lives: start it."
             return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
         if around.pending.value is not None and around.pending.value >= around.pending_max:
             text = (

@@ -125,7 +125,7 @@ def encoded(value: object, output: OutputFormat) -> str:
     What nobody can see of a text is an escape of JSON or YAML: it sends no command to a terminal.
     """
     if output is OutputFormat.JSON:
-        return _with_escapes(json.dumps(value, ensure_ascii=False, indent=2), _json_escape)
+        return json_text(value, indent=2)
     import yaml
 
     class SeenDumper(yaml.SafeDumper):
@@ -138,6 +138,11 @@ def encoded(value: object, output: OutputFormat) -> str:
     SeenDumper.add_representer(str, SeenDumper.represent_seen)
     text = yaml.dump(value, Dumper=SeenDumper, allow_unicode=True, sort_keys=False, width=inf)
     return _with_escapes(str(text), _yaml_escape)
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """Return plain data as JSON, in one line without an indent; all of it can be seen."""
+    return _with_escapes(json.dumps(value, ensure_ascii=False, indent=indent), _json_escape)
 
 
 def _with_escapes(text: str, escape: Callable[[str], str]) -> str:

@@ -19,13 +19,13 @@ import socket
 import struct
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from acker.untrusted import trace_lines
 from spout.execution.guards import CallMemory, Phase
 from spout.runtime.tether import PR_SET_PDEATHSIG
 
@@ -253,8 +253,8 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:  # noqa: BLE001 - the top of a process
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - the top of a process
+        sys.stderr.write("\n".join([*trace_lines(error), ""]))
     finally:
         with contextlib.suppress(Exception):
             sys.stderr.flush()

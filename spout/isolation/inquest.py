@@ -12,6 +12,7 @@ from typing import Final
 
 from acker.errors import WorkerLost
 from acker.units import duration_text
+from acker.untrusted import UntrustedName
 from spout.bolts.hooks import BoltContext
 from spout.execution.guards import LastCall, Phase
 from spout.isolation.child_process import ChildEnded, Why
@@ -132,8 +133,8 @@ class Inquest:
     def _tell(self, bolt: str, error: str, how: str, roots: frozenset[int]) -> None:
         _LOGGER.error(
             "culprit_found bolt=%s error=%s how=%r batch=%d partition=%d roots=%s",
-            bolt,
-            error,
+            UntrustedName(bolt),
+            UntrustedName(error),
             how,
             self._context.batch_id,
             self._context.partition,

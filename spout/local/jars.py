@@ -29,8 +29,9 @@ from http import HTTPStatus
 from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urlsplit
 from urllib.request import (
     HTTPBasicAuthHandler,
     HTTPPasswordMgrWithDefaultRealm,
@@ -43,6 +44,8 @@ from xml.etree import ElementTree
 import truststore
 
 from acker.errors import Unreachable, UsageError
+from acker.redaction import HIDDEN, cut
+from acker.untrusted import Untrusted
 
 Progress = Callable[[int, int], None]
 """Called with the number of jars that are fetched, and the number of all."""
@@ -146,6 +149,46 @@ def mismatches(folder: Path, jars: Sequence[Jar]) -> list[str]:
     return found
 
 
+class MirrorAddress(NamedTuple):
+    """The address of a repository, and the login that stood in it: nobody gets it who does not ask."""
+
+    url: str
+    username: str = ""
+    password: str = ""
+
+
+_ADDRESS_FORM: Final = (
+    "it begins with http://, https:// or file:, and in a password before the host / is %2F, and @ is %40"
+)
+
+
+def _mirror_address(text: str) -> MirrorAddress | None:
+    """Split the login off an address, as Python's client does not; None: it is no http, https or file one."""
+    if not text.startswith(_SCHEMES):
+        return None
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:  # what stands behind the colon is no port: the end of a password, most likely
+        return None
+    if parts.username is None:
+        return MirrorAddress(text)
+    if "@" in parts.path:
+        return None
+    host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
+    plain = parts._replace(netloc=host if port is None else f"{host}:{port}")
+    return MirrorAddress(plain.geturl(), unquote(parts.username), unquote(parts.password or ""))
+
+
+def _shown_address(text: str) -> str:
+    """Return an address for people; of one that cannot be read, what stands before its host is hidden."""
+    scheme, _, host = text.rpartition("@")
+    if host == text:
+        return str(Untrusted(cut(text)))
+    begin = re.match(r"[a-z]*:?/*", scheme, re.IGNORECASE)
+    return str(Untrusted(cut(f"{begin[0] if begin else ''}{HIDDEN}@{host}")))
+
+
 def _is_for_central(pattern: str) -> bool:
     parts = [part.strip() for part in pattern.split(",")]
     return "!central" not in parts and not {"central", "external:*", "*"}.isdisjoint(parts)
@@ -177,9 +220,10 @@ class Repository:
         cache, named = cache_directory(environ), environ.get(MIRROR)
         if not named:
             return cls._of_settings(cache, Path(environ.get("HOME") or Path.home()) / SETTINGS, environ)
-        if not named.startswith(_SCHEMES):
-            raise UsageError(f"{MIRROR}={named!r} is no address; it begins with http://, https:// or file:")
-        return cls(cache, named)
+        address = _mirror_address(named)
+        if address is None:
+            raise UsageError(f"{MIRROR}='{_shown_address(named)}' is no address; {_ADDRESS_FORM}")
+        return cls(cache, address.url, username=address.username, password=address.password)
 
     @classmethod
     def _of_settings(cls, cache: Path, path: Path, environ: Mapping[str, str]) -> Repository:
@@ -208,21 +252,21 @@ class Repository:
         if chosen is None:
             return cls(cache)
         url = text(chosen, "url")
-        if not url.startswith(_SCHEMES):
+        address = _mirror_address(url)
+        if address is None:
             raise UsageError(
-                f"{path}: the mirror of Maven Central is {url!r}, which is no address; it begins with http://,"
-                f" https:// or file:. Mend it, or set {MIRROR}."
+                f"{path}: the mirror of Maven Central is '{_shown_address(url)}', which is no address;"
+                f" {_ADDRESS_FORM}. Mend it, or set {MIRROR}."
             )
-        plain = cls(cache, url, settings=path)
+        plain = cls(cache, address.url, settings=path, username=address.username, password=address.password)
         for server in settings.iterfind("{*}servers/{*}server"):
             if text(server, "id") == text(chosen, "id") and "{" not in text(server, "password"):
                 return replace(plain, username=text(server, "username"), password=text(server, "password"))
         return plain
 
     def __str__(self) -> str:
-        if self.settings is not None:
-            return f"{self.mirror}, the mirror of {self.settings},"
-        return self.mirror or "Maven Central"
+        mirror = _shown_address(self.mirror or "Maven Central")
+        return mirror if self.settings is None else f"{mirror}, the mirror of {self.settings},"
 
     def fetch(self, jars: Sequence[Jar], progress: Progress | None = None) -> Path:
         """Return a folder with exactly the jars of the list; if it does not exist yet, they are fetched.
@@ -290,7 +334,7 @@ class Repository:
             name = f"{jar.group}:{jar.artifact}:{jar.version}"
             raise Unreachable(
                 f"{self} did not deliver Kafka's jars: "
-                f"{name}: {'not found' if lacks else error}. Check the network, "
+                f"{name}: {'not found' if lacks else Untrusted(cut(str(error)))}. Check the network, "
                 f"or name a mirror of Maven Central in {MIRROR}."
             ) from error
 

@@ -24,6 +24,7 @@ from acker.config.topics import Input
 from acker.hot_paths import among, distinct
 from acker.identity import I64, input_id_of, is_replay, offset_of, partition_of
 from acker.units import duration_text
+from acker.untrusted import UntrustedName
 from replay.records.headers import location
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import by_key
@@ -67,12 +68,12 @@ class LeftOpen:
                 continue
             self._logged_ms[key], self._unlogged[key] = now_ms, 0
             _LOGGER.warning(
-                "left_open operator=%s roots=%d first=%s: bolt %r neither acked nor failed tuples of these"
+                "left_open operator=%s roots=%d first=%s: bolt '%s' neither acked nor failed tuples of these"
                 " roots; %s",
-                bolt,
+                UntrustedName(bolt),
                 count,
                 first,
-                bolt,
+                UntrustedName(bolt),
                 f"they time out, the first {when} {duration_text(timeout_ms)}, and are replayed"
                 if timeout_ms
                 else "they stay open, since their input has no timeout",

@@ -22,6 +22,7 @@ from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from acker.errors import TrackingError
+from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.causes import error_class
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
@@ -118,9 +119,9 @@ class TracebackLog:
             _LOGGER.warning(
                 "bolt_raised operator=%s error=%s place=%s batch=%d: tuples fail by it; it is traced once in"
                 " %.0f s\n%s",
-                each.operator,
-                error_class(each.error),
-                each.place or "none",
+                UntrustedName(each.operator),
+                UntrustedName(error_class(each.error)),
+                Untrusted(each.place) or "none",
                 batch,
                 RECURRING_EVERY_S,
                 each.text,

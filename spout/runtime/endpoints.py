@@ -22,6 +22,8 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from acker.errors import UsageError
+from acker.redaction import cut
+from acker.untrusted import Untrusted
 from spout.runtime.metrics import Scraped, build_info
 
 EVERY_ADDRESS: Final = "0.0.0.0"
@@ -143,9 +145,10 @@ def address_of(address: int | str) -> tuple[str, int]:
     is_bracketed = host != bare
     if (colon and not bare) or (":" in bare) != is_bracketed or not port.isdecimal():
         port = ""
-    if not port or not 1 <= int(port) <= PORT_MAX:
+    if not port or not 1 <= int(port) <= PORT_MAX or "@" in host:
+        wrong = Untrusted(cut(str(address)))
         raise UsageError(
-            f"--metrics-port {address}: it is a port from 1 to {PORT_MAX}, or an address with one: 9100,"
+            f"--metrics-port {wrong}: it is a port from 1 to {PORT_MAX}, or an address with one: 9100,"
             " 127.0.0.1:9100, [::1]:9100"
         )
     return bare or EVERY_ADDRESS, int(port)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Hashable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, Final
 
+from acker.redaction import HIDDEN, cut
+
 SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|private|sasl|ssl", re.IGNORECASE)
-HIDDEN: Final = "…"
 
 WARNINGS: Final = frozenset(
     {"aborted", "broker_unreachable", "dead_lettered", "fenced", "mended", "not_committed", "not_reloaded",
@@ -49,7 +50,7 @@ def configure(*, debug: bool = False) -> None:
         structlog.processors.format_exc_info,
         hide_secrets,
         event_first,
-        structlog.processors.JSONRenderer(default=str),
+        structlog.processors.JSONRenderer(),
     ]
     structlog.configure(
         processors=[*first, *last],
@@ -127,8 +128,23 @@ def log_event(event: str, **fields: Any) -> None:
 
 
 def hide_secrets(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Replace the value of each field whose name suggests a secret; a processor of structlog."""
-    return {name: HIDDEN if SECRET_NAMES.search(name) else value for name, value in fields.items()}
+    """Replace the value of each field whose name suggests a secret; a processor of structlog.
+
+    Of other fields, and of what is in them, what has the form of a secret is cut out.
+    """
+    return {name: HIDDEN if SECRET_NAMES.search(name) else _cut(value) for name, value in fields.items()}
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return cut(value)
+    if isinstance(value, Mapping):
+        return {name: _cut(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_cut(item) for item in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return cut(str(value))
 
 
 def event_first(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ from acker.config.topics import Topics
 from acker.identity import is_replay, offset_of, partition_of
 from acker.ledger.output import AckerStatus
 from acker.ledger.tally import BOUNDS_MS, REASONS, InputTally, SlowRoot
+from acker.notation import show_text
 from replay.worker.report import ReplayStatus
 
 Key = TypeVar("Key", bound=tuple[str, ...])
@@ -102,11 +103,16 @@ def flatten(status: Any) -> dict[str, Any]:
     return flat
 
 
+def label_values(names: Iterable[str]) -> list[str]:
+    """Return names as values of labels: in the notation, as all else shows them; none is an empty one."""
+    return [show_text(name) if name else "" for name in names]
+
+
 def gauge(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[str]) -> Metric:
     """Return a gauge with its samples by the values of its labels."""
     metric = GaugeMetricFamily(name, text, labels=list(labels))
     for values, number in samples.items():
-        metric.add_metric(list(values), number)
+        metric.add_metric(label_values(values), number)
     return metric
 
 
@@ -114,7 +120,7 @@ def counter(name: str, text: str, samples: Mapping[Key, float], labels: Iterable
     """Return a counter with samples by the values of its labels; its name gets the suffix ``_total``."""
     metric = CounterMetricFamily(name, text, labels=list(labels))
     for values, number in samples.items():
-        metric.add_metric(list(values), number)
+        metric.add_metric(label_values(values), number)
     return metric
 
 
@@ -195,7 +201,7 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
     )
     for number, each in tallies.items():
         classes = _classes(each, inputs.get(number))
-        times.add_metric(list(_names(number, inputs)), classes, each.took_ms / 1_000)
+        times.add_metric(label_values(_names(number, inputs)), classes, each.took_ms / 1_000)
     yield times
 
 

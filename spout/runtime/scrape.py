@@ -10,6 +10,8 @@ from urllib.request import ProxyHandler, build_opener
 from prometheus_client.parser import text_string_to_metric_families
 
 from acker.errors import Unreachable, UsageError
+from acker.redaction import cut
+from acker.untrusted import Untrusted
 from spout.runtime.endpoints import PORT_MAX
 
 TIMEOUT_S: Final = 2.0
@@ -31,8 +33,10 @@ def metrics_address(text: str) -> str:
         UsageError: it is none.
     """
     host, _, port = text.strip().rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) <= PORT_MAX) or "/" in host:
-        raise UsageError(f"{text!r} is no address of metrics; give HOST:PORT, such as 127.0.0.1:9103")
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port) <= PORT_MAX
+    if not is_port or "/" in host or "@" in host:
+        wrong = Untrusted(cut(text))
+        raise UsageError(f"'{wrong}' is no address of metrics; give HOST:PORT, such as 127.0.0.1:9103")
     return f"{host or '127.0.0.1'}:{port}"
 
 

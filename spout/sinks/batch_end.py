@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from acker.errors import TrackingError
+from acker.untrusted import UntrustedName
 from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.ledger import Reports
@@ -74,10 +75,13 @@ class BatchEnd:
         stream.late += outcome.late
         stream.work.add(outcome.counts, outcome.errors, counted(outcome))
         for record in islice(isolated_records(outcome, stream.inputs), LOGGED_MAX):
+            bolt, error, how = record.cause
             _LOGGER.error(
                 "record_isolated record=%s bolt=%s error=%s how=%r batch=%d",
                 record.place,
-                *record.cause,
+                UntrustedName(bolt),
+                UntrustedName(error),
+                how,
                 self.lane.seq,
             )
         self.application.mailbox(stream).put_published(outcome.plan, not_acked(outcome))

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import os
 import re
-import traceback
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from acker.untrusted import trace_lines
 
 KINDS_MAX: Final = 20
 """So many kinds of tracebacks a bolt keeps in a task, and a task reports; others only fail records."""
@@ -120,7 +121,7 @@ def _home_of(file: str) -> str | None:
 
 def _text_of(error: BaseException) -> str:
     try:
-        text = "".join(traceback.format_exception(error)).rstrip()
+        text = "\n".join(trace_lines(error))
     except Exception as raised:  # noqa: BLE001 - it reads attributes of the error
         text = f"<no traceback: {type(raised).__name__}>"
     if len(text) <= TRACEBACK_CHARACTERS_MAX:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import traceback
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
+from acker.redaction import cut
+from acker.untrusted import Untrusted, trace_lines
 from spout.inspect.overview import Overview
 from spout.runtime.endpoints import NOTIFY_EVERY_S
 from spout.runtime.process import Signals
@@ -132,7 +134,7 @@ class _CutOff:
     def _cut(self) -> None:
         if self.error is None:
             os._exit(self.exit_code)
-        traceback.print_exception(self.error)
+        sys.stderr.write("\n".join([*trace_lines(self.error), ""]))
         os._exit(FAILED)
 
 
@@ -175,8 +177,8 @@ def listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise UsageError(
-            f"--host {host} --port {port}: {error.strerror or error}; give another port, or an address of"
-            " this machine"
+            f"--host {Untrusted(cut(host))} --port {port}: {error.strerror or error}; give another port, or"
+            " an address of this machine"
         ) from error
 
 

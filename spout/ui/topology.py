@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from acker.config.topics import Topics
 from acker.errors import Unreachable
+from acker.notation import show_text
+from acker.untrusted import UntrustedName
 from spout.inspect.readings import Reading
 from spout.inspect.tables import Column, count
 from spout.runtime.scrape import MetricSample
@@ -155,11 +157,12 @@ def with_bolts(
     found: list[dict[str, Any]] = []
     for row in rows:
         group = topics.inputs[row["input"]].group
-        own = [graph.row()["nodes"] for graph in graphs if graph.group == group]
+        label = show_text(group)
+        own = [graph.row()["nodes"] for graph in graphs if graph.group == label]
         bolts = [node for nodes in own for node in nodes if node["executed"] is not None]
         unknown = {key: text for key, text in row["unknown"].items() if key != "by_bolt"}
         if not own:
-            unknown["by_bolt"] = "; ".join([NO_SUCH_GROUP.format(group), *problems.values()])
+            unknown["by_bolt"] = "; ".join([NO_SUCH_GROUP.format(UntrustedName(group)), *problems.values()])
         found.append({**row, "by_bolt": bolts if own else None, "unknown": unknown})
     return found
 

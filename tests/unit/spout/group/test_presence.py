@@ -320,7 +320,8 @@ def test_a_header_that_says_nothing_is_read_as_nobody(value: bytes | None) -> No
 def test_names_travel_bounded_and_are_never_commands_to_a_terminal() -> None:
     found = Who.read(sign_headers(Who("h\x1b[2J", "a" * 1_000, 1, 1 << 70)))
     assert found is not None
-    assert (found.host, found.application) == ("h[2J", "a" * TEXT_MAX)
+    assert (found.host, found.application) == ("h\x1b[2J", "a" * TEXT_MAX)
+    assert f"{'a' * TEXT_MAX} on host h%1B[2J, process 1" in str(found)
     assert "9999" in str(found)
 
 

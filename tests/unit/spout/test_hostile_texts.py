@@ -1,0 +1,285 @@
+"""Texts that want to be more than text, in every place that can hold one, and shown by every view.
+
+The rule (`tests.support.hostile`): all that is printed can be seen and stays in its place, a command to copy
+is one of ours, and a document can be read and gives back just what was in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+import yaml
+from starlette.testclient import TestClient
+
+from acker.config.topics import Topics
+from acker.kafka.port import GroupMember, Log, Outgoing
+from acker.wire.codec import wire_codec
+from acker.wire.events import FailCause, Fails, pack_positions
+from replay.records.due import Pause, due_codec, pause_key
+from replay.records.redrives import RedriveBegun, RedriveEnded, audit_record
+from spout.cli import check as cli_check
+from spout.cli import dlq as cli_dlq
+from spout.cli import inspect as cli_inspect
+from spout.cli import main as cli
+from spout.group.presence import Who
+from spout.inspect.overview import Overview
+from spout.planning.journal import BEGINNING
+from spout.runtime.scrape import MetricSample
+from spout.ui.jobs import Actions
+from spout.ui.redrive_pages import redrive_address
+from spout.ui.serve import LOOPBACK
+from spout.ui.topology import Drivers
+from spout.ui.watch import CauseWatch, Watch
+from tests.support.hostile import HOSTILE, MARK, texts_in, unseen, wrong_document, wrong_lines, wrong_page
+from tests.support.memory.cluster import MemoryLog
+from tests.support.page_server import pages_of
+from tests.support.worlds.planning import World, batch, yaml_of
+
+LETTERS = "sentences.g.dlq"
+YAML = yaml_of(retry="{attempts: 1}", dead_letter="{max_ratio: 1, max_consecutive: 1000}", timeout="4s")
+ALL = " ".join(HOSTILE)
+"""All of them in one, for places that hold one text."""
+
+JSON = {"accept": "application/json"}
+DRIVER = "127.0.0.1:9103"
+
+
+def fail_each(world: World, count: int) -> None:
+    """Let each of the first records fail by a cause of its own, whose parts are all hostile."""
+    end = batch(world.ready(who=Who(ALL, ALL, 7, world.now_ms)), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=range(count))
+    run = next(run for run in end.ranges)
+    head = ("q/other", 1, "g", end.session, end.epoch, run.source, 0)
+    causes = tuple(
+        FailCause(text, text, text, pack_positions(np.array([at], np.int64)))
+        for at, text in enumerate(HOSTILE)
+    )
+    producer = world.log.producer()
+    for partition in range(world.topics.acker.partitions):
+        value = wire_codec().encode(Fails(*head, causes))
+        producer.send(Outgoing(world.topics.ack_topics.fail, partition, value))
+    producer.flush(30_000)
+    world.run(5_000)
+
+
+def forge(world: World) -> None:
+    """Write letters, marks, redrives and a pause that no Windhover has written."""
+    producer = world.log.producer()
+    for text in HOSTILE:
+        value = text.encode()
+        headers = [
+            (name, value)
+            for name in (
+                "windhover.dead", "windhover.reason", "windhover.cause", "windhover.operator",
+                "__dlq.errors.group", "windhover.missing", "windhover.redrive",
+            )
+        ]  # fmt: skip
+        history = [
+            {
+                "attempt": 1, "reason": "FAILED", "operator": text, "error": text, "message": text,
+                "emitted_ms": 1, "age_ms": 1, "root": text,
+            }
+        ]  # fmt: skip
+        headers += [("windhover.history", json.dumps(history).encode()), (text, value), (f"{text}2", None)]
+        producer.send(Outgoing(LETTERS, 0, value, value, tuple(headers)))
+        mark = ("windhover.letter", f"{LETTERS}/0@3".encode())
+        handled = ("windhover.handled", b"REPLAYED")
+        why = tuple((name, value) for name in ("windhover.by", "windhover.why", "windhover.redrive"))
+        producer.send(Outgoing(LETTERS, 0, None, None, (handled, mark, *why)))
+        at = (0,) * 3
+        begun = RedriveBegun(text, "REPLAYED", text, text, text, 1, at, at, at, world.now_ms)
+        producer.send(audit_record(begun, LETTERS))
+        producer.send(audit_record(RedriveEnded(text, "DONE", text, 1, 1, 0, world.now_ms), LETTERS))
+    pause = due_codec().encode(Pause(1, world.now_ms, ALL))
+    producer.send(Outgoing(world.topics.ack_topics.due, 0, pause, pause_key(1)))
+    producer.flush(30_000)
+
+
+def members(_log: MemoryLog, group: str) -> list[GroupMember]:
+    """Return members that call themselves what they like."""
+    return [GroupMember(text, frozenset({number} & {0, 1, 2})) for number, text in enumerate(HOSTILE)]
+
+
+def samples(_address: str) -> list[MetricSample]:
+    """Return what a driver serves whose bolts are called what they like."""
+    return [
+        MetricSample(
+            "windhover_topology_executed_total",
+            {"group": "g", "operator": text, "source": f"{text}1", "stream": text, "grouping": text},
+            1.0,
+        )
+        for text in HOSTILE
+    ]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        made = World(YAML)
+        made.start_replays()
+        producer = made.log.producer()
+        for text in HOSTILE:
+            value = text.encode()
+            producer.send(Outgoing("sentences", 0, value, value, ((text, value),)))
+        producer.flush(30_000)
+        fail_each(made, len(HOSTILE))
+        forge(made)
+        monkeypatch.setattr(MemoryLog, "members", members)
+
+        @contextmanager
+        def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
+            yield made.topics, made.cluster.log()
+
+        for module in (cli, cli_dlq, cli_inspect, cli_check):
+            monkeypatch.setattr(module, "opened", opened)
+        for module in (cli_dlq, cli_inspect, cli_check):
+            monkeypatch.setattr(module, "wall_ms", lambda: made.now_ms)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(world: World) -> Iterator[TestClient]:
+    with (
+        closing(Overview(world.cluster.log(), world.topics)) as overview,
+        closing(CauseWatch(world.cluster.log(), world.topics)) as causes,
+    ):
+        watch = Watch(overview.snapshot, world.topics, lambda: world.now_ms, causes.read, causes.rates)
+        for _ in range(3):
+            watch.read()
+            world.cluster.now_ms += 2_500
+        actions = Actions("token", ALL)
+        pages, _ = pages_of(world, watch, None, actions, Drivers([DRIVER], samples), Path(f"{MARK}.yaml"))
+        yield TestClient(pages.application(LOOPBACK), base_url="http://localhost", follow_redirects=False)
+
+
+COMMANDS = (
+    "status", "machinery", "roots", "failures", "latency", "check", "check -o prometheus",
+    "dlq list --all", "dlq stats --all", "dlq redrives",
+    " ".join(["dlq show", *(f"sentences/0@{offset}" for offset in range(len(HOSTILE)))]),
+    " ".join(["dlq show", *(f"{LETTERS}/0@{offset}" for offset in range(len(HOSTILE), 5 * len(HOSTILE)))]),
+    *(f"inspect sentences/0@{offset}" for offset in range(0, len(HOSTILE), 5)),
+    "topics repair", "replay resume sentences",
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_terminal_gets_lines_that_can_be_seen_and_commands_of_ours(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """O2001"""
+    cli.run(command.split())
+    captured = capsys.readouterr()
+
+    assert captured.out + captured.err
+    assert wrong_lines(captured.out) == []
+    assert wrong_lines(captured.err) == []
+
+
+DOCUMENTS = ("status", "machinery", "roots", "failures", "latency", "dlq list --all", "dlq stats --all",
+             "dlq redrives", "dlq show sentences/0@0", "inspect sentences/0@0", "check")  # fmt: skip
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("command", DOCUMENTS)
+def test_json_and_yaml_can_be_seen_read_and_are_the_same(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """O2002"""
+    cli.run([*command.split(), "-o", "json"])
+    document = capsys.readouterr().out
+
+    assert wrong_document(document) == []
+    if command == "check":
+        return
+    cli.run([*command.split(), "-o", "yaml"])
+    text = capsys.readouterr().out
+    assert unseen(text) == []
+    assert yaml.safe_load(text) == json.loads(document)
+
+
+@pytest.mark.usefixtures("world")
+def test_json_gives_back_messages_exactly(capsys: pytest.CaptureFixture[str]) -> None:
+    """O2002"""
+    cli.run(["dlq", "list", "--limit", "1000", "--all", "-o", "json"])
+    rows = json.loads(capsys.readouterr().out)
+
+    found = {row["message"] for row in rows}
+    assert [text for text in HOSTILE if text not in found] == []
+
+
+PAGES = (
+    "/", "/partition/sentences/0", "/machinery", "/topology", "/failures", "/letters", "/letters?all=on",
+    "/latency", "/redrives", "/record", "/redrives/new?input=sentences",
+    *(f"/record/sentences/0@{offset}" for offset in range(0, len(HOSTILE), 20)),
+    *(f"/letter/{LETTERS}/0@{offset}" for offset in range(3, 280, 40)),
+)  # fmt: skip
+FIELDS = ("place", "key", "from", "since", "until", "error", "operator", "reason", "input", "timeout")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_no_element_or_command_but_those_of_its_templates(client: TestClient, path: str) -> None:
+    """O2003"""
+    page = client.get(path)
+
+    assert wrong_page(page.text) == []
+    assert wrong_document(client.get(path, headers=JSON).text) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/record", "/letters", "/failures", "/redrives", "/latency", "/redrives/new", "/x"]
+)
+def test_what_a_request_asks_for_is_a_text_on_the_page(client: TestClient, path: str) -> None:
+    """O2004: a link may have been made by somebody else."""
+    for text in HOSTILE:
+        own = {"from": "1h", "since": "1h", "input": "sentences"}
+        for query in (dict.fromkeys(FIELDS, text), own | {"key": text}, own | {"place": text}):
+            assert wrong_page(client.get(path, params=query).text) == [], text
+        assert wrong_page(client.get(f"{path}/{quote(text, safe='')}").text) == []
+
+
+def test_the_links_of_a_page_lead_to_what_they_stand_at(client: TestClient) -> None:
+    """O2004: also where a redrive, an operator or an error has such a name."""
+    rows = client.get("/redrives?since=1h", headers=JSON).json()
+    assert len(rows) == len(HOSTILE)
+    for row in rows:
+        # the client decodes an address twice, a server once
+        address = quote(redrive_address(row["redrive"])).replace("%2F", "/")
+        found = client.get(address)
+        assert found.status_code == 200, row["redrive"]
+        assert wrong_page(found.text) == []
+
+
+def test_the_metrics_of_a_page_have_labels_that_can_be_seen(client: TestClient) -> None:
+    text = client.get("/metrics").text
+
+    assert wrong_lines(text) == []
+
+
+def test_attention_names_a_hostile_cause_and_is_not_turned_around(client: TestClient) -> None:
+    """O2005: letters that are written from the right stand alone, and ours around them where they belong."""
+    page = client.get("/").text
+
+    assert "<bdi>\u05e9\u05dc\u05d5\u05dd EvIl 7</bdi>" in page
+    assert "fails records by" in page
+
+
+def test_the_texts_are_where_they_can_do_harm(client: TestClient) -> None:
+    """So the tests above are worth something."""
+    places = (
+        "/failures",
+        "/letters?all=on",
+        "/redrives?since=1h",
+        f"/letter/{LETTERS}/0@100",
+        "/machinery",
+        "/topology",
+    )
+    for path in places:
+        texts = list(texts_in(client.get(path, headers=JSON).json()))
+        assert sum(MARK in text for text in texts) >= 5, path

@@ -849,7 +849,7 @@ MUTANTS = (
     ),
     Mutant(
         "an-archive-shows-no-key-of-others",
-        "spout/doctor/redaction.py",
+        "acker/redaction.py",
         "text = _PEM.sub(HIDDEN, text)",
         "pass",
         "tests/unit/spout/doctor/test_bundle.py::test_no_secret_is_anywhere_in_the_archive",
@@ -858,7 +858,7 @@ MUTANTS = (
     Mutant(
         "an-archive-shows-no-variable",
         "spout/doctor/redaction.py",
-        'yield value, f"${{{name}}}"',
+        "yield from variable_secrets(text, environ).items()",
         "pass",
         "tests/unit/spout/doctor/test_bundle.py::test_no_secret_is_anywhere_in_the_archive",
         "what ${NAME} holds would be sent along with a report",
@@ -878,6 +878,154 @@ MUTANTS = (
         "redactor.value(value)",
         "tests/unit/spout/doctor/test_bundle.py::test_no_secret_is_anywhere_in_the_archive",
         "a setting that nobody has listed would be sent along with a report",
+    ),
+    # -- text of others, and secrets
+    Mutant(
+        "a-backtick-of-others-is-no-command",
+        "acker/untrusted.py",
+        "readable(self.raw).translate(_NO_BACKTICK)",
+        "readable(self.raw)",
+        "tests/unit/spout/test_hostile_texts.py"
+        "::test_a_page_has_no_element_or_command_but_those_of_its_templates",
+        "an exception's message would be a command to copy on the page",
+    ),
+    Mutant(
+        "a-backtick-in-a-name-is-no-command",
+        "acker/untrusted.py",
+        'isolated(shown.replace("`", "%60"))',
+        "isolated(shown)",
+        "tests/unit/spout/test_hostile_texts.py"
+        "::test_a_page_has_no_element_or_command_but_those_of_its_templates",
+        "an operator's name would be a command to copy on the page",
+    ),
+    Mutant(
+        "letters-from-the-right-turn-no-line-around",
+        "acker/untrusted.py",
+        'return f"{ISOLATE}{text}{END}"',
+        "return text",
+        "tests/unit/spout/test_hostile_texts.py"
+        "::test_attention_names_a_hostile_cause_and_is_not_turned_around",
+        "a figure behind a Hebrew name would stand before it",
+    ),
+    Mutant(
+        "a-terminal-gets-no-commands",
+        "spout/cli/common.py",
+        "typer.echo(sentence_line(line), err=err)",
+        "typer.echo(line, err=err)",
+        "tests/unit/spout/test_hostile_texts.py"
+        "::test_a_terminal_gets_lines_that_can_be_seen_and_commands_of_ours",
+        "a record would clear an operator's screen, or write a line of ours",
+    ),
+    Mutant(
+        "a-page-shows-what-nobody-sees",
+        "spout/ui/pages.py",
+        "finalize=_visible,",
+        "",
+        "tests/unit/spout/test_hostile_texts.py::test_what_a_request_asks_for_is_a_text_on_the_page",
+        "a link of somebody else's would turn a page around",
+    ),
+    Mutant(
+        "json-shows-what-nobody-sees",
+        "spout/inspect/tables.py",
+        "return _with_escapes(json.dumps(value, ensure_ascii=False, indent=indent), _json_escape)",
+        "return json.dumps(value, ensure_ascii=False, indent=indent)",
+        "tests/unit/spout/test_hostile_texts.py::test_json_and_yaml_can_be_seen_read_and_are_the_same",
+        "JSON would send commands to a terminal",
+    ),
+    Mutant(
+        "a-forged-place-is-no-command",
+        "spout/inspect/diagnosis.py",
+        'return self.watch if parse_location(place) is None else f"windhover inspect {place}"',
+        'return f"windhover inspect {place}" if "@" in place else self.watch',
+        "tests/unit/spout/inspect/test_diagnosis.py"
+        "::test_the_command_to_type_next_has_a_place_of_a_record_and_no_other_word_of_it",
+        "who forges a verdict would write the command that an operator types next",
+    ),
+    Mutant(
+        "null-is-not-the-text-null",
+        "acker/notation.py",
+        "if text in (NULL, EMPTY):",
+        "if text == EMPTY:",
+        "tests/property/test_notation.py::test_a_value_comes_back_from_its_text",
+        "a redrive by a key would emit the records of another one",
+    ),
+    Mutant(
+        "two-forms-of-an-accent-have-two-texts",
+        "acker/notation.py",
+        'return is_message or unicodedata.is_normalized("NFC", tail + character)',
+        "return True",
+        "tests/property/test_notation.py::test_no_tool_between_changes_a_text",
+        "a key that was copied would name another record",
+    ),
+    Mutant(
+        "what-was-cut-is-no-key",
+        "acker/notation.py",
+        "if CUT in text:",
+        "if False:",
+        "tests/property/test_notation.py::test_what_was_cut_is_refused_and_never_taken_for_another_value",
+        "nobody would say why a key that was cut is refused",
+    ),
+    Mutant(
+        "a-key-that-nobody-knows-is-not-null",
+        "replay/records/letters.py",
+        "self.key is None or (letter.has_key and self.key.key == letter.key)",
+        "self.key is None or self.key.key == letter.key",
+        "tests/unit/spout/inspect/test_dead_letters.py"
+        "::test_a_letter_that_has_nothing_of_its_record_has_no_key_that_is_null",
+        "a redrive of what has no key would take letters of records that are lost",
+    ),
+    Mutant(
+        "an-address-of-brokers-has-no-login",
+        "acker/config/kafka_settings.py",
+        'if name in _SERVERS and "@" in str(value):',
+        "if False:",
+        "tests/unit/spout/test_planted_secrets.py"
+        "::test_what_is_wrong_with_a_file_is_said_without_its_secrets",
+        "librdkafka would write the password into each line about that broker",
+    ),
+    Mutant(
+        "a-line-of-librdkafka-has-no-secret",
+        "acker/kafka/client.py",
+        "readable(self._values.hide(record.getMessage()))",
+        "readable(record.getMessage())",
+        "tests/unit/spout/test_planted_secrets.py"
+        "::test_neither_errors_nor_lines_of_librdkafka_have_a_setting_s_secret",
+        "the address of tokens would be in the log with its password",
+    ),
+    Mutant(
+        "a-setting-is-hidden-in-parts",
+        "acker/redaction.py",
+        "yield from (part for part in _PARTS.split(value) if len(part) >= SHORT)",
+        "yield from ()",
+        "tests/unit/acker/test_redaction.py"
+        "::test_a_setting_is_found_whole_and_in_parts_and_a_short_one_as_a_word",
+        "librdkafka quotes a setting from where it stumbled on",
+    ),
+    Mutant(
+        "the-login-of-a-mirror-is-not-in-its-address",
+        "spout/local/jars.py",
+        'return MirrorAddress(plain.geturl(), unquote(parts.username), unquote(parts.password or ""))',
+        "return MirrorAddress(text)",
+        "tests/unit/spout/test_planted_secrets.py"
+        "::test_the_address_of_a_mirror_is_shown_without_its_password",
+        "its password would be in the error of a mirror that is away",
+    ),
+    Mutant(
+        "a-trace-has-no-secret",
+        "acker/untrusted.py",
+        'text = cut(entry).rstrip("\\n")',
+        'text = entry.rstrip("\\n")',
+        "tests/unit/spout/test_planted_secrets.py"
+        "::test_a_trace_of_an_error_that_nobody_expects_has_no_secret",
+        "an address in an error of a library would be printed with its password",
+    ),
+    Mutant(
+        "a-log-has-no-secret",
+        "spout/runtime/logs.py",
+        "HIDDEN if SECRET_NAMES.search(name) else _cut(value)",
+        "HIDDEN if SECRET_NAMES.search(name) else value",
+        "tests/unit/spout/test_planted_secrets.py::test_no_line_of_a_log_has_a_secret_and_each_is_one_line",
+        "OpenTelemetry's exporter logs the address of its collector",
     ),
     Mutant(
         "a-clock-that-is-behind-is-seen",

@@ -7,6 +7,9 @@ is one of ours, and a document can be read and gives back just what was in it.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,10 +18,14 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 import yaml
+from confluent_kafka import KafkaError
 from starlette.testclient import TestClient
 
 from acker.config.topics import Topics
+from acker.errors import SessionRefused
+from acker.kafka.client import LIBRDKAFKA, Background, KafkaClient
 from acker.kafka.port import GroupMember, Log, Outgoing
+from acker.untrusted import sentence_line
 from acker.wire.codec import wire_codec
 from acker.wire.events import FailCause, Fails, pack_positions
 from replay.records.due import Pause, due_codec, pause_key
@@ -27,6 +34,8 @@ from spout.cli import check as cli_check
 from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
+from spout.doctor.bundle import BundleSources, write_bundle
+from spout.doctor.codes import TOPICS_FILE
 from spout.group.presence import Who
 from spout.inspect.overview import Overview
 from spout.planning.journal import BEGINNING
@@ -283,3 +292,102 @@ def test_the_texts_are_where_they_can_do_harm(client: TestClient) -> None:
     for path in places:
         texts = list(texts_in(client.get(path, headers=JSON).json()))
         assert sum(MARK in text for text in texts) >= 5, path
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_what_is_wrong_with_a_file_is_one_line_for_each_key(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """O2008"""
+    file = tmp_path / "topics.yaml"
+    places = {"timeout": text, "topic": text, "start": text, text: 1}
+    causes = {"retry": {"causes": [{"error": text, "operator": text, "then": text}]}}
+    settings = {"id": text, "group": text * 2, **places, **causes}
+    file.write_text(
+        yaml.safe_dump({"kafka": {text: [text], "acks": text}, "inputs": {"a": settings, text: settings}})
+    )
+
+    assert cli.run(["validate", str(file)]) == 4
+
+    error = capsys.readouterr().err
+    assert wrong_lines(error) == []
+    lines = error.splitlines()
+    assert all(line.removeprefix("windhover: ").startswith(f"{file}:") for line in lines), lines
+
+
+def broker_error(code: int, text: str) -> KafkaError:
+    """Return an error as a broker's answer gives it, whose text ends at a zero in C."""
+    return KafkaError(code, text.replace("\0", ""))
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_what_a_broker_says_is_a_part_of_one_line(text: str) -> None:
+    """O2008"""
+    client = KafkaClient({"bootstrap.servers": "kafka:9092"}, "test", 1_000, lambda: 0.0)
+    errors = [
+        client.error(broker_error(code, text), "reading a/0")
+        for code in (KafkaError.POLICY_VIOLATION, KafkaError._ALL_BROKERS_DOWN, KafkaError.UNKNOWN)
+    ]
+
+    assert [wrong for error in errors for wrong in wrong_lines(sentence_line(str(error)))] == []
+
+
+def test_a_line_of_librdkafka_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """O2008"""
+    for text in HOSTILE:
+        Background(lambda: 0.0)(broker_error(KafkaError._TRANSPORT, text))
+
+    lines = [record.getMessage() for record in caplog.records if record.name == LIBRDKAFKA]
+    assert len(lines) == len(HOSTILE)
+    assert [line for line in lines if unseen(line)] == []
+
+
+def test_who_holds_a_group_is_named_in_one_line() -> None:
+    """O2008"""
+    world = World(YAML)
+    world.ready(who=Who(ALL, ALL, 7, world.now_ms))
+    world.planner()
+    with pytest.raises(SessionRefused) as refused:
+        world.run(5_000)
+
+    text = str(refused.value)
+    assert MARK in text
+    assert wrong_lines(sentence_line(text)) == []
+
+
+def test_a_log_has_one_line_for_each_event_and_gives_back_the_text() -> None:
+    """O2002"""
+    program = (
+        "import json, logging, sys\nfrom spout.runtime import logs\nlogs.configure(debug=True)\n"
+        "for text in json.load(sys.stdin):\n"
+        "    logs.log_event('a.b', detail=text, deep=[text])\n"
+        "    logging.getLogger('x').warning('%s', text)\n"
+    )
+    command = [sys.executable, "-c", program]
+    asked = json.dumps(HOSTILE)
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=60, check=True)
+
+    assert unseen(done.stderr) == []
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["detail"] for line in lines[::2]] == list(HOSTILE)
+    assert [line["event"] for line in lines[1::2]] == list(HOSTILE)
+
+
+def test_a_report_of_the_doctor_can_be_seen_and_read(tmp_path: Path) -> None:
+    """O2002"""
+    log = tmp_path / "acker.log"
+    log.write_text(
+        "\n".join(json.dumps({"event": "acker.unreachable", "topic": text, "why": text}) for text in HOSTILE)
+    )
+    results = [TOPICS_FILE.failed(text, text, cure=text) for text in HOSTILE]
+    file = tmp_path / "topics.yaml"
+    file.write_text(yaml.safe_dump({"inputs": {"a": {"group": ALL}}}))
+    write_bundle(tmp_path / "r.zip", BundleSources(file, None, results, [log], 0), {})
+
+    with zipfile.ZipFile(tmp_path / "r.zip") as whole:
+        texts = {name: whole.read(name).decode() for name in whole.namelist()}
+    assert {name: unseen(text) for name, text in texts.items() if unseen(text)} == {}
+    assert [row["observed"] for row in json.loads(texts["results.json"])] == list(HOSTILE)
+    assert yaml.safe_load(texts["topics.yaml"])["inputs"]["a"]["group"] == ALL
+    lines = texts["logs/1-acker.log"].splitlines()
+    assert [json.loads(line)["topic"] for line in lines] == list(HOSTILE)

@@ -11,10 +11,16 @@ import pytest
 from starlette.testclient import TestClient
 
 from acker.errors import Unreachable
-from acker.identity import position_at
+from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
+from acker.wire.causes import HELD
+from acker.wire.events import Reason
+from replay.records.due import Due, Loss
+from replay.records.headers import Lineage
 from spout.group.presence import SILENT_MS_MAX
-from spout.inspect.diagnosis import LEFT_OPEN, diagnose, explained
+from spout.inspect.diagnosis import LEFT_OPEN, Circumstances, diagnose, explained
+from spout.inspect.readings import Reading
+from spout.inspect.story import Evidence, TracedEmission
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
 from spout.ui.serve import LOOPBACK
@@ -463,3 +469,29 @@ def test_what_is_around_a_record_may_be_unknown_and_the_rest_is_named(world: Wor
     assert story["unknown"] == dict.fromkeys(
         ("ackers", "replay_workers"), "members: the coordinator does not answer"
     )
+
+
+@pytest.mark.parametrize(
+    ("message", "command"),
+    [
+        ("waits for sentences/0@1", "windhover inspect sentences/0@1"),
+        ("waits for $(reboot)@1", WATCH),
+        ("waits for sentences/0@1;reboot", WATCH),
+        ("waits for `sentences/0@1`", WATCH),
+    ],
+)
+def test_the_command_to_type_next_has_a_place_of_a_record_and_no_other_word_of_it(
+    message: str, command: str
+) -> None:
+    """O2009: a forged verdict of an ordered input names what its record waits for."""
+    root = Root(source_of(1, 0), position_at(0, 3))
+    loss = Loss(1, Reason.FAILED, "order", HELD, message, 1_000, 10, "sentences/0@3")
+    place = "sentences/0@3"
+    due = Due(*root, 5_000, "", "g", "sentences", "id", place, 1, 0, 1_000, (loss,))
+    emission = TracedEmission(root, place, place, Lineage(place), copy=False)
+    evidence = Evidence(place, "sentences", "g", None, written=True, emissions=[emission], dues={root: due})
+    lives = Circumstances(Reading(True), Reading(True), Reading(1), Reading(1), Reading(0), 5)
+
+    found = diagnose(evidence, lives, 2_000)
+
+    assert (found.situation, found.next) == ("BLOCKED", command)

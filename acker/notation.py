@@ -31,7 +31,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 NULL: Final = "null"
 """The text for no value at all."""
@@ -48,15 +50,23 @@ MARKS_MAX: Final = 4
 _TAIL_CHARACTERS: Final = 2 * MARKS_MAX
 """A character is looked at together with so many before it: with those it could be joined to one."""
 
-_ASCII_ESCAPED: Final = re.compile(r"[^ -~]|%|\A | \Z|(?<= ) ")
-_ASCII_UNREADABLE: Final = re.compile(r"[^ -~]")
+_NAME_TOKENS: Final = re.compile(
+    r"(?P<beyond>[^\x00-\x7f]+)|(?P<hidden>[\x00-\x1f\x7f%]+)|(?P<spaces>(?<= ) +|\A +| +\Z)"
+)
+_MESSAGE_TOKENS: Final = re.compile(r"(?P<beyond>[^\x00-\x7f]+)|(?P<hidden>[\x00-\x1f\x7f]+)")
+"""What may need an escape: characters beyond ASCII, and of ASCII those that always need one."""
+
+_ESCAPES: Final = {
+    **{code: f"%{code:02X}" for code in (*range(0x20), 0x20, 0x25, 0x7F)},
+    **{0xDC00 + byte: f"%{byte:02X}" for byte in range(0x80, 0x100)},  # as Python decodes what is no UTF-8
+}
 
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 """Characters that Unicode counts as printable, and that nobody can see."""
 
-_ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})?")
+_NO_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def show_bytes(value: bytes | None) -> str:
@@ -92,17 +102,9 @@ def parse_bytes(text: str) -> bytes | None:
         return b""
     if CUT in text:
         raise ValueError("was cut when it was shown; take all of it from `-o json`")
-    value = bytearray()
-    end = 0
-    for escape in _ESCAPE.finditer(text):
-        if escape[1] is None:
-            raise ValueError(
-                "has a % that begins no escape; write %25 for a percent sign, and %FF for a byte"
-            )
-        value += _encoded(text[end : escape.start()])
-        value.append(int(escape[1], 16))
-        end = escape.end()
-    return bytes(value + _encoded(text[end:]))
+    if _NO_ESCAPE.search(text):
+        raise ValueError("has a % that begins no escape; write %25 for a percent sign, and %FF for a byte")
+    return unquote_to_bytes(_encoded(text))
 
 
 def cut_shown(text: str, characters_max: int) -> str:
@@ -157,34 +159,44 @@ def is_visible(character: str) -> bool:
 
 
 def _written(text: str, *, is_message: bool) -> str:
-    if text.isascii():
-        pattern = _ASCII_UNREADABLE if is_message else _ASCII_ESCAPED
-        return pattern.sub(lambda match: _escaped(match[0]), text)
+    def token(match: re.Match[str]) -> str:
+        found = match[0]
+        if match.lastgroup != "beyond":
+            return found.translate(_ESCAPES)
+        before = text[match.start() - 1 : match.start()]
+        return _beyond_ascii(found, "" if ord(before or "\0") in _ESCAPES else before, is_message=is_message)
+
+    return (_MESSAGE_TOKENS if is_message else _NAME_TOKENS).sub(token, text)
+
+
+def _beyond_ascii(run: str, tail: str, *, is_message: bool) -> str:
+    """Write characters beyond ASCII behind `tail`: the character before, nothing if that is escaped."""
+    if all(map(_is_simple, set(run))) and (is_message or unicodedata.is_normalized("NFC", tail + run)):
+        return run
     written: list[str] = []
-    tail = ""  # what stands plain before the next character: an accent must not join the digits of an escape
-    for character in text:
+    for character in run:
         if _is_plain(character, tail, is_message=is_message):
             written.append(character)
             tail = (tail + character)[-_TAIL_CHARACTERS:]
         else:
-            written.append(_escaped(character))
-            tail = ""
-    if not is_message and written[-1] == " ":
-        written[-1] = _escaped(" ")
+            written.append(_ESCAPES.get(ord(character)) or _escaped(character))
+            tail = ""  # an accent must not join the digits of an escape
     return "".join(written)
+
+
+@lru_cache(maxsize=10_000)
+def _is_simple(character: str) -> bool:
+    """Return whether a character stands for itself wherever it is, as far as it is seen alone."""
+    return is_visible(character) and not _is_mark(character)
 
 
 def _is_plain(character: str, tail: str, *, is_message: bool) -> bool:
     """Return whether a character stands for itself behind `tail`, which is empty behind an escape."""
-    if character == "%":
-        return is_message
-    if character == " ":
-        return is_message or tail[-1:] not in ("", " ")
     if not is_visible(character):
         return False
     if _is_mark(character):
         marks = len(tail) - len(_without_marks(tail))
-        if marks >= MARKS_MAX or tail[-1:] in ("", " "):
+        if marks >= MARKS_MAX or not tail:
             return False
     # a clipboard writes what it copies in the form NFC: nothing but that is the same behind it
     return is_message or unicodedata.is_normalized("NFC", tail + character)

@@ -74,8 +74,8 @@ _PARTS: Final = re.compile(r"[\s=;,&?\"'<>{}\[\]()]+")
 def cut(text: str) -> str:
     """Return a text without what has the form of a secret.
 
-    >>> cut("https://me:hunter2@repo.example/maven2?token=abc: not found")
-    'https://…@repo.example/maven2?token=…: not found'
+    >>> cut("https://me:hunter2@repo.example/maven2?token=abc is not there")
+    'https://…@repo.example/maven2?token=… is not there'
     """
     text = _PEM.sub(HIDDEN, text)
     for form, instead in _FORMS:

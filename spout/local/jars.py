@@ -185,7 +185,7 @@ def _shown_address(text: str) -> str:
     scheme, _, host = text.rpartition("@")
     if host == text:
         return str(Untrusted(cut(text)))
-    begin = re.match(r"[a-z]*:?/*", scheme, re.IGNORECASE)
+    begin = re.match(r"[a-z]+://", scheme, re.IGNORECASE)
     return str(Untrusted(cut(f"{begin[0] if begin else ''}{HIDDEN}@{host}")))
 
 

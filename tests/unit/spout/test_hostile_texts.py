@@ -253,6 +253,30 @@ def test_what_a_request_asks_for_is_a_text_on_the_page(client: TestClient, path:
         assert wrong_page(client.get(f"{path}/{quote(text, safe='')}").text) == []
 
 
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_what_a_form_says_is_a_text_in_the_answer(client: TestClient, text: str) -> None:
+    """O2004"""
+    origin = {"origin": "http://localhost"}
+    forms = (
+        {"token": text, "why": text},
+        {"token": "token", "input": text, "why": text},
+        {"token": "token", "operator": text, "error": text, "key": text, "why": text, "rate": text},
+        {"token": "token", "input": "sentences", "all": "on", "why": text, "rate": text, "count": text},
+    )
+    for form in forms:
+        answer = client.post("/redrives", data=form, headers=origin)
+        assert answer.status_code in (403, 404), answer.headers
+        assert wrong_page(answer.text) == []
+    cancelled = client.post(
+        f"/redrives/{quote(text, safe='')}x/cancel", data={"token": "token"}, headers=origin
+    )
+    assert wrong_page(cancelled.text) == []
+    ascii_only = text.encode("ascii", "ignore").decode().translate(dict.fromkeys(range(32)))
+    refused = client.post("/redrives", data={"token": "token"}, headers={"origin": f"http://{ascii_only}"})
+    assert refused.status_code == 403
+    assert wrong_page(refused.text) == []
+
+
 def test_the_links_of_a_page_lead_to_what_they_stand_at(client: TestClient) -> None:
     """O2004: also where a redrive, an operator or an error has such a name."""
     rows = client.get("/redrives?since=1h", headers=JSON).json()

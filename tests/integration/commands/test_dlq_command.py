@@ -203,3 +203,44 @@ def test_a_letter_lives_and_dies_by_the_command(live: Live, command: Command, tm
     exit_code, said = command("dlq", "stats", "--all", "-o", "yaml")
     assert (exit_code, yaml.safe_load(said)[0]["letters"]) == (0, 2)
     assert "sentences/0" in command("status")[1]
+
+
+def test_a_key_as_a_command_has_shown_it_finds_its_record_by_the_command_line(
+    live: Live, tmp_path: Path
+) -> None:
+    """O1604: also as the bytes that a shell hands on, which need be no text."""
+    keys = [
+        None,
+        b"null",
+        b"",
+        b"\xff",
+        b"0xff",
+        b"%FF",
+        b"a\nb",
+        "e\u0301".encode(),
+        "\u202ea".encode(),
+        b" a",
+    ]
+    topic = live.topics.inputs["sentences"].topic
+    live.produce(len(keys), topic=topic, keys=keys)
+    live.ready()
+    end = live.emit(BEGINNING, SOURCE)
+    live.publish(BEGINNING, end, fail=range(len(keys)))
+
+    def listed(*more: str | bytes) -> list[dict[str, Any]]:
+        words: list[str | bytes] = [sys.executable, "-m", "spout.cli", "dlq", "list", "-o", "json", *more]
+        found = subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=60, check=True)
+        return list(json.loads(found.stdout))
+
+    deadline = time.monotonic() + DEADLINE_S
+    while len(rows := listed()) < len(keys):
+        assert time.monotonic() < deadline, rows
+        live.run(200)
+    shown = {row["origin"]: "null" if row["key"] is None else row["key"] for row in rows}
+    assert [shown[f"{topic}/0@{offset}"] for offset in range(len(keys))] == [
+        "null", "%6Eull", "", "%FF", "0xff", "%25FF", "a%0Ab", "e%CC%81", "%E2%80%AEa", "%20a",
+    ]  # fmt: skip
+    for origin, key in shown.items():
+        assert [row["origin"] for row in listed("--key", key)] == [origin]
+    assert [row["origin"] for row in listed(b"--key=\xff")] == [f"{topic}/0@3"]
+    assert [row["origin"] for row in listed("--key", "a\nb")] == [f"{topic}/0@6"]

@@ -29,11 +29,11 @@ from acker.wire.events import Reason, Verdicts, positions
 from replay.records.due import Loss, left_out_by, parse_history
 from replay.records.headers import HISTORY, parse_lineage
 from replay.records.letters import Letter, parse_letter
-from spout.inspect.letter_rows import moment
+from spout.inspect.letter_rows import moment, name_field
 from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import Reading
 from spout.inspect.summary import VerdictCounts
-from spout.inspect.tables import Column, count, cut_to
+from spout.inspect.tables import Column, count
 
 GROUPS_MAX: Final = 1_000
 """Groups of failures that are counted apart; what comes after them is counted under `OTHERS`."""
@@ -51,8 +51,8 @@ def share_text(value: float) -> str:
 
 FAILURES: Final = (
     Column("input", "input"),
-    Column("bolt", "operator", cut_to(30)),
-    Column("cause", "cause", cut_to(40)),
+    Column("bolt", "operator"),
+    Column("cause", "cause"),
     Column("failures", "failures", count),
     Column("a minute", "per_minute", lambda value: f"{value:.1f}"),
     Column("first", "first"),
@@ -278,8 +278,8 @@ class FailureLog(LogFigures):
         return [
             {
                 "input": group.input,
-                "operator": group.operator,
-                "cause": group.cause,
+                "operator": None if group.operator is None else name_field(group.operator),
+                "cause": name_field(group.cause),
                 "failures": tally.failures,
                 "per_minute": tally.failures / minutes,
                 "first": moment(tally.first_ms) or "",

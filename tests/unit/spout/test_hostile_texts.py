@@ -6,7 +6,9 @@ is one of ours, and a document can be read and gives back just what was in it.
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -25,6 +27,7 @@ from acker.config.topics import Topics
 from acker.errors import SessionRefused
 from acker.kafka.client import LIBRDKAFKA, Background, KafkaClient
 from acker.kafka.port import GroupMember, Log, Outgoing
+from acker.notation import parse_text
 from acker.untrusted import sentence_line
 from acker.wire.codec import wire_codec
 from acker.wire.events import FailCause, Fails, pack_positions
@@ -221,6 +224,32 @@ def test_json_gives_back_messages_exactly(capsys: pytest.CaptureFixture[str]) ->
 
     found = {row["message"] for row in rows}
     assert [text for text in HOSTILE if text not in found] == []
+
+
+@pytest.mark.usefixtures("world")
+def test_an_operator_and_an_error_as_they_are_shown_find_their_letters_alone(
+    client: TestClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """O1608: as `failures`, a list and a page show them, whatever they are called."""
+    cli.run(["failures", "-o", "json"])
+    rows = [row for row in json.loads(capsys.readouterr().out) if row["operator"] is not None]
+
+    assert {parse_text(row["operator"]) for row in rows} == set(HOSTILE)
+    for row in rows:
+        asked = ["--operator", row["operator"], "--error", row["cause"]]
+        cli.run(["dlq", "list", "--all", "-o", "json", *asked])
+        letters = json.loads(capsys.readouterr().out)
+        assert {(letter["operator"], letter["error"]) for letter in letters} == {
+            (row["operator"], row["cause"])
+        }
+        text = parse_text(row["operator"])
+        assert {letter["message"] for letter in letters} == {text}
+    addresses = re.findall(
+        r'href="(/letters\?input=sentences[^"]*operator[^"]*)"', client.get("/failures").text
+    )
+    assert len(addresses) == len(rows)
+    found = [client.get(html.unescape(address), headers=JSON).json() for address in addresses]
+    assert [len({letter["operator"] for letter in letters}) for letters in found] == [1] * len(rows)
 
 
 PAGES = (

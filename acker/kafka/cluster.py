@@ -43,6 +43,7 @@ from acker.kafka.group import KafkaMembership
 from acker.kafka.port import (
     GroupMember,
     Membership,
+    OffsetReader,
     Operation,
     Picker,
     Producer,
@@ -51,7 +52,15 @@ from acker.kafka.port import (
     TopicPartition,
     Transactions,
 )
-from acker.kafka.reader import DEFAULTS, FORCED, PATIENT, KafkaPicker, KafkaReader, client_partition
+from acker.kafka.reader import (
+    DEFAULTS,
+    FORCED,
+    PATIENT,
+    KafkaOffsetReader,
+    KafkaPicker,
+    KafkaReader,
+    client_partition,
+)
 from acker.kafka.transactions import KafkaTransactions
 from acker.kafka.writer import KafkaProducer
 
@@ -131,6 +140,9 @@ class KafkaLog:
 
     def picker(self) -> Picker:
         return KafkaPicker(self._client)
+
+    def offset_reader(self) -> OffsetReader:
+        return KafkaOffsetReader(self._client)
 
     def message_reader(self) -> KafkaReader:
         """Make a reader of what is committed that may be polled for the client's own messages."""

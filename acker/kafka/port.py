@@ -12,7 +12,7 @@ records of aborted transactions, so it can be compared with an end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -138,6 +138,24 @@ class Picker(Assigned, Protocol):
         """
 
 
+class OffsetReader(Assigned, Protocol):
+    """Reads which offsets of assigned partitions hold a committed record; the records are thrown away.
+
+    It fetches little ahead, so it jumps as often as its user likes.
+    """
+
+    def offsets(self, timeout_ms: int, max_records: int = 1000) -> Mapping[TopicPartition, Sequence[int]]:
+        """Return the offsets of the next records as soon as there are any, ascending for each partition.
+
+        It returns none when `timeout_ms` is over, or sooner when a position passed a partition's last
+        control records. Raises as `Reader.poll` does.
+        """
+
+    @property
+    def troubled(self) -> Collection[TopicPartition]:
+        """The partitions for whose sake `offsets` raises, until the next `assign`."""
+
+
 class Producer(Protocol):
     """Writes records outside any transaction, idempotently and with acks=all."""
 
@@ -241,6 +259,9 @@ class Log(Protocol):
 
     def picker(self) -> Picker:
         """Make a reader of single records."""
+
+    def offset_reader(self) -> OffsetReader:
+        """Make a reader of offsets."""
 
     def producer(self) -> Producer:
         """Make a producer without transactions."""

@@ -8,7 +8,7 @@ when a fetch returns empty, which the broker delays by ``fetch.wait.max.ms``; he
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -40,6 +40,18 @@ PICKING: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "max.partition.fetch.
 """Of a reader of single records. One that fetches far ahead pays for each jump: with 8 MB of a partition
 under way it takes 170 ms, with 64 KB 3 to 10 ms, and it reads straight on as fast; the broker sends whole
 batches all the same."""
+
+LOOKING: Mapping[str, Any] = MappingProxyType(
+    {
+        **PICKING,
+        # The broker answers so late that there is nothing; then a position passes what ends a partition.
+        "fetch.wait.max.ms": 20,
+        # One answer is fetched ahead of what was asked for: what comes next will be read by somebody else.
+        "queued.min.messages": 1,
+        "queued.max.messages.kbytes": 16_384,
+    }
+)
+"""Of a reader of offsets: 100,000 aborted records of 100 bytes take it 30 to 70 ms, a jump 3 to 10 ms."""
 
 T = TypeVar("T", list[Record], dict[TopicPartition, list[Message]])
 
@@ -272,3 +284,18 @@ class KafkaPicker(KafkaReader):
             offsets = self._offsets.get(place, ())
             kept += [message for message in group if message.offset() in offsets]
         return last, kept
+
+
+class KafkaOffsetReader(KafkaReader):
+    """Reads which offsets hold a committed record; implements `acker.kafka.port.OffsetReader`."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        super().__init__(client, committed=True, defaults=LOOKING)
+
+    def offsets(self, timeout_ms: int, max_records: int = 1000) -> Mapping[TopicPartition, Sequence[int]]:
+        groups = self.poll_messages(timeout_ms, max_records)
+        return {place: [message.offset() or 0 for message in messages] for place, messages in groups.items()}
+
+    @property
+    def troubled(self) -> Collection[TopicPartition]:
+        return self._failed.keys()

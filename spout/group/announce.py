@@ -8,10 +8,10 @@ Source: docs/design/protocol.md, sections 4 and 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
@@ -23,6 +23,7 @@ from spout.group.presence import Who, sign_headers
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.planning.plan import by_block
 from spout.planning.session import SessionName
+from spout.planning.supply import Sighting
 
 PARTITIONS_EACH: Final = 8
 """So many acker partitions share a producer. A producer has one request under way, of one partition: what
@@ -239,6 +240,34 @@ class Reach(Protocol):
         """Return for each partition the offset behind the last one that can be read."""
 
 
+class SightRequest(NamedTuple):
+    """How many records of a partition planning would take, from the offset `first` on and below `end`."""
+
+    first: int
+    end: int
+    records: int
+
+
+class Looked(NamedTuple):
+    """What was seen of partitions; those that planning should wait for, as more will be known soon."""
+
+    seen: Mapping[TopicPartition, Sighting]
+    waits: Collection[TopicPartition]
+
+
+class Sight(Protocol):
+    """Sees which of the next offsets of partitions hold a record, before they are planned."""
+
+    def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+        """Look as far as it is cheap; partitions of which nothing is known may be missing."""
+
+    def follow(self, nexts: Mapping[TopicPartition, int]) -> None:
+        """Learn from which offset on each partition will be looked at next; the others will not be soon."""
+
+    def close(self) -> None:
+        """Look no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannerContext:
     """The cluster, the task, and the connection to the ackers (None where nothing is tracked)."""
@@ -249,3 +278,4 @@ class PlannerContext:
     announcer: Announcer | None
     report: Report
     reach: Reach
+    sight: Sight

@@ -13,6 +13,7 @@ from acker.errors import Disagreement, TopicError
 from acker.identity import generation_of, input_id_of, is_replay, source_of
 from acker.kafka.port import Log, TopicInfo, TopicPartition
 from acker.wire.events import SourceRun, TakeSource
+from spout.planning.supply import HOLE_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class PlannerSpec:
             processed as one batch.
         wakes: whether the first batch of a process may be empty. Bolts may hold tuples in Spark's state and
             need their ticks, and after a restart Spark runs no batch until the source has had one.
+        hole_min: so many empty positions in a row are passed beside a batch; see `spout.planning.supply`.
     """
 
     inputs: tuple[Input, ...]
@@ -48,6 +50,7 @@ class PlannerSpec:
     checks_commits: bool = True
     paced: bool = True
     wakes: bool = False
+    hole_min: int = HOLE_MIN
 
     @property
     def group(self) -> str:

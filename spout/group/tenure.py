@@ -160,11 +160,14 @@ class Tenure:
             found[source] = found[source]._replace(gaps=tuple(gaps))
         return found
 
-    def emit(self, runs: Sequence[SourceRun], now_ms: int) -> None:
-        """Note ranges as emitted: no longer free, and pending unless nothing is tracked."""
+    def emit(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
+        """Note ranges as emitted: no longer free, and pending unless nothing is tracked.
+
+        `empty` are positions that hold no record: those of `runs`, and others that are pending already.
+        """
         for source, start, end in runs:
             self.cursors[source].use(start, end)
-        self.window.emit(runs, now_ms)
+        self.window.emit(runs, now_ms, empty)
         if self.name.id:
             self._count_open(runs)
         else:

@@ -1,14 +1,17 @@
 """Plans micro-batches of one tenure: chooses ranges, makes their Init durable, and journals them.
 
+Positions that were seen to hold no record are initialised with them, and reported as absent at once.
+
 Source: docs/design/protocol.md, section 5.1, "Planning".
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from acker.errors import DataLoss, Disagreement
 from acker.identity import (
@@ -20,14 +23,31 @@ from acker.identity import (
     position_at,
 )
 from acker.kafka.port import TopicPartition
-from acker.wire.events import SourceRun
+from acker.wire.events import PositionRun, SourceRun, difference, united
 from spout.group.announce import PlannerContext
 from spout.group.tenure import Tenure
+from spout.planner.choosing import Chooser
 from spout.planner.order_watch import OrderWatch
-from spout.planning.intake import Room, choose_runs
+from spout.planning.intake import Room
 from spout.planning.journal import Journal
 from spout.planning.order import LineUp, Turn
 from spout.planning.pace import BatchPace
+from spout.planning.supply import HOLE_POSITIONS_MAX, Portion, joined_portions, positions_in
+
+
+class _Choice(NamedTuple):
+    """What a batch takes besides what was initialised before.
+
+    Attributes:
+        copies: the part of `portion` that was chosen first, of ordered partitions.
+        gone: what is taken and left the log.
+        most: how many copies of each ordered partition may go to bolts; None: all of them.
+    """
+
+    portion: Portion
+    copies: Portion
+    gone: Sequence[SourceRun]
+    most: int | None
 
 
 class Batches:
@@ -52,7 +72,7 @@ class Batches:
         """
         self._order = order
         self._turns: dict[int, Turn] = {}
-        self._copies: list[SourceRun] = []
+        self._copies = Portion()
         self.count = 0
         self.replayed = 0
         self.lost_from_log = 0
@@ -65,6 +85,7 @@ class Batches:
         self._announcer = context.announcer
         self._report = context.report
         self._tenure = tenure
+        self._chooser = Chooser(context, tenure)
         self._lane = lane
         self._targets = targets
         is_paced = context.spec.paced and context.announcer is not None
@@ -91,21 +112,26 @@ class Batches:
         self.ended(now_ms)
         self.read_to, self._ends_seen = {}, {}
         old = self._unjournalled()
-        new, most = self._choose(limit, sum(run.end - run.start for run in old))
-        gone = self._gone([*old, *new])
+        choice = self._choose(limit, old.records)
+        new, most = choice.portion, choice.most
+        gone_before = self._gone([*old.ranges, *choice.copies.ranges])
         now = self._tenure.look(now_ms)
-        if self._announcer is not None and new:
+        fresh = united([*new.ranges, *new.holes, *choice.gone])
+        if self._announcer is not None and fresh:
             grace_ms = self._tenure.grace_ms(now_ms)
-            self._announcer.init(self._tenure.name, now, now_ms, new, self._specs, grace_ms=grace_ms)
-        self._tenure.emit(new, now_ms)
-        self._settle_gone(gone, now)
-        ends = {(run.source, run.start): run.end for run in gone}
-        there = (run._replace(start=ends.get((run.source, run.start), run.start)) for run in [*old, *new])
+            self._announcer.init(self._tenure.name, now, now_ms, fresh, self._specs, grace_ms=grace_ms)
+        gone, holes = [*gone_before, *choice.gone], [*old.holes, *new.holes]
+        self._tenure.emit(fresh, now_ms, [*gone, *holes, *old.empty, *new.empty])
+        self._settle_empty(gone, holes, now)
+        ends = {(run.source, run.start): run.end for run in gone_before}
+        planned = [*old.ranges, *new.ranges]
+        there = (run._replace(start=ends.get((run.source, run.start), run.start)) for run in planned)
         ranges = tuple(sorted(run for run in there if run.start < run.end))
         name = self._tenure.name
         wakes = self._spec.wakes and not self.count
         goes_on = start.session == name.id and start.epoch == name.epoch and start.sources
-        if not ranges and goes_on and not wakes:
+        # holes alone are journalled, too: a restart would look for what became of positions that are not
+        if not ranges and not holes and goes_on and not wakes:
             self.read_to = self._all_read()
             return start
         end = Journal(
@@ -121,12 +147,9 @@ class Batches:
         )
         self._last = (start, end)
         self.count += 1
-        self.replayed += sum(run.end - run.start for run in ranges if self._specs[run.source].is_replay)
-        counts = Counter[int]()
-        for source, first, stop in ranges:
-            counts[first_source(source)] += stop - first
-        worked = (min(n, most or n) if source in end.order else n for source, n in counts.items())
-        self.pace.emitted(sum(worked), now_ms)
+        records = _records_by_source(ranges, [*old.empty, *new.empty])
+        self.replayed += sum(count for source, count in records.items() if is_replay(source))
+        self.pace.emitted(_worked(records, end.order, most), now_ms)
         return end
 
     def progressed(self, now_ms: int) -> None:
@@ -165,19 +188,19 @@ class Batches:
         found = [(self._tenure.cursors[source], end) for source, end in ends.items()]
         return not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
 
-    def _unjournalled(self) -> list[SourceRun]:
+    def _unjournalled(self) -> Portion:
         runs = self._tenure.take_unjournalled()
         if self._order is None:
-            return runs
+            return self._chooser.sift(runs)
         planned = Counter[int]()
         for source, start, end in runs:
             planned[source] += end - start
         self._turns = self._order.turns(planned)
         self._copies = self._all_copies(planned)
         self._tenure.unjournalled += [run for run in runs if self._waits(run.source)]
-        return [run for run in runs if not self._waits(run.source)]
+        return self._chooser.sift([run for run in runs if not self._waits(run.source)])
 
-    def _all_copies(self, planned: Mapping[int, int]) -> list[SourceRun]:
+    def _all_copies(self, planned: Mapping[int, int]) -> Portion:
         """Return the copies of ordered partitions that have their turn, all of them.
 
         A partition waits where there is no room for all of its copies, unless nothing of the input is
@@ -186,25 +209,26 @@ class Batches:
         """
         sources = [copies_source(source) for source, turn in self._turns.items() if turn.takes_copies]
         ends = self._readable(sources)
+        window = self._tenure.window
         pending, under_way = Counter[int](), Counter[int]()
         for source, one in self._specs.items():
-            count = self._tenure.window.pending_of(source)
-            pending[one.input.id] += count
+            pending[one.input.id] += window.records_of(source)
             waits = self._waits(source) or copies_source(first_source(source)) in sources
-            under_way[one.input.id] += count - (planned.get(source, 0) if waits else 0)
+            own = planned.get(source, 0) if waits else 0
+            under_way[one.input.id] += window.pending_of(source) - own
         old = {source: planned.get(source, 0) + planned.get(first_source(source), 0) for source in sources}
-        chosen: list[SourceRun] = []
+        chosen: list[Portion] = []
         for source in sorted(sources, key=lambda source: (not old[source], source)):
             cursor, found = self._tenure.cursors[source], self._specs[source].input
             runs = cursor.free_runs(cursor.position_of(ends[source]))
-            count = sum(run.end - run.start for run in runs)
-            if under_way[found.id] and pending[found.id] + count > found.max_spout_pending:
+            copies = self._chooser.sift([SourceRun(source, *run) for run in runs])
+            if under_way[found.id] and pending[found.id] + copies.records > found.max_spout_pending:
                 del self._turns[first_source(source)]
                 continue
-            pending[found.id] += count
-            under_way[found.id] += count + old[source]
-            chosen += [SourceRun(source, *run) for run in runs]
-        return chosen
+            pending[found.id] += copies.records
+            under_way[found.id] += copies.records + old[source]
+            chosen.append(copies)
+        return joined_portions(chosen)
 
     def _is_ordered(self, source: int) -> bool:
         return self._order is not None and self._specs[source].input.ordered
@@ -216,36 +240,54 @@ class Batches:
         sources = {first_source(run.source) for run in ranges if self._is_ordered(run.source)}
         return {source: replace(self._turns[source].line_up, most=most) for source in sorted(sources)}
 
-    def _choose(self, limit: int | None, taken: int) -> tuple[list[SourceRun], int | None]:
-        """Choose what is free beside `taken` records, and how many of each ordered partition bolts get."""
+    def _choose(self, limit: int | None, taken: int) -> _Choice:
+        """Choose what is free beside `taken` records.
+
+        The copies of ordered partitions are chosen already, all of them; those that are too many are blocked.
+        """
         limits = [most for most in (limit, self.pace.allowed()) if most is not None]
         total = max(0, min(limits) - taken) if limits else None
-        copies, self._copies = self._copies, []
-        most = None
-        if total is not None:
-            count = sum(run.end - run.start for run in copies)
-            if count > total:
-                most = max(1, total // len({run.source for run in copies}))
-            total = max(0, total - count)
-        pending = Counter[int]()
-        input_ids = {source: one.input.id for source, one in self._specs.items()}
-        for source, input_id in input_ids.items():
-            pending[input_id] += self._tenure.window.pending_of(source)
-        for run in copies:
-            pending[input_ids[run.source]] += run.end - run.start
-        by_input = {one.id: max(0, one.max_spout_pending - pending[one.id]) for one in self._spec.inputs}
+        copies, self._copies = self._copies, Portion()
+        chosen = _records_by_source(copies.ranges, copies.empty)
+        by_input = self._room_beside(chosen)
         self.limit_hits += not all(by_input.values())
         if total == 0 or not any(by_input.values()):
-            return copies, most
+            granted = chosen.total() if total is None else total
+            return _Choice(copies, copies, [], _most_of_each(chosen, granted))
         self._ends_seen = ends = self._readable(list(self._specs))
-        cursors = {  # without ordered partitions that wait, and those of copies, which are chosen already
-            source: cursor
-            for source, cursor in self._tenure.cursors.items()
-            if not (self._waits(source) or (self._is_ordered(source) and self._specs[source].is_replay))
-        }
+        free, gone = self._free(ends)
         caps = {source: turn.most for source, turn in self._turns.items()}
-        runs = choose_runs(cursors, ends, input_ids, Room(total, by_input), caps)
-        return sorted([*copies, *runs]), most
+        portion, granted = self._chooser.choose(free, Room(total, by_input, caps, chosen))
+        return _Choice(joined_portions([copies, portion]), copies, gone, _most_of_each(chosen, granted))
+
+    def _free(self, ends: Mapping[int, int]) -> tuple[dict[int, Sequence[PositionRun]], list[SourceRun]]:
+        """Return the free positions of each source that takes part, and those of them that left the log."""
+        free: dict[int, Sequence[PositionRun]] = {}
+        for source, end in ends.items():
+            # ordered partitions that wait take no part; of the others the copies are chosen already
+            if self._waits(source) or (self._is_ordered(source) and self._specs[source].is_replay):
+                continue
+            cursor = self._tenure.cursors[source]
+            free[source] = cursor.free_runs(cursor.position_of(end))
+        gone = self._gone([SourceRun(source, *run) for source, runs in free.items() for run in runs])
+        gone = [run._replace(end=min(run.end, run.start + HOLE_POSITIONS_MAX)) for run in gone]
+        for source in {run.source for run in gone}:
+            own = [run[1:] for run in gone if run.source == source]
+            free[source] = [PositionRun(*part) for part in difference(free[source], own)]
+        return free, gone
+
+    def room(self, input_id: int) -> int:
+        """Return how many more records of an input may be pending."""
+        return self._room_beside({})[input_id]
+
+    def _room_beside(self, chosen: Mapping[int, int]) -> dict[int, int]:
+        """Return by input how many records may be pending beside those that are, and those `chosen`."""
+        pending = Counter[int]()
+        for source, one in self._specs.items():
+            pending[one.input.id] += self._tenure.window.records_of(source)
+        for source, count in chosen.items():
+            pending[self._specs[source].input.id] += count
+        return {one.id: max(0, one.max_spout_pending - pending[one.id]) for one in self._spec.inputs}
 
     def _all_read(self) -> dict[TopicPartition, int]:
         """Return the ends of all partitions if nothing before them is left to plan, now or later; else none.
@@ -313,13 +355,41 @@ class Batches:
             gone.append(SourceRun(source, start, min(first, end)))
         return gone
 
-    def _settle_gone(self, gone: Sequence[SourceRun], now: int) -> None:
-        """Contribute that what left the log is absent: as everything initialised it needs a verdict."""
-        if not gone:
+    def _settle_empty(self, gone: Sequence[SourceRun], holes: Sequence[SourceRun], now: int) -> None:
+        """Contribute that what left the log is absent, and holes: as all that is initialised, they need a
+        verdict.
+        """
+        if not gone and not holes:
             return
-        count = sum(run.end - run.start for run in gone)
-        self.lost_from_log += count
         self._absences += 1
         if self._announcer is not None:
-            self._announcer.absent(self._tenure.name, self._lane, self._absences, now, gone)
-        self._report("records_left_the_log", {"records": count, "ranges": [tuple(run) for run in gone]})
+            absent = united([*gone, *holes])
+            self._announcer.absent(self._tenure.name, self._lane, self._absences, now, absent)
+        if gone:
+            self.lost_from_log += positions_in(gone)
+            lost = {"records": positions_in(gone), "ranges": [tuple(run) for run in gone]}
+            self._report("records_left_the_log", lost)
+
+
+def _records_by_source(ranges: Iterable[SourceRun], empty: Iterable[SourceRun]) -> Counter[int]:
+    """Return how many records the ranges hold at most, by source; those of `empty` hold none."""
+    records = Counter[int]()
+    for source, start, end in ranges:
+        records[source] += end - start
+    for source, start, end in empty:
+        records[source] -= end - start
+    return records
+
+
+def _most_of_each(chosen: Counter[int], granted: int) -> int | None:
+    """Return how many copies of each ordered partition may go to bolts, where there is not room for all."""
+    return max(1, granted // len(chosen)) if chosen.total() > granted else None
+
+
+def _worked(records: Mapping[int, int], ordered: Collection[int], most: int | None) -> int:
+    """Return how many records bolts get of a batch: of an ordered partition's copies at most `most`."""
+    counts: list[int] = []
+    for source, count in records.items():
+        is_bounded = most is not None and is_replay(source) and first_source(source) in ordered
+        counts.append(min(count, most) if is_bounded and most is not None else count)
+    return sum(counts)

@@ -34,6 +34,7 @@ from spout.group.announce import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
 from spout.group.tenure import Tenure
+from spout.planner.choosing import SourceSight
 from spout.planning.journal import Journal
 from spout.planning.order import (
     KEY,
@@ -87,6 +88,7 @@ class OrderWatch:
         self._due: DueEntries | None = None
         self._was_read = False
         self._fetcher = Fetcher(context.log, ReplayLimits())
+        self._sight = SourceSight(context)
         self._lines: dict[RecordPlace, int | None] = {}
         self._stable: Mapping[TopicPartition, int] = {}
         self._reported: dict[int, str] = {}
@@ -292,7 +294,10 @@ class OrderWatch:
         named = self._not_acked.get(spec.source, {}).values()
         waiting += [WaitingRecord(each.origin, each.line, is_blocked=False) for each in named]
         cursor = self._tenure.cursors[copies_source(spec.source)]
-        unread = cursor.free_below(cursor.position_of(self._stable[self._copies_place(spec.source)]))
+        free = cursor.free_runs(cursor.position_of(self._stable[self._copies_place(spec.source)]))
+        unread = sum(run.end - run.start for run in free)
+        if len(waiting) + unread > spec.input.blocked_max:  # most of it may be empty: a marker, a hole
+            unread = self._sight.supply(copies_source(spec.source), free).count
         turn = turn_of(by, spec.input.blocked_max, waiting, unread, str(spec))
         first = self._tenure.cursors[spec.source]
         gaps = first.free_below(first.next)  # below what was emitted already: it stands before that

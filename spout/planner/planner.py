@@ -24,7 +24,7 @@ from acker.identity import offset_of, position_at
 from acker.kafka.port import Log, Reader, Record, TopicPartition
 from acker.wire.causes import HELD
 from acker.wire.events import Reason, Taken, Verdicts
-from spout.group.announce import SIGNS_AT, Announcer, PlannerContext, Reach, Report
+from spout.group.announce import SIGNS_AT, Announcer, PlannerContext, Reach, Report, Sight
 from spout.group.commits import Committer
 from spout.group.due import DueWatch
 from spout.group.growth import Growth
@@ -36,6 +36,7 @@ from spout.group.tenure import Tenure, tenure_of
 from spout.planner.batches import Batches
 from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
+from spout.planner.scout import Scout
 from spout.planner.verdict_reader import VerdictReader, is_lost_of
 from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal
@@ -71,6 +72,7 @@ class Planner:
         new_id: str,
         report: Report | None = None,
         reach: Reach | None = None,
+        sight: Sight | None = None,
         on_verdicts: Callable[[Verdicts], None] | None = None,
         who: Who | None = None,
     ) -> None:
@@ -79,6 +81,7 @@ class Planner:
         Args:
             new_id: never used before: id of the session that this process may draw, and of its lane.
             reach: which records may be planned; None: what the broker has.
+            sight: which of the next offsets hold records; None: a reader of its own looks.
             on_verdicts: called in `step` with what the ackers decided, once it is settled.
             who: the process, as its signs of life name it.
 
@@ -101,7 +104,13 @@ class Planner:
         self._on_verdicts = on_verdicts
         self._is_tracked = spec.tracked and spec.inputs[0].tracked
         self._context = PlannerContext(
-            log, spec, {}, None, report or (lambda _event, _fields: None), log if reach is None else reach
+            log,
+            spec,
+            {},
+            None,
+            report or (lambda _event, _fields: None),
+            log if reach is None else reach,
+            Scout(log) if sight is None else sight,
         )
         self._journal = BEGINNING
         self._targets: dict[int, int] = {}
@@ -238,6 +247,10 @@ class Planner:
         if owned.order is not None and owned.batches.is_last(end):
             owned.order.note_published(end, not_acked)
 
+    def room(self, input_id: int) -> int:
+        """Return how many more records of an input may be pending; only when `is_ready`."""
+        return self._require().batches.room(input_id)
+
     def together(self) -> AbstractContextManager[None]:
         """See `Announcer.together`."""
         return nullcontext() if self._context.announcer is None else self._context.announcer.together()
@@ -326,7 +339,16 @@ class Planner:
             return
         self._is_closed = True
         order = None if self._owned is None else self._owned.order
-        parts = (self._arrivals, self._verdicts, self._context.announcer, order, self._due, self._opening)
+        context = self._context
+        parts = (
+            self._arrivals,
+            self._verdicts,
+            context.announcer,
+            context.sight,
+            order,
+            self._due,
+            self._opening,
+        )
         with ExitStack() as stack:  # all of them, whatever the last commit raises
             for part in parts:
                 if part is not None:

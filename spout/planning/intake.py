@@ -9,21 +9,26 @@ Source: docs/design/protocol.md, sections 3 (rule 1), 4 ("Take and Taken") and 5
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 from acker.identity import (
     ACKER_BLOCK_BITS,
-    WIRE_BLOCK_BITS,
     acker_partition,
     generation_of,
     is_replay,
     position_at,
 )
-from acker.wire.events import PositionRun, SourceRun
+from acker.wire.events import PositionRun
 from spout.planning.journal import SourceMark
+from spout.planning.supply import HOLE_MIN, HOLE_POSITIONS_MAX, Portion, Sighting, Supply
 from spout.tuples.intervals import IntervalSet
+
+NEW_SHARE: Final = 4
+"""One record in so many stays for what is new, where copies would take a batch's room, or all that may be
+pending: records that always fail would else keep every other one waiting."""
 
 _BLOCK = 1 << ACKER_BLOCK_BITS
 
@@ -87,62 +92,186 @@ def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many records may be taken in all (None: any number), and of each input, by its id."""
+    """How many records a batch may take.
+
+    Attributes:
+        total: in all, None: any number.
+        by_input: of each input, by its id.
+        caps: of some sources, at most.
+        chosen: by source, how many copies the batch has already; they are a part of `total` alone.
+    """
 
     total: int | None
     by_input: Mapping[int, int]
+    caps: Mapping[int, int] = field(default_factory=dict)
+    chosen: Mapping[int, int] = field(default_factory=dict)
 
 
-def choose_runs(
-    cursors: Mapping[int, SourceCursor],
-    ends: Mapping[int, int],
-    input_ids: Mapping[int, int],
-    room: Room,
-    caps: Mapping[int, int] = MappingProxyType({}),
-) -> list[SourceRun]:
-    """Choose free positions to emit; return runs, ascending by source and start.
+class NewShare:
+    """What stays for new records while copies compete with them for room: one in `NEW_SHARE` in the long run.
 
-    Args:
-        ends: by source, the offset below which it may be read now.
-        input_ids: by source, the id of its input.
-        caps: of some sources, how many records may be taken at most.
+    Copies come first, so without it an input whose records always fail would emit nothing else. Room for one
+    record cannot be divided, so what is owed to new records adds up: they get every fourth such room.
     """
-    limits = {source: cursor.position_of(ends.get(source, 0)) for source, cursor in cursors.items()}
-    free = {source: cursor.free_below(limits[source]) for source, cursor in cursors.items()}
-    free |= {source: min(free[source], cap) for source, cap in caps.items()}
-    left = dict(room.by_input)
-    total = sum(free.values()) if room.total is None else room.total
-    shares: dict[int, int] = {}
-    for replay in (True, False):
-        demand = {source: count for source, count in free.items() if is_replay(source) == replay}
-        granted: dict[int, int] = {}
-        for input_id, most in left.items():
-            own = {source: count for source, count in demand.items() if input_ids[source] == input_id}
-            granted |= fair_shares(own, most)
-        taken = fair_shares(granted, total)
-        total -= sum(taken.values())
-        for source, count in taken.items():
-            left[input_ids[source]] -= count
-        shares |= taken
-    runs: list[SourceRun] = []
-    for source, count in sorted(shares.items()):
-        runs += _first(source, cursors[source].free_runs(limits[source]), count, free[source])
-    return runs
+
+    def __init__(self) -> None:
+        self._owed = 0  # in parts of a record, of which it has `NEW_SHARE`
+
+    def of(self, room: int) -> int:
+        """Return how much of a room is kept for new records."""
+        return (self._owed + room) // NEW_SHARE
+
+    def note(self, room: int, new: int) -> None:
+        """Note that of a room for which both competed so many new records got their part."""
+        owed = self._owed + room - NEW_SHARE * new
+        self._owed = min(max(0, owed), NEW_SHARE - 1)
 
 
-def _first(source: int, free: list[PositionRun], count: int, available: int) -> list[SourceRun]:
-    """Return the first `count` free positions; if more are available, end at a near end of a block."""
-    runs: list[SourceRun] = []
-    left = count
-    for start, end in free:
-        if left <= 0:
-            break
-        taken = min(end - start, left)
-        if taken == left and count < available:
-            taken = near_block_end(start, taken)
-        runs.append(SourceRun(source, start, start + taken))
-        left -= end - start
-    return runs
+class Sharing:
+    """How copies and new records share the room of batches, and what of it is owed to new records by now."""
+
+    def __init__(self) -> None:
+        self._of_batch = NewShare()
+        self._of_inputs: dict[int, NewShare] = {}
+
+    def share_out(
+        self, counts: Mapping[int, int], input_ids: Mapping[int, int], room: Room
+    ) -> dict[int, int]:
+        """Share the room of a batch out.
+
+        Copies come before new records, for which a part is kept; else sources get equal parts.
+
+        Args:
+            counts: by source, how many records there are.
+            input_ids: by source, the id of its input.
+
+        Returns:
+            By source, those of `room.chosen` too, how many records there is room for; sources that get
+            nothing are missing.
+        """
+        shares: dict[int, int] = {}
+        for input_id, most in room.by_input.items():
+            own = _of_input(counts, input_ids, input_id)
+            shares |= _divided(own, most, self._of_inputs.get(input_id) or NewShare())
+        shares |= room.chosen
+        if room.total is not None:
+            shares = _divided(shares, room.total, self._of_batch)
+        return dict(sorted(shares.items()))
+
+    def note(
+        self, counts: Mapping[int, int], input_ids: Mapping[int, int], room: Room, shares: Mapping[int, int]
+    ) -> None:
+        """Note what `share_out` gave, once it is taken: what new records did not get is owed to them."""
+        for input_id, most in room.by_input.items():
+            share = self._of_inputs.setdefault(input_id, NewShare())
+            _note(_of_input(counts, input_ids, input_id), shares, most, share)
+        if room.total is not None:
+            _note({**counts, **room.chosen}, shares, room.total, self._of_batch)
+
+
+def _of_input(counts: Mapping[int, int], input_ids: Mapping[int, int], input_id: int) -> dict[int, int]:
+    return {source: count for source, count in counts.items() if input_ids[source] == input_id}
+
+
+def _divided(counts: Mapping[int, int], room: int, share: NewShare) -> dict[int, int]:
+    """Divide a room between copies and new records; return by source what they get."""
+    copies, new = _by_kind(counts)
+    kept = min(sum(new.values()), share.of(room)) if copies and new else 0
+    of_copies = fair_shares(copies, room - kept)
+    return of_copies | fair_shares(new, room - sum(of_copies.values()))
+
+
+def _note(counts: Mapping[int, int], shares: Mapping[int, int], room: int, share: NewShare) -> None:
+    copies, new = _by_kind(counts)
+    if copies and new and sum(counts.values()) > room:
+        share.note(room, sum(shares.get(source, 0) for source in new))
+
+
+def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the counts of replay topics and of the others that have any record."""
+    copies = {source: count for source, count in counts.items() if count > 0 and is_replay(source)}
+    new = {source: count for source, count in counts.items() if count > 0 and not is_replay(source)}
+    return copies, new
+
+
+class BatchIntake:
+    """What one batch takes: the supplies of sources, shared out as far as there is room.
+
+    1. `needs` says of which sources it should be known where records are, and `learn` what was seen.
+    2. Each of them may change what others get; ask again.
+    3. `take` once.
+    """
+
+    def __init__(
+        self, supplies: Iterable[Supply], input_ids: Mapping[int, int], room: Room, sharing: Sharing
+    ) -> None:
+        """Begin with what is free of sources; `input_ids` has for each the id of its input."""
+        self._supplies = {supply.source: supply for supply in supplies}
+        self._input_ids = input_ids
+        self._room = room
+        self._sharing = sharing
+        self._share_out()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there may be more records than there is room for."""
+        supplies = self._supplies.values()
+        return any(self._shares.get(supply.source, 0) < supply.count for supply in supplies)
+
+    @property
+    def granted(self) -> int:
+        """How many of the copies that the batch has already there is room for."""
+        return sum(self._shares.get(source, 0) for source in self._room.chosen)
+
+    def needs(self) -> dict[int, int]:
+        """Return by source the number of records that should be looked for, where these are not seen yet.
+
+        It is one at least: a source that has none leaves its part to others.
+        """
+        needed = {source: max(1, self._shares.get(source, 0)) for source in self._supplies}
+        return {
+            source: count for source, count in needed.items() if not self._supplies[source].is_seen(count)
+        }
+
+    def free(self, source: int) -> Sequence[PositionRun]:
+        return self._supplies[source].free
+
+    def learn(self, seen: Mapping[int, Sighting], awaited: Iterable[int]) -> bool:
+        """Learn what was seen of sources, and of which more will be known soon: nothing is taken of those.
+
+        Return whether there are fewer records by that.
+        """
+        before = sum(self._counts.values())
+        for source, sighting in seen.items():
+            self._supplies[source] = Supply(source, self._supplies[source].free, sighting)
+        for source in awaited:
+            del self._supplies[source]
+        self._share_out()
+        return sum(self._counts.values()) < before
+
+    def take(
+        self, holes_left: Mapping[int, int] = MappingProxyType({}), hole_min: int = HOLE_MIN
+    ) -> dict[int, Portion]:
+        """Return what is taken of each source; see `Supply.take`. Some have a bound for their holes."""
+        self._sharing.note(self._counts, self._input_ids, self._room, self._shares)
+        portions: dict[int, Portion] = {}
+        for source, supply in self._supplies.items():
+            share = self._shares.get(source, 0)
+            portions[source] = supply.take(
+                # without a record a source is empty to its end, which is passed with any batch
+                share if supply.count else 1,
+                hole_min=hole_min,
+                holes_left=holes_left.get(source, HOLE_POSITIONS_MAX),
+                ends_with_block=share < self._counts[source],
+            )
+        return portions
+
+    def _share_out(self) -> None:
+        self._counts = {
+            source: min(supply.count, self._room.caps.get(source, supply.count))
+            for source, supply in self._supplies.items()
+        }
+        self._shares = self._sharing.share_out(self._counts, self._input_ids, self._room)
 
 
 def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
@@ -161,12 +290,3 @@ def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
         shares[source] += more
         left -= more
     return {source: share for source, share in sorted(shares.items()) if share}
-
-
-def near_block_end(start: int, count: int) -> int:
-    """Return how many records to take so that they end with a wire block, since whole blocks fold fastest;
-    `count` itself where more than a quarter would be left out.
-    """
-    block = 1 << WIRE_BLOCK_BITS
-    whole = (start + count) // block * block - start
-    return whole if whole * 4 >= count * 3 else count

@@ -75,7 +75,8 @@ class LineUp:
 
     Attributes:
         waiting: for each line in which a record waits, the lowest origin of those that wait.
-        most: how many records of the partition may go to the bolts; None: any number.
+        most: how many copies of the partition may go to the bolts; None: any number. New records are bounded
+            when they are planned: they have a part of the batch's room of their own.
     """
 
     by: str
@@ -225,6 +226,7 @@ class Gate:
         self._line_up = line_up
         self._lines = _Lines()
         self._through = 0
+        self._most = line_up.most
         self.failed: dict[int, int] = {}
         self._stopped: I64 | None = None  # the lines in which a record waits or failed, ascending
         self._standing: dict[int, tuple[int, int]] = {}
@@ -238,7 +240,7 @@ class Gate:
         self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
     ) -> dict[int, Cause]:
         """Admit records in their order as `admit` does; return by row why those are blocked that are."""
-        if self._line_up.most is not None:
+        if self._most is not None:
             rows = enumerate(zip(indices.tolist(), keys, list_of(origins), strict=True))
             admitted = ((row, self.admit(*record)) for row, record in rows)
             return {row: cause for row, cause in admitted if cause is not None}
@@ -263,16 +265,22 @@ class Gate:
 
         `origin` None: it was not first emitted in this partition, so it is in no line.
         """
-        most = self._line_up.most
+        most = self._most
         line = None if origin is None else self._line_of(key)
         cause = None
         if line is not None and origin is not None:
             self._place(index, line, origin)
             cause = self._blocks(line, origin)
         if cause is None and most is not None and self._through >= most:
-            cause = Cause(self._operator, HELD, f"the batch has room for {most:,} records of {self.place}")
+            cause = Cause(self._operator, HELD, f"the batch has room for {most:,} copies of {self.place}")
+            if line is not None and origin is not None:  # new ones of its line may not pass
+                self._has_failed(line, origin)
         self._through += cause is None
         return cause
+
+    def begin_new(self) -> None:
+        """Let what comes now pass whatever number of copies did: these are new records."""
+        self._most = None
 
     def refuse(self, index: int, key: bytes | None, origin: int | None, why: str) -> Cause:
         """Block a record for the reason `why`, and with it the later ones of its line; see `admit`."""

@@ -1,8 +1,8 @@
 """The pending window: which emitted roots have no verdict yet, and up to where a group may commit.
 
-For each source the window keeps the pending positions as intervals, and the position behind the highest
-emitted one. A verdict for a root that is not pending changes nothing; it is counted as `late` below that
-position, as `unknown` above it.
+For each source the window keeps the pending positions as intervals, those of them that are known to be
+empty, and the position behind the highest emitted one. A verdict for a root that is not pending changes
+nothing; it is counted as `late` below that position, as `unknown` above it.
 
 Source: docs/design/protocol.md, sections 3 (rules 5 and 6) and 5.1; docs/design/conformance.md, S57, S58, S87
 to S102, P1 to P6.
@@ -32,10 +32,21 @@ class _Cohort(NamedTuple):
 class Window:
     """What one session has emitted and not settled; `counts` has the settled, by verdict or `Reason`."""
 
-    __slots__ = ("_cohorts", "_cohorts_max", "_high", "_pending", "counts", "emitted", "late", "unknown")
+    __slots__ = (
+        "_cohorts",
+        "_cohorts_max",
+        "_empty",
+        "_high",
+        "_pending",
+        "counts",
+        "emitted",
+        "late",
+        "unknown",
+    )
 
     def __init__(self) -> None:
         self._pending: dict[int, IntervalSet] = {}
+        self._empty: dict[int, IntervalSet] = {}
         self._high: dict[int, int] = {}
         self._cohorts: deque[_Cohort] = deque()
         self._cohorts_max = COHORTS_MAX
@@ -56,6 +67,14 @@ class Window:
     def pending_of(self, source: int) -> int:
         return len(self._of(source))
 
+    def empty_of(self, source: int) -> int:
+        """Return how many pending positions of a source are known to hold no record."""
+        return len(self._empty.get(source, ()))
+
+    def records_of(self, source: int) -> int:
+        """Return how many records of a source are pending, at most."""
+        return self.pending_of(source) - self.empty_of(source)
+
     def open_source(self, source: int, high: int) -> None:
         """Add a source: everything below `high` was emitted, and is settled unless `restore` names it."""
         self._of(source)
@@ -68,17 +87,21 @@ class Window:
             self._high[source] = max(end, self._high.get(source, 0))
         self._remember(_Cohort(now_ms, tuple(runs)))
 
-    def emit(self, runs: Sequence[SourceRun], now_ms: int) -> None:
-        """Note that ranges were emitted at a wall time: they are pending."""
+    def emit(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
+        """Note that ranges were emitted at a wall time: they are pending; those of `empty` hold no record."""
         for source, start, end in runs:
             self.emitted += self._of(source).add(start, end)
             self._high[source] = max(end, self._high.get(source, 0))
+        for source, start, end in empty:
+            self._empty.setdefault(source, IntervalSet()).add(start, end)
         self._remember(_Cohort(now_ms, tuple(runs)))
 
     def settle(self, source: int, runs: Iterable[PositionRun], verdict: str) -> int:
         """Settle ascending, disjoint runs and return how many of their roots were pending."""
         runs = list(runs)
         settled = self._of(source).remove_all(runs)
+        if source in self._empty:
+            self._empty[source].remove_all(runs)
         self.counts[verdict] += settled
         above = self._high.get(source, 0)
         unknown = sum(max(0, run.end - max(run.start, above)) for run in runs)

@@ -20,8 +20,10 @@ from acker.errors import OutOfRange
 from acker.identity import I64, acker_partition, generation_of, offset_of, position_at
 from acker.kafka.port import Log, TopicPartition
 from acker.wire.events import SourceRun
+from spout.group.announce import Looked, SightRequest
 from spout.group.sources import SourceSpec
 from spout.planning.plan import holes
+from spout.planning.supply import Sighting
 
 
 class MessageReader(Protocol):
@@ -54,9 +56,22 @@ class _Buffer:
     def first_position(self) -> int:
         return position_at(self.generation, self.begin)
 
+    def seen(self, records: int) -> Sighting:
+        """Return where the next records are, and at least so many of them, if so many were read."""
+        chunks: list[I64] = []
+        found = 0
+        for _, offsets in self.messages:
+            chunks.append(offsets)
+            found += len(offsets)
+            if found > records:  # by the one that follows it is known what is empty before that
+                return Sighting(self.begin, int(offsets[-1]) + 1, np.concatenate(chunks))
+        return Sighting(self.begin, self.end, np.concatenate([np.empty(0, np.int64), *chunks]))
+
 
 class ReadAhead:
-    """The records of one input that were read and not planned; a `Reach` over the sources that are shown."""
+    """The records of a topic that were read and not planned; a `Reach` over the sources that are shown,
+    and a `Sight`: what was read tells where there is no record.
+    """
 
     def __init__(self, reader: MessageReader, log: Log) -> None:
         self.count = 0
@@ -94,9 +109,10 @@ class ReadAhead:
         return came
 
     def groups(self, partitions: int) -> list[list[int]]:
-        """Return the sources with unplanned records: a group of replays, then one for each acker partition.
+        """Return the sources with unplanned records: all copies are a group, of others those of each acker
+        partition.
 
-        A group needs one part of an Init, so it is ready after one write.
+        Such a group needs one part of an Init, so it is ready after one write.
         """
         found: dict[int, list[int]] = {}
         for buffer in self._buffers.values():
@@ -118,6 +134,11 @@ class ReadAhead:
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets up to which the shown partitions were read; 0 for the others."""
         return {place: self._buffers[place].end if place in self._shown else 0 for place in partitions}
+
+    def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+        """Return where the records of partitions are, as far as these were read."""
+        buffers = {place: buffer for place in requests if (buffer := self._buffers.get(place)) is not None}
+        return Looked({place: buffer.seen(requests[place].records) for place, buffer in buffers.items()}, ())
 
     def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[PlannedRecords], list[SourceRun]]:
         """Take a run's records out of a partition's buffer, and its positions without a record."""
@@ -179,19 +200,62 @@ class ReadAhead:
         self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
 
 
-class Reaches:
-    """The inputs of a group as one `Reach`."""
+class InputAhead(NamedTuple):
+    """What was read of an input and of its replay topic.
 
-    def __init__(self, inputs: Iterable[ReadAhead]) -> None:
-        self._inputs = tuple(inputs)
+    Each has a reader of its own: a client fetches megabytes of each partition and returns them in the order
+    in which they came, so new records would wait behind thousands of copies, or copies behind new records.
+    """
+
+    copies: ReadAhead
+    new: ReadAhead
+
+    def poll(self, wait_ms: int, count: int) -> bool:
+        """Read up to `count` of either, waiting at most `wait_ms` for new ones; return whether both together
+        are fewer than that.
+        """
+        if self.copies.count < count:
+            self.copies.poll(0, count - self.copies.count)
+        lacks = self.copies.count + self.new.count < count
+        if self.new.count < count:
+            self.new.poll(wait_ms if lacks else 0, count - self.new.count)
+        return lacks
+
+    def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
+        """Read new sources of the input, too; see `ReadAhead.follow`."""
+        self.copies.follow({source: spec for source, spec in sources.items() if spec.is_replay}, free)
+        self.new.follow({source: spec for source, spec in sources.items() if not spec.is_replay}, free)
+
+    def close(self) -> None:
+        for ahead in self:
+            ahead.close()
+
+
+class Reaches:
+    """All that was read of a group as one `Reach`, and as one `Sight`."""
+
+    def __init__(self, parts: Iterable[ReadAhead]) -> None:
+        self._parts = tuple(parts)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         places = list(partitions)
-        return _largest([one.starts(places) for one in self._inputs])
+        return _largest([one.starts(places) for one in self._parts])
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         places = list(partitions)
-        return _largest([one.stable_ends(places) for one in self._inputs])
+        return _largest([one.stable_ends(places) for one in self._parts])
+
+    def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+        seen: dict[TopicPartition, Sighting] = {}
+        for ahead in self._parts:
+            seen |= ahead.see(requests).seen
+        return Looked(seen, ())
+
+    def follow(self, nexts: Mapping[TopicPartition, int]) -> None:
+        """Do nothing: what comes next is read when clients request it."""
+
+    def close(self) -> None:
+        """Do nothing: whoever made the inputs closes them."""
 
 
 def _largest(found: Sequence[Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:

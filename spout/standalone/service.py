@@ -12,7 +12,7 @@ Source: docs/design/protocol.md, sections 3, 4 and 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from threading import Condition
@@ -27,13 +27,17 @@ from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
 from spout.planner.mailbox import PlannerStatus
 from spout.planner.planner import Planner
+from spout.planning.intake import NewShare
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.runtime.tracing import Spans, TracedRoots
 from spout.standalone.queues import QueueCollection
-from spout.standalone.read_ahead import MessageReader, PlannedRecords, Reaches, ReadAhead
+from spout.standalone.read_ahead import InputAhead, MessageReader, PlannedRecords, Reaches, ReadAhead
 from spout.tuples.messages import headers_of
+
+Planned = tuple[list[PlannedRecords], list[SourceRun]]
+"""Records of a range that was planned, and its positions without a record."""
 
 
 class SpoutService:
@@ -57,7 +61,7 @@ class SpoutService:
 
         Args:
             open_log: called once to plan and once to publish.
-            open_reader: called once for each input.
+            open_reader: called once for each input, and once for its replay topic.
             inputs: tracked and of one group, else `UsageError`.
             guard: locked while the queues are used, and notified when something has changed for clients.
             new_id: of the session.
@@ -75,7 +79,11 @@ class SpoutService:
         self.queues = QueueCollection(inputs)
         self.durable = 0
         self._log = log = open_log()
-        self._ahead = {found.name: ReadAhead(open_reader(), log) for found in inputs}
+        self._ahead = {
+            found.name: InputAhead(ReadAhead(open_reader(), log), ReadAhead(open_reader(), log))
+            for found in inputs
+        }
+        self._new_shares = {found.name: NewShare() for found in inputs}
         self._spec = spec = PlannerSpec(
             tuple(inputs),
             topics.ack_topics,
@@ -85,12 +93,14 @@ class SpoutService:
             take_over=take_over,
             way="KafkaSpout(..., take_over=True)",
         )
+        reaches = Reaches(chain.from_iterable(self._ahead.values()))
         self._planner = Planner(
             log,
             spec,
             new_id=new_id,
             report=report,
-            reach=Reaches(self._ahead.values()),
+            reach=reaches,
+            sight=reaches,
             who=who,
             on_verdicts=self._verdicts.append,
         )
@@ -101,6 +111,7 @@ class SpoutService:
         self._journal: Journal = BEGINNING
         self._traced = None if spans is None else TracedRoots(spans)
         self._inputs = {found.id: found for found in inputs}
+        self._input_ids = {found.name: found.id for found in inputs}
         self._sources = 0
         self._turn = 0
 
@@ -118,11 +129,8 @@ class SpoutService:
             return False
         with self._guard:
             lacking = self.queues.lacking(now_ms)
-        unread = {name: count - self._ahead[name].count for name, count in lacking.items()}
-        unread = {name: count for name, count in unread.items() if count > 0}
-        for name, count in unread.items():
-            self._ahead[name].poll(wait_ms // len(unread), count)
-        return bool(unread)
+        polls = [self._ahead[name].poll(wait_ms // len(lacking), count) for name, count in lacking.items()]
+        return any(polls)
 
     def step(self, now_ms: int) -> bool:
         """Settle verdicts, tick, and plan what clients request; return whether items were added or put back.
@@ -192,27 +200,19 @@ class SpoutService:
             ahead.follow({s: spec for s, spec in sources.items() if spec.input.name == name}, free)
 
     def _feed(self, name: str, count: int, now_ms: int) -> int:
-        """Plan at most `count` of an input's records that were read, and queue them."""
-        ahead, came = self._ahead[name], 0
-        planned: list[tuple[list[PlannedRecords], list[SourceRun]]] = []
+        """Plan at most `count` of an input's records that were read, and queue them; return how many."""
+        ahead, share = self._ahead[name], self._new_shares[name]
+        copies = ahead.copies.groups(self._spec.partitions)
+        others = self._in_turn(ahead.new.groups(self._spec.partitions))
+        room = min(count, self._planner.room(self._input_ids[name]))
+        competes = bool(copies) and bool(others) and ahead.copies.count + ahead.new.count > room
+        kept = min(share.of(room), ahead.new.count) if competes else 0
+        planned: list[Planned] = []
         with self._planner.together():
-            for sources in self._in_turn(ahead.groups(self._spec.partitions)):
-                ahead.show(sources)
-                end = self._planner.plan(self._journal, count - came, now_ms)
-                ranges, self._journal = batch_ranges(self._journal, end), end
-                taken = [ahead.take(self._planner.sources[run.source].place, run) for run in ranges]
-                if not taken:
-                    ahead.forget_below(self._planner.free())
-                    continue
-                planned += taken
-                if self._traced is not None:
-                    for source, messages, positions in chain.from_iterable(records for records, _ in taken):
-                        headers = zip(positions.tolist(), map(headers_of, messages), strict=True)
-                        self._traced.emit(source, headers, now_ms)
-                came += sum(run.end - run.start for run in ranges)
-                if came >= count:
-                    break
-        ahead.show(())
+            came = self._plan(ahead.copies, copies, room - kept, now_ms, planned)
+            of_others = self._plan(ahead.new, others, room - came, now_ms, planned)
+        if competes:
+            share.note(room, of_others)
         if planned:
             with self._guard:
                 for records, absent in planned:
@@ -220,13 +220,42 @@ class SpoutService:
                         self.queues.put(*part)
                     self.queues.publication.absent += absent
                 self._guard.notify_all()
+        return came + of_others
+
+    def _plan(
+        self,
+        ahead: ReadAhead,
+        groups: Iterable[Sequence[int]],
+        count: int,
+        now_ms: int,
+        planned: list[Planned],
+    ) -> int:
+        """Plan at most `count` of what was read of sources, group by group; return how many records came.
+
+        What is planned is added to `planned`. Positions without a record do not count.
+        """
+        came = 0
+        for sources in groups:
+            if came >= count:
+                break
+            ahead.show(sources)
+            end = self._planner.plan(self._journal, count - came, now_ms)
+            ranges, self._journal = batch_ranges(self._journal, end), end
+            taken = [ahead.take(self._planner.sources[run.source].place, run) for run in ranges]
+            if not taken:
+                ahead.forget_below(self._planner.free())
+                continue
+            planned += taken
+            for source, messages, positions in chain.from_iterable(records for records, _ in taken):
+                came += len(messages)
+                if self._traced is not None:
+                    headers = zip(positions.tolist(), map(headers_of, messages), strict=True)
+                    self._traced.emit(source, headers, now_ms)
+        ahead.show(())
         return came
 
-    def _in_turn(self, groups: Sequence[list[int]]) -> Iterator[list[int]]:
-        """Yield replays first, then the other groups, which begin with another one at each call."""
-        replays = [group for group in groups if self._planner.sources[group[0]].is_replay]
-        others = groups[len(replays) :]
-        yield from replays
+    def _in_turn(self, groups: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """Return groups so that another one is the first at each call."""
         self._turn += 1
-        for place in range(len(others)):
-            yield others[(self._turn + place) % len(others)]
+        first = self._turn % len(groups) if groups else 0
+        return [*groups[first:], *groups[:first]]

@@ -119,6 +119,7 @@ class _Reading:
             positions = np.array([copy.position for copy in some], np.int64)
             yield from self._feed_in_order(gate, messages, of_copies, positions, origins)
         self._held += copies.refuse_left_over(gate, partial(self._index_of, of_copies))
+        gate.begin_new()
         for share in (run for run in task.ranges if run.source == source):
             for messages, positions in self._read(share):
                 offsets = positions - share.start + offset_of(share.start)

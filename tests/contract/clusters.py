@@ -15,6 +15,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import (
     Log,
     Membership,
+    OffsetReader,
     Outgoing,
     Picker,
     Producer,
@@ -37,7 +38,7 @@ class Cluster(ABC):
     def __init__(self, prefix: str) -> None:
         """Begin with nothing opened."""
         self._prefix = prefix
-        self._opened: list[Reader | Picker | Producer | Transactions | Membership] = []
+        self._opened: list[Reader | Picker | OffsetReader | Producer | Transactions | Membership] = []
         self.log = self.new_log()
 
     @abstractmethod
@@ -83,6 +84,13 @@ class Cluster(ABC):
         self._opened.append(picker)
         picker.assign(positions)
         return picker
+
+    def offset_reader(self, positions: Mapping[TopicPartition, int]) -> OffsetReader:
+        """Make a reader of offsets with an assignment."""
+        reader = self.log.offset_reader()
+        self._opened.append(reader)
+        reader.assign(positions)
+        return reader
 
     def producer(self) -> Producer:
         """Make a producer."""
@@ -236,6 +244,23 @@ def pick_all(
 
     eventually(arrived)
     return sorted(found)
+
+
+def offsets_until(
+    reader: OffsetReader, positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, list[int]]:
+    """Read until a reader's positions have reached the given ones; return the offsets that came."""
+    found: dict[TopicPartition, list[int]] = {place: [] for place in positions}
+
+    def arrived() -> bool:
+        if all(reader.position(place) >= offset for place, offset in positions.items()):
+            return True
+        for place, offsets in reader.offsets(100).items():
+            found[place] += offsets
+        return False
+
+    eventually(arrived)
+    return found
 
 
 def read_count(reader: Reader, count: int) -> list[Record]:

@@ -15,6 +15,7 @@ from tests.contract.clusters import (
     TIMEOUT_MS,
     Cluster,
     first_error,
+    offsets_until,
     pick_all,
     read_count,
     read_until,
@@ -72,6 +73,76 @@ def test_a_picker_returns_what_is_wanted_and_counts_the_rest(cluster: Cluster) -
     assert ([r.offset for r in picked.records], picked.passed, picked.passed_bytes) == ([0], 0, 0)
     picked = picker.pick(TIMEOUT_MS, {}, 1)
     assert (list(picked.records), picked.passed, picked.passed_bytes) == ([], 1, 1)
+
+
+def test_a_reader_of_offsets_tells_which_hold_a_committed_record(cluster: Cluster) -> None:
+    """What was aborted, and markers, it passes; its position shows how far it has come."""
+    topic = cluster.topic(2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    owner = cluster.owner()
+    cluster.write(*_numbered(topic, 3))
+    owner.begin()
+    owner.send_all(_numbered(topic, 2_000))
+    owner.flush(TIMEOUT_MS)
+    owner.abort(TIMEOUT_MS)
+    cluster.commit(owner, *_numbered(topic, 2), *_numbered(topic, 1, 1))
+    reader = cluster.offset_reader({first: 1, second: 0})
+    found = offsets_until(reader, {first: 2_007, second: 2})
+    assert found == {first: [1, 2, 2_004, 2_005], second: [0]}
+    reader.assign({second: 0})
+    assert offsets_until(reader, {second: 2}) == {second: [0]}
+    assert not reader.offsets(50)
+
+
+def test_a_reader_of_offsets_passes_nothing_that_is_not_decided(cluster: Cluster) -> None:
+    """What it passes counts as empty for ever, so it stops where a transaction is open."""
+    topic = cluster.topic()
+    place = TopicPartition(topic, 0)
+    owner = cluster.owner()
+    cluster.write(*_numbered(topic, 3))
+    owner.begin()
+    owner.send_all(_numbered(topic, 5))
+    owner.flush(TIMEOUT_MS)
+    cluster.write(*_numbered(topic, 2))
+    reader = cluster.offset_reader({place: 0})
+    found = offsets_until(reader, {place: 3})[place]
+    for _ in range(20):  # the broker answers meanwhile that there is nothing more
+        found += reader.offsets(50).get(place, ())
+    assert (found, reader.position(place)) == ([0, 1, 2], 3)
+    owner.commit(TIMEOUT_MS)
+    assert offsets_until(reader, {place: 10}) == {place: [*range(3, 10)]}
+
+
+def test_a_reader_of_offsets_returns_no_more_than_it_is_asked_for(cluster: Cluster) -> None:
+    topic = cluster.topic()
+    place = TopicPartition(topic, 0)
+    cluster.write(*_numbered(topic, 100))
+    reader = cluster.offset_reader({place: 40})
+    eventually(lambda: reader.offsets(100, 7))
+    assert 41 <= reader.position(place) <= 47
+
+
+def test_a_reader_of_offsets_names_the_partition_that_it_cannot_read(cluster: Cluster) -> None:
+    """Its user goes on without it."""
+    topic = cluster.topic(2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    cluster.write(*_numbered(topic, 5), *_numbered(topic, 5, 1))
+    cluster.log.delete_before({first: 3})
+    reader = cluster.offset_reader({first: 0, second: 0})
+    found: list[int] = []
+
+    def refused() -> bool:
+        try:
+            found.extend(reader.offsets(100).get(second, ()))
+        except OutOfRange:
+            return True
+        return False
+
+    eventually(refused)
+    assert list(reader.troubled) == [first]
+    reader.assign({second: reader.position(second)})
+    assert list(reader.troubled) == []
+    assert [*found, *offsets_until(reader, {second: 5})[second]] == [0, 1, 2, 3, 4]
 
 
 def test_all_assigned_partitions_are_read(cluster: Cluster) -> None:

@@ -122,9 +122,9 @@ MUTANTS = (
     Mutant(
         "replays-are-planned-first",
         "spout/planning/intake.py",
-        "for replay in (True, False):",
-        "for replay in (False, True):",
-        "tests/unit/spout/planning/test_intake.py::test_replays_come_before_new_records",
+        "return of_copies | fair_shares(new, room - sum(of_copies.values()))",
+        "return fair_shares(counts, room)",
+        "tests/unit/spout/planner/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "replays would wait as long as there are new records",
     ),
     Mutant(
@@ -148,11 +148,123 @@ MUTANTS = (
     Mutant(
         "max-spout-pending",
         "spout/planner/batches.py",
-        "by_input = {one.id: max(0, one.max_spout_pending - pending[one.id]) for one in self._spec.inputs}",
-        "by_input = {one.id: one.max_spout_pending for one in self._spec.inputs}",
+        "return {one.id: max(0, one.max_spout_pending - pending[one.id]) for one in self._spec.inputs}",
+        "return {one.id: one.max_spout_pending for one in self._spec.inputs}",
         "tests/unit/spout/planner/test_planner.py"
         "::test_nothing_is_emitted_while_as_many_are_pending_as_may_be",
         "a slow sink would get more and more records, which all time out",
+    ),
+    Mutant(
+        "what-was-seen-to-be-empty-is-no-record",
+        "spout/planning/supply.py",
+        "return _Part(run.start, seen_to, run.end, seen.records[low:high])",
+        "return _Part(run.start, seen_to, run.end, np.arange(run.start, seen_to))",
+        "tests/unit/spout/planner/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
+        "a hole would take a batch for each of its parts that is as long as the limit",
+    ),
+    Mutant(
+        "a-hole-is-passed-up-to-the-next-record",
+        "spout/planning/supply.py",
+        "self._holes.append(SourceRun(self._source, gap.start, end))",
+        "self._holes.append(SourceRun(self._source, gap.start, end + 1))",
+        "tests/unit/spout/planning/test_supply.py"
+        "::test_a_portion_is_a_prefix_that_holds_no_more_records_than_it_may",
+        "the record behind a hole would be absent, and never read",
+    ),
+    Mutant(
+        "a-look-is-believed-as-far-as-it-reached",
+        "spout/planning/supply.py",
+        "seen_to = min(seen.to, run.end)",
+        "seen_to = run.end",
+        "tests/unit/spout/planning/test_supply.py"
+        "::test_a_portion_is_a_prefix_that_holds_no_more_records_than_it_may",
+        "records that nobody has looked at yet would be absent, and never read",
+    ),
+    Mutant(
+        "a-hole-needs-a-verdict",
+        "spout/planner/batches.py",
+        "self._settle_empty(gone, holes, now)",
+        "self._settle_empty(gone, [], now)",
+        "tests/unit/spout/planner/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
+        "the positions of a hole would time out, and hold the commit up until then",
+    ),
+    Mutant(
+        "what-is-empty-is-not-pending",
+        "spout/planner/batches.py",
+        "pending[one.input.id] += self._tenure.window.records_of(source)",
+        "pending[one.input.id] += self._tenure.window.pending_of(source)",
+        "tests/unit/spout/planner/test_holes_planning.py"
+        "::test_a_hole_that_has_no_verdict_yet_takes_none_of_it_either",
+        "a hole would keep records waiting that there is room for",
+    ),
+    Mutant(
+        "a-source-without-records-leaves-its-share",
+        "spout/planning/intake.py",
+        "        self._share_out()\n        return sum(",
+        "        return sum(",
+        "tests/unit/spout/planner/test_holes_planning.py"
+        "::test_a_partition_that_is_all_hole_leaves_its_share_to_the_others",
+        "a partition that is a hole would keep half of each batch empty",
+    ),
+    Mutant(
+        "an-empty-end-is-passed",
+        "spout/planning/intake.py",
+        "share if supply.count else 1,",
+        "share,",
+        "tests/unit/spout/planner/test_holes_planning.py::test_a_topic_that_is_empty_to_its_end_is_passed",
+        "a query that shall end would wait for ever before a hole at the end of its topic",
+    ),
+    Mutant(
+        "what-has-not-come-through-a-hole-waits",
+        "spout/planner/scout.py",
+        "return [place for place in unknown if 0 < self._views[place].misses <= PATIENCE]",
+        "return []",
+        "tests/unit/spout/planner/test_scout.py"
+        "::test_it_waits_for_what_comes_behind_a_hole_and_then_others_go_on",
+        "a long hole would be planned one for one while a reader is on its way through it",
+    ),
+    Mutant(
+        "a-look-is-no-condition",
+        "spout/planner/scout.py",
+        "return [place for place in unknown if 0 < self._views[place].misses <= PATIENCE]",
+        "return [place for place in unknown if self._views[place].misses]",
+        "tests/unit/spout/planner/test_scout.py"
+        "::test_its_patience_ends_and_what_it_learns_later_counts_all_the_same",
+        "a partition that sends nothing would be planned never, and no task would say what is wrong",
+    ),
+    Mutant(
+        "a-partition-in-trouble-is-looked-at-no-more",
+        "spout/planner/scout.py",
+        "                view.is_over = True\n            return 1",
+        "                raise\n            return 1",
+        "tests/unit/spout/planner/test_scout.py"
+        "::test_a_partition_that_cannot_be_read_is_looked_at_no_more_and_others_are",
+        "one damaged partition would end the looks at all others",
+    ),
+    Mutant(
+        "a-part-of-a-batch-stays-for-new-records",
+        "spout/planning/intake.py",
+        "kept = min(sum(new.values()), share.of(room)) if copies and new else 0",
+        "kept = 0",
+        "tests/unit/spout/planner/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
+        "records that always fail would keep all new ones waiting",
+    ),
+    Mutant(
+        "what-is-owed-to-new-records-adds-up",
+        "spout/planning/intake.py",
+        "self._owed = min(max(0, owed), NEW_SHARE - 1)",
+        "self._owed = 0",
+        "tests/unit/spout/planner/test_holes_planning.py"
+        "::test_in_the_long_run_new_records_have_a_quarter_of_the_smallest_batches",
+        "with batches of one record copies would take every one",
+    ),
+    Mutant(
+        "what-left-the-log-takes-no-room",
+        "spout/planner/batches.py",
+        "free[source] = [PositionRun(*part) for part in difference(free[source], own)]",
+        "pass",
+        "tests/unit/spout/planner/test_holes_planning.py::test_what_left_the_log_takes_no_part_of_a_batch",
+        "records that are gone would fill batches, and be reported twice",
     ),
     Mutant(
         "what-spark-did-not-journal-is-planned-again",
@@ -457,6 +569,25 @@ MUTANTS = (
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_nothing_of_the_batch_of_a_process_before_is_passed_though_it_was_published",
         "later records would pass a batch that two processes may have published differently",
+    ),
+    Mutant(
+        "a-copy-without-room-blocks-its-line",
+        "spout/planning/order.py",
+        "            if line is not None and origin is not None:  # new ones of its line may not pass\n"
+        "                self._has_failed(line, origin)\n",
+        "",
+        "tests/unit/spout/planning/test_order.py"
+        "::test_a_new_record_passes_copies_without_room_unless_one_is_of_its_line",
+        "a new record would go to the bolts before a copy of its key, and fail only when the batch ends",
+    ),
+    Mutant(
+        "empty-positions-are-no-copies",
+        "spout/planner/order_watch.py",
+        "unread = self._sight.supply(copies_source(spec.source), free).count",
+        "pass",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_a_hole_among_the_copies_holds_up_no_other_key_while_a_record_waits",
+        "aborted copies would keep a partition waiting for the slowest record",
     ),
     # -- fingerprints, duplicates, attempts
     Mutant(
@@ -1036,6 +1167,24 @@ MUTANTS = (
         "an executor with a slow clock would pass",
     ),
     # -- without Spark
+    Mutant(
+        "new-records-are-read-beside-copies",
+        "spout/standalone/read_ahead.py",
+        "if self.new.count < count:",
+        "if lacks and self.new.count < count:",
+        "tests/unit/spout/standalone/test_kestrel_holes.py"
+        "::test_thousands_of_copies_that_were_fetched_keep_no_new_record_waiting",
+        "copies that were fetched first would keep new records from being read",
+    ),
+    Mutant(
+        "a-client-gets-a-quarter-of-new-records",
+        "spout/standalone/service.py",
+        "kept = min(share.of(room), ahead.new.count) if competes else 0",
+        "kept = 0",
+        "tests/unit/spout/standalone/test_kestrel_holes.py"
+        "::test_copies_that_never_end_leave_a_quarter_to_new_records",
+        "copies that fail again and again would be all that clients get",
+    ),
     Mutant(
         "an-item-is-confirmed-once",
         "spout/standalone/queues.py",

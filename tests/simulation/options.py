@@ -90,6 +90,7 @@ class Options:
         ordering: of every input.
         max_held: of every input; matters where they are ordered.
         causes: rules by cause of every input, as topics.yaml has them.
+        hole_min: so many empty positions in a row planning passes, where it has seen them.
         older: whether replay workers start with a topics.yaml that lacks an input, and read the newer one
             some time later.
     """
@@ -119,6 +120,7 @@ class Options:
     ordering: str = "none"
     max_held: int = 10_000
     causes: str = NO_RULES
+    hole_min: int = 10_000
     older: bool = False
 
     def rate(self, fault: str) -> float:
@@ -187,6 +189,7 @@ def draw(seed: int, profile: Profile, name: str = "mixed") -> Options:
     policy = Random(f"windhover/{seed}/policy")
     if policy.random() < RULED:
         sizes["causes"] = policy.choice(RULES)
+    sizes["hole_min"] = Random(f"windhover/{seed}/holes").choice((1, 1, 3, 10_000))
     if profile.share and Random(f"windhover/{seed}/older").random() < OLDER:
         sizes["older"] = True
     return Options(

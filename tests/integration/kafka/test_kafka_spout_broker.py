@@ -19,6 +19,7 @@ from acker.kafka.port import Outgoing, TopicPartition
 from acker.provisioning.provision import create_topics
 from spout.runtime.child import Child
 from tests.support.brokers import Broker
+from tests.support.holes import Aborted, Each, Records, write_stretches
 from tests.support.waiting import eventually
 
 # all of them, for they share an installation
@@ -35,6 +36,7 @@ inputs:
   hasty: {id: 3, group: "%(prefix)sg3", topic: "%(prefix)shasty", partitions: 1, timeout: 1s,
           retry: {initial: 100ms}}
   contested: {id: 4, group: "%(prefix)sg4", topic: "%(prefix)scontested", partitions: 4}
+  holed: {id: 5, group: "%(prefix)sg5", topic: "%(prefix)sholed", partitions: 1}
 """
 
 HOLDER = """
@@ -190,3 +192,16 @@ def test_a_spout_that_another_one_took_over_says_so_in_every_call(installation: 
         first.close()
         found = [second.next_tuple(wait_ms=WAIT_MS) for _ in range(4)]
         assert sorted(number_of(each) for each in found if each is not None) == [0, 1, 2, 3]
+
+
+def test_a_hole_is_passed_at_once_whatever_a_client_asks_for(installation: Installation) -> None:
+    """O501: before 100,000 aborted records one that asked for one stood still, since each counted."""
+    place = TopicPartition(installation.topics.input("holed").topic, 0)
+    stretches = [Aborted(100_000), Records(2), Each(3), Aborted(20_000)]
+    assert write_stretches(installation.log, place, stretches) == 5
+    with spout.KafkaSpout(installation.topics, "holed") as spout_, spout_.client("a") as client:
+        for number in range(5):
+            [item] = client.open(1, wait_ms=WAIT_MS)
+            assert (number_of(item), client.confirm(item, wait_ms=WAIT_MS)) == (number, 1)
+        eventually(lambda: installation.committed("holed") == 120_010)
+        assert spout_.status().group.absent == 120_005

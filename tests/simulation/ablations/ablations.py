@@ -258,6 +258,11 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "records of open transactions are planned", away.last_stable_offset,
         ("NoLoss",), _biased(markers=0.7),
     ),
+    "holes-that-were-seen": Ablation(
+        "what nobody has looked at counts as empty", away.seen_holes,
+        ("NoLoss",), _biased(markers=0.7, sizes={"hole_min": 1, "batch_records": 2}),
+        begin=20,
+    ),
     "output-stands-first": Ablation(
         "a batch is published before its output stands", away.output_stands,
         ("NoEarlyCompletion",), _biased(crash=0.03),

@@ -13,6 +13,7 @@ import replay.policy.disposition
 import replay.worker.takeover
 import spout.group.tenure
 import spout.planner.batches
+import spout.planning.supply
 import spout.publishing.publish
 import tests.simulation.world.layout
 from acker.identity import generation_of, position_at
@@ -23,12 +24,13 @@ from acker.ledger.verdicts import VerdictSet
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.service import Retention
-from acker.wire.events import SourceRun, Take
+from acker.wire.events import PositionRun, SourceRun, Take
 from replay.policy.disposition import Action, Disposition, LostEmission, Policy, Replay, dispose
 from spout.group.opening import Opening
 from spout.planner.batches import Batches
-from spout.planning.intake import Room, SourceCursor, choose_runs, cursor_of
+from spout.planning.intake import Room, Sharing, SourceCursor, cursor_of
 from spout.planning.session import SessionClock, SessionName
+from spout.planning.supply import Sighting
 from spout.planning.window import Window
 from spout.tuples.tuple import Delivery
 from tests.simulation.world.query import QueryProcess
@@ -146,11 +148,13 @@ def rules() -> Replaced:
 def max_pending() -> Replaced:
     """Choose as if nothing was pending."""
 
-    def unlimited(cursors: Any, ends: Any, input_ids: Any, room: Room, caps: Any) -> list[SourceRun]:
-        boundless = Room(room.total, dict.fromkeys(room.by_input, 1 << 30))
-        return choose_runs(cursors, ends, input_ids, boundless, caps)
+    share_out = Sharing.share_out
 
-    return [(spout.planner.batches, "choose_runs", unlimited)]
+    def unlimited(self: Sharing, counts: Any, input_ids: Any, room: Room) -> dict[int, int]:
+        boundless = replace(room, by_input=dict.fromkeys(room.by_input, 1 << 30))
+        return share_out(self, counts, input_ids, boundless)
+
+    return [(Sharing, "share_out", unlimited)]
 
 
 def restored_pending() -> Replaced:
@@ -179,6 +183,17 @@ def last_stable_offset() -> Replaced:
 
     ends_of = Batches._ends
     return [(Batches, "_ends", _ends)]
+
+
+def seen_holes() -> Replaced:
+    """Take what lies behind a look for empty."""
+
+    def _part(run: PositionRun, seen: Sighting | None) -> Any:
+        beyond = seen and seen._replace(to=max(seen.to, run.end))
+        return part(run, beyond)
+
+    part = spout.planning.supply._part
+    return [(spout.planning.supply, "_part", _part)]
 
 
 def output_stands() -> Replaced:

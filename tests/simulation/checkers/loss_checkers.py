@@ -246,8 +246,8 @@ class Limits(Checker):
         # Each process of a session gates what it knows of, and a zombie's may be news to its successor.
         limit = truth.input_of(root).max_spout_pending * max(1, truth.rivals(root.holder.id))
         pending = truth.open[root.group, root.holder]
-        if pending > limit and truth.input_of(root).ordered:
-            # all copies of a partition are taken at once, and with them the markers between them
+        if pending > limit:
+            # what holds no record, as a marker of a transaction, is pending until a read task says so
             pending = sum(
                 self._has_record(truth, each) for each in truth.roots.values() if each.is_like(root)
             )

@@ -81,6 +81,7 @@ class QueryProcess(Process):
             partitions=world.topics.acker.partitions,
             take_over=take_over,
             tasks=world.options.tasks,
+            hole_min=world.options.hole_min,
         )
         self._planner = Planner(self.client, self._spec, new_id=world.new_id("s"), report=_refuse_alarms)
         self._publisher = Publisher(lambda: self.client, world.topics.ack_topics)

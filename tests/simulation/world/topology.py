@@ -132,6 +132,8 @@ def run_task(
     for run, record in records:
         index = int(index_of.of(run.source, np.array([run.start]))[0])
         gate = gates.get(first_source(run.source))
+        if gate is not None and run.source == first_source(run.source):
+            gate.begin_new()
         behind = gate and gate.admit(index, record.key, _origin(run, record))
         if behind:
             held.append((index, behind))

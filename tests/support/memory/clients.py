@@ -6,7 +6,7 @@ stays open until it is fenced, its place in a group stays until `MemoryMembershi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from acker.errors import Aborted, Fenced, LogError, OutOfRange, RecordRefused, TopicError, Unreachable
@@ -131,6 +131,27 @@ class MemoryPicker:
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
+
+
+class MemoryOffsetReader(MemoryReader):
+    """Reads as a reader, and keeps the offsets alone; implements `acker.kafka.port.OffsetReader`."""
+
+    def offsets(self, timeout_ms: int, max_records: int = 1000) -> Mapping[TopicPartition, Sequence[int]]:
+        """Return the offsets of what is there now."""
+        found: dict[TopicPartition, list[int]] = {}
+        for record in self.poll(timeout_ms, max_records):
+            found.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
+        return found
+
+    @property
+    def troubled(self) -> Collection[TopicPartition]:
+        """Return the partitions whose position is not in the log."""
+        partitions = {place: self._broker.partition(place) for place in self._positions}
+        return [
+            place
+            for place, partition in partitions.items()
+            if not partition.start <= self._positions[place] <= partition.end
+        ]
 
 
 class MemoryProducer:

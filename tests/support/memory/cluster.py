@@ -19,6 +19,7 @@ from acker.errors import Unreachable
 from acker.kafka.port import (
     GroupMember,
     Membership,
+    OffsetReader,
     Picker,
     Producer,
     Reader,
@@ -30,6 +31,7 @@ from tests.support.memory.broker import MemoryBroker
 from tests.support.memory.clients import (
     Faults,
     MemoryMembership,
+    MemoryOffsetReader,
     MemoryPicker,
     MemoryProducer,
     MemoryReader,
@@ -76,6 +78,10 @@ class MemoryLog:
     def picker(self) -> Picker:
         """Make a reader of single records."""
         return MemoryPicker(self.reader(committed=True))
+
+    def offset_reader(self) -> OffsetReader:
+        """Make a reader of offsets."""
+        return MemoryOffsetReader(self._broker, self._faults, committed=True, open_readers=self.open_readers)
 
     def producer(self) -> Producer:
         """Make a producer without transactions."""

@@ -206,6 +206,8 @@ class OrderWorld(World):
             copies = [row for row in rows if row[2].topic != place.topic]
             news = [row for row in rows if row[2].topic == place.topic]
             for index, origin, record in [*sorted(copies, key=lambda row: row[1]), *news]:
+                if record.topic == place.topic:
+                    gate.begin_new()
                 cause = gate.admit(index, record.key, origin)
                 error = HELD if cause else self.bolt(record, place.partition, origin)
                 self.ran.append(Ran(self.batches, place.partition, origin, record.key, error))

@@ -241,10 +241,11 @@ class World:
         producer = self.log.producer()
         names = self.topics.ack_topics
         self._seq += 1
+        absent_by_block = by_block(absent)
         for (source, block), found in sorted(by_block(batch_ranges(start, end)).items()):
             failed = [p for p in fail if any(run.start <= p < run.end for run in found) and source == of]
             left = {*fail, *skip} if source == of else set()
-            gone = tuple(PositionRun(run.start, run.end) for run in absent if run.source == source)
+            gone = tuple(absent_by_block.get((source, block), ()))
             left |= {position for run in gone for position in range(*run)}
             owner = acker_partition(source, block << WIRE_BLOCK_BITS, self.topics.acker.partitions)
             group = next(iter(self.topics.inputs.values())).group

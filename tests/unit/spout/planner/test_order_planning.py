@@ -10,7 +10,8 @@ import pytest
 
 from acker.errors import UsageError
 from acker.identity import is_replay, source_of
-from acker.kafka.port import Record
+from acker.kafka.port import Record, TopicPartition
+from acker.wire.causes import HELD
 from spout.builder.tuple_metrics import root_metrics
 from spout.group.due import DueEntries
 from spout.inspect.diagnosis import diagnose
@@ -18,6 +19,7 @@ from spout.inspect.overview import Overview, notes_on
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING, batch_ranges, journal_of
 from spout.planning.order import LOST_FEW, ROOM_FIRST, NotAcked, line_of_key
+from tests.support.holes import Aborted, Each, write_stretches
 from tests.support.worlds.order_world import OrderWorld, attempt_of
 
 A, B, C = b"a", b"b", b"c"
@@ -670,3 +672,66 @@ def test_copies_that_are_lost_again_do_not_make_batches_small() -> None:
     assert world.plan()
     world.execute()
     assert sum(ran.key == B for ran in world.ran) == 2 * ROOM_FIRST
+
+
+def test_copies_for_which_a_batch_has_no_room_leave_a_part_of_it_to_other_keys() -> None:
+    """O507: a batch with room for 20 had all of 40 copies, of which 20 were executed, and nothing else."""
+    world = OrderWorld("key")
+    world.produce(40, keys=[b"bad %d" % number for number in range(40)])
+    world.bolt = fails_first(*range(40), times=2)  # type: ignore[assignment]
+    world.plan()
+    world.execute()
+    while len(world.records("sentences.g.replay")) < 40:
+        world.run(100)
+    world.produce(200, keys=(A, B))
+    while not world.plan(limit=20):
+        world.run(100)
+    executed = world.execute()
+    assert [ran.origin for ran in executed if ran.failed != HELD] == [*range(15), *range(40, 45)]
+    assert len(executed) == 45
+
+
+def test_a_new_record_does_not_pass_a_copy_of_its_key_for_which_a_batch_has_no_room() -> None:
+    """O509: new records have a part of the batch of their own, and their line waits all the same."""
+    world = OrderWorld("key")
+    keys = [b"%d" % number for number in range(40)]
+    world.produce(40, keys=keys)
+    world.bolt = fails_first(*range(40), times=2)  # type: ignore[assignment]
+    world.live(300)
+    world.produce(80, keys=keys)
+    for _ in range(300):
+        world.live(100, limit=8)
+    world.rest()
+    for key, first in zip(keys, range(40), strict=True):
+        assert world.succeeded(key=key) == [first, 40 + first, 80 + first]
+
+
+@pytest.mark.parametrize("ordering", ["key", "partition"])
+@pytest.mark.parametrize("topic", ["sentences", "sentences.g.replay"])
+def test_a_hole_holds_up_no_partition_that_is_read_in_order(ordering: str, topic: str) -> None:
+    """O501, O502: 30,000 aborted records, and a marker behind each of twenty others."""
+    world = OrderWorld(ordering, max_held=50)
+    world.produce(10, keys=(A, B))
+    world.bolt = fails_first(3, 4)  # type: ignore[assignment]
+    world.live(300)
+    place = TopicPartition(topic, 0)
+    write_stretches(world.log, place, [Aborted(30_000)])
+    write_stretches(world.log, TopicPartition("sentences", 0), [Each(20)])
+    batches = world.batches
+    world.rest()
+    assert sorted(world.succeeded(key=A)) == [0, 2, 4, 6, 8]
+    assert len(world.succeeded()) == 30
+    assert world.batches - batches <= 12
+
+
+def test_a_hole_among_the_copies_holds_up_no_other_key_while_a_record_waits() -> None:
+    """O502: it counted as 1,001 copies, so the partition waited as a whole for whatever record waited."""
+    world = OrderWorld("key", max_held=100)
+    world.produce(1, keys=(A,))
+    world.bolt = fails_first(0, times=3)  # type: ignore[assignment]
+    world.live(300)
+    write_stretches(world.log, TopicPartition("sentences.g.replay", 0), [Aborted(1_000)])
+    world.produce(20, keys=(B,))
+    world.live(200)
+    assert len(world.succeeded(key=B)) == 20
+    assert world.succeeded(key=A) == []

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from acker.identity import acker_partition, position_at, source_of
 from acker.wire.events import PositionRun, SourceRun
 from spout.planning.intake import (
+    BatchIntake,
     Room,
+    Sharing,
     SourceCursor,
-    choose_runs,
     cursor_of,
     fair_shares,
-    near_block_end,
 )
 from spout.planning.pace import FIRST_BATCH_RECORDS, PROBE_RECORDS, TIMEOUT_SHARE, BatchPace
+from spout.planning.supply import Supply, joined_portions
 from spout.tuples.intervals import IntervalSet
 
 A, B = source_of(1, 0), source_of(1, 1)
@@ -31,6 +32,15 @@ BLOCK = 1 << 16
 def cursors(**next_: int) -> dict[int, SourceCursor]:
     """Make cursors that begin at 0, for a, b and replay."""
     return {{"a": A, "b": B, "replay": REPLAY}[name]: SourceCursor(0, at) for name, at in next_.items()}
+
+
+def taken(found: dict[int, SourceCursor], ends: dict[int, int], room: Room) -> list[SourceRun]:
+    """Return what one batch takes, of which nothing was seen before."""
+    supplies = [
+        Supply(source, cursor.free_runs(cursor.position_of(ends[source]))) for source, cursor in found.items()
+    ]
+    portions = BatchIntake(supplies, IDS, room, Sharing()).take()
+    return list(joined_portions(portions.values()).ranges)
 
 
 @given(st.dictionaries(st.integers(0, 9), st.integers(0, 100)), st.integers(0, 300))
@@ -49,32 +59,34 @@ def test_shares_use_the_budget_and_nobody_gets_more_than_it_has(
 
 def test_a_share_ends_with_a_block_when_that_gives_up_less_than_a_quarter() -> None:
     """Whole blocks fold fastest."""
-    assert near_block_end(0, 40_000) == 32_768
-    assert near_block_end(0, 60_000) == 60_000
-    assert near_block_end(32_768, 100) == 100
+    ends = [
+        Supply(A, [PositionRun(start, 1_000_000)]).take(count, ends_with_block=True).end_of(A)
+        for start, count in ((0, 40_000), (0, 60_000), (32_768, 100))
+    ]
+    assert ends == [32_768, 60_000, 32_868]
 
 
 def test_replays_come_before_new_records() -> None:
     """docs/design/protocol.md, section 5.1; P9."""
-    taken = choose_runs(cursors(a=0, b=0, replay=5), {A: 100, B: 100, REPLAY: 25}, IDS, Room(60, {1: 1_000}))
-    assert taken == [SourceRun(A, 0, 20), SourceRun(B, 0, 20), SourceRun(REPLAY, 5, 25)]
+    found = taken(cursors(a=0, b=0, replay=5), {A: 100, B: 100, REPLAY: 25}, Room(60, {1: 1_000}))
+    assert found == [SourceRun(A, 0, 20), SourceRun(B, 0, 20), SourceRun(REPLAY, 5, 25)]
 
 
 def test_never_more_is_taken_than_may_be_pending() -> None:
     """S65: with the window full nothing is taken."""
-    assert choose_runs(cursors(a=0), {A: 100}, IDS, Room(None, {1: 0})) == []
-    assert choose_runs(cursors(a=0), {A: 100}, IDS, Room(None, {1: 30})) == [SourceRun(A, 0, 30)]
+    assert taken(cursors(a=0), {A: 100}, Room(None, {1: 0})) == []
+    assert taken(cursors(a=0), {A: 100}, Room(None, {1: 30})) == [SourceRun(A, 0, 30)]
 
 
 def test_a_partition_without_records_leaves_its_share_to_the_others() -> None:
     """S121: one partition never blocks another."""
-    assert choose_runs(cursors(a=0, b=7), {A: 100, B: 7}, IDS, Room(50, {1: 1_000})) == [SourceRun(A, 0, 50)]
+    assert taken(cursors(a=0, b=7), {A: 100, B: 7}, Room(50, {1: 1_000})) == [SourceRun(A, 0, 50)]
 
 
 def test_gaps_are_taken_before_what_lies_above() -> None:
     """What a crash between two parts left out comes first."""
     cursor = SourceCursor(0, 100, IntervalSet([(20, 30), (50, 60)]))
-    found = choose_runs({A: cursor}, {A: 200}, IDS, Room(25, {1: 1_000}))
+    found = taken({A: cursor}, {A: 200}, Room(25, {1: 1_000}))
     assert found == [SourceRun(A, 20, 30), SourceRun(A, 50, 60), SourceRun(A, 100, 105)]
     for run in found:
         cursor.use(run.start, run.end)
@@ -84,15 +96,15 @@ def test_gaps_are_taken_before_what_lies_above() -> None:
 def test_everything_is_taken_when_there_is_room_for_everything() -> None:
     """Nothing is left behind for the sake of a block's end."""
     cursor = SourceCursor(0, 40_000, IntervalSet([(0, 30_000)]))
-    found = choose_runs({A: cursor}, {A: 80_000}, IDS, Room(None, {1: 1_000_000}))
+    found = taken({A: cursor}, {A: 80_000}, Room(None, {1: 1_000_000}))
     assert found == [SourceRun(A, 0, 30_000), SourceRun(A, 40_000, 80_000)]
 
 
 def test_an_end_below_the_cursor_takes_nothing() -> None:
     """An end that went back, and a generation whose offsets begin anew."""
-    assert choose_runs(cursors(a=100), {A: 40}, IDS, Room(None, {1: 10})) == []
+    assert taken(cursors(a=100), {A: 40}, Room(None, {1: 10})) == []
     at = position_at(3, 10)
-    found = choose_runs({A: SourceCursor(at, at)}, {A: 12}, IDS, Room(None, {1: 10}))
+    found = taken({A: SourceCursor(at, at)}, {A: 12}, Room(None, {1: 10}))
     assert found == [SourceRun(A, at, at + 2)]
 
 

@@ -14,8 +14,8 @@ from acker.config.topics import Topics, parse
 from acker.errors import Disagreement, UsageError
 from acker.identity import source_of
 from acker.wire.causes import HELD
-from acker.wire.events import SourceRun
-from spout.planning.intake import Room, SourceCursor, choose_runs
+from acker.wire.events import PositionRun, SourceRun
+from spout.planning.intake import BatchIntake, Room, Sharing
 from spout.planning.journal import Journal, SourceMark, journal_of
 from spout.planning.order import (
     LOST_FEW,
@@ -32,6 +32,7 @@ from spout.planning.order import (
 )
 from spout.planning.pace import BatchPace
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
+from spout.planning.supply import Supply
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.settle import settle
@@ -122,7 +123,17 @@ def test_a_gate_lets_no_more_through_than_the_batch_has_room_for() -> None:
     gate = Gate("t/0", "lines", LineUp("key", {A: 0}, 2))
     assert gate.admit(0, b"a", 1) is not None, "what is held takes no room"
     assert [gate.admit(1, b"b", 2), gate.admit(2, None, 3)] == [None, None]
-    assert gate.admit(3, b"b", 4) == Cause("lines", HELD, "the batch has room for 2 records of t/0")
+    assert gate.admit(3, b"b", 4) == Cause("lines", HELD, "the batch has room for 2 copies of t/0")
+
+
+def test_a_new_record_passes_copies_without_room_unless_one_is_of_its_line() -> None:
+    """O507, O509: the room of a batch for copies is none of theirs."""
+    gate = Gate("t/0", "lines", LineUp("key", most=1))
+    assert [gate.admit(0, b"a", 1) is None, gate.admit(1, b"b", 2) is None] == [True, False]
+    gate.begin_new()
+    assert gate.admit(2, b"b", 7) == Cause("lines", HELD, "waits for t/0@2")
+    assert [gate.admit(3, b"a", 8), gate.admit(4, b"c", 9)] == [None, None]
+    assert gate.admit_all(np.array([5, 6]), [b"c", b"b"], np.array([10, 11])).keys() == {1}
 
 
 @pytest.mark.parametrize(
@@ -327,11 +338,13 @@ def test_a_copy_tells_its_origin_and_one_of_another_partition_none() -> None:
 
 
 def test_no_more_of_a_source_is_chosen_than_its_cap() -> None:
-    cursors = {source: SourceCursor(0, 0) for source in (65_536, 65_537)}
-    runs = choose_runs(
-        cursors, dict.fromkeys(cursors, 100), dict.fromkeys(cursors, 1), Room(50, {1: 1_000}), {65_536: 3}
-    )
-    assert runs == [SourceRun(65_536, 0, 3), SourceRun(65_537, 0, 47)]
+    supplies = [Supply(source, [PositionRun(0, 100)]) for source in (65_536, 65_537)]
+    room = Room(50, {1: 1_000}, caps={65_536: 3})
+    portions = BatchIntake(supplies, {65_536: 1, 65_537: 1}, room, Sharing()).take()
+    assert [portion.ranges for portion in portions.values()] == [
+        (SourceRun(65_536, 0, 3),),
+        (SourceRun(65_537, 0, 47),),
+    ]
 
 
 def test_what_was_held_does_not_make_the_next_batch_larger() -> None:

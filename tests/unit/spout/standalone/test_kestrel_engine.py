@@ -254,8 +254,8 @@ def test_a_service_that_cannot_say_that_it_leaves_closes_all_that_it_has_open() 
     while not service.is_ready:
         world.run(STEP_MS)
         service.step(world.now_ms)
-    assert [len(each.open_readers) for each in logs] == [1, 1]
+    assert [len(each.open_readers) for each in logs] == [1, 1, 1]
     faults.is_over = True
     with pytest.raises(LogError):
         service.close()
-    assert [len(each.open_readers) for each in logs] == [0, 0]
+    assert [len(each.open_readers) for each in logs] == [0, 0, 0]

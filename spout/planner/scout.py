@@ -1,0 +1,211 @@
+"""Looks which of the next positions of a partition hold a record, for a batch that cannot take all of them.
+
+Planning reads no records. Where a batch has a limit it must know how many records lie in a range: a hole of
+50,000 aborted records would take fifty batches of 1,000. So where a limit binds, planning looks at what comes
+next. That is cheap, since it needs little of it:
+
+1. What follows the end of a batch is fetched while the batch runs: one answer of the broker, at most 64 KB of
+   a partition or one batch of its producer. So the next planning finds it there.
+2. Where nearly all of these positions hold a record, that is enough: each position behind them counts as a
+   record.
+3. Where many are empty, as between transactions of one record each, or in a compacted topic, it reads on
+   until the records that a batch may have are counted, up to `RECORDS_MAX`.
+4. Where nothing came yet, as in a hole, it waits for `WAIT_MS`. The reader goes on by itself. Until it has
+   come through, nothing of this partition is planned, for `PATIENCE` plannings; others go on.
+
+A view is a help and no condition: where it fails, positions are planned one for one, and the read task tells
+what is wrong.
+
+Source: docs/design/protocol.md, section 5.1 ("Planning").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from acker.errors import WindhoverError
+from acker.kafka.port import Log, OffsetReader, TopicPartition
+from spout.group.announce import Looked, SightRequest
+from spout.planning.supply import Sighting
+
+POLL_MS: Final = 20
+
+WAIT_MS: Final = 500
+"""How long one planning waits for what comes next of a partition. Meanwhile a reader passes some million
+aborted records of 100 bytes. Where other partitions go on, later plannings do not wait for it again."""
+
+RECORDS_MAX: Final = 20_000
+"""Records that one look counts: some 20 to 40 ms. What a larger batch has beyond counts one for one."""
+
+POLL_RECORDS_MAX: Final = 1_000
+
+SPARSE_SHARE: Final = 10
+"""A look reads on where more than one of so many positions is empty; else a limit is kept well enough."""
+
+SAMPLE_MIN: Final = 20
+"""Fewer records do not show whether nearly all positions hold one."""
+
+PLACES_MAX: Final = 200
+"""Partitions that are looked at in one planning, in 13 MB; the others of a batch are planned one for one."""
+
+PATIENCE: Final = 20
+"""So many plannings wait for a partition of which nothing comes: 11 s of a query that has nothing else to do.
+Then its positions are planned one for one. After an error so many plannings go without a look."""
+
+
+@dataclass(slots=True)
+class _View:
+    """What is known of a partition: which offsets in [start, to) hold a record.
+
+    Attributes:
+        misses: how many plannings have waited and learnt nothing.
+        is_over: whether the partition cannot be read here.
+    """
+
+    start: int
+    to: int
+    offsets: list[int] = field(default_factory=list)
+    misses: int = 0
+    is_over: bool = False
+
+    def leads_to(self, first: int) -> bool:
+        """Return whether it tells of an offset, or will once its reader has come through."""
+        return self.start <= first <= self.to or (self.start <= first and self.is_blank)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing has come yet."""
+        return self.to == self.start and not self.is_over
+
+    def forget_below(self, first: int) -> None:
+        if self.start < first <= self.to:
+            self.start = first
+            self.offsets = [offset for offset in self.offsets if offset >= first]
+
+    def is_enough(self, request: SightRequest) -> bool:
+        """Return whether there is no need to read on for these records."""
+        if self.is_over or self.to >= request.end or len(self.offsets) >= request.records:
+            return True
+        size, records = self.to - self.start, len(self.offsets)
+        return records >= SAMPLE_MIN and (size - records) * SPARSE_SHARE <= size
+
+    def add(self, offsets: Sequence[int], position: int) -> bool:
+        """Add what was read; return whether anything was."""
+        has_moved = position > self.to
+        self.misses = 0 if has_moved else self.misses
+        self.offsets += offsets
+        self.to = max(self.to, position)
+        return has_moved
+
+    def seen(self) -> Sighting:
+        return Sighting(self.start, self.to, np.array(self.offsets, np.int64))
+
+
+class Scout:
+    """Looks ahead with a reader of its own; implements `spout.group.announce.Sight`."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._reader: OffsetReader | None = None
+        self._views: dict[TopicPartition, _View] = {}
+        self._assigned: dict[TopicPartition, _View] = {}
+        self._rests = 0
+
+    def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+        """Look as far as it is cheap; of partitions that cannot be read nothing is returned."""
+        if self._rests:
+            self._rests -= 1
+            return Looked({}, ())
+        served = dict(islice(requests.items(), PLACES_MAX))
+        for place, request in served.items():
+            self._view_from(place, request.first)
+        try:
+            waits = self._read_on(served)
+        except WindhoverError:
+            self._give_up()
+            return Looked({}, ())
+        return Looked({place: self._views[place].seen() for place in served}, waits)
+
+    def follow(self, nexts: Mapping[TopicPartition, int]) -> None:
+        """Begin to fetch what comes next of partitions, and of no others."""
+        followed = dict(islice(nexts.items(), PLACES_MAX))
+        for place, first in followed.items():
+            self._view_from(place, first)
+        self._views = {place: self._views[place] for place in followed}
+        if self._rests or (self._reader is None and not followed):
+            return
+        try:
+            self._read(self._assign(followed), POLL_RECORDS_MAX, 0)
+        except WindhoverError:
+            self._give_up()
+
+    def close(self) -> None:
+        self._views = {}
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+
+    def _give_up(self) -> None:
+        """Do not look for a while: the broker does not answer, say; those who need the records will tell."""
+        self.close()
+        self._rests = PATIENCE
+
+    def _view_from(self, place: TopicPartition, first: int) -> None:
+        view = self._views.get(place)
+        if view is None or not view.leads_to(first):
+            self._views[place] = _View(first, first)
+        else:
+            view.forget_below(first)
+
+    def _assign(self, places: Collection[TopicPartition]) -> OffsetReader:
+        """Read these partitions, each from where its look has come to; return the reader."""
+        if self._reader is None:
+            self._reader = self._log.offset_reader()
+        views = {place: self._views[place] for place in places}
+        self._assigned = {place: view for place, view in views.items() if not view.is_over}
+        self._reader.assign({place: view.to for place, view in self._assigned.items()})
+        return self._reader
+
+    def _read_on(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
+        """Read until enough is known of partitions, or it takes too long; return those to wait for."""
+        waited_ms, left = 0, RECORDS_MAX
+        unknown = self._unknown(requests)
+        while unknown and left > 0 and waited_ms < self._patience_ms(requests, unknown):
+            read = self._read(self._assign(unknown), POLL_RECORDS_MAX, POLL_MS)
+            left -= read
+            waited_ms += 0 if read else POLL_MS
+            unknown = self._unknown(requests)
+        blank = [self._views[place] for place in unknown if self._views[place].is_blank]
+        for view in blank:
+            view.misses += 1
+        return [place for place in unknown if 0 < self._views[place].misses <= PATIENCE]
+
+    def _unknown(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
+        return [place for place, request in requests.items() if not self._views[place].is_enough(request)]
+
+    def _patience_ms(self, requests: Collection[TopicPartition], unknown: Collection[TopicPartition]) -> int:
+        """Return how long to wait: long for a first answer, or if there is nothing else to plan."""
+        blank = [self._views[place] for place in unknown if self._views[place].is_blank]
+        is_first = any(not view.misses for view in blank)
+        is_all = len(blank) == len(requests) and all(view.misses < PATIENCE for view in blank)
+        return WAIT_MS if is_first or is_all else POLL_MS
+
+    def _read(self, reader: OffsetReader, records_max: int, wait_ms: int) -> int:
+        """Read once; return how many records came, at least 1 where anything was learnt."""
+        views = self._assigned
+        try:
+            found = reader.offsets(wait_ms, records_max)
+        except WindhoverError:
+            troubled = [views[place] for place in reader.troubled if place in views]
+            if not troubled:
+                raise
+            for view in troubled:
+                view.is_over = True
+            return 1
+        moved = [view.add(found.get(place, ()), reader.position(place)) for place, view in views.items()]
+        return max(sum(map(len, found.values())), sum(moved))

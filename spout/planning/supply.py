@@ -1,0 +1,246 @@
+"""What may be taken of a source: its free positions, and which of them hold a record; pure.
+
+A position without a record is a marker of a transaction, or a record that was aborted or compacted away. It
+costs a batch nothing: limits count records. Planning has no records, so it looks at what comes next of a
+source (`spout.planner.scout`), as far as that is cheap; `Sighting` is what it saw. Of 10 records and 40,000
+aborted ones a batch with room for 100 takes::
+
+    offset    0          10                          40,010            40,100
+    log       records    aborted records, marker     records           ...
+    seen      |------------------------------------->|  (to = 40,010)
+    taken     range      hole                        range of 90
+
+* A **hole** is a long stretch that was seen to be empty. It is initialised, as all positions are, and at once
+  reported as absent; no task reads it, and it is not in the batch.
+* A shorter empty stretch stays in the batch's range, since each further range costs a task a seek. It does
+  not count as a record, and the read task reports it as absent.
+* A position of which nothing was seen counts as a record. So a limit is never broken, and may be kept too
+  well.
+
+Source: docs/design/protocol.md, section 5.1 ("Planning").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from acker.identity import I64, WIRE_BLOCK_BITS
+from acker.wire.events import PositionRun, SourceRun
+
+HOLE_MIN: Final = 10_000
+"""Empty positions in a row from which on a task is not sent to read them: a further range costs a task 20 to
+35 ms, as much as so many aborted records of 1 kB."""
+
+HOLES_MAX: Final = 32
+"""Holes that one batch passes of a source, as its ranges cost a task a seek each; the next batch goes on."""
+
+HOLE_POSITIONS_MAX: Final = 1_000_000
+"""Empty positions of a source that are initialised and have no verdict yet. Should this process die and
+another session follow, they count as lost, and a replay worker looks for each of them. `max_spout_pending` is
+as many."""
+
+EMPTY_MAX: Final = 100_000
+"""Empty positions in one batch's ranges of a source: an acker may need 9 bytes for each until the batch has
+ended."""
+
+_BLOCK: Final = 1 << WIRE_BLOCK_BITS
+
+
+class Sighting(NamedTuple):
+    """Which positions hold a record, from `start` up to `to`: those in `records`, ascending, `(n,) int64`."""
+
+    start: int
+    to: int
+    records: I64
+
+    def moved(self, by: int) -> Sighting:
+        """Return it for positions that are higher by so much: those of a generation, of offsets."""
+        return Sighting(self.start + by, self.to + by, self.records + by)
+
+
+class Portion(NamedTuple):
+    """What is taken of a source: ascending, disjoint runs.
+
+    Attributes:
+        ranges: what the batch emits.
+        holes: what is passed beside it, since it is empty.
+        empty: the parts of `ranges` that are known to be empty.
+    """
+
+    ranges: tuple[SourceRun, ...] = ()
+    holes: tuple[SourceRun, ...] = ()
+    empty: tuple[SourceRun, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """How many records the ranges hold at most."""
+        return positions_in(self.ranges) - positions_in(self.empty)
+
+    def end_of(self, source: int) -> int | None:
+        """Return the position up to which a source is taken; None: nothing of it is."""
+        return max((run.end for run in (*self.ranges, *self.holes) if run.source == source), default=None)
+
+
+def positions_in(runs: Sequence[SourceRun]) -> int:
+    """Return how many positions runs have together."""
+    return sum(end - start for _, start, end in runs)
+
+
+def joined_portions(portions: Iterable[Portion]) -> Portion:
+    """Return the portions of several sources as one."""
+    portions = list(portions)
+    return Portion(
+        tuple(sorted(run for portion in portions for run in portion.ranges)),
+        tuple(sorted(run for portion in portions for run in portion.holes)),
+        tuple(sorted(run for portion in portions for run in portion.empty)),
+    )
+
+
+class _Part(NamedTuple):
+    """A free run: up to `seen_to` it is known which positions hold a record."""
+
+    start: int
+    seen_to: int
+    end: int
+    records: I64
+
+    @property
+    def size(self) -> int:
+        """How many records it holds at most."""
+        return len(self.records) + self.end - self.seen_to
+
+    def end_of(self, count: int) -> int:
+        """Return where the first `count` records end, with the empty positions behind them."""
+        if count < len(self.records):
+            return int(self.records[count])
+        return min(self.end, self.seen_to + count - len(self.records))
+
+    def count_below(self, position: int) -> int:
+        """Return how many records there may be below a position of the run."""
+        return int(np.searchsorted(self.records, position)) + max(0, position - self.seen_to)
+
+    def gaps(self, end: int) -> Iterator[PositionRun]:
+        """Yield the stretches below `end` that are known to be empty."""
+        below = min(end, self.seen_to)
+        inside = self.records[: np.searchsorted(self.records, below)]
+        edges = np.concatenate(([self.start - 1], inside, [below]))
+        # between two records that are neighbours there is nothing
+        for place in np.flatnonzero(np.diff(edges) > 1).tolist():
+            yield PositionRun(int(edges[place]) + 1, int(edges[place + 1]))
+
+
+class Supply:
+    """The positions of a source that are `free`; `count` is how many records they hold at most."""
+
+    def __init__(self, source: int, free: Sequence[PositionRun], seen: Sighting | None = None) -> None:
+        """Begin with ascending runs of free positions, and with what was seen of them, if anything."""
+        self.free = free
+        self.source = source
+        self._parts = [_part(run, seen) for run in free]
+        self.count = sum(part.size for part in self._parts)
+
+    def is_seen(self, count: int) -> bool:
+        """Return whether it is known where the first `count` records are, or that there are fewer."""
+        for part in self._parts:
+            if count <= len(part.records):
+                return True
+            if part.seen_to < part.end:
+                return False
+            count -= len(part.records)
+        return True
+
+    def take(
+        self,
+        count: int,
+        *,
+        hole_min: int = HOLE_MIN,
+        holes_left: int = HOLE_POSITIONS_MAX,
+        ends_with_block: bool = False,
+    ) -> Portion:
+        """Take the first `count` records, or fewer.
+
+        Args:
+            hole_min: how many empty positions in a row are a hole.
+            holes_left: how many positions its holes may have.
+            ends_with_block: end at a near end of a wire block, since whole blocks fold fastest.
+        """
+        taking = _Taking(self.source, hole_min, holes_left)
+        for part in self._parts:
+            if count <= 0 or taking.is_full:
+                break
+            end = part.end_of(count)
+            if ends_with_block and end < part.end:
+                end = _near_block_end(part, end)
+            taking.add(part, end)
+            count -= part.size
+        return taking.portion()
+
+
+def _part(run: PositionRun, seen: Sighting | None) -> _Part:
+    if seen is None or not seen.start <= run.start < seen.to:
+        return _Part(run.start, run.start, run.end, np.empty(0, np.int64))
+    seen_to = min(seen.to, run.end)
+    low, high = np.searchsorted(seen.records, [run.start, seen_to]).tolist()
+    return _Part(run.start, seen_to, run.end, seen.records[low:high])
+
+
+def _near_block_end(part: _Part, end: int) -> int:
+    """Return the last end of a wire block before `end`, or `end` if more than a quarter of the records would
+    be left out.
+    """
+    block_end = end // _BLOCK * _BLOCK
+    if block_end <= part.start:
+        return end
+    return block_end if part.count_below(block_end) * 4 >= part.count_below(end) * 3 else end
+
+
+class _Taking:
+    """Collects a portion; `is_full` when it may have no more holes, or no more empty positions."""
+
+    def __init__(self, source: int, hole_min: int, holes_left: int) -> None:
+        self.is_full = False
+        self._source = source
+        self._hole_min = hole_min
+        self._holes_left = holes_left
+        self._empty_left = EMPTY_MAX
+        self._ranges: list[SourceRun] = []
+        self._holes: list[SourceRun] = []
+        self._empty: list[SourceRun] = []
+
+    def add(self, part: _Part, end: int) -> None:
+        """Take a free run up to `end`, or up to the first empty stretch that is too much."""
+        start = part.start
+        for gap in part.gaps(end):
+            if gap.end - gap.start >= self._hole_min:
+                self._add_range(start, gap.start)
+                start = self._pass(gap)
+                self.is_full = start < gap.end
+            elif gap.end - gap.start <= self._empty_left:
+                self._empty_left -= gap.end - gap.start
+                self._empty.append(SourceRun(self._source, *gap))
+            else:
+                self._add_range(start, gap.start)
+                self.is_full = True
+            if self.is_full:
+                return
+        self._add_range(start, end)
+
+    def portion(self) -> Portion:
+        return Portion(tuple(self._ranges), tuple(self._holes), tuple(self._empty))
+
+    def _pass(self, gap: PositionRun) -> int:
+        """Pass a hole as far as there is room, and return how far."""
+        if len(self._holes) == HOLES_MAX:
+            return gap.start
+        end = min(gap.end, gap.start + self._holes_left)
+        if gap.start < end:
+            self._holes_left -= end - gap.start
+            self._holes.append(SourceRun(self._source, gap.start, end))
+        return end
+
+    def _add_range(self, start: int, end: int) -> None:
+        if start < end:
+            self._ranges.append(SourceRun(self._source, start, end))

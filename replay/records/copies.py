@@ -5,9 +5,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 from acker.hot_paths import tuple_maker
+from acker.identity import is_replay
 from acker.kafka.port import Headers, Outgoing, Record
 from replay.records.due import Due, Loss, history_json
-from replay.records.headers import HISTORY, ORIGIN, Lineage, build_headers, without_ours
+from replay.records.headers import (
+    HISTORY,
+    ORIGIN,
+    Lineage,
+    build_headers,
+    joined_headers,
+    parted_headers,
+)
 
 _outgoing = tuple_maker(Outgoing)
 
@@ -43,8 +51,15 @@ def _shared_headers(
     return build_headers(lineage)[1:]
 
 
+def own_headers(due: Due, record: Record) -> Headers:
+    """Return the headers with which a lost record came into its source topic, in order."""
+    if not is_replay(due.source):
+        return record.headers  # whatever their names are: ours are on copies alone
+    return parted_headers(record.headers).own if record.headers else ()
+
+
 def build_copy(due: Due, record: Record, replay_topic: str) -> Outgoing:
-    """Copy a lost record with all that it has, but with the ``windhover.`` headers of the next attempt."""
+    """Copy a lost record with all that it has, and with our headers of the next attempt."""
     story = story_headers(due, due.attempt + 1)
     return _outgoing(
         (
@@ -52,7 +67,7 @@ def build_copy(due: Due, record: Record, replay_topic: str) -> Outgoing:
             record.partition,  # that of the source, as it was read from there
             record.value,
             record.key,
-            without_ours(record.headers) + story if record.headers else story,
+            joined_headers(own_headers(due, record), story) if record.headers else story,
             record.timestamp_ms if record.timestamp_ms >= 0 else None,
         )
     )

@@ -19,12 +19,13 @@ from typing import Any, Final, NamedTuple
 
 from acker.errors import CodecError, UnknownVersion
 from acker.identity import Position, Root, Source, is_replay
-from acker.kafka.port import Record
+from acker.kafka.port import Headers, Record
 from acker.wire.causes import HELD, clipped
 from acker.wire.checks import wrong_source
 from acker.wire.codec import HEADER_BYTES, Codec, load_schema
 from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
+from replay.records.headers import HISTORY, our_values
 
 PROGRESS_KEY: Final = b"progress"
 OWNER_KEY: Final = b"owner"
@@ -354,6 +355,11 @@ def parse_history(value: bytes | None) -> tuple[Loss, ...]:
     if not isinstance(entries, list) or len(entries) > HISTORY_MAX:
         return ()
     return tuple(loss for loss in map(_loss, entries) if loss is not None)
+
+
+def history_of(headers: Headers) -> tuple[Loss, ...]:
+    """Read the history of a copy or dead letter; it is empty if there is none that a worker wrote."""
+    return parse_history(our_values(headers).get(HISTORY))
 
 
 def _loss(entry: Any) -> Loss | None:

@@ -25,18 +25,18 @@ from acker.kafka.port import Headers, Outgoing, Record, record_bytes
 from acker.units import time_text
 from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
-from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, TIMESTAMP
+from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, OUR_PREFIXES, TIMESTAMP
 from replay.records.due import Loss, history_json, parse_history
 from replay.records.headers import (
     CAUSE_BYTES_MAX,
     HISTORY,
-    PREFIX,
     Lineage,
     build_headers,
     header_text,
+    joined_headers,
     parse_lineage,
     parse_location,
-    without_ours,
+    parted_headers,
 )
 from replay.records.redrives import REDRIVE
 
@@ -171,21 +171,24 @@ class Filter:
 
 
 def parse_letter(record: Record) -> Letter | Mark | None:
-    """Read a record of a dead-letter topic; None when it is neither letter nor mark."""
-    ours = {name: value for name, value in record.headers if name.startswith(PREFIX) and value is not None}
+    """Read a record of a dead-letter topic; None when it is neither letter nor mark.
+
+    What the record came with is passed over: it may have been a letter, or a mark, of another input.
+    """
+    headers = parted_headers(record.headers, OUR_PREFIXES).ours
+    ours = {name: value for name, value in headers if value is not None}
     if HANDLED in ours:
         return _mark(record, ours)
     if DEAD not in ours:
         return None
     place = record.place
-    groups = [value for name, value in record.headers if name == f"{KIP_PREFIX}group"]
     stamp = ours.get(TIMESTAMP, b"")
     return Letter(
         place=place,
         partition=record.partition,
         offset=record.offset,
         dead=header_text(ours[DEAD]),
-        group=header_text(groups[-1]) if groups else "",
+        group=header_text(ours.get(f"{KIP_PREFIX}group")),
         lineage=parse_lineage(record.headers, record.topic, record.partition, record.offset),
         history=parse_history(ours.get(HISTORY)),
         died_ms=record.timestamp_ms,
@@ -198,7 +201,7 @@ def parse_letter(record: Record) -> Letter | Mark | None:
 
 def own_headers(headers: Headers) -> Headers:
     """Return the headers that the record had before it died, in order."""
-    return without_ours(headers, PREFIX, KIP_PREFIX)
+    return parted_headers(headers, OUR_PREFIXES).own
 
 
 def copy_of(letter: Letter, record: Record, replay_topic: str, redrive: str = "") -> Outgoing:
@@ -208,18 +211,18 @@ def copy_of(letter: Letter, record: Record, replay_topic: str, redrive: str = ""
     that writes it.
     """
     lineage = replace(letter.lineage, attempt=1, abandoned=0, timed_out=0, held=0, first_emitted_ms=None)
+    ours: Headers = (
+        *build_headers(lineage),
+        (LETTER, letter.place.encode()),
+        *([(REDRIVE, redrive.encode())] if redrive else []),
+        (HISTORY, history_json(letter.history)),
+    )
     return Outgoing(
         topic=replay_topic,
         partition=letter.origin_partition,
         value=record.value,
         key=record.key,
-        headers=(
-            *own_headers(record.headers),
-            *build_headers(lineage),
-            (LETTER, letter.place.encode()),
-            *([(REDRIVE, redrive.encode())] if redrive else []),
-            (HISTORY, history_json(letter.history)),
-        ),
+        headers=joined_headers(own_headers(record.headers), ours),
         timestamp_ms=letter.timestamp_ms,
     )
 

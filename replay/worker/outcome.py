@@ -12,7 +12,7 @@ from acker.identity import Position, Root, Source, input_id_of, offset_of, parti
 from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
-from replay.records.dead_letter import build_dead_letter
+from replay.records.dead_letter import LetterTopic, build_dead_letter
 from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, was_a_record
 from replay.worker.fetch import Absence, record_place
 from replay.worker.worker import Worker, bytes_max, unchanged
@@ -136,15 +136,8 @@ class _Build:
                 return _outcome((due, owner, copy, None, True, False))
             dead = DeadReason.TOO_LARGE
         info = self._infos[owner.dead_letter.topic]
-        letter = build_dead_letter(
-            due,
-            dead or DeadReason.GONE,
-            record,
-            topic=info.name,
-            partitions=info.partitions,
-            bytes_max=self._rooms[info.name],
-            now_ms=self._now_ms,
-        )
+        topic = LetterTopic(info.name, info.partitions, self._rooms[info.name])
+        letter = build_dead_letter(due, dead or DeadReason.GONE, record, topic, self._now_ms)
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
         return RootOutcome(due, owner, letter, dead, has_payload)
 

@@ -3,22 +3,25 @@
 A tuple reads from the client's message, a field when somebody uses it. Columns are built for those that need
 Arrow: an `ArrowBolt`, or Spark itself where no bolt runs in the read task.
 
+A copy of a record looks like the record: what the replay worker wrote on it is in a field of its own,
+``windhover``, which a bolt directly behind `read_stream` reads if it asks for it.
+
 Source: docs/design/protocol.md, section 5.1; the columns are those of Spark's Kafka connector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
-from replay.records.headers import location, parse_lineage
+from replay.records.headers import location, parse_lineage, parted_headers
 from spout.tuples.tuple import MessageId, StreamId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,11 +38,15 @@ ARROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(
         "timestamp": _TIMESTAMP,
         "timestampType": pa.int32(),
         "headers": _HEADERS,
+        "windhover": _HEADERS,
     }
 )
 """Arrow type of each column of the source."""
 
-_NAMES = tuple(name for name in ARROW_TYPES if name != "headers")
+ON_REQUEST: Final = frozenset({"headers", "windhover"})
+"""Fields that only those get who name them."""
+
+_NAMES = tuple(name for name in ARROW_TYPES if name not in ON_REQUEST)
 
 
 def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
@@ -71,9 +78,19 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         # The client counts 0 unknown, 1 create time, 2 append time; Spark's connector -1, 0, 1.
         "timestampType": lambda message: message.timestamp()[0] - 1,
         "headers": lambda message: list(headers_of(message)),
+        "windhover": lambda _message: [],
     }
 )
 """How to read a tuple's field, by name. Values are as in Spark's column; a timestamp has the zone UTC."""
+
+COPY_GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
+    {
+        **GETTERS,
+        "headers": lambda message: list(parted_headers(headers_of(message)).own),
+        "windhover": lambda message: list(parted_headers(headers_of(message)).ours),
+    }
+)
+"""The same for a record of a replay topic: its fields are those of the record that it is a copy of."""
 
 SPOUT = StreamId("spout")
 """`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder` have their own names."""
@@ -82,7 +99,7 @@ SPOUT = StreamId("spout")
 class MessageRows:
     """Messages of one partition, in order."""
 
-    __slots__ = ("_messages", "_positions", "_replayed", "came_from", "names", "source")
+    __slots__ = ("_getters", "_messages", "_positions", "_replayed", "came_from", "names", "source")
 
     names: Sequence[str]
 
@@ -92,13 +109,18 @@ class MessageRows:
         self._messages = messages
         self.source = Source(source)
         self._replayed = is_replay(self.source)
+        self._getters = COPY_GETTERS if self._replayed else GETTERS
         self._positions = positions
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def value(self, name: str, row: int) -> Any:
-        return GETTERS[name](self._messages[row])
+        return self._getters[name](self._messages[row])
+
+    def values(self, name: str) -> Iterator[Any]:
+        """Yield one field of all rows, in order; `KeyError`: there is none of that name."""
+        return map(self._getters[name], self._messages)
 
     def message_id(self, row: int) -> MessageId:
         """Return where a record was first emitted: a copy has that in its headers; else at its own place."""
@@ -157,7 +179,7 @@ class MessageRows:
         if name == "timestamp":
             ms = np.fromiter((message.timestamp()[1] for message in messages), np.int64, rows)
             return pa.array(ms * 1000).cast(_TIMESTAMP)
-        if name == "headers":
-            return pa.array([[{"key": k, "value": v} for k, v in headers_of(m)] for m in messages], _HEADERS)
-        getter = GETTERS[name]
-        return pa.array([getter(message) for message in messages], ARROW_TYPES[name])
+        if name in ON_REQUEST:
+            lists = [[{"key": key, "value": value} for key, value in pairs] for pairs in self.values(name)]
+            return pa.array(lists, _HEADERS)
+        return pa.array(list(self.values(name)), ARROW_TYPES[name])

@@ -51,10 +51,14 @@ def fell(rule: str, *texts: str, of: tuple[Any, str, Any]) -> bool:
 
 
 def with_header(record: Outgoing, name: str, change: Callable[[bytes], bytes]) -> Outgoing:
-    """Change the value of a header."""
-    return record._replace(
-        headers=tuple((n, change(v) if n == name and v is not None else v) for n, v in record.headers)
-    )
+    """Change the value of the last header of a name: one before it may have come with the record."""
+    headers = list(record.headers)
+    for place in range(len(headers) - 1, -1, -1):
+        value = headers[place][1]
+        if headers[place][0] == name and value is not None:
+            headers[place] = (name, change(value))
+            break
+    return record._replace(headers=tuple(headers))
 
 
 def cut(record: Outgoing) -> Outgoing:

@@ -48,7 +48,7 @@ def test_fields_are_those_of_the_record() -> None:
 
 def test_columns_are_those_of_sparks_connector() -> None:
     batch = rows().arrow([*SOURCE_COLUMNS, "headers"])
-    assert batch.schema.types == list(ARROW_TYPES.values())
+    assert batch.schema.types == [ARROW_TYPES[name] for name in batch.schema.names]
     assert batch.column("value").to_pylist() == [b"a b", None]
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [WALL[1] * 1000] * 2
     assert batch.column("timestampType").to_pylist() == [0, 0]

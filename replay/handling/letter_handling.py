@@ -24,7 +24,7 @@ from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
 from replay.handling.letter_box import KEPT_MAX, find_letters
 from replay.records.letters import Filter, Letter, LetterAction, Mark, copy_of, mark_record
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
-from replay.worker.worker import bytes_max
+from replay.worker.worker import bytes_max, keeps_times
 
 CHUNK_MAX: Final = 2_000
 """Letters in one transaction."""
@@ -167,8 +167,9 @@ class LetterHandling:
     def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:
         if self._info is None or letter.origin_partition >= self._info.partitions:
             return Left.NO_PARTITION
-        copy = copy_of(letter, record, self._info.name, self._order.redrive)
-        return copy if record_bytes(copy) <= bytes_max(self._info) else Left.TOO_LARGE
+        copies = self._info
+        copy = copy_of(letter, record, copies.name, self._order.redrive, keeps_times=keeps_times(copies))
+        return copy if record_bytes(copy) <= bytes_max(copies) else Left.TOO_LARGE
 
     def _mark(self, letter: Letter, now_ms: int) -> Outgoing:
         order = self._order

@@ -16,6 +16,7 @@ from replay.records.headers import (
     joined_headers,
     parted_headers,
 )
+from replay.records.record_time import time_of, written_time
 
 _outgoing = tuple_maker(Outgoing)
 
@@ -51,23 +52,27 @@ def _shared_headers(
     return build_headers(lineage)[1:]
 
 
-def own_headers(due: Due, record: Record) -> Headers:
+def original_headers(due: Due, record: Record) -> Headers:
     """Return the headers with which a lost record came into its source topic, in order."""
     if not is_replay(due.source):
         return record.headers  # whatever their names are: ours are on copies alone
     return parted_headers(record.headers).own if record.headers else ()
 
 
-def build_copy(due: Due, record: Record, replay_topic: str) -> Outgoing:
-    """Copy a lost record with all that it has, and with our headers of the next attempt."""
-    story = story_headers(due, due.attempt + 1)
+def build_copy(due: Due, record: Record, replay_topic: str, *, keeps_times: bool = True) -> Outgoing:
+    """Copy a lost record with all that it has, and with our headers of the next attempt.
+
+    `keeps_times`: the replay topic does not set the times of its records itself.
+    """
+    time = written_time(time_of(record, is_copy=is_replay(due.source)), topic_keeps=keeps_times)
+    story = story_headers(due, due.attempt + 1) + time.headers
     return _outgoing(
         (
             replay_topic,
             record.partition,  # that of the source, as it was read from there
             record.value,
             record.key,
-            joined_headers(own_headers(due, record), story) if record.headers else story,
-            record.timestamp_ms if record.timestamp_ms >= 0 else None,
+            joined_headers(original_headers(due, record), story) if record.headers else story,
+            time.timestamp_ms,
         )
     )

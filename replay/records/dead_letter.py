@@ -11,7 +11,7 @@ __dlq.errors.delivery.count      how often it was emitted
 __dlq.errors.message             why it is here, in a sentence
 windhover.dead                   `DeadReason`
 windhover.missing                only if the payload is missing: why
-windhover.timestamp              the record's own timestamp, ms; the letter's is when it was written
+windhover.timestamp              the record's own time (`replay.records.record_time`)
 windhover.origin and the others  as in `replay.records.headers`; the attempt is the last one made
 ===============================  ==============================================================
 
@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from acker.identity import offset_of, partition_of
+from acker.identity import is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Outgoing, Record, record_bytes
 from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
-from replay.records.copies import own_headers, story_headers
+from replay.records.copies import original_headers, story_headers
 from replay.records.due import Due
 from replay.records.headers import CAUSE_BYTES_MAX, PREFIX, joined_headers, parse_location
+from replay.records.record_time import time_headers, time_of
 
 KIP_PREFIX: Final = "__dlq.errors."
 OUR_PREFIXES: Final = (PREFIX, KIP_PREFIX)
@@ -36,7 +37,6 @@ OUR_PREFIXES: Final = (PREFIX, KIP_PREFIX)
 
 DEAD: Final = "windhover.dead"
 MISSING: Final = "windhover.missing"
-TIMESTAMP: Final = "windhover.timestamp"
 
 _SENTENCES: Final = {
     DeadReason.ATTEMPTS: "given up after {attempt} emissions",
@@ -75,26 +75,26 @@ def build_dead_letter(
         topic: a letter that is too large for it loses the record's payload and headers, and says so.
         now_ms: wall time.
     """
-    own = own_headers(due, record) if record is not None else ()
+    own = original_headers(due, record) if record is not None else ()
     missing = "" if record is not None else _PAYLOAD_LOST.get(reason, "the record could not be read")
     if reason is DeadReason.DROPPED and record is not None:
         record, own, missing = record._replace(value=None), (), "a rule drops what fails by this cause"
-    own_time: Headers = ()
-    if record is not None and record.timestamp_ms >= 0:
-        own_time = ((TIMESTAMP, b"%d" % record.timestamp_ms),)
+    time: Headers = ()
+    if record is not None:
+        time = time_headers(time_of(record, is_copy=is_replay(due.source)))
     letter = Outgoing(
         topic=topic.name,
         partition=partition_of(due.source) % topic.partitions,  # as in KIP-1191
         value=record.value if record else None,
         key=record.key if record else None,
-        headers=joined_headers(own, _our_headers(due, reason, missing) + own_time, OUR_PREFIXES),
+        headers=joined_headers(own, _our_headers(due, reason, missing) + time, OUR_PREFIXES),
         timestamp_ms=now_ms,
     )
     size = record_bytes(letter)
     if size <= topic.bytes_max:
         return letter
     missing = f"with its history it has {size} bytes, more than {topic.name} takes"
-    return letter._replace(value=None, key=None, headers=_our_headers(due, reason, missing))
+    return letter._replace(value=None, key=None, headers=_our_headers(due, reason, missing) + time)
 
 
 def _our_headers(due: Due, reason: DeadReason, missing: str) -> Headers:

@@ -154,8 +154,9 @@ def joined_headers(own: Headers, ours: Headers, prefixes: tuple[str, ...] = (PRE
 def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> PartedHeaders:
     """Part the headers of a copy or dead letter, which `joined_headers` joined.
 
-    The last `OWN` that tells its own place counts: what came with the record may have one of an earlier life,
-    but stands before ours. Where there is none, ours are those whose names begin with one of the `prefixes`.
+    The last `OWN` with the number of its own place counts: what came with the record may have one of an
+    earlier life, but stands before ours. Where there is none, ours are those whose names begin with one of the
+    `prefixes`.
     """
     for place in range(len(headers) - 1, -1, -1):
         name, value = headers[place]

@@ -25,7 +25,7 @@ from acker.kafka.port import Headers, Outgoing, Record, record_bytes
 from acker.units import time_text
 from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
-from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, OUR_PREFIXES, TIMESTAMP
+from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, OUR_PREFIXES
 from replay.records.due import Loss, history_json, parse_history
 from replay.records.headers import (
     CAUSE_BYTES_MAX,
@@ -38,6 +38,7 @@ from replay.records.headers import (
     parse_location,
     parted_headers,
 )
+from replay.records.record_time import RecordTime, WrittenTime, parse_record_time, written_time
 from replay.records.redrives import REDRIVE
 
 HANDLED: Final = "windhover.handled"
@@ -76,7 +77,7 @@ class Letter:
         place: ``topic/partition@offset`` of the letter.
         dead: why it was given up, a `DeadReason` or one of a later version.
         lineage: of the last attempt.
-        timestamp_ms: of the record when it was first emitted; None if the letter does not say.
+        time: of the record when it was first emitted; None if the letter does not say.
         bytes: what the letter takes in its topic.
         missing: why there is no payload; empty if there is.
     """
@@ -89,7 +90,7 @@ class Letter:
     lineage: Lineage
     history: tuple[Loss, ...]
     died_ms: int
-    timestamp_ms: int | None
+    time: RecordTime | None
     key: bytes | None
     bytes: int
     missing: str
@@ -182,7 +183,6 @@ def parse_letter(record: Record) -> Letter | Mark | None:
     if DEAD not in ours:
         return None
     place = record.place
-    stamp = ours.get(TIMESTAMP, b"")
     return Letter(
         place=place,
         partition=record.partition,
@@ -192,7 +192,7 @@ def parse_letter(record: Record) -> Letter | Mark | None:
         lineage=parse_lineage(record.headers, record.topic, record.partition, record.offset),
         history=parse_history(ours.get(HISTORY)),
         died_ms=record.timestamp_ms,
-        timestamp_ms=int(stamp) if stamp.isdigit() and len(stamp) < 16 else None,
+        time=parse_record_time(ours),
         key=record.key,
         bytes=record_bytes(record),
         missing=header_text(ours.get(MISSING)),
@@ -204,18 +204,25 @@ def own_headers(headers: Headers) -> Headers:
     return parted_headers(headers, OUR_PREFIXES).own
 
 
-def copy_of(letter: Letter, record: Record, replay_topic: str, redrive: str = "") -> Outgoing:
-    """Build the copy with which a letter is emitted again: its attempts and its time are counted anew.
+def copy_of(
+    letter: Letter, record: Record, replay_topic: str, redrive: str = "", *, keeps_times: bool = True
+) -> Outgoing:
+    """Build the copy with which a letter is emitted again: its attempts and its age are counted anew.
 
-    Its history goes with it, so that a further dead letter has it all. `redrive` is the id of the redrive
-    that writes it.
+    Its history goes with it, so that a further dead letter has it all.
+
+    Args:
+        redrive: the id of the redrive that writes it.
+        keeps_times: the replay topic does not set the times of its records itself.
     """
+    time = written_time(letter.time, topic_keeps=keeps_times) if letter.time else WrittenTime(None, ())
     lineage = replace(letter.lineage, attempt=1, abandoned=0, timed_out=0, held=0, first_emitted_ms=None)
     ours: Headers = (
         *build_headers(lineage),
         (LETTER, letter.place.encode()),
         *([(REDRIVE, redrive.encode())] if redrive else []),
         (HISTORY, history_json(letter.history)),
+        *time.headers,
     )
     return Outgoing(
         topic=replay_topic,
@@ -223,7 +230,7 @@ def copy_of(letter: Letter, record: Record, replay_topic: str, redrive: str = ""
         value=record.value,
         key=record.key,
         headers=joined_headers(own_headers(record.headers), ours),
-        timestamp_ms=letter.timestamp_ms,
+        timestamp_ms=time.timestamp_ms,
     )
 
 

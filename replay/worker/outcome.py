@@ -15,7 +15,7 @@ from replay.records.copies import build_copy
 from replay.records.dead_letter import LetterTopic, build_dead_letter
 from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, was_a_record
 from replay.worker.fetch import Absence, record_place
-from replay.worker.worker import Worker, bytes_max, unchanged
+from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
 """A copy is at most so many bytes larger than its record; a character takes up to 6 bytes in JSON. To compute
@@ -126,8 +126,9 @@ class _Build:
         record = None if isinstance(found, Absence) else found
         dead = dead or (DeadReason(due.dead) if due.dead else None)
         if dead is None and record is not None:
-            copy, room = build_copy(due, record, owner.replay_topic), self._rooms[owner.replay_topic]
-            if copy.partition >= self._infos[owner.replay_topic].partitions:
+            copies, room = self._infos[owner.replay_topic], self._rooms[owner.replay_topic]
+            copy = build_copy(due, record, copies.name, keeps_times=keeps_times(copies))
+            if copy.partition >= copies.partitions:
                 raise TopicError(
                     f"topic {owner.replay_topic} has no partition {copy.partition}, as its source"
                     f" {owner.topic} has; run `windhover topics create`"

@@ -277,6 +277,11 @@ def bytes_max(info: TopicInfo) -> int:
     return int(text) if text.isdecimal() else MESSAGE_BYTES
 
 
+def keeps_times(info: TopicInfo) -> bool:
+    """Return whether the records of a topic have the times that their writers give them."""
+    return info.settings.get("message.timestamp.type") != "LogAppendTime"
+
+
 def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) -> set[tuple[str, str]]:
     """Return those pairs of topic and topic id that are in `infos`."""
     return {(name, id_) for name, id_ in roots if name in infos and infos[name].id == id_}

@@ -11,6 +11,7 @@ Source: docs/design/protocol.md, section 5.1; the columns are those of Spark's K
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -21,8 +22,12 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
-from replay.records.headers import location, parse_lineage, parted_headers
+from acker.wire.checks import LogOnce
+from replay.records.headers import location, our_values, parse_lineage, parted_headers
+from replay.records.record_time import TIMESTAMP, RecordTime, parse_record_time
 from spout.tuples.tuple import MessageId, StreamId
+
+_LOGGER = logging.getLogger("windhover.spout")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -67,6 +72,34 @@ def _as_bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
+def _own_time(message: Message) -> RecordTime:
+    kind, ms = message.timestamp()
+    return RecordTime(ms, kind - 1)  # the client counts 0 unknown, 1 create time, 2 append time
+
+
+def time_of_original(message: Message) -> RecordTime:
+    """Return the time of the record that a copy, on a replay topic, is a copy of."""
+    headers = headers_of(message)
+    in_headers: RecordTime | None = None
+    if any(
+        name == TIMESTAMP for name, _ in headers
+    ):  # most copies have it not: their own time is the record's
+        in_headers = parse_record_time(our_values(headers))
+    return in_headers or _own_time(message)
+
+
+def _datetime_of(message: Message, ms: int) -> datetime:
+    """Return a time in ms since 1970; `ValueError`, with the record's place: `datetime` has no such year."""
+    try:
+        return _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        raise ValueError(
+            f"the timestamp of {message.topic()}/{message.partition()}@{message.offset()} is {ms} ms after"
+            " 1970, and a datetime of Python has the years 1 to 9999 alone; correct what its producer writes,"
+            " or read the column `timestamp` in an ArrowBolt or in Spark"
+        ) from None
+
+
 GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
     {
         "key": Message.key,
@@ -74,9 +107,8 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         "topic": Message.topic,
         "partition": Message.partition,
         "offset": Message.offset,
-        "timestamp": lambda message: _EPOCH + timedelta(milliseconds=message.timestamp()[1]),
-        # The client counts 0 unknown, 1 create time, 2 append time; Spark's connector -1, 0, 1.
-        "timestampType": lambda message: message.timestamp()[0] - 1,
+        "timestamp": lambda message: _datetime_of(message, _own_time(message).ms),
+        "timestampType": lambda message: _own_time(message).type,
         "headers": lambda message: list(headers_of(message)),
         "windhover": lambda _message: [],
     }
@@ -86,11 +118,18 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
 COPY_GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
     {
         **GETTERS,
+        "timestamp": lambda message: _datetime_of(message, time_of_original(message).ms),
+        "timestampType": lambda message: time_of_original(message).type,
         "headers": lambda message: list(parted_headers(headers_of(message)).own),
         "windhover": lambda message: list(parted_headers(headers_of(message)).ours),
     }
 )
 """The same for a record of a replay topic: its fields are those of the record that it is a copy of."""
+
+COLUMN_MS_MAX: Final = ((1 << 63) - 1) // 1_000
+"""The latest time of Spark's timestamp, which counts microseconds: in the year 294247; likewise the first."""
+
+_log_once = LogOnce()
 
 SPOUT = StreamId("spout")
 """`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder` have their own names."""
@@ -142,6 +181,31 @@ class MessageRows:
         at, wall_ms = np.array(found, np.int64).reshape(-1, 2).T
         return at, wall_ms
 
+    def _timestamps(self) -> pa.Array:
+        """Return the column of times; a time that Spark's timestamp cannot hold is null, and is logged."""
+        messages, rows = self._messages, len(self._messages)
+        if self._replayed:
+            times_ms = np.fromiter((time_of_original(message).ms for message in messages), np.int64, rows)
+        else:
+            times_ms = np.fromiter((message.timestamp()[1] for message in messages), np.int64, rows)
+        is_outside = (times_ms > COLUMN_MS_MAX) | (times_ms < -COLUMN_MS_MAX)
+        if is_outside.any():
+            row = int(is_outside.argmax())
+            self._tell_null(messages[row], int(times_ms[row]))
+            times_ms = np.where(is_outside, 0, times_ms)  # so that none of them overflows below
+        return pa.array(times_ms * 1_000, mask=is_outside).cast(_TIMESTAMP)
+
+    def _tell_null(self, message: Message, ms: int) -> None:
+        topic = message.topic() or ""
+        if _log_once.is_first(topic, "timestamp"):
+            _LOGGER.warning(
+                "timestamp_is_null record=%s timestamp_ms=%d: Spark's timestamp ends in the year 294247, so"
+                " the column has null for such records of %s; correct what its producer writes",
+                location(topic, message.partition() or 0, message.offset() or 0),
+                ms,
+                topic,
+            )
+
     def part(self, first: int, size: int) -> MessageRows:
         """Return `size` of the messages, from `first` on."""
         end = first + size
@@ -177,8 +241,7 @@ class MessageRows:
             # One partition at a time: the same value in every row.
             return pa.repeat(pa.scalar(GETTERS[name](messages[0]), ARROW_TYPES[name]), rows)
         if name == "timestamp":
-            ms = np.fromiter((message.timestamp()[1] for message in messages), np.int64, rows)
-            return pa.array(ms * 1000).cast(_TIMESTAMP)
+            return self._timestamps()
         if name in ON_REQUEST:
             lists = [[{"key": key, "value": value} for key, value in pairs] for pairs in self.values(name)]
             return pa.array(lists, _HEADERS)

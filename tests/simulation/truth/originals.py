@@ -8,7 +8,7 @@ from typing import Any, Final
 from acker.identity import is_replay, partition_of
 from acker.kafka.port import Headers, Outgoing, Record
 from acker.wire.causes import error_class
-from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, OUR_PREFIXES, TIMESTAMP
+from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, OUR_PREFIXES
 from replay.records.due import HISTORY_MAX
 from replay.records.headers import (
     ABANDONED,
@@ -26,6 +26,7 @@ from replay.records.headers import (
     parse_location,
     parted_headers,
 )
+from replay.records.record_time import TIMESTAMP
 from tests.simulation.truth.facts import RootTruth
 from tests.simulation.truth.truth import Truth
 

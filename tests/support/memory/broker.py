@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from acker.errors import Fenced, LogError, OutOfRange, TopicError
-from acker.kafka.port import GroupMember, Outgoing, TopicInfo, TopicPartition, record_bytes
+from acker.kafka.port import GroupMember, Outgoing, TimestampType, TopicInfo, TopicPartition, record_bytes
 from tests.support.memory.partition import MemoryPartition
 
 METADATA_BYTES_MAX = 4095
@@ -118,6 +118,9 @@ class MemoryBroker:
             settings=merged,
         )
         parts = tuple(self.new_partition(TopicPartition(name, number)) for number in range(partitions))
+        if merged["message.timestamp.type"] == "LogAppendTime":
+            for part in parts:
+                part.timestamp_type = TimestampType.APPENDED
         self._topics[name] = MemoryTopic(
             info, parts, "compact" in merged["cleanup.policy"], int(merged["max.message.bytes"])
         )

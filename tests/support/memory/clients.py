@@ -133,6 +133,11 @@ class MemoryPicker:
         self._reader.close()
 
 
+def as_sent(record: Outgoing) -> Outgoing:
+    """Return a record as librdkafka sends it: it takes a time of 0 for none."""
+    return record._replace(timestamp_ms=record.timestamp_ms or None)
+
+
 class MemoryProducer:
     """Writes at `flush` what was sent; implements `acker.kafka.port.Producer`.
 
@@ -156,7 +161,7 @@ class MemoryProducer:
         refused: LogError | TopicError | None = None
         for record in queue:
             try:
-                self._broker.check(record).append(record, self._broker.now_ms)
+                self._broker.check(record).append(as_sent(record), self._broker.now_ms)
             except (LogError, TopicError) as error:
                 refused = refused or error
         if refused is not None:
@@ -212,7 +217,7 @@ class MemoryTransactions:
             self._refused = self._refused or error
             return
         state.touched[partition.name] = partition
-        offset = partition.append(record, self._broker.now_ms, self._id)
+        offset = partition.append(as_sent(record), self._broker.now_ms, self._id)
         if placed is not None:
             placed(offset)
 

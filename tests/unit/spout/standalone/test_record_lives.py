@@ -1,14 +1,15 @@
-"""A record that was a dead letter, or comes from another pipeline, keeps its headers at each attempt."""
+"""A record that was a dead letter, or comes from another pipeline, keeps its headers and its time."""
 
 from __future__ import annotations
 
 import pytest
 
-from acker.kafka.port import Headers, Outgoing, Record
+from acker.kafka.port import Headers, Outgoing, Record, TopicPartition
 from replay.handling.letter_handling import LetterHandling, Order
 from replay.records.letters import Filter, Letter, LetterAction, own_headers, parse_letter
 from spout.standalone.client import Client
 from spout.standalone.items import Item
+from tests.support.odd_times import ODD_TIMES_MS
 from tests.support.worlds.kestrel_world import KestrelWorld
 
 TIMEOUT_MS = 30_000
@@ -138,3 +139,38 @@ def test_the_mark_of_a_handled_letter_is_a_record_like_any_other_to_an_input_of_
     ((letter, record),) = letters_in(world, "orders.g.dlq.g.dlq")
     assert letter.lineage.attempt == 3
     assert own_headers(record.headers) == mark.headers
+
+
+def time_seen(item: Item) -> object:
+    """Return the time of a record as a client sees it, or the text of the error with which it is refused."""
+    try:
+        return item["timestamp"], item["timestampType"]
+    except ValueError as error:
+        return str(error).partition("is ")[2]
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize("time_ms", ODD_TIMES_MS)
+def test_a_record_has_its_time_at_each_attempt_in_its_letter_and_when_it_lives_again(
+    time_ms: int, kind: str
+) -> None:
+    """O1001, O1004: before, 0 and -1 became the present time in each copy, and microseconds in a redrive."""
+    world = KestrelWorld(TRIAGE)
+    world.cluster.delete_topic("orders")
+    world.cluster.create_topic("orders", 1, settings={"message.timestamp.type": kind})
+    place = TopicPartition("orders", 0)
+    world.cluster.partition(place).append(Outgoing(*place, b"order 1", b"k", (), time_ms), time_ms)
+    world.start_replays()
+    client = world.spout("orders").client("bolt")
+    first = next_item(world, client, "orders")
+    wanted = time_seen(first)
+    client.fail(first)
+    for _ in range(2):
+        item = next_item(world, client, "orders")
+        assert time_seen(item) == wanted
+        client.fail(item)
+    world.run(3_000)
+    ((letter, _),) = letters_in(world, "orders.g.dlq")
+    assert letter.time == (time_ms, kind == "LogAppendTime")
+    redrive(world, "orders")
+    assert time_seen(next_item(world, client, "orders")) == wanted

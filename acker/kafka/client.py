@@ -477,9 +477,10 @@ class KafkaClient:
             return NotAuthenticated(unauthenticated(doing, self.bootstrap, text))
         if code in FENCE:
             return Fenced(f"{doing}: another process owns this transactional id now ({text})")
-        if cause.txn_requires_abort() and code in RECORD_REFUSED:
+        if code in RECORD_REFUSED:
             return RecordRefused(
-                f"{doing}: the settings of a topic refuse a record ({text}); see `windhover topics check`"
+                f"{doing}: the settings of a topic refuse a record ({text}); see `windhover topics check`",
+                f"{cause.name()}: {KafkaError(code).str()}",
             )
         if cause.txn_requires_abort():
             return Aborted(f"{doing}: aborted instead ({text}); restore, or write it again")

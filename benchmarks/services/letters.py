@@ -15,7 +15,7 @@ from benchmarks.world import World
 from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive, RedriveLimits
 from replay.policy.disposition import DeadReason
-from replay.records.dead_letter import LetterTopic, build_dead_letter
+from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import Due, Loss
 from replay.records.headers import location
 from replay.records.letters import Filter, LetterAction
@@ -66,7 +66,7 @@ def _bury(log: KafkaLog, one: Input, now_ms: int) -> None:
         )
         record = Record(one.topic, 0, offset, b"%d" % offset, b"x" * RECORD_BYTES, (), now_ms)
         topic = LetterTopic(info.name, info.partitions, bytes_max=1_000_000)
-        letter: Outgoing = build_dead_letter(due, DeadReason.ATTEMPTS, record, topic, now_ms)
+        letter: Outgoing = build_dead_letter(due, Death(DeadReason.ATTEMPTS), record, topic, now_ms)
         producer.send(letter)
     producer.flush(FLUSH_MS_MAX)
     producer.close()

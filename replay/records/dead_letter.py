@@ -46,6 +46,7 @@ _SENTENCES: Final = {
     DeadReason.DROPPED: "dropped after {attempt} emissions because a rule drops its cause",
     DeadReason.GONE: "given up because {root} is no longer in the log",
     DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again",
+    DeadReason.REFUSED: "given up after {attempt} emissions because its copy is refused ({why})",
     DeadReason.TOO_LARGE: "given up because the copy with its history is larger than the replay topic takes",
     DeadReason.UNREADABLE: "given up because what _ack_due held of {root} was overwritten and cannot be read",
 }
@@ -65,8 +66,15 @@ class LetterTopic(NamedTuple):
     bytes_max: int
 
 
+class Death(NamedTuple):
+    """Why a record became a dead letter; `why` has the broker's words where it refused the copy."""
+
+    reason: DeadReason
+    why: str = ""
+
+
 def build_dead_letter(
-    due: Due, reason: DeadReason, record: Record | None, topic: LetterTopic, now_ms: int
+    due: Due, death: Death, record: Record | None, topic: LetterTopic, now_ms: int
 ) -> Outgoing:
     """Build the dead letter of a record; its timestamp is `now_ms`, since retention counts from it.
 
@@ -76,8 +84,8 @@ def build_dead_letter(
         now_ms: wall time.
     """
     own = original_headers(due, record) if record is not None else ()
-    missing = "" if record is not None else _PAYLOAD_LOST.get(reason, "the record could not be read")
-    if reason is DeadReason.DROPPED and record is not None:
+    missing = "" if record is not None else _PAYLOAD_LOST.get(death.reason, "the record could not be read")
+    if death.reason is DeadReason.DROPPED and record is not None:
         record, own, missing = record._replace(value=None), (), "a rule drops what fails by this cause"
     time: Headers = ()
     if record is not None:
@@ -87,17 +95,17 @@ def build_dead_letter(
         partition=partition_of(due.source) % topic.partitions,  # as in KIP-1191
         value=record.value if record else None,
         key=record.key if record else None,
-        headers=joined_headers(own, _our_headers(due, reason, missing) + time, OUR_PREFIXES),
+        headers=joined_headers(own, _our_headers(due, death, missing) + time, OUR_PREFIXES),
         timestamp_ms=now_ms,
     )
     size = record_bytes(letter)
     if size <= topic.bytes_max:
         return letter
     missing = f"with its history it has {size} bytes, more than {topic.name} takes"
-    return letter._replace(value=None, key=None, headers=_our_headers(due, reason, missing) + time)
+    return letter._replace(value=None, key=None, headers=_our_headers(due, death, missing) + time)
 
 
-def _our_headers(due: Due, reason: DeadReason, missing: str) -> Headers:
+def _our_headers(due: Due, death: Death, missing: str) -> Headers:
     note: Headers = ((MISSING, missing.encode()),) if missing else ()
     here = (due.topic, partition_of(due.source), offset_of(due.position))
     topic, partition, offset = parse_location(due.origin) or here
@@ -107,16 +115,18 @@ def _our_headers(due: Due, reason: DeadReason, missing: str) -> Headers:
         (f"{KIP_PREFIX}offset", b"%d" % offset),
         (f"{KIP_PREFIX}group", due.group.encode()),
         (f"{KIP_PREFIX}delivery.count", b"%d" % due.attempt),
-        (f"{KIP_PREFIX}message", clipped(_sentence(due, reason), CAUSE_BYTES_MAX).encode()),
-        (DEAD, reason.encode()),
+        (f"{KIP_PREFIX}message", clipped(_sentence(due, death), CAUSE_BYTES_MAX).encode()),
+        (DEAD, death.reason.encode()),
         *note,
         *story_headers(due, due.attempt),
     )
 
 
-def _sentence(due: Due, reason: DeadReason) -> str:
+def _sentence(due: Due, death: Death) -> str:
     root = f"{due.topic}/{partition_of(due.source)}@{offset_of(due.position)}"
-    given_up = _SENTENCES[reason].format(attempt=due.attempt, abandoned=due.abandoned, root=root)
+    given_up = _SENTENCES[death.reason].format(
+        attempt=due.attempt, abandoned=due.abandoned, root=root, why=death.why
+    )
     if not due.history:
         return given_up
     last = due.history[-1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
@@ -131,6 +131,18 @@ class Aside(Due):
 
 
 @dataclass(frozen=True, slots=True)
+class Refused(Due):
+    """A lost root whose dead letter the broker refuses: it waits until somebody corrects the topic.
+
+    `due_ms` is when the letter is tried again; `dead` is never empty. `copy_why` has the broker's words on
+    the copy, and is empty if it was to die anyway; `letter_why` those on the letter.
+    """
+
+    copy_why: str = ""
+    letter_why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """That an input is paused in a verdict partition since `since_ms`, wall time."""
 
@@ -154,17 +166,18 @@ class DueCodec(Codec[Stored]):
     """Reads and writes the values of `_ack_due`; it reads versions 1 and 2 of a `Due` as version 3."""
 
     def __init__(self) -> None:
-        due, due_2, due_1, aside, progress, pause = (
+        due, due_2, due_1, aside, refused, progress, pause = (
             load_schema("replay.records", name)
-            for name in ("due_3", "due_2", "due", "aside", "progress", "pause")
+            for name in ("due_3", "due_2", "due", "aside", "refused", "progress", "pause")
         )
-        types = {Due: due, Aside: aside, Progress: progress, Pause: pause}
+        types = {Due: due, Aside: aside, Refused: refused, Progress: progress, Pause: pause}
         super().__init__(types, older={Due: (due_2, due_1)})
-        self._of_roots = self.headers(Due) | self.headers(Aside)
+        self._of_aside = self.headers(Aside) | self.headers(Refused)
+        self._of_roots = self.headers(Due) | self._of_aside
 
     def is_aside(self, data: bytes | None) -> bool:
-        """Tell, without decoding it, whether a value is that of a root that was put aside."""
-        return data is not None and data[:HEADER_BYTES] in self.headers(Aside)
+        """Tell, without decoding it, whether a value is that of a root that was put aside, for any reason."""
+        return data is not None and data[:HEADER_BYTES] in self._of_aside
 
     def glance(self, data: bytes) -> tuple[Root, int]:
         """Read only the root and the due time of a value; all versions begin with them.
@@ -198,6 +211,13 @@ def due_codec() -> DueCodec:
     return DueCodec()
 
 
+def refused_letter(due: Due, why: str, due_ms: int, copy_why: str = "") -> Refused:
+    """Return the entry of a root whose dead letter was refused, and is tried again at `due_ms`."""
+    of_root = {field.name: getattr(due, field.name) for field in fields(Due)}
+    words = clipped(why, MESSAGE_BYTES_MAX), clipped(copy_why, MESSAGE_BYTES_MAX)
+    return Refused(**{**of_root, "due_ms": due_ms}, letter_why=words[0], copy_why=words[1])
+
+
 def root_key(root: Root | Due) -> bytes:
     """Return the key that a root has in `_ack_due`: 12 bytes."""
     return _KEY.pack(root.source, root.position)
@@ -228,6 +248,8 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
         return "it names no root"
     if isinstance(value, Aside) and not value.history:
         return "it has no loss"
+    if isinstance(value, Refused) and not value.dead:
+        return "it is no dead letter"
     return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
 
 

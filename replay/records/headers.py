@@ -155,8 +155,8 @@ def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> P
     """Part the headers of a copy or dead letter, which `joined_headers` joined.
 
     The last `OWN` with the number of its own place counts: what came with the record may have one of an
-    earlier life, but stands before ours. Where there is none, ours are those whose names begin with one of the
-    `prefixes`.
+    earlier life, but stands before ours. Where there is none, ours are those whose names begin with one of
+    the `prefixes`.
     """
     for place in range(len(headers) - 1, -1, -1):
         name, value = headers[place]

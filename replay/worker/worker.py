@@ -26,6 +26,7 @@ from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import Pause, due_codec
 from replay.worker.cut import CutCopies
 from replay.worker.fetch import Fetcher
+from replay.worker.refusals import RefusedInARow
 from replay.worker.report import Counters, ReplayEvent, Report, Written
 
 OF_AN_INPUT: Final = (ConfigError, Unreachable)
@@ -54,6 +55,7 @@ class Worker:
         pauses: the paused inputs of each partition that is ours, by their ids, when it was open last.
         cuts: of each partition the copies of transactions that did not end well.
         suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
+        in_a_row: of each input by its id, how many of its records were refused since one was accepted.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Worker:
         self.pauses: dict[int, dict[int, Pause]] = {}
         self.cuts = {} if cuts is None else cuts
         self.suspects: set[int] = set()
+        self.in_a_row: dict[int, RefusedInARow] = {}
         self._troubles: dict[int, Trouble] = {}
         self._reported_ms: dict[int, int] = {}
         self._groups: dict[int, str] = {}

@@ -29,7 +29,7 @@ from acker.service.view import OpenRange
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
-from replay.records.due import Aside, Due, Loss
+from replay.records.due import Aside, Due, Loss, Refused
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
 from spout.inspect.readings import NO_TIMEOUT, Reading, row_of
@@ -237,6 +237,8 @@ class _Case:
                 f"{why} It was put aside: the replay workers cannot go on with its input. Their log says why."
             )
             return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover status")
+        if isinstance(due, Refused):
+            return self._refused(due, why)
         again = in_ if left_ms > 0 else "now"
         if due.last_was_blocked and not due.dead:
             behind = due.history[-1].message
@@ -257,6 +259,12 @@ class _Case:
             text = f"{why} It is looked at again {again}."
             return Diagnosis(situation, now, text, self._inspect_the_first(due.history[-1].message))
         return Diagnosis(situation, now, f"{why} {when}", self.watch)
+
+    def _refused(self, due: Refused, why: str) -> Diagnosis:
+        now = f"put aside: its dead letter ({due.dead}) is refused: {due.letter_why}"
+        first = f" Its copy was refused ({due.copy_why})." if due.copy_why else ""
+        text = f"{why}{first} Its dead letter is refused, too ({due.letter_why}), and is tried again."
+        return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover topics check")
 
     def given_up(self, letter: Letter) -> Diagnosis:
         if letter.is_note:

@@ -81,9 +81,7 @@ def time_of_original(message: Message) -> RecordTime:
     """Return the time of the record that a copy, on a replay topic, is a copy of."""
     headers = headers_of(message)
     in_headers: RecordTime | None = None
-    if any(
-        name == TIMESTAMP for name, _ in headers
-    ):  # most copies have it not: their own time is the record's
+    if any(name == TIMESTAMP for name, _ in headers):  # most copies have none: their time is the record's
         in_headers = parse_record_time(our_values(headers))
     return in_headers or _own_time(message)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +13,14 @@ import pytest
 import acker.ledger.verdicts
 import replay.records.copies
 import replay.records.dead_letter
+import replay.worker.firing
 import replay.worker.outcome
-import replay.worker.partition
 import replay.worker.takeover
 from acker.kafka.port import Outgoing
 from acker.wire.events import Lost, Reason, SourceRun
 from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, delay_ms, dispose
 from replay.records.headers import FIRST_EMITTED, HISTORY
 from replay.worker.outcome import RootOutcome, outcomes_of
-from replay.worker.worker import Worker
 from spout.group.commits import Committer
 from tests.simulation.ablations.ablations import Ablation
 from tests.simulation.checkers.loss_checkers import PutBack
@@ -178,10 +177,10 @@ def test_a_zombie_may_plan_what_a_reset_that_reached_another_partition_began_ane
 
 
 def test_copies_of_one_transaction_come_oldest_first() -> None:
-    def youngest_first(worker: Worker, dues: Sequence[Any], now_ms: int) -> list[RootOutcome]:
-        return outcomes_of(worker, dues, now_ms)[::-1]
+    def youngest_first(*args: Any) -> list[RootOutcome]:
+        return outcomes_of(*args)[::-1]
 
-    fault = (replay.worker.partition, "outcomes_of", youngest_first)
+    fault = (replay.worker.firing, "outcomes_of", youngest_first)
 
     assert fell("PutBack", "after a root that was abandoned behind it", of=fault)
 

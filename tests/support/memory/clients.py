@@ -236,8 +236,10 @@ class MemoryTransactions:
         try:
             self._faults.before("commit")
             if self._refused is not None:
-                kind = Aborted if isinstance(self._refused, TopicError) else RecordRefused
-                raise kind(f"transaction of {self._id} aborted: {self._refused}")
+                text = f"transaction of {self._id} aborted: {self._refused}"
+                if isinstance(self._refused, RecordRefused):
+                    raise RecordRefused(text, self._refused.reason)
+                raise Aborted(text)
         except Aborted:
             self._end(committed=False)
             raise

@@ -11,7 +11,7 @@ from acker.kafka.port import Outgoing, Record, TimestampType
 from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
-from replay.records.dead_letter import LetterTopic, build_dead_letter
+from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import Due, Loss
 from replay.records.letters import Letter, copy_of, parse_letter
 from replay.records.record_time import RecordTime, parse_record_time, time_of
@@ -56,7 +56,7 @@ def test_a_copy_of_a_copy_its_letter_and_its_redrive_tell_the_time_of_the_record
         )
         assert time_of(record, is_copy=True) == wanted
         lost = due_of(is_copy=True)
-    dead = build_dead_letter(lost, DeadReason.ATTEMPTS, record, LETTER_TOPIC, NOW_MS)
+    dead = build_dead_letter(lost, Death(DeadReason.ATTEMPTS), record, LETTER_TOPIC, NOW_MS)
     assert dead.timestamp_ms == NOW_MS
     letter_record = Record(*dead[:2], 3, dead.key, dead.value, dead.headers, NOW_MS)
     letter = parse_letter(letter_record)
@@ -93,7 +93,7 @@ def test_a_type_that_kafka_does_not_have_counts_as_the_producers(kind: bytes) ->
 def test_a_letter_that_tells_no_time_is_written_again_with_the_present_one() -> None:
     """As letters of earlier versions, of a record without a time."""
     record = Record("t", 0, 7, b"k", b"v", (), -1)
-    dead = build_dead_letter(due_of(is_copy=False), DeadReason.ATTEMPTS, record, LETTER_TOPIC, NOW_MS)
+    dead = build_dead_letter(due_of(is_copy=False), Death(DeadReason.ATTEMPTS), record, LETTER_TOPIC, NOW_MS)
     letter = parse_letter(Record(*dead[:2], 3, dead.key, dead.value, dead.headers, NOW_MS))
     assert isinstance(letter, Letter)
     assert copy_of(replace(letter, time=None), record, "t.replay").timestamp_ms is None

@@ -15,8 +15,9 @@ HIDDEN: Final = "…"
 
 WARNINGS: Final = frozenset(
     {"aborted", "broker_unreachable", "dead_lettered", "fenced", "mended", "not_committed", "not_reloaded",
-     "partition_fenced", "paused", "put_aside", "record_differs", "record_quarantined", "step_hung",
-     "step_slow", "stop_hung", "take_refused", "transaction_aborted", "undecodable", "unreachable"}
+     "partition_fenced", "paused", "put_aside", "quarantine_refused", "record_differs",
+     "record_quarantined", "step_hung", "step_slow", "stop_hung", "take_refused", "transaction_aborted",
+     "undecodable", "unreachable"}
 )  # fmt: skip
 """Events, without the first part of their names, that an operator should see."""
 

@@ -113,13 +113,16 @@ _BEFORE: Final = "message.timestamp.before.max.ms"
 _DIFFERENCE: Final = "message.timestamp.difference.max.ms"
 """Both limits in one, in brokers before 4.0."""
 
-_TIME_LIMITS: Final = (_AFTER, _BEFORE, _DIFFERENCE)
+AGE_LIMITS: Final = (_BEFORE, _DIFFERENCE)
+"""Settings by which a topic refuses records that are older than so many ms; a replay topic has no limit."""
+
+_TIME_LIMITS: Final = (_AFTER, *AGE_LIMITS)
 _TIME_TYPE: Final = "message.timestamp.type"
 _APPEND_TIME: Final = "LogAppendTime"
 _SCHEMA_CHECK: Final = ".schema.validation"
 """The end of the names of settings by which some brokers check each record against a schema."""
 
-_NO_LIMIT: Final = str((1 << 63) - 1)
+NO_LIMIT: Final = str((1 << 63) - 1)
 
 _KEPT_TIME: Final = "a copy keeps its record's time, and that of an older record is refused"
 _NEEDED_BY_ROOTS: Final = "records that open roots need would be deleted; the ackers delete the others"
@@ -185,7 +188,7 @@ def _of_input(
     # A copy keeps its record's time, so retention by time could delete it as soon as it is written. Which
     # times are taken the source decides, and may decide otherwise later: a copy of what it took is taken.
     kept = {**_LOG, "max.message.bytes": str(size), _TIME_TYPE: "CreateTime"}
-    kept |= {name: _NO_LIMIT for name in _TIME_LIMITS if name in of_source}  # no broker has all of them
+    kept |= {name: NO_LIMIT for name in _TIME_LIMITS if name in of_source}  # no broker has all of them
     copies, dead = (each.replay_topic, "replay_topic"), (each.dead_letter.topic, "dead_letter.topic")
     for (name, of), role in ((copies, TopicRole.REPLAY), (dead, TopicRole.DEAD_LETTER)):
         spec = TopicSpec(name, role, f"{key}.{of}", count, replication, basic | kept, each.topic)
@@ -338,16 +341,16 @@ def _refused_times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Fin
                     f"has {name}={settings[name]}: a dead letter has the time of a replay worker, whose clock"
                 )
                 yield _warning(
-                    spec, f"{text} may differ by more; set {name}={_NO_LIMIT}", f"{name}={_NO_LIMIT}"
+                    spec, f"{text} may differ by more; set {name}={NO_LIMIT}", f"{name}={NO_LIMIT}"
                 )
     elif spec.of_source.get(_TIME_TYPE) != _APPEND_TIME:
         has, source_has = _limit(settings, _AFTER), _limit(spec.of_source, _AFTER)
         if has < source_has:
             text = (
                 f"has {_AFTER}={has}, its source {source_has}: a copy of a record that is dated further ahead"
-                f" is refused, and the record becomes a dead letter; set {_AFTER}={_NO_LIMIT}"
+                f" is refused, and the record becomes a dead letter; set {_AFTER}={NO_LIMIT}"
             )
-            yield _warning(spec, text, f"{_AFTER}={_NO_LIMIT}")
+            yield _warning(spec, text, f"{_AFTER}={NO_LIMIT}")
 
 
 def _refused_by_schema(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
@@ -358,7 +361,7 @@ def _refused_by_schema(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator
 
 
 def _limit(settings: Mapping[str, str], name: str) -> int:
-    return int(settings.get(name, _NO_LIMIT))
+    return int(settings.get(name, NO_LIMIT))
 
 
 def refused_by_client(spec: TopicSpec, kafka: Mapping[str, str]) -> list[Finding]:

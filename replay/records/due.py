@@ -132,10 +132,10 @@ class Aside(Due):
 
 @dataclass(frozen=True, slots=True)
 class Refused(Due):
-    """A lost root whose dead letter the broker refuses: it waits until somebody corrects the topic.
+    """A lost root that waits until somebody corrects a topic, which refuses its dead letter, or its copy.
 
-    `due_ms` is when the letter is tried again; `dead` is never empty. `copy_why` has the broker's words on
-    the copy, and is empty if it was to die anyway; `letter_why` those on the letter.
+    `due_ms` is when it is tried again. `copy_why` has the broker's words on the copy, and is empty if none
+    was tried; `letter_why` those on the letter, and is empty if the root is to be replayed.
     """
 
     copy_why: str = ""
@@ -211,11 +211,14 @@ def due_codec() -> DueCodec:
     return DueCodec()
 
 
-def refused_letter(due: Due, why: str, due_ms: int, copy_why: str = "") -> Refused:
-    """Return the entry of a root whose dead letter was refused, and is tried again at `due_ms`."""
+def refused_entry(due: Due, due_ms: int, *, copy_why: str, letter_why: str = "") -> Refused:
+    """Return the entry of a root whose copy or dead letter was refused, and is tried again at `due_ms`."""
     of_root = {field.name: getattr(due, field.name) for field in fields(Due)}
-    words = clipped(why, MESSAGE_BYTES_MAX), clipped(copy_why, MESSAGE_BYTES_MAX)
-    return Refused(**{**of_root, "due_ms": due_ms}, letter_why=words[0], copy_why=words[1])
+    return Refused(
+        **{**of_root, "due_ms": due_ms},
+        copy_why=clipped(copy_why, MESSAGE_BYTES_MAX),
+        letter_why=clipped(letter_why, MESSAGE_BYTES_MAX),
+    )
 
 
 def root_key(root: Root | Due) -> bytes:
@@ -248,8 +251,8 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
         return "it names no root"
     if isinstance(value, Aside) and not value.history:
         return "it has no loss"
-    if isinstance(value, Refused) and not value.dead:
-        return "it is no dead letter"
+    if isinstance(value, Refused) and not (value.letter_why if value.dead else value.copy_why):
+        return "it does not say what was refused"
     return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
 
 

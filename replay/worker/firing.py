@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from acker.identity import Position, Root, Source, input_id_of
 from acker.kafka.port import TopicPartition
-from replay.records.due import Aside, Due, Pause, Refused, refused_letter
+from replay.records.due import Aside, Due, Pause, Refused, refused_entry
 from replay.worker.cut import CutCopies, Written
 from replay.worker.entries import entries_of
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
-from replay.worker.refusals import Refusals
+from replay.worker.refusals import Accepted, Refusals
 from replay.worker.takeover import decided
 from replay.worker.waiting import DueRoot
 from replay.worker.worker import Worker
@@ -20,7 +20,7 @@ from replay.worker.worker import Worker
 Decision = tuple[Due, bytes] | None
 """The new entry of a root that goes on waiting, also encoded; None if there never was a record.
 
-Either the root was put aside and is decided, or its dead letter is put aside.
+Either the root was put aside and is decided, or it is put aside since its topic refuses what is written.
 """
 
 
@@ -49,6 +49,13 @@ class Firing:
         of_decisions = (self.entries[offset] for offset in self.decisions)
         waiting = sum(input_id_of(due.source) == input_id for due in of_decisions if due is not None)
         return waiting + sum(outcome.input.id == input_id for outcome in self.outcomes)
+
+    def accepted(self, input_id: int, were_aside: Collection[int]) -> Accepted:
+        """Return what was accepted of an input; `were_aside` are offsets of roots that had been put aside."""
+        sent = [each for each in self.outcomes if each.input.id == input_id and each.is_sent]
+        copies = sum(each.is_copy for each in sent)
+        aside = sum(self.offset_of(each) in were_aside for each in sent) if were_aside else 0
+        return Accepted(self.roots_of(input_id), copies, len(sent) - copies, aside)
 
     def offset_of(self, outcome: RootOutcome) -> int:
         """Return the offset in `_ack_due` of the entry of an outcome's root."""
@@ -82,7 +89,7 @@ class Firings:
         3. For the others fetch the records, and build copies and dead letters, except for those that are
         there
            already (`replay.worker.cut`).
-        4. Put letters aside that their topic refuses.
+        4. Put aside what its topic refuses, and what waits until it takes it.
         5. Leave out what the breakers do not allow now.
         """
         worker, encode = self._worker, self._worker.dues.encode
@@ -97,11 +104,11 @@ class Firings:
         offsets = {id(due): offset for offset, due in dues.items()}
         for outcome in self._outcomes(dues, now_ms):
             offset = offsets[id(outcome.due)]
-            letter = self._refused_letter(outcome, offset, now_ms)
-            if letter is None:
+            aside = self._aside(outcome, offset, now_ms)
+            if aside is None:
                 outcomes.append(outcome)
             else:
-                decisions[offset] = letter, encode(letter)
+                decisions[offset] = aside, encode(aside)
         outcomes, open_ones = bounded(worker, outcomes, now_ms)
         pauses = [Pause(each.id, now_ms, worker.breakers[each.id].why) for each in open_ones]
         inputs = {outcome.input.id for outcome in outcomes}
@@ -112,8 +119,8 @@ class Firings:
         entries = dict(entries_of(self._worker, self._due, kept))
         for offset, due in list(entries.items()):
             # a former owner of the partition put it aside
-            if isinstance(due, Refused) and not self._refusals.is_aside(offset):
-                self._refusals.put_aside(offset, due)
+            if isinstance(due, Refused) and not self._refusals.aside.has(offset):
+                self._refusals.aside.put(input_id_of(due.source), offset, due)
                 del entries[offset]
         return entries
 
@@ -129,15 +136,19 @@ class Firings:
             return outcomes
         return [_with_twin(outcome, written) for outcome in outcomes]
 
-    def _refused_letter(self, outcome: RootOutcome, offset: int, now_ms: int) -> Refused | None:
-        """Return the entry of a root whose dead letter is put aside; None if its outcome is written."""
-        if not outcome.is_sent or outcome.dead is None:
+    def _aside(self, outcome: RootOutcome, offset: int, now_ms: int) -> Refused | None:
+        """Return the entry of a root that is put aside; None if its copy or dead letter is written."""
+        if not outcome.is_sent:
             return None
-        why = self._refusals.why_aside(outcome.due, offset)
+        refusals, due_ms = self._refusals, self._refusals.aside.due_ms(outcome.input.id, now_ms)
+        if outcome.dead is None:
+            why = refusals.why_copy_waits(offset)
+            return None if why is None else refused_entry(outcome.due, due_ms, copy_why=why)
+        why = refusals.why_letter_waits(outcome.due, offset)
         if why is None:
             return None
         dead = replace(outcome.due, dead=outcome.dead.value)
-        return refused_letter(dead, why, self._refusals.retry_ms(outcome.input.id, now_ms), outcome.why)
+        return refused_entry(dead, due_ms, letter_why=why, copy_why=outcome.why)
 
 
 def _root_of(due: Due) -> Root:

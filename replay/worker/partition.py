@@ -52,6 +52,7 @@ from replay.worker.firing import Firing, Firings
 from replay.worker.narrowing import Finding
 from replay.worker.outcome import RootOutcome
 from replay.worker.refusals import Refusals
+from replay.worker.refused_aside import AsideCount
 from replay.worker.takeover import Batch, Intake, dues_of
 from replay.worker.waiting import DueRoot, DueRoots
 from replay.worker.worker import Worker, newer
@@ -125,18 +126,18 @@ class VerdictPartition:
     def aside(self, now_ms: int) -> Mapping[int, int]:
         """Return how many roots wait for each input that cannot go on, by its id.
 
-        Of an input that goes on, those count whose dead letters its topic refuses.
+        Of an input that goes on, those count that wait until a topic takes them.
         """
-        letters = {input_id: count for input_id, (count, _) in self.letters_aside().items()}
-        return letters | {
+        refused = {input_id: count.roots for input_id, count in self.refused_aside().items()}
+        return refused | {
             each: count
             for each, count in self.waiting.counts().items()
             if each in self.pauses or not self._worker.is_ready(each, now_ms)
         }
 
-    def letters_aside(self) -> Mapping[int, tuple[int, str]]:
-        """Return how many dead letters of each input its topic refuses, by the input's id, and why."""
-        return self._refusals.letters_aside()
+    def refused_aside(self) -> Mapping[int, AsideCount]:
+        """Return how many roots wait until a topic takes them, by the input's id, and why."""
+        return self._refusals.aside.counts()
 
     @property
     def wants_verdicts(self) -> bool:
@@ -313,6 +314,7 @@ class VerdictPartition:
     def _settle(self, firing: Firing, now_ms: int) -> None:
         """Let memory follow what was committed."""
         done = firing.done()
+        were_aside = {offset for offset in done if self._refusals.aside.has(offset)}
         left = [entry for entry in firing.chosen if entry.offset not in done]
         self.waiting.done([entry for entry in firing.chosen if entry.offset in done], left)
         self._refusals.done(done)
@@ -321,14 +323,11 @@ class VerdictPartition:
         for (due, value), offset in zip(waiting, placed, strict=True):
             self.waiting.put(due, offset, len(value))
             if isinstance(due, Refused):
-                self._refusals.put_aside(offset, due)
+                self._refusals.aside.put(input_id_of(due.source), offset, due)
         self._worker.works(firing.inputs)
         if self._refusals.has_some:
             for input_id in firing.inputs:
-                sent = [each for each in firing.outcomes if each.input.id == input_id and each.is_sent]
-                copies = sum(each.is_copy for each in sent)
-                roots = firing.roots_of(input_id)
-                self._refusals.accepted(input_id, roots, copies=copies, letters=len(sent) - copies)
+                self._refusals.accepted(input_id, firing.accepted(input_id, were_aside))
         self._count_all(firing, now_ms)
 
     def _refused(self, firing: Firing, error: WindhoverError, now_ms: int) -> None:
@@ -361,25 +360,29 @@ class VerdictPartition:
     ) -> None:
         """Learn from a refused transaction of one input, which `sent` copies and dead letters."""
         refusals = self._refusals
-        were_aside = [entry for entry in firing.chosen if refusals.is_aside(entry.offset)]
+        were_aside = [entry for entry in firing.chosen if refusals.aside.has(entry.offset)]
         if were_aside:
-            wait_ms = refusals.refused_again(input_id, were_aside, error.reason)
+            wait_ms = refusals.aside.refused(input_id, len(were_aside), error.reason)
             if wait_ms:
-                self._put_off_letters(input_id, were_aside[0], now_ms, now_ms + wait_ms)
+                self._put_off(input_id, were_aside[0], now_ms, now_ms + wait_ms)
             return
         if len(sent) > 1:
             refusals.refused_together(input_id, firing.roots_of(input_id))
             return
         (outcome,) = sent
-        offset = firing.offset_of(outcome)
-        topic = outcome.written.topic if outcome.written else ""
-        why = f"{topic}: {error.reason}"
-        if outcome.is_copy:
-            self._conclude(input_id, refusals.refused_copy(input_id, offset, why), why, now_ms)
+        record, offset = outcome.written, firing.offset_of(outcome)
+        if record is None:
             return
-        refusals.refused_letter(input_id, offset, why)
-        name = outcome.input.name
-        self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
+        why = f"{record.topic}: {error.reason}"
+        is_too_old = outcome.is_copy and self._worker.is_too_old(record, now_ms)
+        if outcome.is_copy:
+            finding = refusals.refused_copy(input_id, offset, why, is_too_old=is_too_old)
+            self._conclude(input_id, finding, why, now_ms)
+        else:
+            refusals.refused_letter(input_id, offset, why)
+        if is_too_old or not outcome.is_copy:
+            name = outcome.input.name
+            self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
 
     def _conclude(self, input_id: int, finding: Finding, why: str, now_ms: int) -> None:
         """Let an input wait whose topic takes no copies."""
@@ -387,13 +390,13 @@ class VerdictPartition:
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
             self._worker.trouble(input_id, TopicError(text), now_ms)
 
-    def _put_off_letters(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
-        """Leave the due letters of an input alone that were put aside; another one is tried first then."""
+    def _put_off(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
+        """Leave the due roots of an input alone that were put aside; another one is tried first then."""
         later: list[DueRoot] = []
         for entry in self.waiting.take(now_ms, self._worker.limits.fire_max, [input_id]):
             if entry == tried:
                 later.append(DueRoot(until_ms + 1, entry.offset))
-            elif self._refusals.is_aside(entry.offset):
+            elif self._refusals.aside.has(entry.offset):
                 later.append(DueRoot(until_ms, entry.offset))
             else:
                 later.append(entry)

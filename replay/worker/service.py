@@ -185,11 +185,11 @@ class ReplayService:
             for input_id, count in partition.aside(now_ms).items():
                 pause = partition.pauses.get(input_id)
                 before, why = found.get(input_id, (0, ""))
-                letters = partition.letters_aside().get(input_id)
+                refused = partition.refused_aside().get(input_id)
                 if pause is not None:
                     why = paused_text(self._worker.name_of(input_id), pause)
-                elif letters is not None and self._worker.is_ready(input_id, now_ms):
-                    why = f"its dead letters are refused ({letters[1]}); see `windhover topics check`"
+                elif refused is not None and self._worker.is_ready(input_id, now_ms):
+                    why = f"what is written for them is refused ({refused.why}); see `windhover topics check`"
                 found[input_id] = before + count, why
         self._worker.report_aside(found, now_ms)
 

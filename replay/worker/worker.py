@@ -15,8 +15,8 @@ from acker.config.limits import ReplayLimits
 from acker.config.topics import AckTopics, Input, Topics
 from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
 from acker.identity import input_id_of
-from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
-from acker.provisioning.topic_specs import MESSAGE_BYTES
+from acker.kafka.port import Log, Outgoing, Record, TopicInfo, TopicPartition
+from acker.provisioning.topic_specs import AGE_LIMITS, MESSAGE_BYTES, NO_LIMIT
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import require_passed_over
 from acker.wire.checks import LogOnce
@@ -242,6 +242,15 @@ class Worker:
         if missing:
             raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
         return infos
+
+    def is_too_old(self, copy: Outgoing, now_ms: int) -> bool:
+        """Return whether a copy is older than its topic takes; no replay topic should have such a limit."""
+        info = self.log.topics([copy.topic], settings=True).get(copy.topic)
+        if info is None or not copy.timestamp_ms:
+            return False
+        age_ms = now_ms - copy.timestamp_ms
+        limits = [info.settings.get(name, NO_LIMIT) for name in AGE_LIMITS]
+        return any(limit != NO_LIMIT and age_ms > int(limit) for limit in limits)
 
     def check_topics(self, now_ms: int) -> PartitionCounts:
         """Compare the topics with topics.yaml; an input with a missing or small topic gets a `Trouble`.

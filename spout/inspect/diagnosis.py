@@ -261,9 +261,13 @@ class _Case:
         return Diagnosis(situation, now, f"{why} {when}", self.watch)
 
     def _refused(self, due: Refused, why: str) -> Diagnosis:
+        if not due.dead:
+            now = f"put aside: its copy is refused: {due.copy_why}"
+            text = f"{why} Its copy is refused ({due.copy_why}), and is tried again."
+            return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover topics check")
         now = f"put aside: its dead letter ({due.dead}) is refused: {due.letter_why}"
-        first = f" Its copy was refused ({due.copy_why})." if due.copy_why else ""
-        text = f"{why}{first} Its dead letter is refused, too ({due.letter_why}), and is tried again."
+        copy = f" Its copy was refused ({due.copy_why})." if due.copy_why else ""
+        text = f"{why}{copy} Its dead letter is refused ({due.letter_why}), and is tried again."
         return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover topics check")
 
     def given_up(self, letter: Letter) -> Diagnosis:

@@ -195,6 +195,37 @@ def test_what_is_due_in_both_partitions_is_searched_in_each(world: World) -> Non
     assert numbers(world.letters()) == [0, 2, 10, 12]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("old", [{0}, {7}, {0, 1, 2, 19}])
+def test_a_copy_that_is_too_old_for_its_topic_waits_alone_until_that_is_corrected(
+    world: World, old: set[int], is_restarted: bool
+) -> None:
+    """O212: every copy becomes too old some time, so the topic is wrong, and the record does not die."""
+    before = "message_timestamp_before_max_ms"
+    limited(world, **{before: str(HOUR_MS)})
+    world.now_ms = DAYS_MS
+    worker = world.worker()
+    stamps_ms = [77 if number in old else DAYS_MS for number in range(20)]
+    world.lose(
+        *(world.emit(b"%d" % number, timestamp_ms=stamp_ms) for number, stamp_ms in enumerate(stamps_ms))
+    )
+    world.settle(worker, until_ms=world.now_ms + 20_000)
+    assert numbers(world.copies()) == [number for number in range(20) if number not in old]
+    assert (world.letters(), worker.status().aside_by_input) == ([], {"sentences": len(old)})
+    named = {str(event.fields["root"]) for event in world.events if "root" in event.fields}
+    assert named == {f"sentences/0@{number}" for number in old}
+    if is_restarted:
+        world.kill(worker)
+        worker = world.worker()
+        world.settle(worker, until_ms=world.now_ms + 1_000)
+        assert worker.status().aside_by_input == {"sentences": len(old)}
+    limited(world, **{before: NO_LIMIT})
+    world.settle(worker, until_ms=world.now_ms + 120_000)
+    assert numbers(world.copies()) == sorted(old)
+    assert {header(copy, "windhover.attempt") for copy in world.copies()} == {"2"}
+    assert (worker.status().waiting, worker.status().aside) == (0, 0)
+
+
 class Refusing(Client):
     """A client whose transactions are refused for what some condition says of a record."""
 
@@ -241,7 +272,7 @@ def test_a_dead_letter_that_is_refused_waits_alone_until_the_topic_takes_it(
     named = {str(event.fields["root"]) for event in world.events if "root" in event.fields}
     assert {f"sentences/0@{number}" for number in bad} <= named
     whys = [str(event.fields["why"]) for event in world.events if event.name == "put_aside"]
-    told = "its dead letters are refused (sentences.g.dlq: POLICY_VIOLATION: by the test)"
+    told = "what is written for them is refused (sentences.g.dlq: POLICY_VIOLATION: by the test)"
     assert any(told in why for why in whys)
     if is_restarted:
         worker.close()

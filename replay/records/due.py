@@ -131,7 +131,7 @@ class Aside(Due):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(Due):
+class RefusedRoot(Due):
     """A lost root that waits until somebody corrects a topic, which refuses its dead letter, or its copy.
 
     `due_ms` is when it is tried again. `copy_why` has the broker's words on the copy, and is empty if none
@@ -168,11 +168,11 @@ class DueCodec(Codec[Stored]):
     def __init__(self) -> None:
         due, due_2, due_1, aside, refused, progress, pause = (
             load_schema("replay.records", name)
-            for name in ("due_3", "due_2", "due", "aside", "refused", "progress", "pause")
+            for name in ("due_3", "due_2", "due", "aside", "refused_root", "progress", "pause")
         )
-        types = {Due: due, Aside: aside, Refused: refused, Progress: progress, Pause: pause}
+        types = {Due: due, Aside: aside, RefusedRoot: refused, Progress: progress, Pause: pause}
         super().__init__(types, older={Due: (due_2, due_1)})
-        self._of_aside = self.headers(Aside) | self.headers(Refused)
+        self._of_aside = self.headers(Aside) | self.headers(RefusedRoot)
         self._of_roots = self.headers(Due) | self._of_aside
 
     def is_aside(self, data: bytes | None) -> bool:
@@ -211,10 +211,10 @@ def due_codec() -> DueCodec:
     return DueCodec()
 
 
-def refused_entry(due: Due, due_ms: int, *, copy_why: str, letter_why: str = "") -> Refused:
+def refused_entry(due: Due, due_ms: int, *, copy_why: str, letter_why: str = "") -> RefusedRoot:
     """Return the entry of a root whose copy or dead letter was refused, and is tried again at `due_ms`."""
     of_root = {field.name: getattr(due, field.name) for field in fields(Due)}
-    return Refused(
+    return RefusedRoot(
         **{**of_root, "due_ms": due_ms},
         copy_why=clipped(copy_why, MESSAGE_BYTES_MAX),
         letter_why=clipped(letter_why, MESSAGE_BYTES_MAX),
@@ -251,7 +251,7 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
         return "it names no root"
     if isinstance(value, Aside) and not value.history:
         return "it has no loss"
-    if isinstance(value, Refused) and not (value.letter_why if value.dead else value.copy_why):
+    if isinstance(value, RefusedRoot) and not (value.letter_why if value.dead else value.copy_why):
         return "it does not say what was refused"
     return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from acker.identity import Position, Root, Source, input_id_of
 from acker.kafka.port import TopicPartition
-from replay.records.due import Aside, Due, Pause, Refused, refused_entry
+from replay.records.due import Aside, Due, Pause, RefusedRoot, refused_entry
 from replay.worker.cut import CutCopies, Written
 from replay.worker.entries import entries_of
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
@@ -119,7 +119,7 @@ class Firings:
         entries = dict(entries_of(self._worker, self._due, kept))
         for offset, due in list(entries.items()):
             # a former owner of the partition put it aside
-            if isinstance(due, Refused) and not self._refusals.aside.has(offset):
+            if isinstance(due, RefusedRoot) and not self._refusals.aside.has(offset):
                 self._refusals.aside.put(input_id_of(due.source), offset, due)
                 del entries[offset]
         return entries
@@ -136,7 +136,7 @@ class Firings:
             return outcomes
         return [_with_twin(outcome, written) for outcome in outcomes]
 
-    def _aside(self, outcome: RootOutcome, offset: int, now_ms: int) -> Refused | None:
+    def _aside(self, outcome: RootOutcome, offset: int, now_ms: int) -> RefusedRoot | None:
         """Return the entry of a root that is put aside; None if its copy or dead letter is written."""
         if not outcome.is_sent:
             return None

@@ -26,7 +26,7 @@ from enum import Enum
 from replay.worker.waiting import DueRoot
 
 
-class Finding(Enum):
+class Blame(Enum):
     """What refused copies show."""
 
     NOTHING = "nothing"
@@ -44,20 +44,20 @@ class Narrowing:
     words.
     """
 
-    def __init__(self, whole: int, refused_max: int, in_a_row: int, round_: int = 0) -> None:
+    def __init__(self, whole: int, refused_max: int, in_a_row: int, search: int = 0) -> None:
         """Begin with the first transaction that was refused.
 
         Args:
             whole: how many roots are tried at once where nothing is refused.
             refused_max: so many refused copies, and none accepted between them, are the topic's trouble.
             in_a_row: how many were refused before, and none accepted since.
-            round_: the number of this search, so that the next one tries other roots.
+            search: the number of this search, so that the next one tries other roots.
         """
         self.accused: dict[int, str] = {}
         self._whole = whole
         self._refused_max = refused_max
         self._in_a_row = in_a_row
-        self._round = round_
+        self._search = search
         self._suspected = 0  # so many of those that are due first have a refused one among them
         self._at_once = 1
         self._credit = 0  # so many more may be given up, by what was accepted
@@ -82,8 +82,8 @@ class Narrowing:
         others = [entry for entry in due if entry.offset not in self.accused]
         if not self.must_spread or not others:
             return others[: self._at_once]
-        # with 3 accused of 10 that are to be tried, what stands at 3 tenths; one further in the next round
-        place = len(others) * len(self.accused) // self._refused_max + self._round
+        # with 3 accused of 10 that are to be tried, what stands at 3 tenths; one further in the next search
+        place = len(others) * len(self.accused) // self._refused_max + self._search
         return [others[place % len(others)]]
 
     def refused(self, count: int) -> None:
@@ -91,35 +91,35 @@ class Narrowing:
         self._suspected = count
         self._at_once = max(1, count // 2)
 
-    def accuse(self, offset: int, why: str) -> Finding:
+    def accuse(self, offset: int, why: str) -> Blame:
         """Record that a root was refused alone; return what is known now."""
         self.accused[offset] = why
         self._suspected = 0
         self._at_once = 1
-        return self._finding()
+        return self._blame()
 
     def found_letter(self) -> None:
         """Record that the dead letter of a root was refused alone: it tells nothing of copies."""
         self._suspected = 0
         self._at_once = 1
 
-    def accepted(self, count: int, copies: int) -> Finding:
+    def accepted(self, count: int, copies: int) -> Blame:
         """Record that so many roots were accepted together, some of them copies; return what is known."""
         self._credit += copies * self._refused_max
         if self.must_spread:
-            return Finding.NOTHING
+            return Blame.NOTHING
         self._suspected = max(0, self._suspected - count)
         if self._suspected:
             self._at_once = max(1, self._suspected // 2)
         else:
             self._at_once = min(self._whole, 2 * max(count, self._at_once))
-        return self._finding()
+        return self._blame()
 
-    def ran_out(self) -> Finding:
+    def ran_out(self) -> Blame:
         """Return what is known when nothing is due but the accused."""
         if not self.has_credit and self._in_a_row + len(self.accused) >= self._refused_max:
-            return Finding.TOPIC
-        return Finding.RECORDS
+            return Blame.TOPIC
+        return Blame.RECORDS
 
     def condemned(self) -> Mapping[int, str]:
         """Return the accused, who are given up, and go on without them."""
@@ -128,10 +128,10 @@ class Narrowing:
         self._credit = max(0, self._credit - len(accused))
         return accused
 
-    def _finding(self) -> Finding:
+    def _blame(self) -> Blame:
         if not self.accused:
-            return Finding.NOTHING
+            return Blame.NOTHING
         if self.has_credit:
-            return Finding.RECORDS
+            return Blame.RECORDS
         # what was refused earlier is no reason to try fewer: one of those that are due now may be accepted
-        return Finding.TOPIC if len(self.accused) >= self._refused_max else Finding.NOTHING
+        return Blame.TOPIC if len(self.accused) >= self._refused_max else Blame.NOTHING

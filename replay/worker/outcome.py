@@ -13,7 +13,7 @@ from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
-from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, Refused, was_a_record
+from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, RefusedRoot, was_a_record
 from replay.worker.fetch import Absence, record_place
 from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged
 
@@ -143,7 +143,7 @@ class _Build:
             return RootOutcome(due, owner, None, None, has_payload=False)
         record = None if isinstance(found, Absence) else found
         dead = dead or (DeadReason(due.dead) if due.dead else None)
-        why = due.copy_why if isinstance(due, Refused) else ""
+        why = due.copy_why if isinstance(due, RefusedRoot) else ""
         if dead is None and (words := self._refused.get(Root(Source(due.source), Position(due.position)))):
             dead, why = DeadReason.REFUSED, words
         if dead is None and record is not None:

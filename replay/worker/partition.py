@@ -42,14 +42,14 @@ from replay.records.due import (
     ROOT_KEY_BYTES,
     Pause,
     Progress,
-    Refused,
+    RefusedRoot,
     pause_key,
     root_key,
 )
 from replay.worker.cut import CutCopies, Written
 from replay.worker.entries import restore
 from replay.worker.firing import Firing, Firings
-from replay.worker.narrowing import Finding
+from replay.worker.narrowing import Blame
 from replay.worker.outcome import RootOutcome
 from replay.worker.refusals import Refusals
 from replay.worker.refused_aside import AsideCount
@@ -250,9 +250,9 @@ class VerdictPartition:
         4. Remove what is done from memory; the rest goes on waiting.
 
         An error before the transaction leaves all roots waiting; an error of the transaction makes the caller
-        drop the partition, but for a refused record or topic, which is one input's trouble. If an entry is
-        missing in `_ack_due`, first make sure that we still own the partition, since another owner may have
-        removed the entry.
+        drop the partition, except where a topic is missing or refuses a record: that is one input's. If an
+        entry is missing in `_ack_due`, first make sure that we still own the partition, since another owner
+        may have removed the entry.
         """
         worker = self._worker
         inputs = self._refusals.in_turn(self._ready(now_ms), worker.suspects)
@@ -322,7 +322,7 @@ class VerdictPartition:
         placed = self._placed if waiting else ()  # without `waiting` they are of another transaction
         for (due, value), offset in zip(waiting, placed, strict=True):
             self.waiting.put(due, offset, len(value))
-            if isinstance(due, Refused):
+            if isinstance(due, RefusedRoot):
                 self._refusals.aside.put(input_id_of(due.source), offset, due)
         self._worker.works(firing.inputs)
         if self._refusals.has_some:
@@ -376,17 +376,17 @@ class VerdictPartition:
         why = f"{record.topic}: {error.reason}"
         is_too_old = outcome.is_copy and self._worker.is_too_old(record, now_ms)
         if outcome.is_copy:
-            finding = refusals.refused_copy(input_id, offset, why, is_too_old=is_too_old)
-            self._conclude(input_id, finding, why, now_ms)
+            blame = refusals.refused_copy(input_id, offset, why, is_too_old=is_too_old)
+            self._conclude(input_id, blame, why, now_ms)
         else:
             refusals.refused_letter(input_id, offset, why)
         if is_too_old or not outcome.is_copy:
             name = outcome.input.name
             self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
 
-    def _conclude(self, input_id: int, finding: Finding, why: str, now_ms: int) -> None:
+    def _conclude(self, input_id: int, blame: Blame, why: str, now_ms: int) -> None:
         """Let an input wait whose topic takes no copies."""
-        if finding is Finding.TOPIC:
+        if blame is Blame.TOPIC:
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
             self._worker.trouble(input_id, TopicError(text), now_ms)
 

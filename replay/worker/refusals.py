@@ -10,8 +10,7 @@ The broker refuses a whole transaction for one record in it. What cannot be writ
 - A dead letter that is refused alone is put aside as well. After `refused_max` letters of an input that were
   refused in a row, further ones are put aside without being tried.
 
-All of this is in memory, but for the entries of what is put aside: the next owner of the partition finds it
-again.
+Only what is put aside has entries; all else is in memory, and the next owner of the partition finds it again.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from typing import NamedTuple
 
 from acker.config.limits import ReplayLimits
 from acker.identity import input_id_of
-from replay.records.due import Due, Refused
-from replay.worker.narrowing import Finding, Narrowing
+from replay.records.due import Due, RefusedRoot
+from replay.worker.narrowing import Blame, Narrowing
 from replay.worker.refused_aside import RefusedAside
 from replay.worker.waiting import DueRoot
 
@@ -74,7 +73,7 @@ class Refusals:
         self._waiting_copies: dict[int, str] = {}
         self._unwritable_letters: dict[int, str] = {}
         self._turns = 0
-        self._rounds = 0
+        self._searches = 0
 
     @property
     def has_some(self) -> bool:
@@ -127,7 +126,7 @@ class Refusals:
         """Learn that roots of an input were refused, two or more."""
         self._narrowing_of(input_id).refused(roots)
 
-    def refused_copy(self, input_id: int, offset: int, why: str, *, is_too_old: bool) -> Finding:
+    def refused_copy(self, input_id: int, offset: int, why: str, *, is_too_old: bool) -> Blame:
         """Learn that the copy of a root was refused alone."""
         if is_too_old:
             self._too_old.add(offset)
@@ -143,7 +142,7 @@ class Refusals:
         if narrowing := self._narrowings.get(input_id):
             narrowing.found_letter()
 
-    def ran_out(self, input_id: int) -> Finding:
+    def ran_out(self, input_id: int) -> Blame:
         """Learn that of an input nothing is due but what is accused."""
         narrowing = self._narrowings[input_id]
         return self._conclude(input_id, narrowing, narrowing.ran_out())
@@ -165,13 +164,13 @@ class Refusals:
         narrowing = self._narrowings.get(input_id)
         if narrowing is None:
             limits, in_a_row = self._limits, self._in_a_row.setdefault(input_id, RefusedInARow())
-            narrowing = Narrowing(limits.fire_max, limits.refused_max, in_a_row.copies, self._rounds)
+            narrowing = Narrowing(limits.fire_max, limits.refused_max, in_a_row.copies, self._searches)
             self._narrowings[input_id] = narrowing
-            self._rounds += 1
+            self._searches += 1
         return narrowing
 
-    def _conclude(self, input_id: int, narrowing: Narrowing, finding: Finding) -> Finding:
-        if finding is Finding.RECORDS:
+    def _conclude(self, input_id: int, narrowing: Narrowing, blame: Blame) -> Blame:
+        if blame is Blame.RECORDS:
             in_a_row = self._in_a_row.setdefault(input_id, RefusedInARow())
             if not narrowing.has_credit:
                 in_a_row.copies += len(narrowing.accused)
@@ -179,10 +178,10 @@ class Refusals:
                 roots = self._waiting_copies if offset in self._too_old else self.condemned
                 roots[offset] = why
                 self._too_old.discard(offset)
-        if finding is Finding.TOPIC or narrowing.is_over:
+        if blame is Blame.TOPIC or narrowing.is_over:
             self._too_old.difference_update(narrowing.accused)
             del self._narrowings[input_id]
-        return finding
+        return blame
 
     # --- what is put aside
 
@@ -195,7 +194,7 @@ class Refusals:
         if offset in self._unwritable_letters:
             return self._unwritable_letters[offset]
         in_a_row = self._in_a_row.get(input_id_of(due.source))
-        is_tried_alone = isinstance(due, Refused)
+        is_tried_alone = isinstance(due, RefusedRoot)
         if in_a_row is None or is_tried_alone or in_a_row.letters < self._limits.refused_max:
             return None
         return in_a_row.letter_why

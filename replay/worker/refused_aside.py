@@ -1,7 +1,7 @@
 """The roots of one partition that wait, each for itself, until a topic takes what is written for them.
 
-Their entries in `_ack_due` (`replay.records.due.Refused`) have the broker's words. They are tried again from
-time to time, apart from all others, so that those are not refused with them: one of an input after
+Their entries in `_ack_due` (`replay.records.due.RefusedRoot`) have the broker's words. They are tried again
+from time to time, apart from all others, so that those are not refused with them: one of an input after
 `ReplayLimits.input_retry_ms` divided by 64, then after twice as long each time. Once one is accepted, twice
 as many are tried each time.
 """
@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from replay.records.due import Refused
+from replay.records.due import RefusedRoot
 from replay.worker.waiting import DueRoot
 
 _FIRST_SHARE: Final = 64
@@ -72,7 +72,7 @@ class RefusedAside:
         of_input = self._inputs.get(input_id)
         return now_ms + (self._first_wait_ms if of_input is None else of_input.wait_ms)
 
-    def put(self, input_id: int, offset: int, refused: Refused) -> None:
+    def put(self, input_id: int, offset: int, refused: RefusedRoot) -> None:
         """Take note of an entry, that this owner of the partition wrote, or one before."""
         why = refused.letter_why or refused.copy_why
         of_input = self._inputs.setdefault(input_id, _OfInput(set(), why, self._first_wait_ms))

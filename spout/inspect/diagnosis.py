@@ -29,7 +29,7 @@ from acker.service.view import OpenRange
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
-from replay.records.due import Aside, Due, Loss, Refused
+from replay.records.due import Aside, Due, Loss, RefusedRoot
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
 from spout.inspect.readings import NO_TIMEOUT, Reading, row_of
@@ -237,7 +237,7 @@ class _Case:
                 f"{why} It was put aside: the replay workers cannot go on with its input. Their log says why."
             )
             return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover status")
-        if isinstance(due, Refused):
+        if isinstance(due, RefusedRoot):
             return self._refused(due, why)
         again = in_ if left_ms > 0 else "now"
         if due.last_was_blocked and not due.dead:
@@ -260,7 +260,7 @@ class _Case:
             return Diagnosis(situation, now, text, self._inspect_the_first(due.history[-1].message))
         return Diagnosis(situation, now, f"{why} {when}", self.watch)
 
-    def _refused(self, due: Refused, why: str) -> Diagnosis:
+    def _refused(self, due: RefusedRoot, why: str) -> Diagnosis:
         if not due.dead:
             now = f"put aside: its copy is refused: {due.copy_why}"
             text = f"{why} Its copy is refused ({due.copy_why}), and is tried again."

@@ -111,3 +111,11 @@ def test_what_came_with_a_record_is_parted_from_ours_in_each_of_its_lives(
 def test_a_place_in_a_log_is_split_into_its_parts() -> None:
     assert parse_location("my.topic-1/12@34") == ("my.topic-1", 12, 34)
     assert parse_location("nonsense") is None
+
+
+@pytest.mark.parametrize("value", [b"", b"0", b"2", b"-1", b"x", b"01", None])
+def test_a_border_that_no_worker_wrote_is_none(value: bytes | None) -> None:
+    """O1303: in a replay topic, to which anybody may write; then the names alone count."""
+    headers = (("windhover.attempt", b"3"), ("windhover.own", value), ("a", b"1"))
+    assert parted_headers(headers) == ((("a", b"1"),), headers[:2])
+    assert parse_lineage(headers, "t", 0, 1).attempt == 3

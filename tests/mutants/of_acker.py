@@ -502,8 +502,8 @@ MUTANTS = (
     Mutant(
         "a-replay-topic-takes-records-of-any-age",
         "acker/provisioning/topic_specs.py",
-        "kept[_BEFORE] = _NO_LIMIT",
-        "kept[_BEFORE] = of_source[_BEFORE]",
+        "kept |= {name: NO_LIMIT for name in _TIME_LIMITS if name in of_source}",
+        "kept |= {name: of_source[name] for name in _TIME_LIMITS if name in of_source}",
         "tests/unit/acker/provisioning/test_topic_specs.py::test_a_replay_topic_takes_copies_of_records_of_any_age",
         "the copy of a record that is older than its source allows would be refused",
     ),

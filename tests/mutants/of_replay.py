@@ -95,7 +95,7 @@ MUTANTS = (
         "an-open-breaker-pauses-its-input",
         "replay/worker/partition.py",
         "        records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause "
-        "in pauses]\n",
+        "in firing.pauses]\n",
         "",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_a_pause_outlives_the_worker_and_ends_by_resume_alone",
@@ -185,9 +185,9 @@ MUTANTS = (
     ),
     Mutant(
         "copies-of-a-transaction-that-was-cut-are-looked-for",
-        "replay/worker/partition.py",
-        "        if not there:\n            return outcomes",
-        "        if there is not None:\n            return outcomes",
+        "replay/worker/firing.py",
+        "        if not written:\n            return outcomes",
+        "        if written is not None:\n            return outcomes",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
         "where a commit arrives late, each copy that it commits would be written again",
@@ -230,7 +230,7 @@ MUTANTS = (
     Mutant(
         "a-lost-copy-goes-on-with-its-history",
         "replay/worker/takeover.py",
-        "return Past(parse_lineage(record.headers, *place), parse_history(history))",
+        "return Past(parse_lineage(record.headers, *place), history_of(record.headers))",
         "return Past(Lineage(location(*place)))",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_once",
@@ -411,8 +411,8 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "self._schedules[self._taken[entry.offset]].add(*entry)",
-        "pass",
+        "self._schedules[self._taken.pop(entry.offset)].add(*entry)",
+        "self._taken.pop(entry.offset)",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",
     ),

@@ -263,7 +263,7 @@ class VerdictPartition:
         offsets = {entry.offset for entry in chosen}
         self.waiting.done((), [entry for entry in taken if entry.offset not in offsets])
         if not chosen:  # of the one input that is tried alone nothing is due but what is accused
-            self._conclude(inputs[0], self._refusals.ran_out(inputs[0]), "", now_ms)
+            self._conclude(inputs[0], self._refusals.ran_out(inputs[0]), now_ms)
             return True
         try:
             firing = self._firings.of(chosen, self.waiting.kept(chosen), now_ms)
@@ -314,7 +314,8 @@ class VerdictPartition:
     def _settle(self, firing: Firing, now_ms: int) -> None:
         """Let memory follow what was committed."""
         done = firing.done()
-        were_aside = {offset for offset in done if self._refusals.aside.has(offset)}
+        aside = self._refusals.aside
+        were_aside = {offset for offset in done if aside.has(offset)} if aside else ()
         left = [entry for entry in firing.chosen if entry.offset not in done]
         self.waiting.done([entry for entry in firing.chosen if entry.offset in done], left)
         self._refusals.done(done)
@@ -323,7 +324,7 @@ class VerdictPartition:
         for (due, value), offset in zip(waiting, placed, strict=True):
             self.waiting.put(due, offset, len(value))
             if isinstance(due, RefusedRoot):
-                self._refusals.aside.put(input_id_of(due.source), offset, due)
+                aside.put(input_id_of(due.source), offset, due)
         self._worker.works(firing.inputs)
         if self._refusals.has_some:
             for input_id in firing.inputs:
@@ -377,16 +378,17 @@ class VerdictPartition:
         is_too_old = outcome.is_copy and self._worker.is_too_old(record, now_ms)
         if outcome.is_copy:
             blame = refusals.refused_copy(input_id, offset, why, is_too_old=is_too_old)
-            self._conclude(input_id, blame, why, now_ms)
+            self._conclude(input_id, blame, now_ms)
         else:
             refusals.refused_letter(input_id, offset, why)
         if is_too_old or not outcome.is_copy:
             name = outcome.input.name
             self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
 
-    def _conclude(self, input_id: int, blame: Blame, why: str, now_ms: int) -> None:
+    def _conclude(self, input_id: int, blame: Blame, now_ms: int) -> None:
         """Let an input wait whose topic takes no copies."""
         if blame is Blame.TOPIC:
+            why = self._refusals.why_no_copy(input_id)
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
             self._worker.trouble(input_id, TopicError(text), now_ms)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from acker.config.limits import ReplayLimits
 from acker.identity import input_id_of
@@ -26,16 +26,20 @@ from replay.worker.narrowing import Blame, Narrowing
 from replay.worker.refused_aside import RefusedAside
 from replay.worker.waiting import DueRoot
 
+OTHERS_FIRST: Final = 8
+"""So many transactions others go before what was put aside and is due; so a busy input does not keep it."""
+
 
 @dataclass(slots=True)
 class RefusedInARow:
     """How many records of an input were refused, each alone, since one was accepted by the same topic.
 
-    `letter_why` has the broker's words on the last letter.
+    `copy_why` has the broker's words on the last copy, `letter_why` those on the last letter.
     """
 
     copies: int = 0
     letters: int = 0
+    copy_why: str = ""
     letter_why: str = ""
 
     @property
@@ -73,6 +77,7 @@ class Refusals:
         self._waiting_copies: dict[int, str] = {}
         self._unwritable_letters: dict[int, str] = {}
         self._turns = 0
+        self._since_aside = 0
         self._searches = 0
 
     @property
@@ -100,8 +105,11 @@ class Refusals:
         None if all of them are accused: then `ran_out` tells what becomes of them.
         """
         others = self.aside.others(due)
-        if not others:
-            return self.aside.to_try(due)
+        if len(others) < len(due):
+            self._since_aside += 1
+            if not others or self._since_aside >= OTHERS_FIRST:
+                self._since_aside = 0
+                return self.aside.to_try(due)
         narrowing = self._narrowings.get(inputs[0])  # an input with one is tried alone
         return others if narrowing is None else narrowing.choose(others)
 
@@ -130,6 +138,7 @@ class Refusals:
         """Learn that the copy of a root was refused alone."""
         if is_too_old:
             self._too_old.add(offset)
+        self._in_a_row.setdefault(input_id, RefusedInARow()).copy_why = why
         narrowing = self._narrowing_of(input_id)
         return self._conclude(input_id, narrowing, narrowing.accuse(offset, why))
 
@@ -146,6 +155,11 @@ class Refusals:
         """Learn that of an input nothing is due but what is accused."""
         narrowing = self._narrowings[input_id]
         return self._conclude(input_id, narrowing, narrowing.ran_out())
+
+    def why_no_copy(self, input_id: int) -> str:
+        """Return the broker's words on the last copy of an input that was refused alone."""
+        in_a_row = self._in_a_row.get(input_id)
+        return "" if in_a_row is None else in_a_row.copy_why
 
     def forget(self, input_id: int) -> None:
         """Begin anew with an input: it is left alone for a while."""

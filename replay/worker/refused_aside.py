@@ -63,9 +63,11 @@ class RefusedAside:
         return [entry for entry in due if entry.offset not in aside]
 
     def to_try(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
-        """Return which of some due roots are tried together; all of them are put aside, one or more."""
-        of_first = next(each for each in self._inputs.values() if due[0].offset in each.offsets)
-        return [entry for entry in due if entry.offset in of_first.offsets][: of_first.at_once]
+        """Return which of the due roots that are put aside are tried together; there is one or more."""
+        of_input = next(
+            each for entry in due for each in self._inputs.values() if entry.offset in each.offsets
+        )
+        return [entry for entry in due if entry.offset in of_input.offsets][: of_input.at_once]
 
     def due_ms(self, input_id: int, now_ms: int) -> int:
         """Return when a root that is put aside now is tried again, wall time."""

@@ -16,7 +16,7 @@ from replay.records.headers import (
     joined_headers,
     parted_headers,
 )
-from replay.records.record_time import time_of, written_time
+from replay.records.record_time import says_its_time, time_of, written_time
 
 _outgoing = tuple_maker(Outgoing)
 
@@ -64,8 +64,13 @@ def build_copy(due: Due, record: Record, replay_topic: str, *, keeps_times: bool
 
     `keeps_times`: the replay topic does not set the times of its records itself.
     """
-    time = written_time(time_of(record, is_copy=is_replay(due.source)), topic_keeps=keeps_times)
-    story = story_headers(due, due.attempt + 1) + time.headers
+    story = story_headers(due, due.attempt + 1)
+    if keeps_times and says_its_time(record):  # as nearly all do
+        timestamp_ms: int | None = record.timestamp_ms
+    else:
+        time = time_of(record, is_copy=is_replay(due.source))
+        timestamp_ms, headers = written_time(time, topic_keeps=keeps_times)
+        story += headers
     return _outgoing(
         (
             replay_topic,
@@ -73,6 +78,6 @@ def build_copy(due: Due, record: Record, replay_topic: str, *, keeps_times: bool
             record.value,
             record.key,
             joined_headers(original_headers(due, record), story) if record.headers else story,
-            time.timestamp_ms,
+            timestamp_ms,
         )
     )

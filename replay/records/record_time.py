@@ -50,6 +50,16 @@ def time_of(record: Record, *, is_copy: bool) -> RecordTime:
     return in_headers or RecordTime(record.timestamp_ms, record.timestamp_type)
 
 
+def says_its_time(record: Record) -> bool:
+    """Return whether a copy has the record's time if it has the same one as the record, without a header.
+
+    For most records, first emissions and copies: it costs less than to build the time.
+    """
+    if record.timestamp_ms == 0 or record.timestamp_type != TimestampType.CREATED:
+        return False
+    return TIMESTAMP not in [name for name, _ in record.headers]
+
+
 def written_time(time: RecordTime, *, topic_keeps: bool) -> WrittenTime:
     """Return how a copy says the time of its record; `topic_keeps`: its topic does not set times itself."""
     says_itself = topic_keeps and time.ms != 0 and time.type == TimestampType.CREATED

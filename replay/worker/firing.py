@@ -66,6 +66,8 @@ class Firing:
 
         Entries that are unreadable, and not about a root of ours, are among them.
         """
+        if len(self.outcomes) + len(self.decisions) == len(self.chosen):  # the usual case: nothing is left
+            return {entry.offset for entry in self.chosen}
         ended = {id(outcome.due) for outcome in self.outcomes}
         done = {offset for offset, due in self.entries.items() if due is None or id(due) in ended}
         return done | set(self.decisions)
@@ -100,16 +102,17 @@ class Firings:
             for offset, due in decided(worker, asides, now_ms).items()
         }
         dues = {offset: due for offset, due in entries.items() if due is not None and offset not in asides}
+        built = self._outcomes(dues, now_ms)
         outcomes: list[RootOutcome] = []
-        offsets = {id(due): offset for offset, due in dues.items()}
-        for outcome in self._outcomes(dues, now_ms):
+        offsets = {id(due): offset for offset, due in dues.items()} if self._refusals.has_some else {}
+        for outcome in built if offsets else ():
             offset = offsets[id(outcome.due)]
             aside = self._aside(outcome, offset, now_ms)
             if aside is None:
                 outcomes.append(outcome)
             else:
                 decisions[offset] = aside, encode(aside)
-        outcomes, open_ones = bounded(worker, outcomes, now_ms)
+        outcomes, open_ones = bounded(worker, outcomes if offsets else built, now_ms)
         pauses = [Pause(each.id, now_ms, worker.breakers[each.id].why) for each in open_ones]
         inputs = {outcome.input.id for outcome in outcomes}
         inputs |= {input_id_of(due.source) for offset in decisions if (due := entries[offset]) is not None}

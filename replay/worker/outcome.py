@@ -132,6 +132,7 @@ class _Build:
         self._infos = infos
         self._refused = refused
         self._rooms = {name: bytes_max(info) for name, info in infos.items()}
+        self._keeps_times = {name: keeps_times(info) for name, info in infos.items()}
         policies = {name: info.settings.get("cleanup.policy", "") for name, info in infos.items()}
         self._compacted = {name for name, policy in policies.items() if "compact" in policy}
         self._now_ms = now_ms
@@ -144,11 +145,12 @@ class _Build:
         record = None if isinstance(found, Absence) else found
         dead = dead or (DeadReason(due.dead) if due.dead else None)
         why = due.copy_why if isinstance(due, RefusedRoot) else ""
-        if dead is None and (words := self._refused.get(Root(Source(due.source), Position(due.position)))):
-            dead, why = DeadReason.REFUSED, words
+        if dead is None and self._refused:
+            why = self._refused.get(Root(Source(due.source), Position(due.position)), "")
+            dead = DeadReason.REFUSED if why else None
         if dead is None and record is not None:
             copies, room = self._infos[owner.replay_topic], self._rooms[owner.replay_topic]
-            copy = build_copy(due, record, copies.name, keeps_times=keeps_times(copies))
+            copy = build_copy(due, record, copies.name, keeps_times=self._keeps_times[copies.name])
             if copy.partition >= copies.partitions:
                 raise TopicError(
                     f"topic {owner.replay_topic} has no partition {copy.partition}, as its source"

@@ -260,8 +260,9 @@ class VerdictPartition:
         if not taken:
             return False
         chosen = self._refusals.choose(taken, inputs)
-        offsets = {entry.offset for entry in chosen}
-        self.waiting.done((), [entry for entry in taken if entry.offset not in offsets])
+        if len(chosen) < len(taken):
+            offsets = {entry.offset for entry in chosen}
+            self.waiting.done((), [entry for entry in taken if entry.offset not in offsets])
         if not chosen:  # of the one input that is tried alone nothing is due but what is accused
             self._conclude(inputs[0], self._refusals.ran_out(inputs[0]), now_ms)
             return True
@@ -316,8 +317,11 @@ class VerdictPartition:
         done = firing.done()
         aside = self._refusals.aside
         were_aside = {offset for offset in done if aside.has(offset)} if aside else ()
-        left = [entry for entry in firing.chosen if entry.offset not in done]
-        self.waiting.done([entry for entry in firing.chosen if entry.offset in done], left)
+        if len(done) == len(firing.chosen):
+            self.waiting.done(firing.chosen, ())
+        else:
+            left = [entry for entry in firing.chosen if entry.offset not in done]
+            self.waiting.done([entry for entry in firing.chosen if entry.offset in done], left)
         self._refusals.done(done)
         waiting = [decision for decision in firing.decisions.values() if decision is not None]
         placed = self._placed if waiting else ()  # without `waiting` they are of another transaction

@@ -83,7 +83,14 @@ class Refusals:
     @property
     def has_some(self) -> bool:
         """Whether anything was refused lately; else nothing is to be learned from what is accepted."""
-        return bool(self._in_a_row or self._narrowings or self.aside)
+        return bool(
+            self._in_a_row
+            or self._narrowings
+            or self.aside
+            or self.condemned
+            or self._waiting_copies
+            or self._unwritable_letters
+        )
 
     # --- what is tried next
 

@@ -135,7 +135,7 @@ class MemoryPicker:
 
 def as_sent(record: Outgoing) -> Outgoing:
     """Return a record as librdkafka sends it: it takes a time of 0 for none."""
-    return record._replace(timestamp_ms=record.timestamp_ms or None)
+    return record._replace(timestamp_ms=None) if record.timestamp_ms == 0 else record
 
 
 class MemoryProducer:

@@ -6,8 +6,8 @@ learns too late that a partition has moved cannot write for it any more.
 
 Roots of an input that cannot go on are put aside: they wait in `_ack_due`, counted and reported, while the
 other inputs go on. An input cannot go on if topics.yaml does not have it (until `ReplayService.take_topics`),
-if its breaker has paused it, or if one of its topics is missing, forbidden or refuses
-a record.
+if its breaker has paused it, or if one of its topics is missing, forbidden or takes no copy at all. A single
+record that is refused holds up nothing else (`replay.worker.refusals`).
 """
 
 from __future__ import annotations

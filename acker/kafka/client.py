@@ -147,8 +147,12 @@ RECORD_REFUSED: Final = frozenset(
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.POLICY_VIOLATION,
         KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
+"""What a broker, or the client, says of records that the settings of a topic do not allow."""
+
 NOT_IN_LOG: Final = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
 )

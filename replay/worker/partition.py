@@ -329,7 +329,8 @@ class VerdictPartition:
             self.waiting.put(due, offset, len(value))
             if isinstance(due, RefusedRoot):
                 aside.put(input_id_of(due.source), offset, due)
-        self._worker.works(firing.inputs)
+        copied = {outcome.input.id for outcome in firing.outcomes if outcome.is_copy and outcome.is_sent}
+        self._worker.works(firing.inputs, copied)
         if self._refusals.has_some:
             for input_id in firing.inputs:
                 self._refusals.accepted(input_id, firing.accepted(input_id, were_aside))
@@ -394,7 +395,7 @@ class VerdictPartition:
         if blame is Blame.TOPIC:
             why = self._refusals.why_no_copy(input_id)
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
-            self._worker.trouble(input_id, TopicError(text), now_ms)
+            self._worker.trouble(input_id, TopicError(text), now_ms, is_of_copies=True)
 
     def _put_off(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
         """Leave the due roots of an input alone that were put aside; another one is tried first then."""

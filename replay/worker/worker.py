@@ -41,11 +41,15 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why an input cannot go on, until when it is left alone (wall time, ms), and how long in all (ms)."""
+    """Why an input cannot go on, until when it is left alone (wall time, ms), and how long in all (ms).
+
+    `is_of_copies`: its topic takes no copy, so nothing else that is written shows that it is over.
+    """
 
     why: str
     until_ms: int
     wait_ms: int
+    is_of_copies: bool = False
 
 
 class Worker:
@@ -149,7 +153,9 @@ class Worker:
         is_left_alone = trouble is not None and 0 < trouble.until_ms - now_ms <= trouble.wait_ms
         return input_id in self._inputs and not is_left_alone
 
-    def trouble(self, input_id: int, error: WindhoverError, now_ms: int) -> None:
+    def trouble(
+        self, input_id: int, error: WindhoverError, now_ms: int, *, is_of_copies: bool = False
+    ) -> None:
         """Leave an input alone for a while after an error that concerns only it; twice as long each time.
 
         Raises `Unreachable` if the broker does not answer at all: then the error concerns all inputs.
@@ -159,12 +165,18 @@ class Worker:
         before = self._troubles.get(input_id)
         most_ms = self.limits.input_retry_ms
         wait_ms = most_ms // _FIRST_SHARE if before is None else min(most_ms, 2 * before.wait_ms)
-        self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms)
+        self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
 
-    def works(self, input_ids: Iterable[int]) -> None:
-        """Record that a transaction of some inputs succeeded: their troubles are over."""
+    def works(self, input_ids: Iterable[int], copied: Collection[int]) -> None:
+        """Record that a transaction of some inputs succeeded: their troubles are over.
+
+        `copied` are those of which it had a copy.
+        """
         for input_id in input_ids:
             self.suspects.discard(input_id)
+            trouble = self._troubles.get(input_id)
+            if trouble is not None and trouble.is_of_copies and input_id not in copied:
+                continue
             if self._troubles.pop(input_id, None) is not None:
                 self._reported_ms.pop(input_id, None)
                 self.report("goes_on", input=self.name_of(input_id))

@@ -321,3 +321,16 @@ def test_a_topic_that_takes_no_letter_holds_up_no_copy_and_is_not_asked_for_each
     world.settle(worker, until_ms=world.now_ms + 200_000)
     assert Counter(numbers(world.letters())) == Counter(range(200))
     assert worker.status().aside == 0
+
+
+def test_letters_that_are_written_do_not_end_the_trouble_of_a_topic_that_takes_no_copy(world: World) -> None:
+    """O203: else it would be tried every second, and each time be logged as over."""
+    worker = world.worker(of=topics(attempts=2))
+    lose_dated(world, range(ROOTS), ROOTS)
+    tired = (("windhover.attempt", b"2"), ("windhover.origin", b"sentences/0@70"))
+    for _ in range(60):
+        world.lose(world.emit(b"dead", topic=COPIES, headers=tired))
+        world.settle(worker, until_ms=world.now_ms + 1_000)
+    assert len(world.letters()) > 10
+    names = [event.name for event in world.events]
+    assert (names.count("put_aside"), names.count("goes_on")) == (1, 0)

@@ -333,4 +333,5 @@ def test_letters_that_are_written_do_not_end_the_trouble_of_a_topic_that_takes_n
         world.settle(worker, until_ms=world.now_ms + 1_000)
     assert len(world.letters()) > 10
     names = [event.name for event in world.events]
-    assert (names.count("put_aside"), names.count("goes_on")) == (1, 0)
+    assert names.count("put_aside") < 10  # once for each try: after 1, 2, 4 and more seconds
+    assert names.count("goes_on") == 0

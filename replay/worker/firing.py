@@ -52,9 +52,9 @@ class Firing:
 
     def accepted(self, input_id: int, were_aside: Collection[int]) -> Accepted:
         """Return what was accepted of an input; `were_aside` are offsets of roots that had been put aside."""
-        sent = [each for each in self.outcomes if each.input.id == input_id and each.is_sent]
-        copies = sum(each.is_copy for each in sent)
-        aside = sum(self.offset_of(each) in were_aside for each in sent) if were_aside else 0
+        sent = [outcome for outcome in self.outcomes if outcome.input.id == input_id and outcome.is_sent]
+        copies = sum(outcome.is_copy for outcome in sent)
+        aside = sum(self.offset_of(outcome) in were_aside for outcome in sent) if were_aside else 0
         return Accepted(self.roots_of(input_id), copies, len(sent) - copies, aside)
 
     def offset_of(self, outcome: RootOutcome) -> int:
@@ -89,34 +89,47 @@ class Firings:
         1. Get the other entries from the log.
         2. Decide about roots that were put aside.
         3. For the others fetch the records, and build copies and dead letters, except for those that are
-        there
-           already (`replay.worker.cut`).
+           there already (`replay.worker.cut`).
         4. Put aside what its topic refuses, and what waits until it takes it.
         5. Leave out what the breakers do not allow now.
         """
-        worker, encode = self._worker, self._worker.dues.encode
+        worker = self._worker
         entries = self._entries(kept)
         asides = {offset: due for offset, due in entries.items() if isinstance(due, Aside)}
-        decisions: dict[int, Decision] = {
-            offset: None if due is None else (due, encode(due))
-            for offset, due in decided(worker, asides, now_ms).items()
-        }
+        decisions = self._decided(asides, now_ms)
         dues = {offset: due for offset, due in entries.items() if due is not None and offset not in asides}
-        built = self._outcomes(dues, now_ms)
-        outcomes: list[RootOutcome] = []
-        offsets = {id(due): offset for offset, due in dues.items()} if self._refusals.has_some else {}
-        for outcome in built if offsets else ():
-            offset = offsets[id(outcome.due)]
-            aside = self._aside(outcome, offset, now_ms)
-            if aside is None:
-                outcomes.append(outcome)
-            else:
-                decisions[offset] = aside, encode(aside)
-        outcomes, open_ones = bounded(worker, outcomes if offsets else built, now_ms)
-        pauses = [Pause(each.id, now_ms, worker.breakers[each.id].why) for each in open_ones]
+        outcomes = self._outcomes(dues, now_ms)
+        if self._refusals.has_some:
+            outcomes, put_aside = self._parted(outcomes, dues, now_ms)
+            decisions |= put_aside
+        outcomes, to_pause = bounded(worker, outcomes, now_ms)
+        pauses = [Pause(paused.id, now_ms, worker.breakers[paused.id].why) for paused in to_pause]
         inputs = {outcome.input.id for outcome in outcomes}
         inputs |= {input_id_of(due.source) for offset in decisions if (due := entries[offset]) is not None}
         return Firing(chosen, entries, decisions, outcomes, pauses, frozenset(inputs))
+
+    def _decided(self, asides: Mapping[int, Aside], now_ms: int) -> dict[int, Decision]:
+        """Return the new entries of roots that were put aside, except of those that cannot be decided yet."""
+        decisions: dict[int, Decision] = {}
+        for offset, due in decided(self._worker, asides, now_ms).items():
+            decisions[offset] = None if due is None else (due, self._worker.dues.encode(due))
+        return decisions
+
+    def _parted(
+        self, outcomes: Sequence[RootOutcome], dues: Mapping[int, Due], now_ms: int
+    ) -> tuple[list[RootOutcome], dict[int, Decision]]:
+        """Part outcomes into those that are written, and the new entries of roots that are put aside."""
+        offsets = {id(due): offset for offset, due in dues.items()}
+        written: list[RootOutcome] = []
+        put_aside: dict[int, Decision] = {}
+        for outcome in outcomes:
+            offset = offsets[id(outcome.due)]
+            entry = self._aside(outcome, offset, now_ms)
+            if entry is None:
+                written.append(outcome)
+            else:
+                put_aside[offset] = entry, self._worker.dues.encode(entry)
+        return written, put_aside
 
     def _entries(self, kept: Mapping[int, Due | None]) -> Mapping[int, Due | None]:
         entries = dict(entries_of(self._worker, self._due, kept))

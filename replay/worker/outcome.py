@@ -72,7 +72,7 @@ def outcomes_of(
     parts = worker.apart(
         dues,
         lambda due: input_id_of(due.source),
-        lambda some: _outcomes(worker, some, refused, now_ms),
+        lambda of_inputs: _outcomes(worker, of_inputs, refused, now_ms),
         now_ms,
     )
     return [outcome for part in parts for outcome in part]

@@ -19,7 +19,7 @@ _FIRST_SHARE: Final = 64
 
 
 @dataclass(slots=True)
-class _OfInput:
+class _WaitingRoots:
     """Those of one input: their offsets in `_ack_due`, why they are refused, and how they are tried again."""
 
     offsets: set[int]
@@ -47,68 +47,71 @@ class RefusedAside:
         """
         self._retry_ms_max = retry_ms_max
         self._at_once_max = at_once_max
-        self._inputs: dict[int, _OfInput] = {}
+        self._inputs: dict[int, _WaitingRoots] = {}
 
     def __bool__(self) -> bool:
         return bool(self._inputs)
 
     def has(self, offset: int) -> bool:
-        return any(offset in each.offsets for each in self._inputs.values())
+        return any(offset in roots.offsets for roots in self._inputs.values())
 
     def others(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return the due roots that are not put aside."""
         if not self._inputs:
             return due
-        aside = set[int]().union(*(each.offsets for each in self._inputs.values()))
+        aside = set[int]().union(*(roots.offsets for roots in self._inputs.values()))
         return [entry for entry in due if entry.offset not in aside]
 
     def to_try(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return which of the due roots that are put aside are tried together; there is one or more."""
-        of_input = next(
-            each for entry in due for each in self._inputs.values() if entry.offset in each.offsets
-        )
-        return [entry for entry in due if entry.offset in of_input.offsets][: of_input.at_once]
+        for entry in due:
+            for roots in self._inputs.values():
+                if entry.offset in roots.offsets:
+                    return [other for other in due if other.offset in roots.offsets][: roots.at_once]
+        raise ValueError("none of the due roots is put aside")
 
     def due_ms(self, input_id: int, now_ms: int) -> int:
         """Return when a root that is put aside now is tried again, wall time."""
-        of_input = self._inputs.get(input_id)
-        return now_ms + (self._first_wait_ms if of_input is None else of_input.wait_ms)
+        roots = self._inputs.get(input_id)
+        return now_ms + (self._first_wait_ms if roots is None else roots.wait_ms)
 
     def put(self, input_id: int, offset: int, refused: RefusedRoot) -> None:
         """Take note of an entry, that this owner of the partition wrote, or one before."""
         why = refused.letter_why or refused.copy_why
-        of_input = self._inputs.setdefault(input_id, _OfInput(set(), why, self._first_wait_ms))
-        of_input.offsets.add(offset)
+        roots = self._inputs.setdefault(input_id, _WaitingRoots(set(), why, self._first_wait_ms))
+        roots.offsets.add(offset)
 
     def accepted(self, input_id: int) -> None:
         """Record that the topic took those of an input that were tried."""
-        if of_input := self._inputs.get(input_id):
-            of_input.at_once = min(self._at_once_max, 2 * of_input.at_once)
+        if roots := self._inputs.get(input_id):
+            roots.at_once = min(self._at_once_max, 2 * roots.at_once)
 
     def refused(self, input_id: int, tried: int, why: str) -> int:
         """Record that those of an input that were tried are refused again.
 
         Return for how many ms all of them are left alone: 0 if fewer of them are tried first.
         """
-        of_input = self._inputs[input_id]
-        of_input.at_once = max(1, tried // 2)
+        roots = self._inputs[input_id]
+        roots.at_once = max(1, tried // 2)
         if tried > 1:
             return 0
-        of_input.why = why
-        wait_ms = of_input.wait_ms
-        of_input.wait_ms = min(self._retry_ms_max, 2 * wait_ms)
+        roots.why = why
+        wait_ms = roots.wait_ms
+        roots.wait_ms = min(self._retry_ms_max, 2 * wait_ms)
         return wait_ms
 
     def done(self, offsets: Collection[int]) -> None:
         """Forget roots that wait no more under these offsets."""
-        for input_id, of_input in list(self._inputs.items()):
-            of_input.offsets.difference_update(offsets)
-            if not of_input.offsets:
+        for input_id, roots in list(self._inputs.items()):
+            roots.offsets.difference_update(offsets)
+            if not roots.offsets:
                 del self._inputs[input_id]
 
     def counts(self) -> Mapping[int, AsideCount]:
         """Return how many roots wait, by the input's id."""
-        return {input_id: AsideCount(len(each.offsets), each.why) for input_id, each in self._inputs.items()}
+        return {
+            input_id: AsideCount(len(roots.offsets), roots.why) for input_id, roots in self._inputs.items()
+        }
 
     @property
     def _first_wait_ms(self) -> int:

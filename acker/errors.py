@@ -142,7 +142,14 @@ class Aborted(LogError):
 
 
 class RecordRefused(Aborted):
-    """The settings of a topic refuse a record of the transaction, and would so again; correct them."""
+    """The settings of a topic, or of the client, refuse a record, and would so again; correct them.
+
+    `reason` is the broker's, or the client's, own words.
+    """
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason or text
 
 
 class OutOfRange(LogError):

@@ -22,6 +22,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999, and of Python's calendar."""
 
+TIME_MS_MIN: Final = -62_135_596_800_000
+"""The beginning of the year 1, and of Python's calendar."""
+
 
 def duration_ms(text: str) -> int:
     """Read a duration such as ``30s`` or ``1.5m``: milliseconds, 0 or more.

@@ -130,6 +130,9 @@ class ReplayLimits(_Limits):
     """Lost roots taken over in one transaction; more wait for the next."""
     fire_max: Whole = 20_000
     """Copies and dead letters in one transaction: 20 MB of records of 1 kB, which take a second."""
+    refused_max: Whole = 10
+    """So many copies of an input that its topic refused, each tried alone and none accepted between them, are
+    the topic's trouble, not the records': the input waits."""
     position_interval_ms: Whole = 1_000
     """Verdicts without a lost root are committed so often, as an acker commits ticks."""
     fetch_gap_bytes: Whole = 256 << 10

@@ -177,8 +177,12 @@ RECORD_REFUSED: Final = frozenset(
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.POLICY_VIOLATION,
         KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
+"""What a broker, or the client, says of records that the settings of a topic do not allow."""
+
 NOT_IN_LOG: Final = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
 )
@@ -508,9 +512,10 @@ class KafkaClient:
             return NotAuthenticated(unauthenticated(doing, self.bootstrap, text))
         if code in FENCE:
             return Fenced(f"{doing}: another process owns this transactional id now ({text})")
-        if cause.txn_requires_abort() and code in RECORD_REFUSED:
+        if code in RECORD_REFUSED:
             return RecordRefused(
-                f"{doing}: the settings of a topic refuse a record ({text}); see `windhover topics check`"
+                f"{doing}: the settings of a topic refuse a record ({text}); see `windhover topics check`",
+                f"{cause.name()}: {KafkaError(code).str()}",
             )
         if cause.txn_requires_abort():
             return Aborted(f"{doing}: aborted instead ({text}); restore, or write it again")

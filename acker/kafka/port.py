@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -33,8 +33,22 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class TimestampType(IntEnum):
+    """Whose time a record has, by Kafka's numbers, which are those of Spark's connector, too."""
+
+    NONE = -1
+    """The record is of a format without times."""
+    CREATED = 0
+    """The producer's, ``CreateTime``."""
+    APPENDED = 1
+    """The broker's, ``LogAppendTime``."""
+
+
 class Record(NamedTuple):
-    """A record as it was read. `timestamp_ms` is -1 where the log has none."""
+    """A record as it was read.
+
+    `timestamp_ms` is any int64, and -1 where the log has none; `timestamp_type` is a `TimestampType`.
+    """
 
     topic: str
     partition: int
@@ -43,6 +57,7 @@ class Record(NamedTuple):
     value: bytes | None
     headers: Headers = ()
     timestamp_ms: int = -1
+    timestamp_type: int = TimestampType.CREATED
 
     @property
     def place(self) -> str:
@@ -51,7 +66,10 @@ class Record(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record to write. The partition is always ours to compute. `timestamp_ms` None: the broker's time."""
+    """A record to write. The partition is always ours to compute.
+
+    `timestamp_ms` is any int64; None: the present time. So is 0, since librdkafka cannot write a time of 0.
+    """
 
     topic: str
     partition: int

@@ -230,6 +230,7 @@ _record = tuple_maker(Record)
 
 def record_of(message: Message) -> Record:
     headers = message.headers()
+    kind, timestamp_ms = message.timestamp()
     return _record(
         (
             message.topic(),
@@ -238,7 +239,8 @@ def record_of(message: Message) -> Record:
             message.key(),
             message.value(),
             () if headers is None else tuple(headers),
-            message.timestamp()[1],
+            timestamp_ms,
+            kind - 1,  # the client counts from 0: unknown, created, appended
         )
     )
 

@@ -30,7 +30,15 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from acker.errors import Aborted, Fenced, LogError, NotAuthorized, Unreachable, WindhoverError
+from acker.errors import (
+    Aborted,
+    Fenced,
+    LogError,
+    NotAuthorized,
+    RecordRefused,
+    Unreachable,
+    WindhoverError,
+)
 from acker.kafka.client import Deadline, KafkaClient, Use, unauthorized
 from acker.kafka.port import Operation, Outgoing, Resource, Right
 from acker.kafka.writer import KafkaWriter, doing
@@ -164,6 +172,8 @@ class KafkaTransactions(KafkaWriter):
         """Do the last of what is done to a transaction; if it is aborted, write what was kept once more."""
         try:
             end(deadline)
+        except RecordRefused:
+            raise  # for its own sake, so it would be refused again
         except Aborted:
             kept, self._kept = self._kept, None
             if kept is None:
@@ -182,7 +192,10 @@ class KafkaTransactions(KafkaWriter):
             finally:
                 if isinstance(self._refused, NotAuthorized):  # which the abort may not hide
                     raise self._refused
-            raise Aborted(f"transaction of {self._id} aborted: {self._refused}")
+            text = f"transaction of {self._id} aborted: {self._refused}"
+            if isinstance(self._refused, RecordRefused):  # by the client, before it was sent
+                raise RecordRefused(text, self._refused.reason)
+            raise Aborted(text)
         self._in_transaction = False
         self._await_reports(deadline)
 

@@ -86,6 +86,7 @@ class AckerEventKind(StrEnum):
     ABORTED = "transaction_aborted"
     UNREACHABLE = "broker_unreachable"
     QUARANTINED = "record_quarantined"
+    NOT_COPIED = "quarantine_refused"
     UNDECODABLE = "undecodable"
     REFUSED = "take_refused"
     QUERIED = "group_queried"

@@ -12,7 +12,16 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.kafka.port import TopicInfo
 from acker.provisioning.admin import KafkaAdmin
-from acker.provisioning.topic_specs import Finding, Level, TopicSpec, compare, missing, plan, required_topics
+from acker.provisioning.topic_specs import (
+    Finding,
+    Level,
+    TopicSpec,
+    compare,
+    missing,
+    plan,
+    refused_by_client,
+    required_topics,
+)
 from acker.provisioning.topic_times import short_retention
 
 
@@ -65,6 +74,7 @@ def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
         for finding in (compare(spec, found[spec.name]) if spec.name in found else [missing(spec)])
     ]
     findings += short_retention(topics, found)
+    findings += [finding for spec in specs for finding in refused_by_client(spec, topics.kafka)]
     there = tuple(spec for spec in specs if spec.name in found)
     return Provisioned(created=(), grown=(), there=there, findings=tuple(findings))
 

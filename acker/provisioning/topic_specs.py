@@ -8,7 +8,7 @@ Source: docs/design/protocol.md, sections 2, 4 and 5.4.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -34,6 +34,9 @@ REPLICATION_SAFE: Final = 3
 
 FOR_EVER: Final = "-1"
 
+CLOCKS_APART_MS: Final = 60_000
+"""A limit below this on the age of records may refuse one of the present, where two clocks differ."""
+
 
 class TopicRole(StrEnum):
     """What a topic is for."""
@@ -54,6 +57,7 @@ class TopicSpec:
         replication: copies of each partition; -1: the broker's default.
         settings: what it is made with; those of MUST_BE are also demanded of a topic that exists.
         source: the topic whose partitions and settings decide about these; empty: none does.
+        of_source: the settings of that topic, where the broker has it.
     """
 
     name: str
@@ -63,6 +67,7 @@ class TopicSpec:
     replication: int
     settings: Mapping[str, str]
     source: str = ""
+    of_source: Mapping[str, str] = field(default_factory=dict)
 
 
 class Level(StrEnum):
@@ -105,8 +110,21 @@ _TABLE: Final[Mapping[str, str]] = MappingProxyType(
 )
 _AFTER: Final = "message.timestamp.after.max.ms"
 _BEFORE: Final = "message.timestamp.before.max.ms"
-_NO_LIMIT: Final = str((1 << 63) - 1)
+_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+"""Both limits in one, in brokers before 4.0."""
 
+AGE_LIMITS: Final = (_BEFORE, _DIFFERENCE)
+"""Settings by which a topic refuses records that are older than so many ms; a replay topic has no limit."""
+
+_TIME_LIMITS: Final = (_AFTER, *AGE_LIMITS)
+_TIME_TYPE: Final = "message.timestamp.type"
+_APPEND_TIME: Final = "LogAppendTime"
+_SCHEMA_CHECK: Final = ".schema.validation"
+"""The end of the names of settings by which some brokers check each record against a schema."""
+
+NO_LIMIT: Final = str((1 << 63) - 1)
+
+_KEPT_TIME: Final = "a copy keeps its record's time, and that of an older record is refused"
 _NEEDED_BY_ROOTS: Final = "records that open roots need would be deleted; the ackers delete the others"
 
 MUST_BE: Final[Mapping[tuple[TopicRole, str], str]] = MappingProxyType(
@@ -116,7 +134,8 @@ MUST_BE: Final[Mapping[tuple[TopicRole, str], str]] = MappingProxyType(
         (TopicRole.LOG, "retention.bytes"): _NEEDED_BY_ROOTS,
         (TopicRole.TABLE, "cleanup.policy"): "state that a restart needs would be deleted",
         (TopicRole.REPLAY, "cleanup.policy"): "a copy would replace another one of the same key",
-        (TopicRole.REPLAY, _BEFORE): "a copy keeps its record's time, and that of an older record is refused",
+        (TopicRole.REPLAY, _BEFORE): _KEPT_TIME,
+        (TopicRole.REPLAY, _DIFFERENCE): _KEPT_TIME,
         (TopicRole.DEAD_LETTER, "cleanup.policy"): "a dead letter would replace another one of the same key",
     }
 )
@@ -166,16 +185,14 @@ def _of_input(
     of_source = source.settings if source else {}
     taken = int(of_source.get("max.message.bytes", MESSAGE_BYTES))
     size = min(taken + COPY_HEADERS_BYTES, MESSAGE_BYTES_MAX)
-    # A copy keeps its record's time, so retention by time could delete it as soon as it is written. It comes
-    # later than the record, so the source's limit fits times of the future, and none fits those of the past.
-    kept = {**_LOG, "max.message.bytes": str(size), "message.timestamp.type": "CreateTime"}
-    if _AFTER in of_source:  # older brokers have neither limit
-        kept[_AFTER] = of_source[_AFTER]
-    if _BEFORE in of_source:
-        kept[_BEFORE] = _NO_LIMIT
+    # A copy keeps its record's time, so retention by time could delete it as soon as it is written. Which
+    # times are taken the source decides, and may decide otherwise later: a copy of what it took is taken.
+    kept = {**_LOG, "max.message.bytes": str(size), _TIME_TYPE: "CreateTime"}
+    kept |= {name: NO_LIMIT for name in _TIME_LIMITS if name in of_source}  # no broker has all of them
     copies, dead = (each.replay_topic, "replay_topic"), (each.dead_letter.topic, "dead_letter.topic")
     for (name, of), role in ((copies, TopicRole.REPLAY), (dead, TopicRole.DEAD_LETTER)):
-        yield TopicSpec(name, role, f"{key}.{of}", count, replication, basic | kept, each.topic)
+        spec = TopicSpec(name, role, f"{key}.{of}", count, replication, basic | kept, each.topic)
+        yield replace(spec, of_source=of_source)
 
 
 def plan(specs: list[TopicSpec], found: Mapping[str, TopicInfo]) -> Plan:
@@ -280,6 +297,13 @@ def _sizes(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
         if has < needs - COPY_HEADERS_BYTES:
             text = f"has max.message.bytes={has}, less than its source: copies are refused; set it to {needs}"
             yield _error(spec, text, f"max.message.bytes={needs}")
+        elif has < needs:
+            text = (
+                f"has max.message.bytes={has}: the largest records of its source do not fit with their"
+                " history, and become dead letters, without payload where that topic is as small; set it to"
+                f" {needs}"
+            )
+            yield _warning(spec, text, f"max.message.bytes={needs}")
 
 
 def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
@@ -290,12 +314,64 @@ def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
                 text = f"has {name}={settings[name]}: {why}; set it to -1"
                 level = Level.ERROR if spec.role is TopicRole.REPLAY else Level.WARNING
                 yield Finding(spec.name, level, text, f"{name}=-1")
-        if settings.get("message.timestamp.type") == "LogAppendTime":
-            text = "has message.timestamp.type=LogAppendTime: copies lose their record's time"
-            yield _warning(spec, text, "message.timestamp.type=CreateTime")
+        yield from _refused_times(spec, settings)
+        yield from _refused_by_schema(spec, settings)
+    if spec.role is TopicRole.REPLAY and settings.get(_TIME_TYPE) == _APPEND_TIME:
+        text = (
+            f"has {_TIME_TYPE}={_APPEND_TIME}: a copy has its record's time in a header alone, which other"
+            " readers of the topic do not know"
+        )
+        yield _warning(spec, text, f"{_TIME_TYPE}=CreateTime")
     if spec.role is TopicRole.SOURCE and "compact" in settings.get("cleanup.policy", ""):
         text = (
             "is compacted: a record that fails can be gone before it is replayed, and is then a dead letter "
             "without payload; raise min.compaction.lag.ms above timeout and back-off"
         )
         yield _warning(spec, text)
+
+
+def _refused_times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the limits by which a topic refuses the time of a copy, or the present one of a dead letter."""
+    if settings.get(_TIME_TYPE) == _APPEND_TIME:
+        return  # then the broker looks at no time
+    if spec.role is TopicRole.DEAD_LETTER:
+        for name in _TIME_LIMITS:
+            if _limit(settings, name) < CLOCKS_APART_MS:
+                text = (
+                    f"has {name}={settings[name]}: a dead letter has the time of a replay worker, whose clock"
+                )
+                yield _warning(
+                    spec, f"{text} may differ by more; set {name}={NO_LIMIT}", f"{name}={NO_LIMIT}"
+                )
+    elif spec.of_source.get(_TIME_TYPE) != _APPEND_TIME:
+        has, source_has = _limit(settings, _AFTER), _limit(spec.of_source, _AFTER)
+        if has < source_has:
+            text = (
+                f"has {_AFTER}={has}, its source {source_has}: a copy of a record that is dated further ahead"
+                f" is refused, and the record becomes a dead letter; set {_AFTER}={NO_LIMIT}"
+            )
+            yield _warning(spec, text, f"{_AFTER}={NO_LIMIT}")
+
+
+def _refused_by_schema(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+    for name, value in settings.items():
+        if name.endswith(_SCHEMA_CHECK) and value == "true":
+            text = f"has {name}=true: what has no schema of this topic is refused; set {name}=false"
+            yield _warning(spec, text, f"{name}=false")
+
+
+def _limit(settings: Mapping[str, str], name: str) -> int:
+    return int(settings.get(name, NO_LIMIT))
+
+
+def refused_by_client(spec: TopicSpec, kafka: Mapping[str, str]) -> list[Finding]:
+    """Return in what the client's own settings refuse a copy or dead letter that its topic takes."""
+    name = "message.max.bytes"
+    text = kafka.get(name)
+    if spec.role not in (TopicRole.REPLAY, TopicRole.DEAD_LETTER) or text is None:
+        return []
+    needs = int(spec.settings["max.message.bytes"])
+    if int(text) >= needs:
+        return []
+    why = f"copies and dead letters of up to {needs} bytes are refused by our own client"
+    return [_warning(spec, f"kafka.{name} in topics.yaml is {text}: {why}; leave {name} out")]

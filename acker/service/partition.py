@@ -15,11 +15,12 @@ the log before State is sent, a restore reads the verdicts behind State, too, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
-from acker.ledger.output import StepOutput
+from acker.ledger.output import AckerEvent, AckerEventKind, StepOutput
 from acker.service.core import PartitionCore
 from acker.service.passed_over import WHY_HEADER
 from acker.service.snapshot import carried_of, carry, state_of
@@ -39,8 +40,28 @@ ORIGIN_HEADER = "windhover.origin"
 QUARANTINE_BYTES = 900_000
 """A longer key and value would not fit into a quarantined record with its headers, so they are cut."""
 
+NAMED_MAX = 100
+"""So many records of one transaction are named in the log that cannot be applied and are not copied."""
+
 NAMED_AFTER_MS = 5_000
 """So long after a restore State is written to name it, if there was no other reason to write State."""
+
+
+class QuarantineForm(IntEnum):
+    """How much of a record that cannot be applied is copied to the quarantine.
+
+    Each form is for where the broker refused the one before. The record itself stays where it is.
+    """
+
+    WHOLE = 0
+    """Key and value, up to `QUARANTINE_BYTES`."""
+    PLACE = 1
+    """Neither of the two: where it is, and why it cannot be applied."""
+    NOTHING = 2
+    """It is only named in the log."""
+
+    def lesser(self) -> QuarantineForm:
+        return QuarantineForm(min(self + 1, QuarantineForm.NOTHING))
 
 
 class PartitionAcker:
@@ -50,6 +71,8 @@ class PartitionAcker:
         unwritten_since_ms: wall time of the first change since the last commit; None if nothing changed.
         needed: the first offset of each log that a restart would read, at the last commit; empty before one.
         done: the offsets up to which the three topics were read, at the last commit.
+        quarantine_form: how much of records that cannot be applied is copied.
+        has_quarantined: whether the last transaction copied such records, committed or not.
     """
 
     def __init__(
@@ -62,6 +85,8 @@ class PartitionAcker:
     ) -> None:
         self.core = core
         self.unwritten_since_ms: int | None = None
+        self.quarantine_form = QuarantineForm.WHOLE
+        self.has_quarantined = False
         self._has_read_acks = False
         self._transactions = transactions
         self._topics = topics
@@ -115,6 +140,7 @@ class PartitionAcker:
 
         Raises:
             Aborted: the transaction was aborted; restore the partition.
+            RecordRefused: the same; if it `has_quarantined`, copy less of such records from then on.
             Fenced: another process owns the partition; give it up.
             Unreachable: the transaction may have committed or not; restore the partition.
         """
@@ -123,6 +149,7 @@ class PartitionAcker:
         carry(core)
         state = state_of(core)
         records = self._records(output, parts_of(self._stored, state), self._bins())
+        self.has_quarantined = bool(output.quarantined)
         self._commit(records)
         self.done = self._positions()
         core.committed(output.verdicts)
@@ -135,6 +162,11 @@ class PartitionAcker:
         ack = TopicPartition(self._topics.ack, core.partition)
         self.needed = {**self.done, ack: state.safe, verdict: floor}
         output.events += core.take_output().events
+        if self.quarantine_form is QuarantineForm.NOTHING:
+            output.events += [
+                AckerEvent(AckerEventKind.NOT_COPIED, core.partition, f"{record.place}: {why}")
+                for record, why in output.quarantined[:NAMED_MAX]
+            ]
         return output
 
     def close(self) -> None:
@@ -161,7 +193,8 @@ class PartitionAcker:
     ) -> list[Outgoing]:
         partition = self.core.partition
         records = [Outgoing(self._topics.verdict, partition, value) for value in output.verdicts]
-        records += [self._quarantined(record, why) for record, why in output.quarantined]
+        if self.quarantine_form is not QuarantineForm.NOTHING:
+            records += [self._quarantined(record, why) for record, why in output.quarantined]
         for number, part in [*bins, *((part.part, part) for part in parts)]:
             value = None if part is None else self._stored.encode(part)
             headers = () if number else restored_headers(self._restored)
@@ -175,6 +208,8 @@ class PartitionAcker:
             (ORIGIN_HEADER, record.place.encode()),
             (WHY_HEADER, why.encode()[: QUARANTINE_BYTES // 10]),
         )
+        if self.quarantine_form is QuarantineForm.PLACE:
+            return Outgoing(self._topics.quarantine, self.core.partition, None, None, headers)
         key = None if record.key is None else record.key[:QUARANTINE_BYTES]
         room = QUARANTINE_BYTES - len(key or b"")
         value = None if record.value is None else record.value[:room]

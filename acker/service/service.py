@@ -20,12 +20,12 @@ from typing import Final
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import VERDICT_RETENTION_MS, AckTopics
-from acker.errors import Aborted, Fenced, Unreachable, WindhoverError
+from acker.errors import Aborted, Fenced, RecordRefused, Unreachable, WindhoverError
 from acker.kafka.port import Log, TopicPartition
 from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts, StepOutput
 from acker.ledger.tally import VerdictTally
 from acker.service.core import PartitionCore
-from acker.service.partition import PartitionAcker
+from acker.service.partition import PartitionAcker, QuarantineForm
 from acker.service.partition_counts import PartitionCounts
 from acker.service.restore import Restore
 from acker.service.silent import SilentPartitions
@@ -123,6 +123,7 @@ class AckerService:
         self._fenced_ms: dict[int, int] = {}
         self._silent = SilentPartitions(self._limits.operation_ms, self._limits.unreachable_ms)
         self._restores: dict[int, int] = {}
+        self._forms: dict[int, QuarantineForm] = {}  # of partitions whose quarantined records were refused
         self._past = Counts()
         self._tally = tally or VerdictTally()
         self._waiting_since_ms: dict[int, int] = {}
@@ -267,6 +268,9 @@ class AckerService:
                     continue
                 self._membership.commit_soon(acker.done)
                 self._restores.pop(number, None)
+                if acker.has_quarantined:  # the next one may fit
+                    self._forms.pop(number, None)
+                    acker.quarantine_form = QuarantineForm.WHOLE
                 self._tally.add(outcome.settled, now_ms)
                 for event in outcome.events:
                     self._report(event)
@@ -288,12 +292,20 @@ class AckerService:
             self._fenced_ms[number] = now_ms
             self._lose(number, AckerEventKind.FENCED, error)
         elif isinstance(error, Aborted | Unreachable):
+            if isinstance(error, RecordRefused) and self._owned[number].has_quarantined:
+                self._copy_less(number, error)
             self._lose(number, AckerEventKind.ABORTED, error)
             self._restores[number] = self._restores.get(number, 0) + 1
             if self._restores[number] > self._limits.restore_attempts:
                 raise error
         else:
             raise error
+
+    def _copy_less(self, number: int, error: RecordRefused) -> None:
+        """Let the next owner copy less of what it quarantines, since one copy must not end the acker."""
+        form = self._forms[number] = self._owned[number].quarantine_form.lesser()
+        detail = f"of records that cannot be applied {form.name.lower()} is copied now: {error.reason}"
+        self._report(AckerEvent(AckerEventKind.NOT_COPIED, number, detail))
 
     # -- which partitions this process owns
 
@@ -354,6 +366,7 @@ class AckerService:
         self._owned[number] = PartitionAcker(
             core, transactions, self._topics, self._limits, self._restore.stored
         )
+        self._owned[number].quarantine_form = self._forms.get(number, QuarantineForm.WHOLE)
         if core.init_next:  # else nothing was ever read, and there is no progress to publish
             self._membership.commit_soon(self._owned[number].done)
         detail = f"{core.ledger.open} open roots, contributions from offset {core.ack_next} on"

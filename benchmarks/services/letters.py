@@ -15,7 +15,7 @@ from benchmarks.world import World
 from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive, RedriveLimits
 from replay.policy.disposition import DeadReason
-from replay.records.dead_letter import build_dead_letter
+from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import Due, Loss
 from replay.records.headers import location
 from replay.records.letters import Filter, LetterAction
@@ -65,10 +65,8 @@ def _bury(log: KafkaLog, one: Input, now_ms: int) -> None:
             source, position, 0, DeadReason.ATTEMPTS, one.group, one.topic, "", origin, 5, 0, now_ms, history
         )
         record = Record(one.topic, 0, offset, b"%d" % offset, b"x" * RECORD_BYTES, (), now_ms)
-        letter: Outgoing = build_dead_letter(
-            due, DeadReason.ATTEMPTS, record,
-            topic=info.name, partitions=info.partitions, bytes_max=1_000_000, now_ms=now_ms,
-        )  # fmt: skip
+        topic = LetterTopic(info.name, info.partitions, bytes_max=1_000_000)
+        letter: Outgoing = build_dead_letter(due, Death(DeadReason.ATTEMPTS), record, topic, now_ms)
         producer.send(letter)
     producer.flush(FLUSH_MS_MAX)
     producer.close()

@@ -18,13 +18,13 @@ from typing import Final
 
 from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
-from acker.errors import LogError, TopicError, Unreachable, UsageError
+from acker.errors import LogError, RecordRefused, TopicError, Unreachable, UsageError
 from acker.hot_paths import uncollected
 from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
 from replay.handling.letter_box import KEPT_MAX, find_letters
 from replay.records.letters import Filter, Letter, LetterAction, Mark, copy_of, mark_record
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
-from replay.worker.worker import bytes_max
+from replay.worker.worker import bytes_max, keeps_times
 
 CHUNK_MAX: Final = 2_000
 """Letters in one transaction."""
@@ -38,6 +38,7 @@ class Left(StrEnum):
     NO_PAYLOAD = "it has no payload: the record was gone, too large for this topic, or dropped by a rule"
     GONE = "it has left the dead-letter topic meanwhile"
     TOO_LARGE = "with its history it is larger than the replay topic takes; raise its max.message.bytes"
+    REFUSED = "the broker refuses its copy, or its mark; see `windhover topics check`"
     NO_PARTITION = "the replay topic lacks its partition; run `windhover topics create`"
 
 
@@ -78,6 +79,8 @@ class LetterHandling:
         self._transactions = log.transactions(f"{owner}-letters-{found.dead_letter.topic}")
         self._letters: deque[Letter] = deque()
         self._info: TopicInfo | None = None
+        self._at_once = CHUNK_MAX
+        self._refused_in_a_row = 0
         self.done = 0
         self.left: Counter[Left] = Counter()
         self.left_out = 0
@@ -119,23 +122,43 @@ class LetterHandling:
     def step(self, room: int, now_ms: int) -> int:
         """Handle letters in one transaction; return how many, at most `CHUNK_MAX`, without those left out.
 
+        A transaction that the broker refuses for one of its letters is written by halves, one a step, until
+        the letter is alone: it is left as it is, and the others are handled.
+
         Raises:
             Aborted: nothing of the transaction was written; repeat the order.
             Fenced: somebody else handles letters of this topic now.
             Unreachable: it is not known whether the transaction was committed; repeat the order.
+            TopicError: too many letters in a row are refused, each alone; correct the topic, then repeat.
         """
-        chunk = list(islice(self._letters, min(room, CHUNK_MAX)))
+        chunk = list(islice(self._letters, min(room, self._at_once)))
         copies = self._copies(chunk)
         pairs = zip(chunk, copies, strict=False)
         done = [(letter, copy) for letter, copy in pairs if not isinstance(copy, Left)]
         if done:
             marks = [self._mark(letter, now_ms) for letter, _ in done]
-            self.write(marks, [copy for _, copy in done if copy is not None])
+            try:
+                self.write(marks, [copy for _, copy in done if copy is not None])
+            except RecordRefused as error:
+                self._at_once = max(1, len(chunk) // 2)
+                if len(chunk) == 1:
+                    self._leave_refused(error)
+                return 0
+            self._at_once = min(CHUNK_MAX, 2 * len(chunk))
+            self._refused_in_a_row = 0
         for _ in copies:
             self._letters.popleft()
         self.left.update(copy for copy in copies if isinstance(copy, Left))
         self.done += len(done)
         return len(done)
+
+    def _leave_refused(self, error: RecordRefused) -> None:
+        """Leave the first letter as it is, which was refused alone."""
+        self._refused_in_a_row += 1
+        if self._refused_in_a_row >= self._limits.refused_max:
+            raise TopicError(f"{self._refused_in_a_row} letters in a row are refused, the last one: {error}")
+        self._letters.popleft()
+        self.left[Left.REFUSED] += 1
 
     def close(self) -> None:
         self._fetcher.close()
@@ -167,8 +190,9 @@ class LetterHandling:
     def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:
         if self._info is None or letter.origin_partition >= self._info.partitions:
             return Left.NO_PARTITION
-        copy = copy_of(letter, record, self._info.name, self._order.redrive)
-        return copy if record_bytes(copy) <= bytes_max(self._info) else Left.TOO_LARGE
+        copies = self._info
+        copy = copy_of(letter, record, copies.name, self._order.redrive, keeps_times=keeps_times(copies))
+        return copy if record_bytes(copy) <= bytes_max(copies) else Left.TOO_LARGE
 
     def _mark(self, letter: Letter, now_ms: int) -> Outgoing:
         order = self._order

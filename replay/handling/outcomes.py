@@ -19,7 +19,7 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import Follower, read_piece
 from acker.wire.checks import read_verdicts
 from replay.records.due import parse_history
-from replay.records.headers import HISTORY, header_text, parse_location
+from replay.records.headers import HISTORY, header_text, our_values, parse_location
 from replay.records.letters import LETTER, Letter, LetterAction, Mark, parse_letter
 from replay.records.redrives import AUDIT_PARTITION, RedriveBegun, RedriveEnded, parse_audit, redrive_of
 
@@ -178,13 +178,13 @@ class RedriveOutcomes:
 
     def _put_copy(self, record: Record) -> None:
         """Note a redrive's own copy, or a replay worker's copy of it."""
-        headers = dict(record.headers)
+        ours = our_values(record.headers)
         roots = self._roots.setdefault(record.partition, {})
         if redrive := redrive_of(record.headers):
-            letter = redrive, header_text(headers.get(LETTER))
+            letter = redrive, header_text(ours.get(LETTER))
             self._outcomes.setdefault(letter, LetterOutcome.OPEN)
             roots[record.offset] = letter
-        elif history := parse_history(headers.get(HISTORY)):
+        elif history := parse_history(ours.get(HISTORY)):
             topic, partition, offset = parse_location(history[-1].root) or ("", -1, -1)
             before = self._roots.get(partition, {}).get(offset) if topic == self._input.replay_topic else None
             if before is not None:

@@ -131,6 +131,8 @@ class DeadReason(StrEnum):
     """The record is no longer in the log; the dead letter has no payload."""
     RECREATED = "RECREATED"
     """Its topic was deleted or created again; the dead letter has no payload."""
+    REFUSED = "REFUSED"
+    """The broker refuses the copy by the settings of the replay topic, or the client by its own."""
     TOO_LARGE = "TOO_LARGE"
     """The copy with its history would be larger than the replay topic allows."""
     UNREADABLE = "UNREADABLE"

@@ -5,9 +5,18 @@ from __future__ import annotations
 from functools import lru_cache
 
 from acker.hot_paths import tuple_maker
+from acker.identity import is_replay
 from acker.kafka.port import Headers, Outgoing, Record
 from replay.records.due import Due, Loss, history_json
-from replay.records.headers import HISTORY, ORIGIN, Lineage, build_headers, without_ours
+from replay.records.headers import (
+    HISTORY,
+    ORIGIN,
+    Lineage,
+    build_headers,
+    joined_headers,
+    parted_headers,
+)
+from replay.records.record_time import says_its_time, time_of, written_time
 
 _outgoing = tuple_maker(Outgoing)
 
@@ -43,16 +52,32 @@ def _shared_headers(
     return build_headers(lineage)[1:]
 
 
-def build_copy(due: Due, record: Record, replay_topic: str) -> Outgoing:
-    """Copy a lost record with all that it has, but with the ``windhover.`` headers of the next attempt."""
+def original_headers(due: Due, record: Record) -> Headers:
+    """Return the headers with which a lost record came into its source topic, in order."""
+    if not is_replay(due.source):
+        return record.headers  # whatever their names are: ours are on copies alone
+    return parted_headers(record.headers).own if record.headers else ()
+
+
+def build_copy(due: Due, record: Record, replay_topic: str, *, keeps_times: bool = True) -> Outgoing:
+    """Copy a lost record with all that it has, and with our headers of the next attempt.
+
+    `keeps_times`: the replay topic does not set the times of its records itself.
+    """
     story = story_headers(due, due.attempt + 1)
+    if keeps_times and says_its_time(record):  # as nearly all do
+        timestamp_ms: int | None = record.timestamp_ms
+    else:
+        time = time_of(record, is_copy=is_replay(due.source))
+        timestamp_ms, headers = written_time(time, topic_keeps=keeps_times)
+        story += headers
     return _outgoing(
         (
             replay_topic,
             record.partition,  # that of the source, as it was read from there
             record.value,
             record.key,
-            without_ours(record.headers) + story if record.headers else story,
-            record.timestamp_ms if record.timestamp_ms >= 0 else None,
+            joined_headers(original_headers(due, record), story) if record.headers else story,
+            timestamp_ms,
         )
     )

@@ -1,7 +1,8 @@
 """The dead letter: a record that is given up, with its payload, its headers and its whole history.
 
 Besides the record's own headers it has those of KIP-1191, which brokers write for share groups, so that
-tools for such queues can read it; and Windhover's:
+tools for such queues can read it; and Windhover's. A record that was a dead letter before came with such
+headers itself. They stand first (`replay.records.headers`), so of a name the last one is this letter's:
 
 ===============================  ==============================================================
 __dlq.errors.topic               topic of the first emission; likewise ``.partition``, ``.offset``
@@ -10,7 +11,7 @@ __dlq.errors.delivery.count      how often it was emitted
 __dlq.errors.message             why it is here, in a sentence
 windhover.dead                   `DeadReason`
 windhover.missing                only if the payload is missing: why
-windhover.timestamp              the record's own timestamp, ms; the letter's is when it was written
+windhover.timestamp              the record's own time (`replay.records.record_time`)
 windhover.origin and the others  as in `replay.records.headers`; the attempt is the last one made
 ===============================  ==============================================================
 
@@ -19,20 +20,23 @@ Source: KIP-1191, "Dead-letter queues for share groups"; docs/design/protocol.md
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from acker.identity import offset_of, partition_of
+from acker.identity import is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Outgoing, Record, record_bytes
 from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
-from replay.records.copies import story_headers
+from replay.records.copies import original_headers, story_headers
 from replay.records.due import Due
-from replay.records.headers import CAUSE_BYTES_MAX, PREFIX, parse_location, without_ours
+from replay.records.headers import CAUSE_BYTES_MAX, PREFIX, joined_headers, parse_location
+from replay.records.record_time import time_headers, time_of
 
 KIP_PREFIX: Final = "__dlq.errors."
+OUR_PREFIXES: Final = (PREFIX, KIP_PREFIX)
+"""Of the names of our headers in a dead letter."""
+
 DEAD: Final = "windhover.dead"
 MISSING: Final = "windhover.missing"
-TIMESTAMP: Final = "windhover.timestamp"
 
 _SENTENCES: Final = {
     DeadReason.ATTEMPTS: "given up after {attempt} emissions",
@@ -42,6 +46,7 @@ _SENTENCES: Final = {
     DeadReason.DROPPED: "dropped after {attempt} emissions because a rule drops its cause",
     DeadReason.GONE: "given up because {root} is no longer in the log",
     DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again",
+    DeadReason.REFUSED: "given up after {attempt} emissions because its copy is refused ({why})",
     DeadReason.TOO_LARGE: "given up because the copy with its history is larger than the replay topic takes",
     DeadReason.UNREADABLE: "given up because what _ack_due held of {root} was overwritten and cannot be read",
 }
@@ -53,65 +58,75 @@ _PAYLOAD_LOST: Final = {
 }
 
 
+class LetterTopic(NamedTuple):
+    """A dead-letter topic: its name, how many partitions it has, and its largest record in bytes."""
+
+    name: str
+    partitions: int
+    bytes_max: int
+
+
+class Death(NamedTuple):
+    """Why a record became a dead letter; `why` has the broker's words where it refused the copy."""
+
+    reason: DeadReason
+    why: str = ""
+
+
 def build_dead_letter(
-    due: Due,
-    reason: DeadReason,
-    record: Record | None,
-    *,
-    topic: str,
-    partitions: int,
-    bytes_max: int,
-    now_ms: int,
+    due: Due, death: Death, record: Record | None, topic: LetterTopic, now_ms: int
 ) -> Outgoing:
     """Build the dead letter of a record; its timestamp is `now_ms`, since retention counts from it.
 
     Args:
         record: as fetched; None if it could not be. If a rule drops it, only its key is kept.
-        partitions: of `topic`, the dead-letter topic.
-        bytes_max: its largest record; a larger letter loses the record's payload and headers, and says so.
+        topic: a letter that is too large for it loses the record's payload and headers, and says so.
+        now_ms: wall time.
     """
-    missing = "" if record is not None else _PAYLOAD_LOST.get(reason, "the record could not be read")
-    if reason is DeadReason.DROPPED and record is not None:
-        record, missing = record._replace(value=None, headers=()), "a rule drops what fails by this cause"
-    own_time: Headers = ()
-    if record is not None and record.timestamp_ms >= 0:
-        own_time = ((TIMESTAMP, b"%d" % record.timestamp_ms),)
+    own = original_headers(due, record) if record is not None else ()
+    missing = "" if record is not None else _PAYLOAD_LOST.get(death.reason, "the record could not be read")
+    if death.reason is DeadReason.DROPPED and record is not None:
+        record, own, missing = record._replace(value=None), (), "a rule drops what fails by this cause"
+    time: Headers = ()
+    if record is not None:
+        time = time_headers(time_of(record, is_copy=is_replay(due.source)))
     letter = Outgoing(
-        topic=topic,
-        partition=partition_of(due.source) % partitions,  # as in KIP-1191
+        topic=topic.name,
+        partition=partition_of(due.source) % topic.partitions,  # as in KIP-1191
         value=record.value if record else None,
         key=record.key if record else None,
-        headers=(*_headers(due, reason, record.headers if record else (), missing), *own_time),
+        headers=joined_headers(own, _our_headers(due, death, missing) + time, OUR_PREFIXES),
         timestamp_ms=now_ms,
     )
     size = record_bytes(letter)
-    if size <= bytes_max:
+    if size <= topic.bytes_max:
         return letter
-    missing = f"with its history it has {size} bytes, more than {topic} takes"
-    return letter._replace(value=None, key=None, headers=_headers(due, reason, (), missing))
+    missing = f"with its history it has {size} bytes, more than {topic.name} takes"
+    return letter._replace(value=None, key=None, headers=_our_headers(due, death, missing) + time)
 
 
-def _headers(due: Due, reason: DeadReason, kept: Headers, missing: str) -> Headers:
+def _our_headers(due: Due, death: Death, missing: str) -> Headers:
     note: Headers = ((MISSING, missing.encode()),) if missing else ()
     here = (due.topic, partition_of(due.source), offset_of(due.position))
     topic, partition, offset = parse_location(due.origin) or here
     return (
-        *without_ours(kept, PREFIX, KIP_PREFIX),
         (f"{KIP_PREFIX}topic", topic.encode()),
         (f"{KIP_PREFIX}partition", b"%d" % partition),
         (f"{KIP_PREFIX}offset", b"%d" % offset),
         (f"{KIP_PREFIX}group", due.group.encode()),
         (f"{KIP_PREFIX}delivery.count", b"%d" % due.attempt),
-        (f"{KIP_PREFIX}message", clipped(_sentence(due, reason), CAUSE_BYTES_MAX).encode()),
-        (DEAD, reason.encode()),
+        (f"{KIP_PREFIX}message", clipped(_sentence(due, death), CAUSE_BYTES_MAX).encode()),
+        (DEAD, death.reason.encode()),
         *note,
         *story_headers(due, due.attempt),
     )
 
 
-def _sentence(due: Due, reason: DeadReason) -> str:
+def _sentence(due: Due, death: Death) -> str:
     root = f"{due.topic}/{partition_of(due.source)}@{offset_of(due.position)}"
-    given_up = _SENTENCES[reason].format(attempt=due.attempt, abandoned=due.abandoned, root=root)
+    given_up = _SENTENCES[death.reason].format(
+        attempt=due.attempt, abandoned=due.abandoned, root=root, why=death.why
+    )
     if not due.history:
         return given_up
     last = due.history[-1]

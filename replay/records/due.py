@@ -12,19 +12,20 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from acker.errors import CodecError, UnknownVersion
 from acker.identity import Position, Root, Source, is_replay
-from acker.kafka.port import Record
+from acker.kafka.port import Headers, Record
 from acker.wire.causes import HELD, clipped
 from acker.wire.checks import wrong_source
 from acker.wire.codec import HEADER_BYTES, Codec, load_schema
 from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
+from replay.records.headers import HISTORY, our_values
 
 PROGRESS_KEY: Final = b"progress"
 OWNER_KEY: Final = b"owner"
@@ -130,6 +131,18 @@ class Aside(Due):
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedRoot(Due):
+    """A lost root that waits until somebody corrects a topic, which refuses its dead letter, or its copy.
+
+    `due_ms` is when it is tried again. `copy_why` has the broker's words on the copy, and is empty if none
+    was tried; `letter_why` those on the letter, and is empty if the root is to be replayed.
+    """
+
+    copy_why: str = ""
+    letter_why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """That an input is paused in a verdict partition since `since_ms`, wall time."""
 
@@ -153,17 +166,18 @@ class DueCodec(Codec[Stored]):
     """Reads and writes the values of `_ack_due`; it reads versions 1 and 2 of a `Due` as version 3."""
 
     def __init__(self) -> None:
-        due, due_2, due_1, aside, progress, pause = (
+        due, due_2, due_1, aside, refused, progress, pause = (
             load_schema("replay.records", name)
-            for name in ("due_3", "due_2", "due", "aside", "progress", "pause")
+            for name in ("due_3", "due_2", "due", "aside", "refused_root", "progress", "pause")
         )
-        types = {Due: due, Aside: aside, Progress: progress, Pause: pause}
+        types = {Due: due, Aside: aside, RefusedRoot: refused, Progress: progress, Pause: pause}
         super().__init__(types, older={Due: (due_2, due_1)})
-        self._of_roots = self.headers(Due) | self.headers(Aside)
+        self._of_aside = self.headers(Aside) | self.headers(RefusedRoot)
+        self._of_roots = self.headers(Due) | self._of_aside
 
     def is_aside(self, data: bytes | None) -> bool:
-        """Tell, without decoding it, whether a value is that of a root that was put aside."""
-        return data is not None and data[:HEADER_BYTES] in self.headers(Aside)
+        """Tell, without decoding it, whether a value is that of a root that was put aside, for any reason."""
+        return data is not None and data[:HEADER_BYTES] in self._of_aside
 
     def glance(self, data: bytes) -> tuple[Root, int]:
         """Read only the root and the due time of a value; all versions begin with them.
@@ -197,6 +211,16 @@ def due_codec() -> DueCodec:
     return DueCodec()
 
 
+def refused_entry(due: Due, due_ms: int, *, copy_why: str, letter_why: str = "") -> RefusedRoot:
+    """Return the entry of a root whose copy or dead letter was refused, and is tried again at `due_ms`."""
+    of_root = {field.name: getattr(due, field.name) for field in fields(Due)}
+    return RefusedRoot(
+        **{**of_root, "due_ms": due_ms},
+        copy_why=clipped(copy_why, MESSAGE_BYTES_MAX),
+        letter_why=clipped(letter_why, MESSAGE_BYTES_MAX),
+    )
+
+
 def root_key(root: Root | Due) -> bytes:
     """Return the key that a root has in `_ack_due`: 12 bytes."""
     return _KEY.pack(root.source, root.position)
@@ -227,6 +251,8 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
         return "it names no root"
     if isinstance(value, Aside) and not value.history:
         return "it has no loss"
+    if isinstance(value, RefusedRoot) and not (value.letter_why if value.dead else value.copy_why):
+        return "it does not say what was refused"
     return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
 
 
@@ -354,6 +380,11 @@ def parse_history(value: bytes | None) -> tuple[Loss, ...]:
     if not isinstance(entries, list) or len(entries) > HISTORY_MAX:
         return ()
     return tuple(loss for loss in map(_loss, entries) if loss is not None)
+
+
+def history_of(headers: Headers) -> tuple[Loss, ...]:
+    """Read the history of a copy or dead letter; it is empty if there is none that a worker wrote."""
+    return parse_history(our_values(headers).get(HISTORY))
 
 
 def _loss(entry: Any) -> Loss | None:

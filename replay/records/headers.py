@@ -1,9 +1,11 @@
 """The headers that tell a replayed record's story: where it began, how often it was tried, why it came back.
 
-A record of a source topic is a first emission, whatever headers it carries: they may have been copied from
-a dead letter or from another pipeline. A record of a replay topic carries what the replay worker wrote:
+A record of a source topic is a first emission, whatever headers it carries: they may come from a dead letter
+or from another pipeline, and they stay with the record. A record of a replay topic carries them first, and
+then what the replay worker wrote:
 
 ===========================  ==================================================================
+windhover.own                how many headers came with the record: those that stand before this one
 windhover.origin             ``topic/partition@offset`` of the first emission
 windhover.attempt            which emission this is; the first is 1
 windhover.abandoned          how many of the emissions before ended because a session was taken over
@@ -16,6 +18,10 @@ windhover.first-emitted      wall time of the first emission, ms
 windhover.history            every loss, JSON (`replay.records.due.Loss`); one that left some out says so
 ===========================  ==================================================================
 
+`windhover.own` is there only where a header that came with the record has a name that could be ours, as those
+of a dead letter have that another input reads. In all other copies the names alone tell ours from the
+record's. So a copy of earlier versions, which has none, is read as ever.
+
 Reading is tolerant, since anybody may write to a topic: what cannot be read counts as missing, and nothing
 raises. Of a header that comes twice the last counts, as in Kafka's own clients.
 """
@@ -24,13 +30,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from acker.identity import OFFSET_MAX
 from acker.kafka.port import Headers
 from acker.wire.causes import clipped
 
 PREFIX: Final = "windhover."
+OWN: Final = "windhover.own"
 ORIGIN: Final = "windhover.origin"
 ATTEMPT: Final = "windhover.attempt"
 ABANDONED: Final = "windhover.abandoned"
@@ -89,7 +96,7 @@ def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: i
     If the headers say nothing, it is attempt 1, and its origin is the record's own place.
     """
     here = location(topic, partition, offset)
-    ours = {name: value for name, value in headers or () if value is not None and name.startswith(PREFIX)}
+    ours = our_values(headers) if headers else {}
     if not ours:
         return Lineage(here)
     origin = header_text(ours.get(ORIGIN))
@@ -125,9 +132,45 @@ def build_headers(lineage: Lineage) -> Headers:
     )
 
 
-def without_ours(headers: Headers, *prefixes: str) -> Headers:
-    """Return the headers whose names begin with none of the prefixes (default ``windhover.``), in order."""
-    return tuple([header for header in headers if not header[0].startswith(prefixes or (PREFIX,))])
+class PartedHeaders(NamedTuple):
+    """The headers of a copy or dead letter: those that came with the record, and ours."""
+
+    own: Headers
+    ours: Headers
+
+
+def joined_headers(own: Headers, ours: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> Headers:
+    """Return the headers that came with a record, then ours, so that `parted_headers` can part them again.
+
+    Args:
+        own: may have any names, those of an earlier life of the record among them.
+        prefixes: of our names, those of `ours` and those by which a reader knows them.
+    """
+    if any(name.startswith(prefixes) for name, _ in own):
+        return (*own, (OWN, b"%d" % len(own)), *ours)
+    return own + ours
+
+
+def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> PartedHeaders:
+    """Part the headers of a copy or dead letter, which `joined_headers` joined.
+
+    The last `OWN` with the number of its own place counts: what came with the record may have one of an
+    earlier life, but stands before ours. Where there is none, ours are those whose names begin with one of
+    the `prefixes`.
+    """
+    for place in range(len(headers) - 1, -1, -1):
+        name, value = headers[place]
+        if name == OWN and value == b"%d" % place:
+            return PartedHeaders(headers[:place], headers[place + 1 :])
+    own = tuple([header for header in headers if not header[0].startswith(prefixes)])
+    ours = tuple([header for header in headers if header[0].startswith(prefixes)])
+    return PartedHeaders(own, ours)
+
+
+def our_values(headers: Headers) -> dict[str, bytes]:
+    """Return the values of ours by name in a copy or dead letter; of a name that comes twice the last."""
+    ours = parted_headers(headers).ours
+    return {name: value for name, value in ours if value is not None and name.startswith(PREFIX)}
 
 
 def header_text(value: bytes | None) -> str:

@@ -26,19 +26,20 @@ from acker.notation import show_bytes, show_text
 from acker.units import time_text
 from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
-from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, TIMESTAMP
+from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, OUR_PREFIXES
 from replay.records.due import Loss, history_json, parse_history
 from replay.records.headers import (
     CAUSE_BYTES_MAX,
     HISTORY,
-    PREFIX,
     Lineage,
     build_headers,
     header_text,
+    joined_headers,
     parse_lineage,
     parse_location,
-    without_ours,
+    parted_headers,
 )
+from replay.records.record_time import RecordTime, WrittenTime, parse_record_time, written_time
 from replay.records.redrives import REDRIVE
 
 HANDLED: Final = "windhover.handled"
@@ -77,7 +78,7 @@ class Letter:
         place: ``topic/partition@offset`` of the letter.
         dead: why it was given up, a `DeadReason` or one of a later version.
         lineage: of the last attempt.
-        timestamp_ms: of the record when it was first emitted; None if the letter does not say.
+        time: of the record when it was first emitted; None if the letter does not say.
         bytes: what the letter takes in its topic.
         missing: why there is no payload; empty if there is.
     """
@@ -90,7 +91,7 @@ class Letter:
     lineage: Lineage
     history: tuple[Loss, ...]
     died_ms: int
-    timestamp_ms: int | None
+    time: RecordTime | None
     key: bytes | None
     bytes: int
     missing: str
@@ -181,25 +182,27 @@ class Filter:
 
 
 def parse_letter(record: Record) -> Letter | Mark | None:
-    """Read a record of a dead-letter topic; None when it is neither letter nor mark."""
-    ours = {name: value for name, value in record.headers if name.startswith(PREFIX) and value is not None}
+    """Read a record of a dead-letter topic; None when it is neither letter nor mark.
+
+    What the record came with is passed over: it may have been a letter, or a mark, of another input.
+    """
+    headers = parted_headers(record.headers, OUR_PREFIXES).ours
+    ours = {name: value for name, value in headers if value is not None}
     if HANDLED in ours:
         return _mark(record, ours)
     if DEAD not in ours:
         return None
     place = record.place
-    groups = [value for name, value in record.headers if name == f"{KIP_PREFIX}group"]
-    stamp = ours.get(TIMESTAMP, b"")
     return Letter(
         place=place,
         partition=record.partition,
         offset=record.offset,
         dead=header_text(ours[DEAD]),
-        group=header_text(groups[-1]) if groups else "",
+        group=header_text(ours.get(f"{KIP_PREFIX}group")),
         lineage=parse_lineage(record.headers, record.topic, record.partition, record.offset),
         history=parse_history(ours.get(HISTORY)),
         died_ms=record.timestamp_ms,
-        timestamp_ms=int(stamp) if stamp.isdigit() and len(stamp) < 16 else None,
+        time=parse_record_time(ours),
         key=record.key,
         bytes=record_bytes(record),
         missing=header_text(ours.get(MISSING)),
@@ -208,29 +211,36 @@ def parse_letter(record: Record) -> Letter | Mark | None:
 
 def own_headers(headers: Headers) -> Headers:
     """Return the headers that the record had before it died, in order."""
-    return without_ours(headers, PREFIX, KIP_PREFIX)
+    return parted_headers(headers, OUR_PREFIXES).own
 
 
-def copy_of(letter: Letter, record: Record, replay_topic: str, redrive: str = "") -> Outgoing:
-    """Build the copy with which a letter is emitted again: its attempts and its time are counted anew.
+def copy_of(
+    letter: Letter, record: Record, replay_topic: str, redrive: str = "", *, keeps_times: bool = True
+) -> Outgoing:
+    """Build the copy with which a letter is emitted again: its attempts and its age are counted anew.
 
-    Its history goes with it, so that a further dead letter has it all. `redrive` is the id of the redrive
-    that writes it.
+    Its history goes with it, so that a further dead letter has it all.
+
+    Args:
+        redrive: the id of the redrive that writes it.
+        keeps_times: the replay topic does not set the times of its records itself.
     """
+    time = written_time(letter.time, topic_keeps=keeps_times) if letter.time else WrittenTime(None, ())
     lineage = replace(letter.lineage, attempt=1, abandoned=0, timed_out=0, held=0, first_emitted_ms=None)
+    ours: Headers = (
+        *build_headers(lineage),
+        (LETTER, letter.place.encode()),
+        *([(REDRIVE, redrive.encode())] if redrive else []),
+        (HISTORY, history_json(letter.history)),
+        *time.headers,
+    )
     return Outgoing(
         topic=replay_topic,
         partition=letter.origin_partition,
         value=record.value,
         key=record.key,
-        headers=(
-            *own_headers(record.headers),
-            *build_headers(lineage),
-            (LETTER, letter.place.encode()),
-            *([(REDRIVE, redrive.encode())] if redrive else []),
-            (HISTORY, history_json(letter.history)),
-        ),
-        timestamp_ms=letter.timestamp_ms,
+        headers=joined_headers(own_headers(record.headers), ours),
+        timestamp_ms=time.timestamp_ms,
     )
 
 

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from acker.kafka.port import Headers, Outgoing, Record
 from acker.wire.causes import clipped
-from replay.records.headers import CAUSE_BYTES_MAX, PREFIX, header_text
+from replay.records.headers import CAUSE_BYTES_MAX, PREFIX, header_text, our_values
 
 REDRIVE: Final = f"{PREFIX}redrive"
 AUDIT: Final = f"{PREFIX}audit"
@@ -92,7 +92,7 @@ _EVENT: Final[TypeAdapter[RedriveBegun | RedriveEnded]] = TypeAdapter(RedriveBeg
 
 def parse_audit(record: Record) -> RedriveBegun | RedriveEnded | None:
     """Read an audit record; None: it is something else, or cannot be read."""
-    text = dict(record.headers).get(AUDIT)
+    text = our_values(record.headers).get(AUDIT)
     try:
         return None if text is None else _EVENT.validate_json(text)
     except ValidationError:
@@ -101,4 +101,4 @@ def parse_audit(record: Record) -> RedriveBegun | RedriveEnded | None:
 
 def redrive_of(headers: Headers) -> str:
     """Return the id of the redrive that wrote a copy or a mark; empty: none did."""
-    return header_text(dict(headers).get(REDRIVE))
+    return header_text(our_values(headers).get(REDRIVE))

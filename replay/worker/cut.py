@@ -62,6 +62,7 @@ class CutCopies:
         for root, (copy, dead) in copies:
             first = self._ends[TopicPartition(copy.topic, copy.partition)]
             self._unsure[root] = (copy._replace(value=None), dead), first
+        self._ends = {}  # so that the next look does not read what was written before
 
     def committed(self, roots: Iterable[Root]) -> None:
         """Forget roots whose tombstones are committed."""

@@ -12,10 +12,10 @@ from acker.identity import Position, Root, Source, input_id_of, offset_of, parti
 from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
-from replay.records.dead_letter import build_dead_letter
-from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, was_a_record
+from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
+from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, RefusedRoot, was_a_record
 from replay.worker.fetch import Absence, record_place
-from replay.worker.worker import Worker, bytes_max, unchanged
+from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
 """A copy is at most so many bytes larger than its record; a character takes up to 6 bytes in JSON. To compute
@@ -26,7 +26,8 @@ class RootOutcome(NamedTuple):
     """What is written for one root of an input; `dead` is None for a copy.
 
     `written` is None if there probably never was a record. Then only the tombstone is written; so it is if
-    `is_there`: it was committed with a transaction that was cut.
+    `is_there`: it was committed with a transaction that was cut. `why` has the broker's words on the copy of
+    a record that dies because it was refused.
     """
 
     due: Due
@@ -35,6 +36,7 @@ class RootOutcome(NamedTuple):
     dead: DeadReason | None
     has_payload: bool = True
     is_there: bool = False
+    why: str = ""
 
     @property
     def root(self) -> Root:
@@ -45,6 +47,11 @@ class RootOutcome(NamedTuple):
         return self.dead is None and self.written is not None
 
     @property
+    def is_sent(self) -> bool:
+        """Whether its transaction has a copy or a dead letter of it."""
+        return self.written is not None and not self.is_there
+
+    @property
     def dies(self) -> bool:
         """Whether the breaker counts it; it does not count what a rule drops."""
         return self.dead not in (None, DeadReason.DROPPED)
@@ -53,14 +60,20 @@ class RootOutcome(NamedTuple):
 _outcome = tuple_maker(RootOutcome)
 
 
-def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutcome]:
+def outcomes_of(
+    worker: Worker, dues: Sequence[Due], refused: Mapping[Root, str], now_ms: int
+) -> list[RootOutcome]:
     """Read the records of due roots and build what to write, for each input in the order of the origins.
 
-    Roots whose payload did not fit into one fetch, or whose input cannot go on, are left out.
+    Roots whose payload did not fit into one fetch, or whose input cannot go on, are left out. `refused` has
+    the broker's words on the copies of those roots that die for it.
     """
     dues = sorted(dues, key=_rank)
     parts = worker.apart(
-        dues, lambda due: input_id_of(due.source), lambda some: _outcomes(worker, some, now_ms), now_ms
+        dues,
+        lambda due: input_id_of(due.source),
+        lambda of_inputs: _outcomes(worker, of_inputs, refused, now_ms),
+        now_ms,
     )
     return [outcome for part in parts for outcome in part]
 
@@ -74,7 +87,9 @@ def _rank(due: Due) -> tuple[int, str, int, int]:
         return input_id_of(due.source), "", 0, 0
 
 
-def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutcome]:
+def _outcomes(
+    worker: Worker, dues: Sequence[Due], refused: Mapping[Root, str], now_ms: int
+) -> list[RootOutcome]:
     """Return outcomes in the same order.
 
     Raises `Disagreement` as `Worker.input_of`; `TopicError`: a topic is missing, or has too few partitions.
@@ -84,7 +99,7 @@ def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutc
     topics = {(due.topic, due.topic_id) for due in dues}
     infos = worker.topics_of(unique.values(), {topic for topic, _ in topics}, settings=True)
     found = _fetch(worker, dues, unchanged(topics, infos))
-    build = _Build(infos, now_ms)
+    build = _Build(infos, refused, now_ms)
     return [build.outcome(due, owners[due.source, due.group], record, dead) for due, record, dead in found]
 
 
@@ -113,9 +128,13 @@ def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]]) -> 
 
 
 class _Build:
-    def __init__(self, infos: Mapping[str, TopicInfo], now_ms: int) -> None:
+    def __init__(self, infos: Mapping[str, TopicInfo], refused: Mapping[Root, str], now_ms: int) -> None:
         self._infos = infos
+        self._refused = refused
         self._rooms = {name: bytes_max(info) for name, info in infos.items()}
+        self._keeps_times = {name: keeps_times(info) for name, info in infos.items()}
+        policies = {name: info.settings.get("cleanup.policy", "") for name, info in infos.items()}
+        self._compacted = {name for name, policy in policies.items() if "compact" in policy}
         self._now_ms = now_ms
 
     def outcome(
@@ -125,28 +144,31 @@ class _Build:
             return RootOutcome(due, owner, None, None, has_payload=False)
         record = None if isinstance(found, Absence) else found
         dead = dead or (DeadReason(due.dead) if due.dead else None)
+        why = due.copy_why if isinstance(due, RefusedRoot) else ""
+        if dead is None and self._refused:
+            why = self._refused.get(Root(Source(due.source), Position(due.position)), "")
+            dead = DeadReason.REFUSED if why else None
         if dead is None and record is not None:
-            copy, room = build_copy(due, record, owner.replay_topic), self._rooms[owner.replay_topic]
-            if copy.partition >= self._infos[owner.replay_topic].partitions:
+            copies, room = self._infos[owner.replay_topic], self._rooms[owner.replay_topic]
+            copy = build_copy(due, record, copies.name, keeps_times=self._keeps_times[copies.name])
+            if copy.partition >= copies.partitions:
                 raise TopicError(
                     f"topic {owner.replay_topic} has no partition {copy.partition}, as its source"
                     f" {owner.topic} has; run `windhover topics create`"
                 )
+            if copy.key is None and copies.name in self._compacted:
+                raise TopicError(
+                    f"topic {owner.replay_topic} is compacted, so it takes no record without a key, and would"
+                    " replace copies of one key by the last one; set cleanup.policy=delete"
+                )
             if record_bytes(record) <= room - OUR_HEADERS_BYTES_MAX or record_bytes(copy) <= room:
-                return _outcome((due, owner, copy, None, True, False))
+                return _outcome((due, owner, copy, None, True, False, ""))
             dead = DeadReason.TOO_LARGE
         info = self._infos[owner.dead_letter.topic]
-        letter = build_dead_letter(
-            due,
-            dead or DeadReason.GONE,
-            record,
-            topic=info.name,
-            partitions=info.partitions,
-            bytes_max=self._rooms[info.name],
-            now_ms=self._now_ms,
-        )
+        topic = LetterTopic(info.name, info.partitions, self._rooms[info.name])
+        letter = build_dead_letter(due, Death(dead or DeadReason.GONE, why), record, topic, self._now_ms)
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
-        return RootOutcome(due, owner, letter, dead, has_payload)
+        return RootOutcome(due, owner, letter, dead, has_payload, why=why)
 
 
 def bounded(

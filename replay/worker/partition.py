@@ -16,7 +16,7 @@ partition is dropped and opened again: `_ack_due` then shows what is still to be
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -40,27 +40,27 @@ from replay.records.due import (
     OWNER_KEY,
     PROGRESS_KEY,
     ROOT_KEY_BYTES,
-    Aside,
-    Due,
     Pause,
     Progress,
+    RefusedRoot,
     pause_key,
     root_key,
 )
 from replay.worker.cut import CutCopies, Written
-from replay.worker.entries import entries_of, restore
-from replay.worker.outcome import RootOutcome, bounded, outcomes_of
-from replay.worker.takeover import Batch, Intake, decided, dues_of
-from replay.worker.waiting import DueRoots
+from replay.worker.entries import restore
+from replay.worker.firing import Firing, Firings
+from replay.worker.narrowing import Blame
+from replay.worker.outcome import RootOutcome
+from replay.worker.refusals import Refusals
+from replay.worker.refused_aside import AsideCount
+from replay.worker.takeover import Batch, Intake, dues_of
+from replay.worker.waiting import DueRoot, DueRoots
 from replay.worker.worker import Worker, newer
 
 _outgoing = tuple_maker(Outgoing)
 
 _OWNER_CHECK_MS: Final = 1_000
 """How often the owner of a partition with a paused input checks that it still is the owner."""
-
-_Decision = tuple[Due, bytes] | None
-"""What becomes of a root that was put aside, also encoded; None if there never was a record."""
 
 
 class VerdictPartition:
@@ -88,6 +88,7 @@ class VerdictPartition:
         self._owned_ms = 0
         self._placed: list[int] = []
         self._was_undone = False
+        self._refusals = Refusals(worker.limits, worker.in_a_row)
         self._proof = Outgoing(*self._due, None, OWNER_KEY)
         self._verdicts_end = 0
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
@@ -98,6 +99,7 @@ class VerdictPartition:
             self._behind = set(restored.behind)
             self._cut = worker.cuts.setdefault(number, CutCopies())
             self._cut.keep(restored.table)
+            self._firings = Firings(worker, self._due, self._refusals, self._cut)
             self.waiting = DueRoots(restored.table.by_input(), worker.limits.waiting_bytes_max)
             for input_id in worker.pauses.get(number, {}).keys() & worker.breakers.keys():
                 if input_id not in restored.pauses:  # it was resumed
@@ -122,12 +124,20 @@ class VerdictPartition:
         return min(found, default=None)
 
     def aside(self, now_ms: int) -> Mapping[int, int]:
-        """Return how many roots wait for each input that cannot go on, by its id."""
-        return {
+        """Return how many roots wait for each input that cannot go on, by its id.
+
+        Of an input that goes on, those count that wait until a topic takes them.
+        """
+        refused = {input_id: count.roots for input_id, count in self.refused_aside().items()}
+        return refused | {
             each: count
             for each, count in self.waiting.counts().items()
             if each in self.pauses or not self._worker.is_ready(each, now_ms)
         }
+
+    def refused_aside(self) -> Mapping[int, AsideCount]:
+        """Return how many roots wait until a topic takes them, by the input's id, and why."""
+        return self._refusals.aside.counts()
 
     @property
     def wants_verdicts(self) -> bool:
@@ -232,102 +242,69 @@ class VerdictPartition:
     def _fire(self, now_ms: int) -> bool:
         """Run the second transaction.
 
-        1. Take the due roots of inputs that can go on.
-        2. Get their entries of `_ack_due`, from memory or from the log.
-        3. Decide about roots that were put aside. For the others, fetch the records, and build copies and
-           dead letters, except for those that are there already (`replay.worker.cut`).
-        4. Write these with their tombstones, and new entries for roots that were put aside; behind these
-           the progress, so that the next owner keeps few of them. If no more records of an input may become
-           dead letters, write its pause, too.
-        5. Remove what is done from memory; the rest goes on waiting.
+        1. Take the due roots of inputs that can go on, and choose which of them are tried together
+           (`replay.worker.refusals`).
+        2. Prepare what is written for them.
+        3. Write it, and behind it the progress, so that the next owner keeps few of the entries. If no more
+           records of an input may become dead letters, write its pause, too.
+        4. Remove what is done from memory; the rest goes on waiting.
 
         An error before the transaction leaves all roots waiting; an error of the transaction makes the caller
-        drop the partition. If an entry is missing in `_ack_due`, first make sure that we still own the
-        partition, since another owner may have removed the entry.
+        drop the partition, except where a topic is missing or refuses a record: that is one input's. If an
+        entry is missing in `_ack_due`, first make sure that we still own the partition, since another owner
+        may have removed the entry.
         """
         worker = self._worker
-        taken = self.waiting.take(now_ms, worker.limits.fire_max, self._ready(now_ms))
+        inputs = self._refusals.in_turn(self._ready(now_ms), worker.suspects)
+        taken = self.waiting.take(now_ms, worker.limits.fire_max, inputs)
         if not taken:
             return False
+        chosen = self._refusals.choose(taken, inputs)
+        if len(chosen) < len(taken):
+            offsets = {entry.offset for entry in chosen}
+            self.waiting.done((), [entry for entry in taken if entry.offset not in offsets])
+        if not chosen:  # of the one input that is tried alone nothing is due but what is accused
+            self._conclude(inputs[0], self._refusals.ran_out(inputs[0]), now_ms)
+            return True
         try:
-            entries = entries_of(worker, self._due, self.waiting.kept(taken))
-            asides = {at: due for at, due in entries.items() if isinstance(due, Aside)}
-            encode = worker.dues.encode
-            decisions: dict[int, _Decision] = {
-                at: None if due is None else (due, encode(due))
-                for at, due in decided(worker, asides, now_ms).items()
-            }
-            dues = [due for at, due in entries.items() if due is not None and at not in asides]
-            built = self._without_twins(outcomes_of(worker, dues, now_ms)) if dues else ()
-            outcomes, open_ones = bounded(worker, built, now_ms)
+            firing = self._firings.of(chosen, self.waiting.kept(chosen), now_ms)
         except WindhoverError as error:
-            self.waiting.done((), taken)
+            self.waiting.done((), chosen)
             if isinstance(error, DataLoss):
                 self._require_owned()
             raise
-        pauses = [Pause(found.id, now_ms, worker.breakers[found.id].why) for found in open_ones]
-        inputs = {outcome.input.id for outcome in outcomes}
-        inputs |= {input_id_of(asides[at].source) for at in decisions}
-        if inputs or pauses:
+        if firing.inputs or firing.pauses:
             try:
-                self._cut.begin(worker.log, {copy[:2] for _, (copy, _) in _new_ones(outcomes)}, now_ms)
-                self._write(outcomes, [(asides[at], found) for at, found in decisions.items()], pauses)
+                copies = _new_ones(firing.outcomes)
+                self._cut.begin(worker.log, {copy[:2] for _, (copy, _) in copies}, now_ms)
+                self._write(firing)
             except (TopicError, NotAuthorized, RecordRefused) as error:
-                self.waiting.done((), taken)
-                self._refused(inputs, error, now_ms)
+                self.waiting.done((), chosen)
+                self._refused(firing, error, now_ms)
                 return True
-        done = {*decisions, *(at for at, due in entries.items() if due is None)}
-        if len(outcomes) + len(done) == len(taken):
-            self.waiting.done(taken, ())
-        else:
-            ended = {id(outcome.due) for outcome in outcomes}
-            done |= {at for at, due in entries.items() if id(due) in ended}
-            left = [entry for entry in taken if entry.offset not in done]
-            self.waiting.done([entry for entry in taken if entry.offset in done], left)
-        waiting = [found for found in decisions.values() if found is not None]
-        placed = self._placed if waiting else ()  # without `waiting` they are of another transaction
-        for (due, value), offset in zip(waiting, placed, strict=True):
-            self.waiting.put(due, offset, len(value))
-        worker.works(inputs)
-        self._count_all(outcomes, decisions, pauses, now_ms)
-        return bool(inputs or pauses)
+        self._settle(firing, now_ms)
+        return bool(firing.inputs or firing.pauses)
 
     def _ready(self, now_ms: int) -> Sequence[int]:
-        ready = [
+        return [
             each
             for each, due_ms in self.waiting.next_due().items()
             if due_ms <= now_ms and each not in self.pauses and self._worker.is_ready(each, now_ms)
         ]
-        return [each for each in ready if each in self._worker.suspects][:1] or ready
 
-    def _without_twins(self, outcomes: Sequence[RootOutcome]) -> Sequence[RootOutcome]:
-        worker = self._worker
-        there = self._cut.look(worker.log, worker.limits.operation_timeout_ms, worker.at)
-        if not there:
-            return outcomes
-        return [
-            each
-            if (found := there.get(each.root)) is None
-            else each._replace(written=found[0], dead=found[1], is_there=True)
-            for each in outcomes
-        ]
-
-    def _write(
-        self,
-        outcomes: Sequence[RootOutcome],
-        decisions: Sequence[tuple[Aside, _Decision]],
-        pauses: Sequence[Pause],
-    ) -> None:
+    def _write(self, firing: Firing) -> None:
         topic, number = self._due
+        outcomes = firing.outcomes
         records = [each.written for each in outcomes if each.written is not None and not each.is_there]
         records += [_outgoing((topic, number, None, root_key(outcome.due), (), None)) for outcome in outcomes]
-        records += [
-            Outgoing(topic, number, found and found[1], root_key(aside)) for aside, found in decisions
-        ]
+        for offset, decision in firing.decisions.items():
+            due = firing.entries[offset]
+            if due is not None:
+                records.append(Outgoing(topic, number, decision and decision[1], root_key(due)))
         if not self._behind:  # as behind all entries
             records.append(self._written(self.progress))
         encode = self._worker.dues.encode
-        records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]
+        records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in firing.pauses]
         try:
             self._transact(records)
         except WindhoverError:
@@ -335,17 +312,102 @@ class VerdictPartition:
             raise
         self._cut.committed(each.root for each in outcomes)
 
-    def _refused(self, inputs: Collection[int], error: WindhoverError, now_ms: int) -> None:
-        """Abort a transaction whose topic the broker refused; try each input alone to find whose it is."""
+    def _settle(self, firing: Firing, now_ms: int) -> None:
+        """Let memory follow what was committed."""
+        done = firing.done()
+        aside = self._refusals.aside
+        were_aside = {offset for offset in done if aside.has(offset)} if aside else ()
+        if len(done) == len(firing.chosen):
+            self.waiting.done(firing.chosen, ())
+        else:
+            left = [entry for entry in firing.chosen if entry.offset not in done]
+            self.waiting.done([entry for entry in firing.chosen if entry.offset in done], left)
+        self._refusals.done(done)
+        waiting = [decision for decision in firing.decisions.values() if decision is not None]
+        placed = self._placed if waiting else ()  # without `waiting` they are of another transaction
+        for (due, value), offset in zip(waiting, placed, strict=True):
+            self.waiting.put(due, offset, len(value))
+            if isinstance(due, RefusedRoot):
+                aside.put(input_id_of(due.source), offset, due)
+        copied = {outcome.input.id for outcome in firing.outcomes if outcome.is_copy and outcome.is_sent}
+        self._worker.works(firing.inputs, copied)
+        if self._refusals.has_some:
+            for input_id in firing.inputs:
+                self._refusals.accepted(input_id, firing.accepted(input_id, were_aside))
+        self._count_all(firing, now_ms)
+
+    def _refused(self, firing: Firing, error: WindhoverError, now_ms: int) -> None:
+        """Abort a transaction that the broker refused, and find out what it refused: an input, or a record.
+
+        A transaction of several inputs only shows that each of them must be tried alone.
+        """
         self._was_undone = True
         with suppress(WindhoverError):  # the next transaction raises it again
             self._transactions.abort(self._worker.limits.operation_timeout_ms)
-        if len(inputs) > 1:
-            self._worker.suspects |= set(inputs)
+        if len(firing.inputs) > 1:
+            self._worker.suspects |= firing.inputs
             return
-        for input_id in inputs:
+        for input_id in firing.inputs:
             self._worker.suspects.discard(input_id)
-            self._worker.trouble(input_id, error, now_ms)
+            sent = [outcome for outcome in firing.outcomes if outcome.is_sent]
+            if isinstance(error, RecordRefused) and sent:
+                self._refused_records(input_id, firing, sent, error, now_ms)
+            else:
+                self._refusals.forget(input_id)
+                self._worker.trouble(input_id, error, now_ms)
+
+    def _refused_records(
+        self,
+        input_id: int,
+        firing: Firing,
+        sent: Sequence[RootOutcome],
+        error: RecordRefused,
+        now_ms: int,
+    ) -> None:
+        """Learn from a refused transaction of one input, which `sent` copies and dead letters."""
+        refusals = self._refusals
+        were_aside = [entry for entry in firing.chosen if refusals.aside.has(entry.offset)]
+        if were_aside:
+            wait_ms = refusals.aside.refused(input_id, len(were_aside), error.reason)
+            if wait_ms:
+                self._put_off(input_id, were_aside[0], now_ms, now_ms + wait_ms)
+            return
+        if len(sent) > 1:
+            refusals.refused_together(input_id, firing.roots_of(input_id))
+            return
+        (outcome,) = sent
+        record, offset = outcome.written, firing.offset_of(outcome)
+        if record is None:
+            return
+        why = f"{record.topic}: {error.reason}"
+        is_too_old = outcome.is_copy and self._worker.is_too_old(record, now_ms)
+        if outcome.is_copy:
+            blame = refusals.refused_copy(input_id, offset, why, is_too_old=is_too_old)
+            self._conclude(input_id, blame, now_ms)
+        else:
+            refusals.refused_letter(input_id, offset, why)
+        if is_too_old or not outcome.is_copy:
+            name = outcome.input.name
+            self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
+
+    def _conclude(self, input_id: int, blame: Blame, now_ms: int) -> None:
+        """Let an input wait whose topic takes no copies."""
+        if blame is Blame.TOPIC:
+            why = self._refusals.why_no_copy(input_id)
+            text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
+            self._worker.trouble(input_id, TopicError(text), now_ms, is_of_copies=True)
+
+    def _put_off(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
+        """Leave the due roots of an input alone that were put aside; another one is tried first then."""
+        later: list[DueRoot] = []
+        for entry in self.waiting.take(now_ms, self._worker.limits.fire_max, [input_id]):
+            if entry == tried:
+                later.append(DueRoot(until_ms + 1, entry.offset))
+            elif self._refusals.aside.has(entry.offset):
+                later.append(DueRoot(until_ms, entry.offset))
+            else:
+                later.append(entry)
+        self.waiting.done((), later)
 
     def _mend(self) -> bool:
         if not self._mends:
@@ -361,24 +423,18 @@ class VerdictPartition:
         self._mends = ()
         return True
 
-    def _count_all(
-        self,
-        outcomes: Sequence[RootOutcome],
-        decisions: Mapping[int, _Decision],
-        pauses: Iterable[Pause],
-        now_ms: int,
-    ) -> None:
-        counters = self._worker.counters
+    def _count_all(self, firing: Firing, now_ms: int) -> None:
+        counters, outcomes = self._worker.counters, firing.outcomes
         copied = Counter(outcome.input.name for outcome in outcomes if outcome.is_copy)
         counters.replayed += copied.total()
         counters.replayed_by_input.update(copied)
-        counters.absent += sum(found is None for found in decisions.values())
+        counters.absent += sum(decision is None for decision in firing.decisions.values())
         for outcome in outcomes:
             if not outcome.is_copy:
                 self._count(outcome, now_ms)
             if self._worker.written is not None and outcome.written is not None:
                 self._worker.written(outcome.due, outcome.written, outcome.input, outcome.is_copy, now_ms)
-        for pause in pauses:
+        for pause in firing.pauses:
             self.pauses[pause.input] = pause
             name = self._worker.name_of(pause.input)
             self._worker.report("paused", input=name, partition=self.number, why=paused_text(name, pause))
@@ -390,6 +446,8 @@ class VerdictPartition:
             return
         fields: dict[str, str | int] = {"input": name, "root": due.origin, "attempt": due.attempt}
         fields["reason"] = outcome.dead.value
+        if outcome.why:
+            fields["why"] = outcome.why
         if not outcome.dies:
             counters.dropped += 1
             counters.dropped_by_input[name] += 1

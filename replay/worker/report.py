@@ -74,8 +74,8 @@ class ReplayStatus(Counters):
         waiting: roots that wait for their due time, or for their input to go on.
         next_due_ms: earliest due time (wall time) of an input that can go on; None if there is none.
         fetched_records: records read to write copies and dead letters, with those read between them.
-        aside: those of `waiting` whose input cannot go on (see `ReplayService`). In `aside_by_input` an input
-            that topics.yaml does not have is ``id 7``.
+        aside: those of `waiting` whose input cannot go on (see `ReplayService`), or whose copy or dead letter
+            is refused. In `aside_by_input` an input that topics.yaml does not have is ``id 7``.
         paused: names of inputs that their breaker has paused in some partition, ascending.
         breaker_used: by an input's name the share of the allowed dead letters that there were; 1: it is open.
     """

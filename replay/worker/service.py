@@ -6,8 +6,8 @@ learns too late that a partition has moved cannot write for it any more.
 
 Roots of an input that cannot go on are put aside: they wait in `_ack_due`, counted and reported, while the
 other inputs go on. An input cannot go on if topics.yaml does not have it (until `ReplayService.take_topics`),
-if its breaker has paused it, or if one of its topics is missing, forbidden or refuses
-a record.
+if its breaker has paused it, or if one of its topics is missing, forbidden or takes no copy at all. A single
+record that is refused holds up nothing else (`replay.worker.refusals`).
 """
 
 from __future__ import annotations
@@ -185,8 +185,11 @@ class ReplayService:
             for input_id, count in partition.aside(now_ms).items():
                 pause = partition.pauses.get(input_id)
                 before, why = found.get(input_id, (0, ""))
+                refused = partition.refused_aside().get(input_id)
                 if pause is not None:
                     why = paused_text(self._worker.name_of(input_id), pause)
+                elif refused is not None and self._worker.is_ready(input_id, now_ms):
+                    why = f"what is written for them is refused ({refused.why}); see `windhover topics check`"
                 found[input_id] = before + count, why
         self._worker.report_aside(found, now_ms)
 

@@ -28,8 +28,8 @@ from acker.kafka.port import Record
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost, Reason, Verdicts, pack_positions, positions
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
-from replay.records.due import Aside, Due, Loss, Progress, extended, parse_history, was_read
-from replay.records.headers import HISTORY, Lineage, location, parse_lineage
+from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
+from replay.records.headers import Lineage, location, parse_lineage
 from replay.worker.fetch import Absence, RecordPlace
 from replay.worker.worker import Worker
 
@@ -243,8 +243,7 @@ def _past(place: RecordPlace, record: Record | Absence) -> Past | None:
         return None
     if isinstance(record, Absence):
         return Past(Lineage(location(*place)), dead=DeadReason.GONE)
-    history = next((value for name, value in reversed(record.headers) if name == HISTORY), None)
-    return Past(parse_lineage(record.headers, *place), parse_history(history))
+    return Past(parse_lineage(record.headers, *place), history_of(record.headers))
 
 
 def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:

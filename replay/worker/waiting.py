@@ -252,10 +252,13 @@ class DueRoots:
         return {entry.offset: (found[0] if (found := find(entry.offset)) else None) for entry in entries}
 
     def done(self, entries: Iterable[DueRoot], left: Iterable[DueRoot]) -> None:
-        """Remove the taken roots in `entries`, which are done; those in `left` go on waiting."""
+        """Remove the taken roots in `entries`, which are done; those in `left` go on waiting.
+
+        An entry in `left` may be due later than before: then it is left alone until then, in memory.
+        """
         for entry in entries:
             found = self._kept.pop(entry.offset, None)
             self._kept_bytes -= found[1] if found else 0
+            self._taken.pop(entry.offset)
         for entry in left:
-            self._schedules[self._taken[entry.offset]].add(*entry)
-        self._taken.clear()
+            self._schedules[self._taken.pop(entry.offset)].add(*entry)

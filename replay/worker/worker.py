@@ -15,8 +15,8 @@ from acker.config.limits import ReplayLimits
 from acker.config.topics import AckTopics, Input, Topics
 from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
 from acker.identity import input_id_of
-from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
-from acker.provisioning.topic_specs import MESSAGE_BYTES
+from acker.kafka.port import Log, Outgoing, Record, TopicInfo, TopicPartition
+from acker.provisioning.topic_specs import AGE_LIMITS, MESSAGE_BYTES, NO_LIMIT
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import require_passed_over
 from acker.wire.checks import LogOnce
@@ -26,6 +26,7 @@ from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import Pause, due_codec
 from replay.worker.cut import CutCopies
 from replay.worker.fetch import Fetcher
+from replay.worker.refusals import RefusedInARow
 from replay.worker.report import Counters, ReplayEvent, Report, Written
 
 OF_AN_INPUT: Final = (ConfigError, Unreachable)
@@ -40,11 +41,15 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why an input cannot go on, until when it is left alone (wall time, ms), and how long in all (ms)."""
+    """Why an input cannot go on, until when it is left alone (wall time, ms), and how long in all (ms).
+
+    `is_of_copies`: its topic takes no copy, so nothing else that is written shows that it is over.
+    """
 
     why: str
     until_ms: int
     wait_ms: int
+    is_of_copies: bool = False
 
 
 class Worker:
@@ -54,6 +59,7 @@ class Worker:
         pauses: the paused inputs of each partition that is ours, by their ids, when it was open last.
         cuts: of each partition the copies of transactions that did not end well.
         suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
+        in_a_row: of each input by its id, how many of its records were refused since one was accepted.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class Worker:
         self.pauses: dict[int, dict[int, Pause]] = {}
         self.cuts = {} if cuts is None else cuts
         self.suspects: set[int] = set()
+        self.in_a_row: dict[int, RefusedInARow] = {}
         self._troubles: dict[int, Trouble] = {}
         self._reported_ms: dict[int, int] = {}
         self._groups: dict[int, str] = {}
@@ -146,7 +153,9 @@ class Worker:
         is_left_alone = trouble is not None and 0 < trouble.until_ms - now_ms <= trouble.wait_ms
         return input_id in self._inputs and not is_left_alone
 
-    def trouble(self, input_id: int, error: WindhoverError, now_ms: int) -> None:
+    def trouble(
+        self, input_id: int, error: WindhoverError, now_ms: int, *, is_of_copies: bool = False
+    ) -> None:
         """Leave an input alone for a while after an error that concerns only it; twice as long each time.
 
         Raises `Unreachable` if the broker does not answer at all: then the error concerns all inputs.
@@ -156,12 +165,18 @@ class Worker:
         before = self._troubles.get(input_id)
         most_ms = self.limits.input_retry_ms
         wait_ms = most_ms // _FIRST_SHARE if before is None else min(most_ms, 2 * before.wait_ms)
-        self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms)
+        self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
 
-    def works(self, input_ids: Iterable[int]) -> None:
-        """Record that a transaction of some inputs succeeded: their troubles are over."""
+    def works(self, input_ids: Iterable[int], copied: Collection[int]) -> None:
+        """Record that a transaction of some inputs succeeded: their troubles are over.
+
+        `copied` are those of which it had a copy.
+        """
         for input_id in input_ids:
             self.suspects.discard(input_id)
+            trouble = self._troubles.get(input_id)
+            if trouble is not None and trouble.is_of_copies and input_id not in copied:
+                continue
             if self._troubles.pop(input_id, None) is not None:
                 self._reported_ms.pop(input_id, None)
                 self.report("goes_on", input=self.name_of(input_id))
@@ -240,6 +255,15 @@ class Worker:
             raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
         return infos
 
+    def is_too_old(self, copy: Outgoing, now_ms: int) -> bool:
+        """Return whether a copy is older than its topic takes; no replay topic should have such a limit."""
+        info = self.log.topics([copy.topic], settings=True).get(copy.topic)
+        if info is None or not copy.timestamp_ms:
+            return False
+        age_ms = now_ms - copy.timestamp_ms
+        limits = [info.settings.get(name, NO_LIMIT) for name in AGE_LIMITS]
+        return any(limit != NO_LIMIT and age_ms > int(limit) for limit in limits)
+
     def check_topics(self, now_ms: int) -> PartitionCounts:
         """Compare the topics with topics.yaml; an input with a missing or small topic gets a `Trouble`.
 
@@ -275,6 +299,11 @@ def bytes_max(info: TopicInfo) -> int:
     """Return the size of the largest record that a topic takes, in bytes."""
     text = info.settings.get("max.message.bytes", "")
     return int(text) if text.isdecimal() else MESSAGE_BYTES
+
+
+def keeps_times(info: TopicInfo) -> bool:
+    """Return whether the records of a topic have the times that their writers give them."""
+    return info.settings.get("message.timestamp.type") != "LogAppendTime"
 
 
 def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) -> set[tuple[str, str]]:

@@ -19,8 +19,8 @@ import numpy as np
 from acker.identity import Position, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Record, TopicPartition
 from acker.wire.events import Lost, Reason, Verdicts, joined_bounds, positions
-from replay.records.due import Loss, parse_history
-from replay.records.headers import HISTORY, location, parse_lineage, parse_location
+from replay.records.due import Loss, history_of
+from replay.records.headers import location, parse_lineage, parse_location
 from spout.tuples.intervals import IntervalSet
 
 ACKED: Final = "ACKED"
@@ -77,7 +77,7 @@ def settled_runs(event: Verdicts) -> Iterator[SettledRun]:
 
 def loss_of(headers: Headers) -> Loss | None:
     """Return the loss that a copy or dead letter stands for: the last one of its history."""
-    history = parse_history(dict(headers).get(HISTORY))
+    history = history_of(headers)
     return history[-1] if history else None
 
 

@@ -122,7 +122,7 @@ class CheckLine(ArrowBolt):
     """Passes lines on with their origin; fails, or leaves open, the lines whose key requires it."""
 
     output = "origin long, line string"
-    fields = ("topic", "partition", "offset", "key", "value", "headers")
+    fields = ("topic", "partition", "offset", "key", "value", "windhover")
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Emit (origin, line) of every line; only copies and special lines are looked at one by one."""
@@ -130,12 +130,12 @@ class CheckLine(ArrowBolt):
         origins = batch.column("offset").to_numpy() + (
             batch.column("partition").to_numpy().astype(np.int64) << OFFSET_BITS
         )
-        is_copy = pc.greater(pc.list_value_length(batch.column("headers")), 0)
+        is_copy = pc.greater(pc.list_value_length(batch.column("windhover")), 0)
         is_special = pc.or_(is_copy, batch.column("key").is_valid()).to_numpy(zero_copy_only=False)
         half: dict[int, str] = {}
         for row in np.flatnonzero(is_special).tolist():
-            topic, partition, offset, key, value, headers = (column[row].as_py() for column in batch.columns)
-            past = tuple((each["key"], each["value"]) for each in headers)
+            topic, partition, offset, key, value, ours = (column[row].as_py() for column in batch.columns)
+            past = tuple((header["key"], header["value"]) for header in ours)
             lineage = parse_lineage(past, topic, partition, offset)
             origins[row] = origin_number(lineage.origin)
             if key == ALWAYS_FAILS:

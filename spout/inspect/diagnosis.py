@@ -30,7 +30,7 @@ from acker.untrusted import Untrusted, UntrustedName, shell_word
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
-from replay.records.due import Aside, Due, Loss
+from replay.records.due import Aside, Due, Loss, RefusedRoot
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
@@ -243,6 +243,8 @@ class _Case:
                 f"{why} It was put aside: the replay workers cannot go on with its input. Their log says why."
             )
             return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover status")
+        if isinstance(due, RefusedRoot):
+            return self._refused(due, why)
         again = in_ if left_ms > 0 else "now"
         if due.last_was_blocked and not due.dead:
             behind = Untrusted(due.history[-1].message)
@@ -263,6 +265,17 @@ class _Case:
             text = f"{why} It is looked at again {again}."
             return Diagnosis(situation, now, text, self._inspect_the_first(due.history[-1].message))
         return Diagnosis(situation, now, f"{why} {when}", self.watch)
+
+    def _refused(self, due: RefusedRoot, why: str) -> Diagnosis:
+        copy_why, letter_why = Untrusted(due.copy_why), Untrusted(due.letter_why)
+        if not due.dead:
+            now = f"put aside: its copy is refused: {copy_why}"
+            text = f"{why} Its copy is refused ({copy_why}), and is tried again."
+            return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover topics check")
+        now = f"put aside: its dead letter ({due.dead}) is refused: {letter_why}"
+        copy = f" Its copy was refused ({copy_why})." if copy_why else ""
+        text = f"{why}{copy} Its dead letter is refused ({letter_why}), and is tried again."
+        return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover topics check")
 
     def given_up(self, letter: Letter) -> Diagnosis:
         if letter.is_note:

@@ -26,8 +26,8 @@ from acker.units import UNITS_MS
 from acker.wire.causes import EXPLICIT, HELD, error_class
 from acker.wire.checks import read_verdicts
 from acker.wire.events import Reason, Verdicts, positions
-from replay.records.due import Loss, left_out_by, parse_history
-from replay.records.headers import HISTORY, parse_lineage
+from replay.records.due import Loss, history_of, left_out_by
+from replay.records.headers import parse_lineage
 from replay.records.letters import Letter, parse_letter
 from spout.inspect.letter_rows import moment, name_field
 from spout.inspect.overview import MISSING, Questions
@@ -333,7 +333,7 @@ class FailureLog(LogFigures):
     def _put_copy(self, one: Input, record: Record) -> None:
         lineage = parse_lineage(record.headers, *record[:3])
         attempt = lineage.attempt - lineage.held
-        loss = _last(parse_history(dict(record.headers).get(HISTORY)))
+        loss = _last(history_of(record.headers))
         if attempt > 1 and loss is not None:
             source = source_of(one.id, record.partition, replay=True)
             self._replays.setdefault(source, {})[record.offset] = _group_of_loss(one, loss), attempt

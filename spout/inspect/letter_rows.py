@@ -10,13 +10,18 @@ from typing import Any, Final, NamedTuple
 from acker.errors import UsageError
 from acker.kafka.port import Record
 from acker.notation import EMPTY, NULL, cut_shown, parse_bytes, parse_text, show_bytes, show_text
-from acker.units import TIME_MS_MAX, time_text
+from acker.units import TIME_MS_MAX, TIME_MS_MIN, time_text
 from acker.untrusted import Untrusted
 from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, RedriveRecord
 from replay.policy.disposition import DeadReason
+from replay.records.dead_letter import OUR_PREFIXES
 from replay.records.due import LEFT_OUT, Loss, left_out_by, left_out_of
-from replay.records.letters import Letter, LetterAction, own_headers
+from replay.records.headers import parted_headers
+from replay.records.letters import Letter, LetterAction
 from spout.inspect.tables import UNKNOWN, Column, Row, count, cut_message, cut_to, span
+
+NO_TIME_MS: Final = -1
+"""Kafka's timestamp of a record that has none."""
 
 PREVIEW_CHARACTERS: Final = 1_024
 """For people a payload or the value of a header is shown up to this many characters; JSON has all of it."""
@@ -149,7 +154,8 @@ def letter_row(found: FoundLetter) -> dict[str, Any]:
 
 def letter_details(found: FoundLetter, record: Record) -> dict[str, Any]:
     """Return a letter with all its details."""
-    letter, mark, own = found.letter, found.letter.mark, set(own_headers(record.headers))
+    letter, mark = found.letter, found.letter.mark
+    own, ours = parted_headers(record.headers, OUR_PREFIXES)
     return {
         **letter_row(found),
         "group": name_field(letter.group),
@@ -157,12 +163,12 @@ def letter_details(found: FoundLetter, record: Record) -> dict[str, Any]:
         "abandoned": letter.lineage.abandoned,
         "timed_out": letter.lineage.timed_out,
         "first_emitted": moment(letter.lineage.first_emitted_ms),
-        "timestamp": moment(letter.timestamp_ms),
+        "timestamp": None if letter.time is None else moment(letter.time.ms),
         "why_handled": mark.why if mark else "",
         "left_out": left_out_of(letter.history),
         "history": [loss_row(loss) for loss in letter.history],
-        "headers": _header_rows(header for header in record.headers if header in own),
-        "windhover": _header_rows(header for header in record.headers if header not in own),
+        "headers": _header_rows(own),
+        "windhover": _header_rows(ours),
         "payload": None if letter.missing else bytes_field(record.value),
         "payload_bytes": None if letter.missing else len(record.value or b""),
     }
@@ -203,14 +209,16 @@ def loss_row(loss: Loss) -> dict[str, Any]:
 
 
 def moment(value_ms: int | None) -> str | None:
-    """Format a wall time to the millisecond; None where it is unknown.
+    """Format a time to the millisecond; None where it is unknown, which is -1 in Kafka's records, too.
 
     Producers write what they like: where theirs counts in microseconds, it is after all calendars.
     """
-    if value_ms is None or value_ms < 0:
+    if value_ms is None or value_ms == NO_TIME_MS:
         return None
     if value_ms > TIME_MS_MAX:
         return f"{value_ms} ms after 1970"
+    if value_ms < TIME_MS_MIN:
+        return f"{-value_ms} ms before 1970"
     text = time_text(value_ms)
     return f"{text[:-4]}Z" if "." in text else text  # the last three digits are below a millisecond
 

@@ -453,6 +453,7 @@ def _stopped(one: Input, partition: int | None, waiting: Waiting) -> str:
     if not aside:
         return ""
     return (
-        f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input or they cannot read"
-        " its topics: give them this file (SIGHUP), or see `replay.put_aside` in their log"
+        f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input, they cannot read its"
+        " topics, or a topic refuses what is written: give them this file (SIGHUP), or see"
+        " `replay.put_aside` in their log"
     )

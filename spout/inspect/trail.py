@@ -38,8 +38,8 @@ from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, Reason, SourceRun, Verdicts, positions, values
 from replay.handling.letter_box import LetterBox, letters_of
-from replay.records.due import Due, DueView, Loss, Progress, parse_history, root_key, sound_or_none
-from replay.records.headers import HISTORY, Lineage, location, parse_lineage, parse_location
+from replay.records.due import Due, DueView, Loss, Progress, history_of, root_key, sound_or_none
+from replay.records.headers import Lineage, location, parse_lineage, parse_location
 from replay.records.letters import Filter, Letter
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.group.presence import Presence
@@ -254,7 +254,7 @@ class Trail:
             committed=None if one.topic in missing else self._log.committed(one.group, [place]).get(place),
             history=_joined(
                 [
-                    *(parse_history(dict(copy.headers).get(HISTORY)) for copy in copies),
+                    *(history_of(copy.headers) for copy in copies),
                     *(letter.history for letter in letters),
                     *(due.history for due in dues.values()),
                 ]
@@ -461,7 +461,7 @@ class _Emissions:
         for copy in copies:
             root = Root(replay, position_at(present, copy.offset))
             lineage = parse_lineage(copy.headers, *copy[:3])
-            history = parse_history(dict(copy.headers).get(HISTORY))
+            history = history_of(copy.headers)
             emission = self._emission(one, root, lineage, location(*copy[:3]))
             found.append(replace(emission, history=history))
         return found

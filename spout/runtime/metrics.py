@@ -215,7 +215,7 @@ def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
     for name, text in REPLAY_BY_INPUT.items():
         found = _by_input(none | flat[f"{name}_by_input"])
         yield counter(f"windhover_replay_{name}", text, found, ["input"])
-    text = "waiting roots whose input cannot go on"
+    text = "waiting roots whose input cannot go on, or whose copy or dead letter is refused"
     yield gauge("windhover_replay_aside", text, _by_input(none | dict(status.aside_by_input)), ["input"])
     paused = {(name,): float(name in status.paused) for name in {*status.breaker_used, *status.paused}}
     yield gauge("windhover_replay_paused", "1: the breaker has paused the input", paused, ["input"])

@@ -87,8 +87,9 @@ class Items(Sequence[Item]):
 
     def column(self, name: str) -> list[Any]:
         """Return one field of all items, in order, fast; `KeyError`: `spout.read_stream` has none such."""
-        getter = GETTERS[name]
-        return list(chain.from_iterable(map(getter, segment.messages) for segment in self._segments))
+        if name not in GETTERS:
+            raise KeyError(name)
+        return list(chain.from_iterable(segment.rows().values(name) for segment in self._segments))
 
     def __len__(self) -> int:
         return sum(len(segment.messages) for segment in self._segments)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import Message
 
 from acker.kafka.port import Headers
-from replay.records.headers import ORIGIN, parse_location
+from replay.records.headers import ORIGIN, our_values, parse_location
 from spout.planning.order import Gate
 from spout.tuples.failures import Cause
 from spout.tuples.messages import record_key
@@ -42,7 +42,7 @@ class Copy(NamedTuple):
 
 def origin_of(headers: Headers, topic: str, partition: int) -> int | None:
     """Return the offset of a copy's first emission; None where that was not in this partition."""
-    value = next((value for name, value in reversed(headers) if name == ORIGIN and value is not None), b"")
+    value = our_values(headers).get(ORIGIN, b"")
     found = parse_location(value.decode("utf-8", "replace"))
     return found[2] if found is not None and found[:2] == (topic, partition) else None
 

@@ -3,23 +3,31 @@
 A tuple reads from the client's message, a field when somebody uses it. Columns are built for those that need
 Arrow: an `ArrowBolt`, or Spark itself where no bolt runs in the read task.
 
+A copy of a record looks like the record: what the replay worker wrote on it is in a field of its own,
+``windhover``, which a bolt directly behind `read_stream` reads if it asks for it.
+
 Source: docs/design/protocol.md, section 5.1; the columns are those of Spark's Kafka connector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
-from replay.records.headers import location, parse_lineage
+from acker.wire.checks import LogOnce
+from replay.records.headers import location, our_values, parse_lineage, parted_headers
+from replay.records.record_time import TIMESTAMP, RecordTime, parse_record_time
 from spout.tuples.tuple import MessageId, StreamId
+
+_LOGGER = logging.getLogger("windhover.spout")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -35,11 +43,15 @@ ARROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(
         "timestamp": _TIMESTAMP,
         "timestampType": pa.int32(),
         "headers": _HEADERS,
+        "windhover": _HEADERS,
     }
 )
 """Arrow type of each column of the source."""
 
-_NAMES = tuple(name for name in ARROW_TYPES if name != "headers")
+ON_REQUEST: Final = frozenset({"headers", "windhover"})
+"""Fields that only those get who name them."""
+
+_NAMES = tuple(name for name in ARROW_TYPES if name not in ON_REQUEST)
 
 
 def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
@@ -60,6 +72,32 @@ def _as_bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
+def _own_time(message: Message) -> RecordTime:
+    kind, ms = message.timestamp()
+    return RecordTime(ms, kind - 1)  # the client counts 0 unknown, 1 create time, 2 append time
+
+
+def time_of_original(message: Message) -> RecordTime:
+    """Return the time of the record that a copy, on a replay topic, is a copy of."""
+    headers = headers_of(message)
+    in_headers: RecordTime | None = None
+    if any(name == TIMESTAMP for name, _ in headers):  # most copies have none: their time is the record's
+        in_headers = parse_record_time(our_values(headers))
+    return in_headers or _own_time(message)
+
+
+def _datetime_of(message: Message, ms: int) -> datetime:
+    """Return a time in ms since 1970; `ValueError`, with the record's place: `datetime` has no such year."""
+    try:
+        return _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        raise ValueError(
+            f"the timestamp of {message.topic()}/{message.partition()}@{message.offset()} is {ms} ms after"
+            " 1970, and a datetime of Python has the years 1 to 9999 alone; correct what its producer writes,"
+            " or read the column `timestamp` in an ArrowBolt or in Spark"
+        ) from None
+
+
 GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
     {
         "key": Message.key,
@@ -67,13 +105,29 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         "topic": Message.topic,
         "partition": Message.partition,
         "offset": Message.offset,
-        "timestamp": lambda message: _EPOCH + timedelta(milliseconds=message.timestamp()[1]),
-        # The client counts 0 unknown, 1 create time, 2 append time; Spark's connector -1, 0, 1.
-        "timestampType": lambda message: message.timestamp()[0] - 1,
+        "timestamp": lambda message: _datetime_of(message, _own_time(message).ms),
+        "timestampType": lambda message: _own_time(message).type,
         "headers": lambda message: list(headers_of(message)),
+        "windhover": lambda _message: [],
     }
 )
 """How to read a tuple's field, by name. Values are as in Spark's column; a timestamp has the zone UTC."""
+
+COPY_GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
+    {
+        **GETTERS,
+        "timestamp": lambda message: _datetime_of(message, time_of_original(message).ms),
+        "timestampType": lambda message: time_of_original(message).type,
+        "headers": lambda message: list(parted_headers(headers_of(message)).own),
+        "windhover": lambda message: list(parted_headers(headers_of(message)).ours),
+    }
+)
+"""The same for a record of a replay topic: its fields are those of the record that it is a copy of."""
+
+COLUMN_MS_MAX: Final = ((1 << 63) - 1) // 1_000
+"""The latest time of Spark's timestamp, which counts microseconds: in the year 294247; likewise the first."""
+
+_log_once = LogOnce()
 
 SPOUT = StreamId("spout")
 """`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder` have their own names."""
@@ -82,7 +136,7 @@ SPOUT = StreamId("spout")
 class MessageRows:
     """Messages of one partition, in order."""
 
-    __slots__ = ("_messages", "_positions", "_replayed", "came_from", "names", "source")
+    __slots__ = ("_getters", "_messages", "_positions", "_replayed", "came_from", "names", "source")
 
     names: Sequence[str]
 
@@ -92,13 +146,18 @@ class MessageRows:
         self._messages = messages
         self.source = Source(source)
         self._replayed = is_replay(self.source)
+        self._getters = COPY_GETTERS if self._replayed else GETTERS
         self._positions = positions
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def value(self, name: str, row: int) -> Any:
-        return GETTERS[name](self._messages[row])
+        return self._getters[name](self._messages[row])
+
+    def values(self, name: str) -> Iterator[Any]:
+        """Yield one field of all rows, in order; `KeyError`: there is none of that name."""
+        return map(self._getters[name], self._messages)
 
     def message_id(self, row: int) -> MessageId:
         """Return where a record was first emitted: a copy has that in its headers; else at its own place."""
@@ -119,6 +178,31 @@ class MessageRows:
         ]
         at, wall_ms = np.array(found, np.int64).reshape(-1, 2).T
         return at, wall_ms
+
+    def _timestamps(self) -> pa.Array:
+        """Return the column of times; a time that Spark's timestamp cannot hold is null, and is logged."""
+        messages, rows = self._messages, len(self._messages)
+        if self._replayed:
+            times_ms = np.fromiter((time_of_original(message).ms for message in messages), np.int64, rows)
+        else:
+            times_ms = np.fromiter((message.timestamp()[1] for message in messages), np.int64, rows)
+        is_outside = (times_ms > COLUMN_MS_MAX) | (times_ms < -COLUMN_MS_MAX)
+        if is_outside.any():
+            row = int(is_outside.argmax())
+            self._tell_null(messages[row], int(times_ms[row]))
+            times_ms = np.where(is_outside, 0, times_ms)  # so that none of them overflows below
+        return pa.array(times_ms * 1_000, mask=is_outside).cast(_TIMESTAMP)
+
+    def _tell_null(self, message: Message, ms: int) -> None:
+        topic = message.topic() or ""
+        if _log_once.is_first(topic, "timestamp"):
+            _LOGGER.warning(
+                "timestamp_is_null record=%s timestamp_ms=%d: Spark's timestamp ends in the year 294247, so"
+                " the column has null for such records of %s; correct what its producer writes",
+                location(topic, message.partition() or 0, message.offset() or 0),
+                ms,
+                topic,
+            )
 
     def part(self, first: int, size: int) -> MessageRows:
         """Return `size` of the messages, from `first` on."""
@@ -155,9 +239,8 @@ class MessageRows:
             # One partition at a time: the same value in every row.
             return pa.repeat(pa.scalar(GETTERS[name](messages[0]), ARROW_TYPES[name]), rows)
         if name == "timestamp":
-            ms = np.fromiter((message.timestamp()[1] for message in messages), np.int64, rows)
-            return pa.array(ms * 1000).cast(_TIMESTAMP)
-        if name == "headers":
-            return pa.array([[{"key": k, "value": v} for k, v in headers_of(m)] for m in messages], _HEADERS)
-        getter = GETTERS[name]
-        return pa.array([getter(message) for message in messages], ARROW_TYPES[name])
+            return self._timestamps()
+        if name in ON_REQUEST:
+            lists = [[{"key": key, "value": value} for key, value in pairs] for pairs in self.values(name)]
+            return pa.array(lists, _HEADERS)
+        return pa.array(list(self.values(name)), ARROW_TYPES[name])

@@ -94,9 +94,13 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
     drafts = [lane for lane in drafts if lane.root not in repeated]
     # by time, since a record that was let live again from a dead letter counts its attempts from 1
     drafts.sort(key=lambda lane: min((each.at_ms for each in lane.events), default=now_ms))
-    if drafts and isinstance(evidence.record, Record) and evidence.record.timestamp_ms > 0:
-        written = LaneEvent(evidence.record.timestamp_ms, EventKind.WRITTEN, "written to its topic")
-        drafts[0] = replace(drafts[0], events=[written, *drafts[0].events])
+    if drafts and isinstance(evidence.record, Record):
+        written_ms = evidence.record.timestamp_ms
+        first_ms = min((event.at_ms for event in drafts[0].events), default=now_ms)
+        # producers write what they like: a time behind the first emission would stretch the lanes to it
+        if 0 < written_ms <= first_ms:
+            written = LaneEvent(written_ms, EventKind.WRITTEN, "written to its topic")
+            drafts[0] = replace(drafts[0], events=[written, *drafts[0].events])
     times = [each.at_ms for lane in drafts for each in lane.events]
     begin_ms, end_ms = min(times, default=now_ms), max(times, default=now_ms)
     placed = [_placed(lane, begin_ms, max(1, end_ms - begin_ms)) for lane in drafts]

@@ -50,8 +50,15 @@ class Cluster(ABC):
         return self.new_log()
 
     @abstractmethod
-    def create(self, topic: str, partitions: int = 1, *, compacted: bool = False) -> None:
-        """Create a topic."""
+    def create(
+        self,
+        topic: str,
+        partitions: int = 1,
+        *,
+        compacted: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; `settings` are further ones of it."""
 
     @abstractmethod
     def delete(self, topic: str) -> None:
@@ -65,10 +72,17 @@ class Cluster(ABC):
         """Make a name unique."""
         return self._prefix + name
 
-    def topic(self, partitions: int = 1, *, compacted: bool = False, name: str = "topic") -> str:
+    def topic(
+        self,
+        partitions: int = 1,
+        *,
+        compacted: bool = False,
+        name: str = "topic",
+        settings: Mapping[str, str] | None = None,
+    ) -> str:
         """Create a topic and return its name."""
         topic = self.name(name)
-        self.create(topic, partitions, compacted=compacted)
+        self.create(topic, partitions, compacted=compacted, settings=settings)
         return topic
 
     def reader(self, positions: Mapping[TopicPartition, int], *, committed: bool = True) -> Reader:
@@ -150,9 +164,16 @@ class InMemoryCluster(Cluster):
         """Make another client's view."""
         return self._cluster.log()
 
-    def create(self, topic: str, partitions: int = 1, *, compacted: bool = False) -> None:
+    def create(
+        self,
+        topic: str,
+        partitions: int = 1,
+        *,
+        compacted: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         """Create a topic."""
-        self._cluster.create_topic(topic, partitions, compacted)
+        self._cluster.create_topic(topic, partitions, compacted, settings)
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
@@ -186,11 +207,19 @@ class KafkaCluster(Cluster):
         settings = {"bootstrap.servers": self._bootstrap, **patience}
         return KafkaLog(settings, operation_timeout_ms=TIMEOUT_MS)
 
-    def create(self, topic: str, partitions: int = 1, *, compacted: bool = False) -> None:
+    def create(
+        self,
+        topic: str,
+        partitions: int = 1,
+        *,
+        compacted: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         """Create a topic."""
         policy = "compact" if compacted else "delete"
         # tests write records of 1970
-        wanted = NewTopic(topic, partitions, 1, config={"cleanup.policy": policy, "retention.ms": "-1"})
+        config = {"cleanup.policy": policy, "retention.ms": "-1", **(settings or {})}
+        wanted = NewTopic(topic, partitions, 1, config=config)
         _all_done(self._admin.create_topics([wanted]))
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
 

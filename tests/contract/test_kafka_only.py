@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from acker.errors import ConfigError, Unreachable
+from acker.errors import ConfigError, RecordRefused, Unreachable
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from spout.local.broker_settings import HOST
@@ -122,6 +122,29 @@ def test_settings_that_a_guarantee_rests_on_cannot_be_overruled(broker: Broker, 
         eventually(lambda: bool(reader.poll(100)))
     reader.close()
     cluster.close()
+
+
+def test_what_the_client_itself_refuses_is_a_refused_record_too(broker: Broker, prefix: str) -> None:
+    """O211: before, it was an aborted transaction, which is tried again until the worker ends."""
+    opened = KafkaCluster(prefix, broker.bootstrap)
+    topic = opened.topic()
+    log = KafkaLog({"bootstrap.servers": broker.bootstrap, "message.max.bytes": "2000"})
+    owner = log.transactions(f"{prefix}small")
+    try:
+        owner.init(TIMEOUT_MS)
+        for _ in range(2):
+            owner.begin()
+            owner.send_all([Outgoing(topic, 0, b"good"), Outgoing(topic, 0, bytes(5_000))])
+            with pytest.raises(RecordRefused) as refused:
+                owner.commit(TIMEOUT_MS)
+            assert refused.value.reason == "MSG_SIZE_TOO_LARGE: Broker: Message size too large"
+        opened.commit(owner, Outgoing(topic, 0, b"good"))
+        place = TopicPartition(topic, 0)
+        assert values(read_count(opened.reader({place: 0}), 1)) == [b"good"]
+    finally:
+        owner.close()
+        opened.close()
+        log.close()
 
 
 def test_a_readers_first_question_does_not_wait_behind_its_fetch(broker: Broker, prefix: str) -> None:

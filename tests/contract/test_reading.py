@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from acker.errors import LogError, OutOfRange, TopicError, WindhoverError
-from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, TimestampType, TopicPartition
 from acker.kafka.reading import Follower
 from tests.contract.clusters import (
     TIMEOUT_MS,
@@ -21,7 +21,10 @@ from tests.contract.clusters import (
     read_until,
     values,
 )
+from tests.support.odd_times import ODD_TIMES_MS
 from tests.support.waiting import committed, eventually
+
+NO_LIMIT = str((1 << 63) - 1)
 
 
 def _numbered(topic: str, count: int, partition: int = 0) -> list[Outgoing]:
@@ -34,7 +37,7 @@ def test_a_record_comes_back_whole(cluster: Cluster) -> None:
     headers = (("a", b"1"), ("a", b"2"), ("none", None))
     cluster.write(Outgoing(topic, 0, b"value", b"key", headers, 1234), Outgoing(topic, 0, None))
     first, second = read_count(cluster.reader({TopicPartition(topic, 0): 0}), 2)
-    assert first == (topic, 0, 0, b"key", b"value", headers, 1234)
+    assert first == (topic, 0, 0, b"key", b"value", headers, 1234, TimestampType.CREATED)
     assert second[:6] == (topic, 0, 1, None, None, ())
 
 
@@ -44,6 +47,29 @@ def test_a_record_without_a_timestamp_gets_the_brokers_time(cluster: Cluster) ->
     cluster.write(Outgoing(topic, 0, b"v"))
     [record] = read_count(cluster.reader({TopicPartition(topic, 0): 0}), 1)
     assert abs(record.timestamp_ms - time.time() * 1000) < 60_000
+
+
+@pytest.mark.parametrize("time_ms", ODD_TIMES_MS)
+def test_a_record_has_the_time_that_was_written(cluster: Cluster, time_ms: int) -> None:
+    """O1006: each int64 but 0, which is written as the present time; alone, and in a batch with others."""
+    topic = cluster.topic(settings={"message.timestamp.after.max.ms": NO_LIMIT})
+    began_ms = int(time.time() * 1_000) - 60_000
+    cluster.write(Outgoing(topic, 0, b"alone", timestamp_ms=time_ms))
+    cluster.write(*(Outgoing(topic, 0, b"among", timestamp_ms=one_ms) for one_ms in (1_000, time_ms, 2_000)))
+    alone, before, among, after = read_count(cluster.reader({TopicPartition(topic, 0): 0}), 4)
+    assert (before.timestamp_ms, after.timestamp_ms) == (1_000, 2_000)
+    for record in (alone, among):
+        assert record.timestamp_type == TimestampType.CREATED
+        assert record.timestamp_ms == time_ms if time_ms else record.timestamp_ms >= began_ms
+
+
+def test_a_topic_may_give_records_the_time_at_which_they_were_appended(cluster: Cluster) -> None:
+    """O1006: then the record says so."""
+    topic = cluster.topic(settings={"message.timestamp.type": "LogAppendTime"})
+    cluster.write(Outgoing(topic, 0, b"v", timestamp_ms=1_234))
+    [record] = read_count(cluster.reader({TopicPartition(topic, 0): 0}), 1)
+    assert abs(record.timestamp_ms - time.time() * 1_000) < 60_000
+    assert record.timestamp_type == TimestampType.APPENDED
 
 
 def test_records_of_one_partition_keep_their_order(cluster: Cluster) -> None:

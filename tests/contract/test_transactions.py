@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from acker.errors import Fenced, LogError, RecordRefused
-from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, TopicPartition, Transactions
 from tests.contract.clusters import TIMEOUT_MS, Cluster, read_count, read_until, values
 from tests.support.waiting import eventually
 
@@ -249,6 +254,66 @@ def test_a_refused_record_aborts_the_whole_transaction(cluster: Cluster) -> None
     cluster.commit(owner, Outgoing(topic, 0, b"written again"))
     end = cluster.log.ends([partition])
     assert values(read_until(cluster.reader({partition: 0}), end)) == [b"written again"]
+
+
+HOUR_MS = "3600000"
+FAR_MS = 1 << 45
+INCOMPRESSIBLE = random.Random(1).randbytes(5_000)
+REFUSED = {
+    "no key": ({"cleanup.policy": "compact"}, {"key": None}, "INVALID_RECORD: Broker: Broker failed to"),
+    "dated ahead": (
+        {"message.timestamp.after.max.ms": HOUR_MS},
+        {"timestamp_ms": FAR_MS},
+        "INVALID_TIMESTAMP: Broker: Invalid timestamp",
+    ),
+    "too old": (
+        {"message.timestamp.before.max.ms": HOUR_MS},
+        {"timestamp_ms": 1},
+        "INVALID_TIMESTAMP: Broker: Invalid timestamp",
+    ),
+    "too large": (
+        {"max.message.bytes": "1000"},
+        {"value": INCOMPRESSIBLE},
+        "MSG_SIZE_TOO_LARGE: Broker: Message size too large",
+    ),
+}
+
+
+def _write_all(owner: Transactions, records: Sequence[Outgoing], *, is_flushed: bool) -> None:
+    owner.send_all(records)
+    if is_flushed:
+        owner.flush(TIMEOUT_MS)
+    owner.commit(TIMEOUT_MS)
+
+
+@pytest.mark.parametrize(("settings", "odd", "words"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_a_refused_record_is_named_by_the_brokers_words_and_the_others_are_taken_without_it(
+    cluster: Cluster, settings: dict[str, str], odd: dict[str, Any], words: str, is_flushed: bool
+) -> None:
+    """O211: so that who wrote it can find it; whether the refusal comes with the flush or with the commit."""
+    topic, now_ms = cluster.topic(settings=settings), int(time.time() * 1_000)
+    owner = cluster.owner()
+    good = [Outgoing(topic, 0, b"%d" % number, b"k", timestamp_ms=now_ms) for number in range(4)]
+    for _ in range(2):
+        owner.begin()
+        with pytest.raises(RecordRefused) as refused:
+            _write_all(owner, [*good, good[0]._replace(**odd)], is_flushed=is_flushed)
+        assert words in refused.value.reason
+        owner.abort(TIMEOUT_MS)
+    cluster.commit(owner, *good)
+    end = cluster.log.ends([TopicPartition(topic, 0)])
+    assert values(read_until(cluster.reader(dict.fromkeys(end, 0)), end)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_refused_record_outside_a_transaction_is_named_too(cluster: Cluster) -> None:
+    """O211"""
+    topic = cluster.topic(settings={"message.timestamp.after.max.ms": HOUR_MS})
+    producer = cluster.producer()
+    producer.send(Outgoing(topic, 0, b"v", timestamp_ms=FAR_MS))
+    with pytest.raises(RecordRefused) as refused:
+        producer.flush(TIMEOUT_MS)
+    assert refused.value.reason == "INVALID_TIMESTAMP: Broker: Invalid timestamp"
 
 
 def test_a_refusal_leaves_no_gap_for_the_next_transaction(cluster: Cluster) -> None:

@@ -502,8 +502,8 @@ MUTANTS = (
     Mutant(
         "a-replay-topic-takes-records-of-any-age",
         "acker/provisioning/topic_specs.py",
-        "kept[_BEFORE] = _NO_LIMIT",
-        "kept[_BEFORE] = of_source[_BEFORE]",
+        "kept |= {name: NO_LIMIT for name in _TIME_LIMITS if name in of_source}",
+        "kept |= {name: of_source[name] for name in _TIME_LIMITS if name in of_source}",
         "tests/unit/acker/provisioning/test_topic_specs.py::test_a_replay_topic_takes_copies_of_records_of_any_age",
         "the copy of a record that is older than its source allows would be refused",
     ),
@@ -578,5 +578,31 @@ MUTANTS = (
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_partition_without_a_leader_does_not_hold_up_the_others",
         "one partition without a leader would keep the others of its process from coming up",
+    ),
+    Mutant(
+        "a-copy-that-the-quarantine-refuses-ends-no-acker",
+        "acker/service/service.py",
+        "if isinstance(error, RecordRefused) and self._owned[number].has_quarantined:",
+        "if isinstance(error, Fenced) and self._owned[number].has_quarantined:",
+        "tests/unit/acker/service/test_acker_quarantine.py"
+        "::test_a_record_whose_copy_the_quarantine_refuses_does_not_end_the_acker",
+        "one record of garbage would end the acker, and each one after it",
+    ),
+    Mutant(
+        "what-the-client-refuses-is-a-refused-record",
+        "acker/kafka/client.py",
+        "        if code in RECORD_REFUSED:",
+        "        if cause.txn_requires_abort() and code in RECORD_REFUSED:",
+        "tests/contract/test_kafka_only.py::test_what_the_client_itself_refuses_is_a_refused_record_too",
+        "a value above message.max.bytes would end the replay workers",
+    ),
+    Mutant(
+        "a-replay-topic-is-made-for-records-dated-ahead",
+        "acker/provisioning/topic_specs.py",
+        "_TIME_LIMITS: Final = (_AFTER, *AGE_LIMITS)",
+        "_TIME_LIMITS: Final = AGE_LIMITS",
+        "tests/unit/acker/provisioning/test_topic_specs.py"
+        "::test_a_topic_that_refuses_what_its_source_takes_is_found_with_the_setting_that_cures_it",
+        "a record dated tomorrow would die at its first failure",
     ),
 )

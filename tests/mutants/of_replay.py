@@ -95,7 +95,7 @@ MUTANTS = (
         "an-open-breaker-pauses-its-input",
         "replay/worker/partition.py",
         "        records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause "
-        "in pauses]\n",
+        "in firing.pauses]\n",
         "",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_a_pause_outlives_the_worker_and_ends_by_resume_alone",
@@ -185,9 +185,9 @@ MUTANTS = (
     ),
     Mutant(
         "copies-of-a-transaction-that-was-cut-are-looked-for",
-        "replay/worker/partition.py",
-        "        if not there:\n            return outcomes",
-        "        if there is not None:\n            return outcomes",
+        "replay/worker/firing.py",
+        "        if not written:\n            return outcomes",
+        "        if written is not None:\n            return outcomes",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
         "where a commit arrives late, each copy that it commits would be written again",
@@ -230,7 +230,7 @@ MUTANTS = (
     Mutant(
         "a-lost-copy-goes-on-with-its-history",
         "replay/worker/takeover.py",
-        "return Past(parse_lineage(record.headers, *place), parse_history(history))",
+        "return Past(parse_lineage(record.headers, *place), history_of(record.headers))",
         "return Past(Lineage(location(*place)))",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_once",
@@ -258,9 +258,117 @@ MUTANTS = (
         "replay/worker/partition.py",
         "except (TopicError, NotAuthorized, RecordRefused) as error:",
         "except (TopicError, NotAuthorized) as error:",
+        "tests/unit/replay/worker/test_replay_refused.py"
+        "::test_a_topic_that_takes_no_copy_is_the_inputs_trouble",
+        "one topic's settings would end the replay workers, and no input's records would be replayed",
+    ),
+    Mutant(
+        "an-input-whose-replay-topic-is-compacted-waits-alone",
+        "replay/worker/outcome.py",
+        "if copy.key is None and copies.name in self._compacted:",
+        "if copy.key is None and copies.name in ():",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_an_input_whose_topic_refuses_a_copy_waits_alone_until_the_topic_is_corrected",
-        "one topic's settings would end the replay workers, and no input's records would be replayed",
+        "records without a key would die, though the topic alone is wrong",
+    ),
+    Mutant(
+        "no-record-dies-while-nothing-shows-that-its-topic-takes-others",
+        "replay/worker/narrowing.py",
+        "return Blame.TOPIC if len(self.accused) >= self._refused_max else Blame.NOTHING",
+        "return Blame.RECORDS",
+        "tests/unit/replay/worker/test_replay_refused.py"
+        "::test_a_topic_that_takes_no_copy_is_the_inputs_trouble",
+        "a wrong setting of a topic would make a dead letter of each record",
+    ),
+    Mutant(
+        "roots-are-tried-from-all-that-are-due",
+        "replay/worker/narrowing.py",
+        "return [others[place % len(others)]]",
+        "return others[:1]",
+        "tests/unit/replay/worker/test_replay_refused.py"
+        "::test_the_records_that_are_refused_die_alone_with_the_brokers_words",
+        "a run of ten refused records would hold up the healthy ones behind it",
+    ),
+    Mutant(
+        "the-search-of-one-input-holds-up-no-other",
+        "replay/worker/refusals.py",
+        "if not alone or (others and self._turns % 2):",
+        "if not alone:",
+        "tests/unit/replay/worker/test_replay_inputs.py"
+        "::test_the_search_for_refused_records_of_one_input_holds_up_no_other",
+        "an input of which many copies are refused would hold up all others for minutes",
+    ),
+    Mutant(
+        "a-refused-letter-is-put-aside",
+        "replay/worker/refusals.py",
+        "            return self._unwritable_letters[offset]",
+        "            return None",
+        "tests/unit/replay/worker/test_replay_refused.py"
+        "::test_a_dead_letter_that_is_refused_waits_alone_until_the_topic_takes_it",
+        "a dead letter that cannot be written would be tried for ever, and its neighbours with it",
+    ),
+    Mutant(
+        "a-refused-letter-of-a-redrive-stays",
+        "replay/handling/letter_handling.py",
+        "self.left[Left.REFUSED] += 1",
+        "self.done += 1",
+        "tests/unit/replay/handling/test_redrive.py"
+        "::test_a_letter_whose_copy_is_refused_is_left_alone_and_the_others_are_handled",
+        "a redrive would count letters as handled that it did not write",
+    ),
+    # -- what came with a record
+    Mutant(
+        "ours-begin-at-the-last-border",
+        "replay/records/headers.py",
+        "for place in range(len(headers) - 1, -1, -1):",
+        "for place in range(len(headers)):",
+        "tests/unit/replay/records/test_replay_headers.py"
+        "::test_what_came_with_a_record_is_parted_from_ours_in_each_of_its_lives",
+        "what an earlier life wrote would count as ours",
+    ),
+    Mutant(
+        "a-border-stands-where-its-number-says",
+        "replay/records/headers.py",
+        'if name == OWN and value == b"%d" % place:',
+        "if name == OWN:",
+        "tests/unit/replay/records/test_replay_headers.py::test_a_border_that_no_worker_wrote_is_none",
+        "a header that somebody wrote into a replay topic would hide its attempt",
+    ),
+    Mutant(
+        "a-source-record-keeps-headers-like-ours",
+        "replay/records/copies.py",
+        "    if not is_replay(due.source):\n        return record.headers",
+        "    if due.source < 0:\n        return record.headers",
+        "tests/unit/spout/standalone/test_record_lives.py"
+        "::test_an_input_of_dead_letters_sees_the_letter_whole_at_each_attempt",
+        "a triage bolt would see another record at attempt 2",
+    ),
+    Mutant(
+        "a-time-that-the-client-cannot-write-is-in-a-header",
+        "replay/records/record_time.py",
+        "says_itself = topic_keeps and time.ms != 0 and",
+        "says_itself = topic_keeps and",
+        "tests/unit/replay/records/test_record_time.py"
+        "::test_a_copy_of_a_copy_its_letter_and_its_redrive_tell_the_time_of_the_record",
+        "a record dated 0 would be of the present at its second attempt",
+    ),
+    Mutant(
+        "a-copy-shows-the-time-of-its-record",
+        "spout/tuples/messages.py",
+        '"timestamp": lambda message: _datetime_of(message, time_of_original(message).ms),',
+        '"timestamp": lambda message: _datetime_of(message, _own_time(message).ms),',
+        "tests/unit/spout/standalone/test_record_lives.py"
+        "::test_a_record_has_its_time_at_each_attempt_in_its_letter_and_when_it_lives_again",
+        "a record dated 0 would be of the present at its second attempt",
+    ),
+    Mutant(
+        "a-time-that-spark-cannot-hold-is-null",
+        "spout/tuples/messages.py",
+        "is_outside = (times_ms > COLUMN_MS_MAX) | (times_ms < -COLUMN_MS_MAX)",
+        "is_outside = times_ms < -COLUMN_MS_MAX",
+        "tests/unit/spout/tuples/test_messages.py"
+        "::test_a_time_is_the_same_in_the_column_or_null_and_is_logged",
+        "nanoseconds would come out as another time, and move the watermark",
     ),
     Mutant(
         "missing-verdicts-are-refused",
@@ -303,8 +411,8 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "self._schedules[self._taken[entry.offset]].add(*entry)",
-        "pass",
+        "self._schedules[self._taken.pop(entry.offset)].add(*entry)",
+        "self._taken.pop(entry.offset)",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",
     ),

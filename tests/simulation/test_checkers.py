@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +13,14 @@ import pytest
 import acker.ledger.verdicts
 import replay.records.copies
 import replay.records.dead_letter
+import replay.worker.firing
 import replay.worker.outcome
-import replay.worker.partition
 import replay.worker.takeover
 from acker.kafka.port import Outgoing
 from acker.wire.events import Lost, Reason, SourceRun
 from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, delay_ms, dispose
 from replay.records.headers import FIRST_EMITTED, HISTORY
 from replay.worker.outcome import RootOutcome, outcomes_of
-from replay.worker.worker import Worker
 from spout.group.commits import Committer
 from tests.simulation.ablations.ablations import Ablation
 from tests.simulation.checkers.loss_checkers import PutBack
@@ -51,10 +50,14 @@ def fell(rule: str, *texts: str, of: tuple[Any, str, Any]) -> bool:
 
 
 def with_header(record: Outgoing, name: str, change: Callable[[bytes], bytes]) -> Outgoing:
-    """Change the value of a header."""
-    return record._replace(
-        headers=tuple((n, change(v) if n == name and v is not None else v) for n, v in record.headers)
-    )
+    """Change the value of the last header of a name: one before it may have come with the record."""
+    headers = list(record.headers)
+    for place in range(len(headers) - 1, -1, -1):
+        value = headers[place][1]
+        if headers[place][0] == name and value is not None:
+            headers[place] = (name, change(value))
+            break
+    return record._replace(headers=tuple(headers))
 
 
 def cut(record: Outgoing) -> Outgoing:
@@ -174,10 +177,10 @@ def test_a_zombie_may_plan_what_a_reset_that_reached_another_partition_began_ane
 
 
 def test_copies_of_one_transaction_come_oldest_first() -> None:
-    def youngest_first(worker: Worker, dues: Sequence[Any], now_ms: int) -> list[RootOutcome]:
-        return outcomes_of(worker, dues, now_ms)[::-1]
+    def youngest_first(*args: Any) -> list[RootOutcome]:
+        return outcomes_of(*args)[::-1]
 
-    fault = (replay.worker.partition, "outcomes_of", youngest_first)
+    fault = (replay.worker.firing, "outcomes_of", youngest_first)
 
     assert fell("PutBack", "after a root that was abandoned behind it", of=fault)
 

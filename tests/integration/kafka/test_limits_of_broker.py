@@ -187,7 +187,7 @@ def test_a_copy_that_is_too_old_for_its_topic_waits_until_the_topic_is_corrected
     worker = ReplayService(installation.log, installation.topics, jitter=lambda: 0.0, report=events.append)
     eventually(lambda: worker.status().aside, DEADLINE_S, step=lambda: worker.step(now_ms()))
     eventually(lambda: any(each.name == "put_aside" for each in events), step=lambda: worker.step(now_ms()))
-    (why,) = [str(each.fields["why"]) for each in events if each.name == "put_aside"]
+    why, *_ = [str(each.fields["why"]) for each in events if each.name == "put_aside"]
     assert "INVALID_TIMESTAMP" in why
     assert replays in why
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from acker.identity import is_replay, partition_of
 from acker.kafka.port import Headers, Outgoing, Record
 from acker.wire.causes import error_class
-from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, TIMESTAMP
+from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, OUR_PREFIXES
 from replay.records.due import HISTORY_MAX
 from replay.records.headers import (
     ABANDONED,
@@ -22,8 +22,11 @@ from replay.records.headers import (
     PREFIX,
     REASON,
     TIMED_OUT,
+    our_values,
     parse_location,
+    parted_headers,
 )
+from replay.records.record_time import TIMESTAMP
 from tests.simulation.truth.facts import RootTruth
 from tests.simulation.truth.truth import Truth
 
@@ -36,7 +39,8 @@ DROPPED: Final = b"DROPPED"
 
 def content_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool) -> str:
     """Say what of a root's record does not stand in its copy or dead letter; empty when all of it does."""
-    headers = dict(record.headers)
+    own, ours = parted_headers(record.headers, OUR_PREFIXES if dead else (PREFIX,))
+    headers = dict(ours)
     original = truth.original(root)
     if dead and headers.get(DEAD) in GONE:
         silent = record.key is None and record.value is None and headers.get(MISSING)
@@ -44,7 +48,7 @@ def content_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool)
     if original is None:
         return "there never was a record"
     if dead and headers.get(DEAD) == DROPPED:
-        kept = (record.value, _own(record.headers), record.key)
+        kept = (record.value, own, record.key)
         return (
             "" if kept == (None, (), original.key) else "it is dropped, and keeps more or less than its key"
         )
@@ -54,7 +58,7 @@ def content_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool)
     pairs = {
         "value": (record.value, original.value),
         "key": (record.key, original.key),
-        "headers": (_own(record.headers), _own(original.headers)),
+        "headers": (own, _own(root, original)),
         "partition": (record.partition, partition_of(root.source) % count),
         "timestamp": (stamp, b"%d" % original.timestamp_ms if dead else original.timestamp_ms),
     }
@@ -63,8 +67,9 @@ def content_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool)
 
 def story_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool) -> str:
     """Say what of a record's past its copy or dead letter does not tell; empty when it tells all."""
-    ours = [name for name, _ in record.headers if name.startswith((PREFIX, KIP_PREFIX))]
-    headers = dict(record.headers)
+    told = parted_headers(record.headers, OUR_PREFIXES if dead else (PREFIX,)).ours
+    ours = [name for name, _ in told]
+    headers = dict(told)
     if dead and headers.get(DEAD) in GONE and is_replay(root.source):
         return ""  # what was before stood in the headers of a record that is no longer there
     if len(ours) != len(set(ours)):
@@ -79,8 +84,9 @@ def story_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool) -
     return flaw or _first_emitted_flaw(truth, root, headers) or _history_flaw(root, headers.get(HISTORY))
 
 
-def _own(headers: Headers) -> Headers:
-    return tuple(header for header in headers if not header[0].startswith((PREFIX, KIP_PREFIX)))
+def _own(root: RootTruth, original: Record) -> Headers:
+    """Return what the record of a root came with: on a source topic all that it has."""
+    return parted_headers(original.headers).own if is_replay(root.source) else original.headers
 
 
 def _difference(pairs: dict[str, tuple[Any, Any]]) -> str:
@@ -130,7 +136,7 @@ def _first_emitted_flaw(truth: Truth, root: RootTruth, headers: dict[str, bytes 
         first, last = (root.verdict_ms - truth.skew_ms_max, truth.now_ms + truth.skew_ms_max)
         return "" if first <= told <= last else f"{FIRST_EMITTED} is {told}, not in [{first}, {last}]"
     before: Record | None = truth.original(root) if root.parent is not None else None
-    wanted = root.wall if before is None else int(dict(before.headers).get(FIRST_EMITTED) or -1)
+    wanted = root.wall if before is None else int(our_values(before.headers).get(FIRST_EMITTED) or -1)
     return "" if told == wanted else f"{FIRST_EMITTED} is {told}, should be {wanted}"
 
 

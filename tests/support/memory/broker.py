@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from acker.errors import Fenced, LogError, OutOfRange, TopicError
-from acker.kafka.port import GroupMember, Outgoing, TopicInfo, TopicPartition, record_bytes
+from acker.errors import Fenced, LogError, OutOfRange, RecordRefused, TopicError
+from acker.kafka.port import GroupMember, Outgoing, TimestampType, TopicInfo, TopicPartition, record_bytes
 from tests.support.memory.partition import MemoryPartition
 
 METADATA_BYTES_MAX = 4095
 """What Kafka's default of ``offset.metadata.max.bytes`` lets through."""
+
+NO_LIMIT_MS = (1 << 63) - 1
 
 DEFAULT_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "delete",
@@ -74,6 +76,11 @@ class MemoryGroup:
             first = until
 
 
+def refused(record: Outgoing, reason: str) -> RecordRefused:
+    """Return the error of a record that the settings of its topic refuse."""
+    return RecordRefused(f"writing {record.topic}/{record.partition}: {reason}", reason)
+
+
 class MemoryBroker:
     """Topics, transactions and groups of an in-memory cluster."""
 
@@ -118,6 +125,9 @@ class MemoryBroker:
             settings=merged,
         )
         parts = tuple(self.new_partition(TopicPartition(name, number)) for number in range(partitions))
+        if merged["message.timestamp.type"] == "LogAppendTime":
+            for part in parts:
+                part.timestamp_type = TimestampType.APPENDED
         self._topics[name] = MemoryTopic(
             info, parts, "compact" in merged["cleanup.policy"], int(merged["max.message.bytes"])
         )
@@ -209,14 +219,22 @@ class MemoryBroker:
 
         Raises:
             TopicError: there is no such partition.
-            LogError: the broker would refuse the record; the message has the reason.
+            RecordRefused: the broker would refuse the record.
         """
         partition = self.partition(TopicPartition(record.topic, record.partition))
         topic = self._topics[record.topic]
+        settings = topic.info.settings
         if record_bytes(record) > topic.message_bytes_max:
-            raise LogError(f"a record for {record.topic} has more than {topic.message_bytes_max} bytes")
+            raise refused(record, "MSG_SIZE_TOO_LARGE: Broker: Message size too large")
         if record.key is None and topic.compacted:
-            raise LogError(f"a record without a key was refused by the compacted topic {record.topic}")
+            raise refused(record, "INVALID_RECORD: Broker: Broker failed to validate record")
+        if record.timestamp_ms and settings["message.timestamp.type"] == "CreateTime":
+            after_ms = int(settings.get("message.timestamp.after.max.ms", NO_LIMIT_MS))
+            before_ms = int(settings.get("message.timestamp.before.max.ms", NO_LIMIT_MS))
+            # 64 bits, as in the broker: the age of the lowest times comes out as one of the future
+            age_ms = (self.now_ms - record.timestamp_ms + (1 << 63)) % (1 << 64) - (1 << 63)
+            if age_ms > before_ms or -age_ms > after_ms:
+                raise refused(record, "INVALID_TIMESTAMP: Broker: Invalid timestamp")
         return partition
 
     # --- transactions

@@ -154,6 +154,11 @@ class MemoryOffsetReader(MemoryReader):
         ]
 
 
+def as_sent(record: Outgoing) -> Outgoing:
+    """Return a record as librdkafka sends it: it takes a time of 0 for none."""
+    return record._replace(timestamp_ms=None) if record.timestamp_ms == 0 else record
+
+
 class MemoryProducer:
     """Writes at `flush` what was sent; implements `acker.kafka.port.Producer`.
 
@@ -177,7 +182,7 @@ class MemoryProducer:
         refused: LogError | TopicError | None = None
         for record in queue:
             try:
-                self._broker.check(record).append(record, self._broker.now_ms)
+                self._broker.check(record).append(as_sent(record), self._broker.now_ms)
             except (LogError, TopicError) as error:
                 refused = refused or error
         if refused is not None:
@@ -233,7 +238,7 @@ class MemoryTransactions:
             self._refused = self._refused or error
             return
         state.touched[partition.name] = partition
-        offset = partition.append(record, self._broker.now_ms, self._id)
+        offset = partition.append(as_sent(record), self._broker.now_ms, self._id)
         if placed is not None:
             placed(offset)
 
@@ -252,8 +257,10 @@ class MemoryTransactions:
         try:
             self._faults.before("commit")
             if self._refused is not None:
-                kind = Aborted if isinstance(self._refused, TopicError) else RecordRefused
-                raise kind(f"transaction of {self._id} aborted: {self._refused}")
+                text = f"transaction of {self._id} aborted: {self._refused}"
+                if isinstance(self._refused, RecordRefused):
+                    raise RecordRefused(text, self._refused.reason)
+                raise Aborted(text)
         except Aborted:
             self._end(committed=False)
             raise

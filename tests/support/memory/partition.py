@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from acker.kafka.port import Outgoing, Record, TopicPartition
+from acker.kafka.port import Outgoing, Record, TimestampType, TopicPartition
 
 VISIBLE: Final = 0
 ABORTED: Final = 1
@@ -29,12 +29,13 @@ _TRIM_SLOTS = 4096
 class MemoryPartition:
     """A partition's log. Offsets are what Kafka would give, markers of transactions included."""
 
-    __slots__ = ("_base", "_open", "_records", "_states", "name", "start")
+    __slots__ = ("_base", "_open", "_records", "_states", "name", "start", "timestamp_type")
 
     def __init__(self, name: TopicPartition) -> None:
         """Begin an empty log at offset 0."""
         self.name = name
         self.start = 0
+        self.timestamp_type = TimestampType.CREATED
         self._base = 0
         self._records: list[Record] = []
         self._states = bytearray()
@@ -63,8 +64,12 @@ class MemoryPartition:
         offset = self.end
         if owner is not None:
             self._open.setdefault(owner, []).append(offset)
-        stamp = now_ms if record.timestamp_ms is None else record.timestamp_ms
-        self._put(Record(*self.name, offset, record.key, record.value, record.headers, stamp), VISIBLE)
+        kind, stamp_ms = self.timestamp_type, record.timestamp_ms
+        if kind is TimestampType.APPENDED or stamp_ms is None:
+            stamp_ms = now_ms
+        self._put(
+            Record(*self.name, offset, record.key, record.value, record.headers, stamp_ms, kind), VISIBLE
+        )
         return offset
 
     def end_transaction(self, owner: str, now_ms: int, *, committed: bool) -> None:

@@ -34,7 +34,8 @@ class MemoryMessages:
         for record in self._reader.poll(timeout_ms, max_records):
             message = Message(
                 topic=record.topic, partition=record.partition, offset=record.offset, key=record.key,
-                value=record.value, headers=list(record.headers), timestamp=(1, record.timestamp_ms),
+                value=record.value, headers=list(record.headers),
+                timestamp=(record.timestamp_type + 1, record.timestamp_ms),
             )  # fmt: skip
             found.setdefault(TopicPartition(record.topic, record.partition), []).append(message)
         return found

@@ -16,6 +16,8 @@ from acker.identity import position_at, source_of
 from acker.kafka.port import Headers, Membership, Outgoing, Record, TopicPartition
 from acker.wire.codec import Codec, wire_codec
 from acker.wire.events import Event, Lost, Reason, SourceRun, Verdicts, pack_positions
+from replay.records.dead_letter import OUR_PREFIXES
+from replay.records.headers import parted_headers
 from replay.worker.report import ReplayEvent, Written
 from replay.worker.service import ReplayService
 from tests.support.memory.clients import Faults, NoFaults
@@ -316,8 +318,9 @@ class World:
 
 
 def header(record: Record, name: str) -> str | None:
-    """Return a header's value as text, or None."""
-    found = [value for key, value in record.headers if key == name]
+    """Return the value of one of our headers, or else of the record's own, as text; or None."""
+    own, ours = parted_headers(record.headers, OUR_PREFIXES)
+    found = [value for key, value in ours if key == name] or [value for key, value in own if key == name]
     if len(found) > 1:
         raise AssertionError(f"header {name} comes {len(found)} times")
     return found[0].decode() if found and found[0] is not None else None

@@ -16,6 +16,7 @@ from acker.provisioning.topic_specs import (
     compare,
     missing,
     plan,
+    refused_by_client,
     required_topics,
 )
 
@@ -23,6 +24,9 @@ FILE = """
 acker: {partitions: 3, replication_factor: 3}
 inputs: {a: {id: 1, group: g, partitions: 6}}
 """
+
+
+NO_LIMIT = str((1 << 63) - 1)
 
 
 def read(text: str = FILE) -> Topics:
@@ -92,7 +96,7 @@ def test_a_replay_topic_takes_partitions_and_size_from_the_source_that_exists() 
 
     assert specs[TopicRole.REPLAY].partitions == 9
     assert specs[TopicRole.REPLAY].settings["max.message.bytes"] == str(5_000_000 + COPY_HEADERS_BYTES)
-    assert specs[TopicRole.DEAD_LETTER].settings["message.timestamp.after.max.ms"] == "7"
+    assert specs[TopicRole.DEAD_LETTER].settings["message.timestamp.after.max.ms"] == NO_LIMIT
 
 
 def test_a_replay_topic_takes_copies_of_records_of_any_age() -> None:
@@ -232,7 +236,7 @@ ODD = [
     (TopicRole.LOG, {"min_insync_replicas": "1"}, "set it to 2"),
     (TopicRole.LOG, {"min_insync_replicas": "4"}, "later ones take it when every copy has it; lower it"),
     (TopicRole.DEAD_LETTER, {"retention_ms": "604800000"}, "set it to -1"),
-    (TopicRole.REPLAY, {"message_timestamp_type": "LogAppendTime"}, "lose their record's time"),
+    (TopicRole.REPLAY, {"message_timestamp_type": "LogAppendTime"}, "in a header alone"),
 ]
 
 
@@ -265,3 +269,60 @@ def test_too_few_copies_are_a_warning_unless_one_was_asked_for(
     found = compare(spec, TopicInfo(spec.name, "id", 4, copies, settings))
 
     assert levels(found) == [Level.WARNING] * expected
+
+
+AFTER, BEFORE, DIFFERENCE = (f"message.timestamp.{name}.max.ms" for name in ("after", "before", "difference"))
+TYPE = "message.timestamp.type"
+HOUR = {AFTER: "3600000"}
+REFUSING = [
+    (TopicRole.REPLAY, {AFTER: NO_LIMIT}, HOUR, Level.WARNING, f"{AFTER}={NO_LIMIT}"),
+    (TopicRole.REPLAY, {AFTER: "7200000"}, HOUR, Level.WARNING, f"{AFTER}={NO_LIMIT}"),
+    (TopicRole.REPLAY, {AFTER: "3600000"}, HOUR, None, ""),
+    (TopicRole.REPLAY, {AFTER: NO_LIMIT, TYPE: "LogAppendTime"}, HOUR, None, ""),
+    (TopicRole.REPLAY, {AFTER: NO_LIMIT}, {**HOUR, TYPE: "LogAppendTime"}, Level.WARNING,
+     f"{TYPE}=CreateTime"),
+    (TopicRole.REPLAY, {BEFORE: "1"}, {BEFORE: "3600000"}, Level.ERROR, f"{BEFORE}={NO_LIMIT}"),
+    (TopicRole.REPLAY, {DIFFERENCE: NO_LIMIT}, {DIFFERENCE: "1"}, Level.ERROR, f"{DIFFERENCE}={NO_LIMIT}"),
+    (TopicRole.REPLAY, {}, {"max.message.bytes": "1048588"}, Level.WARNING, "max.message.bytes=2097164"),
+    (TopicRole.REPLAY, {}, {"max.message.bytes": "1048587"}, Level.ERROR, "max.message.bytes=2097164"),
+    (TopicRole.REPLAY, {"max.message.bytes": "500"}, {"max.message.bytes": "1048588"}, Level.WARNING,
+     "max.message.bytes=1049076"),
+    (TopicRole.REPLAY, {}, {"confluent.value.schema.validation": "true"}, Level.WARNING,
+     "confluent.value.schema.validation=false"),
+    (TopicRole.REPLAY, {}, {"confluent.value.schema.validation": "false"}, None, ""),
+    (TopicRole.DEAD_LETTER, {AFTER: NO_LIMIT}, HOUR, None, ""),
+    (TopicRole.DEAD_LETTER, {AFTER: NO_LIMIT}, {AFTER: "1000"}, Level.WARNING, f"{AFTER}={NO_LIMIT}"),
+    (TopicRole.DEAD_LETTER, {BEFORE: "1"}, {BEFORE: "1000"}, Level.WARNING, f"{BEFORE}={NO_LIMIT}"),
+    (TopicRole.DEAD_LETTER, {}, {TYPE: "LogAppendTime"}, None, ""),
+    (TopicRole.DEAD_LETTER, {}, {TYPE: "LogAppendTime", AFTER: "1000"}, None, ""),
+    (TopicRole.DEAD_LETTER, {}, {"max.message.bytes": "1048588"}, Level.WARNING, "max.message.bytes=2097164"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "source", "changed", "level", "setting"), REFUSING)
+def test_a_topic_that_refuses_what_its_source_takes_is_found_with_the_setting_that_cures_it(
+    role: TopicRole, source: dict[str, str], changed: dict[str, str], level: Level | None, setting: str
+) -> None:
+    """O210: of times, of sizes, whose time a record has, and schemas."""
+    info = TopicInfo("a", "id", 6, 3, source)
+    (spec,) = (each for each in required_topics(read(), {"a": info}) if each.role is role)
+    assert compare(spec, made(spec)) == [], "as it is made, it takes a copy of whatever its source takes"
+
+    has = TopicInfo(spec.name, "id", 6, 3, {**spec.settings, **changed})
+    findings = compare(spec, has)
+
+    assert levels(findings) == ([] if level is None else [level])
+    assert [finding.setting for finding in findings] == ([setting] if level else [])
+
+
+@pytest.mark.parametrize(("limit", "found"), [("1000000", 2), ("2097164", 0), ("100000000", 0)])
+def test_a_client_that_refuses_what_the_topics_take_is_found(limit: str, found: int) -> None:
+    """O210: for both topics that a replay worker writes records to."""
+    topics = read(f"kafka: {{message.max.bytes: '{limit}'}}\n{FILE}")
+
+    findings = [
+        each for spec in required_topics(topics, {}) for each in refused_by_client(spec, topics.kafka)
+    ]
+
+    assert levels(findings) == [Level.WARNING] * found
+    assert all(f"message.max.bytes in topics.yaml is {limit}" in each.text for each in findings)

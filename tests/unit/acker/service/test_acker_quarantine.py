@@ -229,3 +229,38 @@ def test_the_end_of_a_log_may_be_no_record(world: World, writer: Writer) -> None
     assert world.of() == dict.fromkeys(range(10), "TIMED_OUT")
     where = TopicPartition(TOPICS.fail, home())
     assert world.writer_log.committed("windhover-acker", [where])[where] == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "copied"),
+    [({"max.message.bytes": "500"}, [None]), ({"cleanup.policy": "compact"}, [])],
+    ids=["only its place fits", "nothing is taken"],
+)
+def test_a_record_whose_copy_the_quarantine_refuses_does_not_end_the_acker(
+    world: World, writer: Writer, settings: dict[str, str], copied: list[bytes | None]
+) -> None:
+    """O209: before, the acker restored the partition fifteen times, and ended; so did each one after it."""
+    world.cluster.delete_topic(TOPICS.quarantine)
+    world.cluster.create_topic(TOPICS.quarantine, 2, settings=settings)
+    world.write_raw(TOPICS.ack, b"garbage" * 100, home())
+    for _ in range(3):
+        world.settle()
+        world.now_ms += 20_000
+    writer.acks(runs=[(0, 10)])
+    world.settle()
+    assert world.of() == dict.fromkeys(range(10), "ACKED")
+    assert [record.value for record in world.quarantined(home())] == copied
+    events = [event.detail for event in world.events if event.kind is AckerEventKind.NOT_COPIED]
+    assert ("MSG_SIZE_TOO_LARGE" if copied else "INVALID_RECORD") in events[0]
+    assert copied or any(f"{TOPICS.ack}/{home()}@0" in detail for detail in events)
+
+
+def test_a_quarantine_that_takes_records_again_gets_them_whole(world: World, writer: Writer) -> None:
+    """O209: a record that was too large is no reason to copy less of the next one for ever."""
+    world.cluster.delete_topic(TOPICS.quarantine)
+    world.cluster.create_topic(TOPICS.quarantine, 2, settings={"max.message.bytes": "500"})
+    for value in (b"garbage" * 100, b"small", b"small too"):
+        world.write_raw(TOPICS.ack, value, home())
+        world.settle()
+        world.now_ms += 20_000
+    assert [record.value for record in world.quarantined(home())] == [None, b"small", b"small too"]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from acker.errors import Fenced, Unreachable, UsageError
+from acker.errors import Fenced, TopicError, Unreachable, UsageError
 from acker.kafka.port import Log, Outgoing, TopicPartition, Transactions
-from replay.handling.letter_handling import CHUNK_MAX, Order, RateLimit
+from replay.handling.letter_handling import CHUNK_MAX, Left, Order, RateLimit
 from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, find_redrives
 from replay.handling.redrive import (
     STALLED_MS,
@@ -332,3 +332,34 @@ def test_letters_are_not_handled_while_an_open_transaction_may_hide_their_marks(
     assert drive(world, redrive(world, "r3"), between=Query(world)).done == 20
     assert drive(world, redrive(world, "r4"), between=Query(world)).done == 0
     assert len(world.copies()) == 20
+
+
+@pytest.mark.parametrize("bad", [{0}, {7}, {9}, {2, 3, 8}])
+def test_a_letter_whose_copy_is_refused_is_left_alone_and_the_others_are_handled(bad: set[int]) -> None:
+    """O208: before, the redrive ended, and so did each one after it."""
+    world = World()
+    worker = world.worker(of=ONE_LIFE)
+    dated = [1 << 45 if number in bad else 77 for number in range(10)]
+    world.lose(*(world.emit(b"%d" % number, timestamp_ms=stamp_ms) for number, stamp_ms in enumerate(dated)))
+    world.settle(worker)
+    world.cluster.delete_topic(COPIES)
+    world.cluster.create_topic(COPIES, 2, settings={"message.timestamp.after.max.ms": "1000"})
+    progress = drive(world, redrive(world), Query(world))
+    assert (progress.done, progress.end) == (10 - len(bad), RedriveEnd.DONE)
+    assert progress.left == {Left.REFUSED: len(bad)}
+    assert sorted(int(copy.value or b"") for copy in world.copies()) == sorted(set(range(10)) - bad)
+    world.cluster.delete_topic(COPIES)
+    world.cluster.create_topic(COPIES, 2)
+    again = drive(world, redrive(world, "r2"))
+    assert (again.letters, again.done) == (len(bad), len(bad))
+    assert sorted(int(copy.value or b"") for copy in world.copies()) == sorted(bad)
+
+
+def test_a_redrive_to_a_topic_that_takes_no_copy_names_it(world: World) -> None:
+    """O208: it does not try each of a hundred thousand letters."""
+    world.cluster.delete_topic(COPIES)
+    world.cluster.create_topic(COPIES, 2, settings={"message.timestamp.before.max.ms": "1000"})
+    world.cluster.now_ms = world.now_ms
+    with pytest.raises(TopicError, match=r"10 letters in a row are refused, .*INVALID_TIMESTAMP"):
+        drive(world, redrive(world))
+    assert world.copies() == []

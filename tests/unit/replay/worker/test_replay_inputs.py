@@ -268,6 +268,33 @@ def test_an_input_whose_topic_refuses_a_copy_waits_alone_until_the_topic_is_corr
     assert world.values(OTHER_COPIES) == [b"w"]
 
 
+def test_the_search_for_refused_records_of_one_input_holds_up_no_other(world: Two) -> None:
+    """O207: before, an input that was to be tried alone was tried until nothing of it was due."""
+    world.cluster.delete_topic(OTHER_COPIES)
+    world.cluster.create_topic(OTHER_COPIES, 2, settings={"message.timestamp.after.max.ms": "1000"})
+    worker = world.worker(of=newer(), limits=QUICK)
+    tomorrow_ms = world.now_ms + 86_400_000
+    for number in range(200):
+        stamp_ms = tomorrow_ms if number % 2 else 77
+        root = world.emit(b"w", topic=OTHER, timestamp_ms=stamp_ms)
+        world.lose_other(root._replace(source=source_of(2, 0)))
+    world.settle(worker)
+    world.now_ms += 2_000
+    for _ in range(4):
+        worker.step(world.now_ms)
+    world.lose(world.emit(b"s"))
+    for _ in range(4):
+        worker.step(world.now_ms)
+    world.now_ms += 1_000
+    for _ in range(2):
+        worker.step(world.now_ms)
+    assert [copy.value for copy in world.copies()] == [b"s"]
+    assert 0 < len(world.values(OTHER_COPIES)) < 100
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert len(world.values(OTHER_LETTERS)) == len(world.values(OTHER_COPIES)) == 100
+    assert worker.status().aside == 0
+
+
 def test_the_breaker_pauses_one_input_and_the_others_go_on(world: Two) -> None:
     """Before, it stopped the worker for all of them."""
     worker = world.worker(of=newer(row=3))

@@ -495,3 +495,40 @@ def test_the_command_to_type_next_has_a_place_of_a_record_and_no_other_word_of_i
     found = diagnose(evidence, lives, 2_000)
 
     assert (found.situation, found.next) == ("BLOCKED", command)
+
+
+@pytest.mark.parametrize(
+    ("topic", "limit", "says"),
+    [
+        (
+            "sentences.g.replay",
+            "message.timestamp.before.max.ms",
+            "Its copy is refused (sentences.g.replay: INVALID",
+        ),
+        (
+            "sentences.g.dlq",
+            "max.message.bytes",
+            "Its dead letter is refused (sentences.g.dlq: INVALID_RECORD",
+        ),
+    ],
+    ids=["copy", "letter"],
+)
+def test_a_record_that_a_topic_refuses_is_put_aside_with_the_brokers_words(
+    world: World, topic: str, limit: str, says: str
+) -> None:
+    """O205, O212: and the next step is to look at the topic."""
+    settings = {limit: "1000"} if "before" in limit else {"cleanup.policy": "compact"}
+    world.cluster.delete_topic(topic)
+    world.cluster.create_topic(topic, 2, settings=settings)
+    place = TopicPartition("sentences", 0)
+    for number in range(4):
+        old = Outgoing(*place, b"%d" % number, timestamp_ms=world.now_ms - 60_000)
+        world.cluster.partition(place).append(old, world.now_ms)
+    world.start_replays()
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, fail=(3,), error="RejectTuple" if topic.endswith("dlq") else "ValueError")
+    world.run(10_000)
+    situation, text, command = why(world)
+    assert (situation, command) == ("PUT_ASIDE", "windhover topics check")
+    assert says in text

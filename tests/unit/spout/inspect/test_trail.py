@@ -358,12 +358,14 @@ def test_a_place_names_a_topic_though_another_input_has_its_name() -> None:
 def test_records_are_found_by_their_key_from_a_time_on(world: World) -> None:
     producer = world.log.producer()
     for number in range(6):
-        producer.send(Outgoing("sentences", number % 2, b"v", b"k%d" % (number // 2), timestamp_ms=number))
+        producer.send(
+            Outgoing("sentences", number % 2, b"v", b"k%d" % (number // 2), timestamp_ms=number + 1)
+        )
     producer.flush(0)
     trail = Trail(world.cluster.log(), world.topics)
     one = world.topics.input("sentences")
     assert [str(here) for here in trail.with_key(one, b"k2", 0, 10)[0]] == ["sentences/0@2", "sentences/1@2"]
-    assert trail.with_key(one, b"k0", 2, 10) == ([], [])
+    assert trail.with_key(one, b"k0", 3, 10) == ([], [])
     found, notes = trail.with_key(one, b"k2", 0, 1)
     assert (len(found), notes) == (1, ["1 more records have that key"])
     bounded = Trail(world.cluster.log(), world.topics, records_max=1)

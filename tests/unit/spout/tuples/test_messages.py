@@ -10,11 +10,15 @@ import pytest
 from confluent_kafka import Message
 
 from acker.identity import Root, position_at, source_of
+from acker.kafka.port import Headers, TimestampType
+from acker.units import TIME_MS_MAX, TIME_MS_MIN
 from replay.records import headers
+from replay.records.record_time import RecordTime, time_headers
 from spout.tuples.columns import SOURCE_COLUMNS
-from spout.tuples.messages import ARROW_TYPES, MessageRows
+from spout.tuples.messages import ARROW_TYPES, COLUMN_MS_MAX, MessageRows
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
+from tests.support.odd_times import ODD_TIMES_MS
 
 WALL = (1, 1_700_000_000_123)
 SOURCE = source_of(3, 2)
@@ -48,7 +52,7 @@ def test_fields_are_those_of_the_record() -> None:
 
 def test_columns_are_those_of_sparks_connector() -> None:
     batch = rows().arrow([*SOURCE_COLUMNS, "headers"])
-    assert batch.schema.types == list(ARROW_TYPES.values())
+    assert batch.schema.types == [ARROW_TYPES[name] for name in batch.schema.names]
     assert batch.column("value").to_pylist() == [b"a b", None]
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [WALL[1] * 1000] * 2
     assert batch.column("timestampType").to_pylist() == [0, 0]
@@ -65,3 +69,65 @@ def test_only_a_replayed_record_tells_of_earlier_attempts(replayed: bool) -> Non
     expected = ("lines/0@17", 3, 1_600_000_000_000) if replayed else ("lines/2@7", 1, None)
     assert (found.origin, found.attempt, found.first_emitted_ms) == expected
     assert rows(replayed=replayed).message_id(1).origin == "lines/2@9"
+
+
+def timed(
+    *times: tuple[int, int], told: Headers = (), replayed: bool = False, topic: str = "lines"
+) -> MessageRows:
+    """Make messages with these types and times, as the client has them."""
+    messages = [
+        Message(topic=topic, partition=2, offset=at, key=None, value=b"a", headers=list(told), timestamp=time)
+        for at, time in enumerate(times)
+    ]
+    positions = np.array([position_at(0, at) for at in range(len(times))])
+    return MessageRows(messages, source_of(3, 2, replay=replayed), positions)
+
+
+@pytest.mark.parametrize("time_ms", ODD_TIMES_MS)
+def test_a_time_is_the_same_in_the_column_or_null_and_is_logged(
+    time_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """O1002: before, nanoseconds came out as a time of the year 112641, or of 1969; the watermark as well."""
+    topic = f"of.{time_ms}.ms"  # each is told once in a process
+    fits = abs(time_ms) <= COLUMN_MS_MAX
+    for _ in range(2):
+        rows_ = timed((1, 1_000), (1, time_ms), (1, time_ms), topic=topic)
+        column = rows_.arrow(["timestamp"]).column(0).cast(pa.int64())
+        assert column.to_pylist() == [1_000_000, *([time_ms * 1_000 if fits else None] * 2)]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == (not fits)
+    assert all(f"record={topic}/2@1 timestamp_ms={time_ms}" in text for text in told)
+
+
+@pytest.mark.parametrize("time_ms", ODD_TIMES_MS)
+def test_a_tuple_has_the_time_or_names_the_record_whose_time_python_has_not(time_ms: int) -> None:
+    """O1003: before, `OverflowError: date value out of range`."""
+    line = Tuple(timed((1, 1_000), (1, time_ms)), 1)
+    if TIME_MS_MIN <= time_ms <= TIME_MS_MAX:
+        assert line["timestamp"] == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+        return
+    with pytest.raises(ValueError, match=f"timestamp of lines/2@1 is {time_ms} ms after 1970"):
+        line["timestamp"]
+    assert line["value"] == b"a", "only the time cannot be read"
+
+
+@pytest.mark.parametrize("time_ms", ODD_TIMES_MS)
+@pytest.mark.parametrize("kind", TimestampType)
+def test_a_copy_has_the_time_and_the_type_that_its_headers_tell(time_ms: int, kind: TimestampType) -> None:
+    """O1001: and a record of a source topic with such headers has its own."""
+    told = time_headers(RecordTime(time_ms, kind))
+    of_copy, of_record = (timed(WALL, told=told, replayed=replayed) for replayed in (True, False))
+    assert of_copy.arrow(["timestampType"]).column(0).to_pylist() == [kind]
+    assert Tuple(of_copy, 0)["timestampType"] == kind
+    assert of_copy.arrow(["timestamp"]) == timed((kind + 1, time_ms)).arrow(["timestamp"])
+    assert Tuple(of_record, 0)["timestamp"] == datetime.fromtimestamp(WALL[1] / 1_000, UTC)
+    assert of_record.arrow(["timestampType"]).column(0).to_pylist() == [0]
+
+
+def test_what_windhover_wrote_on_a_copy_is_a_field_of_its_own() -> None:
+    """O1305: for whoever asks for it; nobody else sees it."""
+    copy, first = rows(replayed=True), rows()
+    assert (Tuple(copy, 0)["headers"], Tuple(first, 0)["windhover"]) == ([], [])
+    assert Tuple(copy, 0)["windhover"][1] == (headers.ATTEMPT, b"3")
+    assert copy.arrow(["windhover"]).column(0).to_pylist()[0][1] == {"key": headers.ATTEMPT, "value": b"3"}
+    assert [name for name in copy.names if name in ("headers", "windhover")] == []

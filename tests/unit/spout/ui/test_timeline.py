@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import Reason
 from replay.records.due import Loss
 from spout.inspect.story import attempts_of
 from spout.inspect.trail import Trail
 from spout.ui.timeline import SCALE, EventKind, Lane, Timeline, timeline_of
+from tests.support.odd_times import ODD_TIMES_MS
 from tests.support.worlds.order_world import OrderWorld
 from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
 
@@ -125,3 +129,16 @@ def test_of_emissions_that_one_record_blocked_the_first_and_the_last_have_a_lane
     blocked = [row["root"] for row in rows if row["error"] == "HELD"]
     assert len(blocked) > 4
     assert [root for root in lanes if root in blocked] == [blocked[0], blocked[-1]]
+
+
+@pytest.mark.parametrize("time_ms", ODD_TIMES_MS)
+def test_a_time_behind_the_first_emission_is_no_event(time_ms: int) -> None:
+    """O1005: it would stretch the lanes over millennia; the record's facts show it."""
+    world = World(YAML)
+    place = TopicPartition("sentences", 0)
+    world.cluster.partition(place).append(Outgoing(*place, b"odd", timestamp_ms=time_ms), world.now_ms)
+    emit_ten(world, skip=(3,), then_ms=500)
+    found = timeline(world, "sentences/0@0")
+    is_drawn = 0 < time_ms < world.now_ms
+    assert (EventKind.WRITTEN in kinds(found.lanes[0])) == is_drawn
+    assert found.end_ms < world.now_ms + 60_000

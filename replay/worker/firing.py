@@ -1,0 +1,179 @@
+"""What one transaction writes for due roots: copies, dead letters, and new entries of those that wait on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from acker.identity import Position, Root, Source, input_id_of
+from acker.kafka.port import TopicPartition
+from replay.records.due import Aside, Due, Pause, RefusedRoot, refused_entry
+from replay.worker.cut import CutCopies, Written
+from replay.worker.entries import entries_of
+from replay.worker.outcome import RootOutcome, bounded, outcomes_of
+from replay.worker.refusals import Accepted, Refusals
+from replay.worker.takeover import decided
+from replay.worker.waiting import DueRoot
+from replay.worker.worker import Worker
+
+Decision = tuple[Due, bytes] | None
+"""The new entry of a root that goes on waiting, also encoded; None if there never was a record.
+
+Either the root was put aside and is decided, or it is put aside since its topic refuses what is written.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """What one transaction writes.
+
+    Attributes:
+        chosen: the due roots that it is for; some may be left out.
+        entries: what `_ack_due` has of them, by offset, as `entries_of` returns it.
+        decisions: by offset, the new entries of roots that go on waiting.
+        outcomes: copies and dead letters.
+        pauses: of inputs whose breakers have opened.
+        inputs: ids of the inputs of whose roots something is written.
+    """
+
+    chosen: Sequence[DueRoot]
+    entries: Mapping[int, Due | None]
+    decisions: Mapping[int, Decision]
+    outcomes: Sequence[RootOutcome]
+    pauses: Sequence[Pause]
+    inputs: frozenset[int]
+
+    def roots_of(self, input_id: int) -> int:
+        """Return for how many roots of an input something is written."""
+        of_decisions = (self.entries[offset] for offset in self.decisions)
+        waiting = sum(input_id_of(due.source) == input_id for due in of_decisions if due is not None)
+        return waiting + sum(outcome.input.id == input_id for outcome in self.outcomes)
+
+    def accepted(self, input_id: int, were_aside: Collection[int]) -> Accepted:
+        """Return what was accepted of an input; `were_aside` are offsets of roots that had been put aside."""
+        sent = [outcome for outcome in self.outcomes if outcome.input.id == input_id and outcome.is_sent]
+        copies = sum(outcome.is_copy for outcome in sent)
+        aside = sum(self.offset_of(outcome) in were_aside for outcome in sent) if were_aside else 0
+        return Accepted(self.roots_of(input_id), copies, len(sent) - copies, aside)
+
+    def offset_of(self, outcome: RootOutcome) -> int:
+        """Return the offset in `_ack_due` of the entry of an outcome's root."""
+        return next(offset for offset, due in self.entries.items() if due is outcome.due)
+
+    def done(self) -> set[int]:
+        """Return the offsets of the entries that wait no more once it is committed.
+
+        Entries that are unreadable, and not about a root of ours, are among them.
+        """
+        if len(self.outcomes) + len(self.decisions) == len(self.chosen):  # the usual case: nothing is left
+            return {entry.offset for entry in self.chosen}
+        ended = {id(outcome.due) for outcome in self.outcomes}
+        done = {offset for offset, due in self.entries.items() if due is None or id(due) in ended}
+        return done | set(self.decisions)
+
+
+class Firings:
+    """Prepares what is written for the due roots of one partition."""
+
+    def __init__(self, worker: Worker, due: TopicPartition, refusals: Refusals, cut: CutCopies) -> None:
+        """Prepare for the owner of a partition of `_ack_due`."""
+        self._worker: Final = worker
+        self._due: Final = due
+        self._refusals: Final = refusals
+        self._cut: Final = cut
+
+    def of(self, chosen: Sequence[DueRoot], kept: Mapping[int, Due | None], now_ms: int) -> Firing:
+        """Return what is written for chosen roots; `kept` has their entries that are in memory, or None.
+
+        1. Get the other entries from the log.
+        2. Decide about roots that were put aside.
+        3. For the others fetch the records, and build copies and dead letters, except for those that are
+           there already (`replay.worker.cut`).
+        4. Put aside what its topic refuses, and what waits until it takes it.
+        5. Leave out what the breakers do not allow now.
+        """
+        worker = self._worker
+        entries = self._entries(kept)
+        asides = {offset: due for offset, due in entries.items() if isinstance(due, Aside)}
+        decisions = self._decided(asides, now_ms)
+        dues = {offset: due for offset, due in entries.items() if due is not None and offset not in asides}
+        outcomes = self._outcomes(dues, now_ms)
+        if self._refusals.has_some:
+            outcomes, put_aside = self._parted(outcomes, dues, now_ms)
+            decisions |= put_aside
+        outcomes, to_pause = bounded(worker, outcomes, now_ms)
+        pauses = [Pause(paused.id, now_ms, worker.breakers[paused.id].why) for paused in to_pause]
+        inputs = {outcome.input.id for outcome in outcomes}
+        inputs |= {input_id_of(due.source) for offset in decisions if (due := entries[offset]) is not None}
+        return Firing(chosen, entries, decisions, outcomes, pauses, frozenset(inputs))
+
+    def _decided(self, asides: Mapping[int, Aside], now_ms: int) -> dict[int, Decision]:
+        """Return the new entries of roots that were put aside, except of those that cannot be decided yet."""
+        decisions: dict[int, Decision] = {}
+        for offset, due in decided(self._worker, asides, now_ms).items():
+            decisions[offset] = None if due is None else (due, self._worker.dues.encode(due))
+        return decisions
+
+    def _parted(
+        self, outcomes: Sequence[RootOutcome], dues: Mapping[int, Due], now_ms: int
+    ) -> tuple[list[RootOutcome], dict[int, Decision]]:
+        """Part outcomes into those that are written, and the new entries of roots that are put aside."""
+        offsets = {id(due): offset for offset, due in dues.items()}
+        written: list[RootOutcome] = []
+        put_aside: dict[int, Decision] = {}
+        for outcome in outcomes:
+            offset = offsets[id(outcome.due)]
+            entry = self._aside(outcome, offset, now_ms)
+            if entry is None:
+                written.append(outcome)
+            else:
+                put_aside[offset] = entry, self._worker.dues.encode(entry)
+        return written, put_aside
+
+    def _entries(self, kept: Mapping[int, Due | None]) -> Mapping[int, Due | None]:
+        entries = dict(entries_of(self._worker, self._due, kept))
+        for offset, due in list(entries.items()):
+            # a former owner of the partition put it aside
+            if isinstance(due, RefusedRoot) and not self._refusals.aside.has(offset):
+                self._refusals.aside.put(input_id_of(due.source), offset, due)
+                del entries[offset]
+        return entries
+
+    def _outcomes(self, dues: Mapping[int, Due], now_ms: int) -> Sequence[RootOutcome]:
+        if not dues:
+            return ()
+        worker, condemned = self._worker, self._refusals.condemned
+        refused = {offset for offset in dues if offset in condemned}
+        why_refused = {_root_of(dues[offset]): condemned[offset] for offset in refused}
+        outcomes = outcomes_of(worker, list(dues.values()), why_refused, now_ms)
+        written = self._cut.look(worker.log, worker.limits.operation_timeout_ms, worker.at)
+        if not written:
+            return outcomes
+        return [_with_twin(outcome, written) for outcome in outcomes]
+
+    def _aside(self, outcome: RootOutcome, offset: int, now_ms: int) -> RefusedRoot | None:
+        """Return the entry of a root that is put aside; None if its copy or dead letter is written."""
+        if not outcome.is_sent:
+            return None
+        refusals, due_ms = self._refusals, self._refusals.aside.due_ms(outcome.input.id, now_ms)
+        if outcome.dead is None:
+            why = refusals.why_copy_waits(offset)
+            return None if why is None else refused_entry(outcome.due, due_ms, copy_why=why)
+        why = refusals.why_letter_waits(outcome.due, offset)
+        if why is None:
+            return None
+        dead = replace(outcome.due, dead=outcome.dead.value)
+        return refused_entry(dead, due_ms, letter_why=why, copy_why=outcome.why)
+
+
+def _root_of(due: Due) -> Root:
+    return Root(Source(due.source), Position(due.position))
+
+
+def _with_twin(outcome: RootOutcome, written: Mapping[Root, Written]) -> RootOutcome:
+    """Return an outcome, or in its place the copy or letter of its root that is committed already."""
+    twin = written.get(outcome.root)
+    if twin is None:
+        return outcome
+    return outcome._replace(written=twin[0], dead=twin[1], is_there=True)

@@ -1,0 +1,221 @@
+"""What one verdict partition knows of records that the broker refuses.
+
+The broker refuses a whole transaction for one record in it. What cannot be written must not hold up the rest:
+
+- A copy that is refused alone is found by halves (`replay.worker.narrowing`), and its root becomes a dead
+  letter `REFUSED` with the broker's words. If the topic takes no copy at all, its input waits, as it does if
+  the topic is missing.
+- A copy that is too old for its topic is put aside (`replay.worker.refused_aside`): every copy becomes too
+  old some time, so the setting is wrong, and not the record.
+- A dead letter that is refused alone is put aside as well. After `refused_max` letters of an input that were
+  refused in a row, further ones are put aside without being tried.
+
+Only what is put aside has entries; all else is in memory, and the next owner of the partition finds it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from acker.config.limits import ReplayLimits
+from acker.identity import input_id_of
+from replay.records.due import Due, RefusedRoot
+from replay.worker.narrowing import Blame, Narrowing
+from replay.worker.refused_aside import RefusedAside
+from replay.worker.waiting import DueRoot
+
+OTHERS_FIRST: Final = 8
+"""So many transactions others go before what was put aside and is due; so a busy input does not keep it."""
+
+
+@dataclass(slots=True)
+class RefusedInARow:
+    """How many records of an input were refused, each alone, since one was accepted by the same topic.
+
+    `copy_why` has the broker's words on the last copy, `letter_why` those on the last letter.
+    """
+
+    copies: int = 0
+    letters: int = 0
+    copy_why: str = ""
+    letter_why: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return not self.copies and not self.letters
+
+
+class Accepted(NamedTuple):
+    """What a transaction that was accepted had of one input; `aside` of the roots had been put aside."""
+
+    roots: int
+    copies: int
+    letters: int
+    aside: int
+
+
+class Refusals:
+    """Chooses which due roots are tried in one transaction, and learns from what becomes of it.
+
+    Roots are named by their offsets in `_ack_due`.
+
+    Attributes:
+        condemned: roots that die since their copies were refused, each with the broker's words.
+        aside: roots that wait, each for itself, until a topic takes them.
+    """
+
+    def __init__(self, limits: ReplayLimits, in_a_row: dict[int, RefusedInARow]) -> None:
+        """Begin with nothing refused; `in_a_row` is by the input's id, and all partitions share it."""
+        self.condemned: dict[int, str] = {}
+        self.aside = RefusedAside(limits.input_retry_ms, limits.fire_max)
+        self._limits = limits
+        self._in_a_row = in_a_row
+        self._narrowings: dict[int, Narrowing] = {}
+        self._too_old: set[int] = set()
+        self._waiting_copies: dict[int, str] = {}
+        self._unwritable_letters: dict[int, str] = {}
+        self._turns = 0
+        self._since_aside = 0
+        self._searches = 0
+
+    @property
+    def has_some(self) -> bool:
+        """Whether anything was refused lately; else nothing is to be learned from what is accepted."""
+        return bool(
+            self._in_a_row
+            or self._narrowings
+            or self.aside
+            or self.condemned
+            or self._waiting_copies
+            or self._unwritable_letters
+        )
+
+    # --- what is tried next
+
+    def in_turn(self, ready: Sequence[int], suspects: Collection[int]) -> Sequence[int]:
+        """Return which inputs are tried now: all but those that must be tried alone, or one of these.
+
+        `suspects` are inputs one of which made the broker refuse a transaction.
+        """
+        alone = [input_id for input_id in ready if input_id in suspects or input_id in self._narrowings]
+        others = [input_id for input_id in ready if input_id not in alone]
+        self._turns += 1
+        if not alone or (others and self._turns % 2):
+            return others
+        return [alone[self._turns // 2 % len(alone)]]
+
+    def choose(self, due: Sequence[DueRoot], inputs: Sequence[int]) -> Sequence[DueRoot]:
+        """Return which of the due roots of some inputs are tried in one transaction.
+
+        None if all of them are accused: then `ran_out` tells what becomes of them.
+        """
+        others = self.aside.others(due)
+        if len(others) < len(due):
+            self._since_aside += 1
+            if not others or self._since_aside >= OTHERS_FIRST:
+                self._since_aside = 0
+                return self.aside.to_try(due)
+        narrowing = self._narrowings.get(inputs[0])  # an input with one is tried alone
+        return others if narrowing is None else narrowing.choose(others)
+
+    # --- what came of it
+
+    def accepted(self, input_id: int, of_input: Accepted) -> None:
+        """Learn from a transaction that was accepted."""
+        in_a_row = self._in_a_row.get(input_id, RefusedInARow())
+        if of_input.copies:
+            in_a_row.copies = 0
+        if of_input.letters:
+            in_a_row.letters = 0
+        if in_a_row.is_over:
+            self._in_a_row.pop(input_id, None)
+        if of_input.aside:
+            self.aside.accepted(input_id)
+        narrowing = self._narrowings.get(input_id)
+        if narrowing is not None:
+            self._conclude(input_id, narrowing, narrowing.accepted(of_input.roots, of_input.copies))
+
+    def refused_together(self, input_id: int, roots: int) -> None:
+        """Learn that roots of an input were refused, two or more."""
+        self._narrowing_of(input_id).refused(roots)
+
+    def refused_copy(self, input_id: int, offset: int, why: str, *, is_too_old: bool) -> Blame:
+        """Learn that the copy of a root was refused alone."""
+        if is_too_old:
+            self._too_old.add(offset)
+        self._in_a_row.setdefault(input_id, RefusedInARow()).copy_why = why
+        narrowing = self._narrowing_of(input_id)
+        return self._conclude(input_id, narrowing, narrowing.accuse(offset, why))
+
+    def refused_letter(self, input_id: int, offset: int, why: str) -> None:
+        """Learn that the dead letter of a root was refused alone: the next transaction puts it aside."""
+        self._unwritable_letters[offset] = why
+        in_a_row = self._in_a_row.setdefault(input_id, RefusedInARow())
+        in_a_row.letters += 1
+        in_a_row.letter_why = why
+        if narrowing := self._narrowings.get(input_id):
+            narrowing.found_letter()
+
+    def ran_out(self, input_id: int) -> Blame:
+        """Learn that of an input nothing is due but what is accused."""
+        narrowing = self._narrowings[input_id]
+        return self._conclude(input_id, narrowing, narrowing.ran_out())
+
+    def why_no_copy(self, input_id: int) -> str:
+        """Return the broker's words on the last copy of an input that was refused alone."""
+        in_a_row = self._in_a_row.get(input_id)
+        return "" if in_a_row is None else in_a_row.copy_why
+
+    def forget(self, input_id: int) -> None:
+        """Begin anew with an input: it is left alone for a while."""
+        self._narrowings.pop(input_id, None)
+
+    def done(self, offsets: Collection[int]) -> None:
+        """Forget roots that wait no more under these offsets."""
+        if not (self.condemned or self._waiting_copies or self._unwritable_letters or self.aside):
+            return
+        self.aside.done(offsets)
+        for offset in offsets:
+            for roots in (self.condemned, self._waiting_copies, self._unwritable_letters):
+                roots.pop(offset, None)
+
+    def _narrowing_of(self, input_id: int) -> Narrowing:
+        narrowing = self._narrowings.get(input_id)
+        if narrowing is None:
+            limits, in_a_row = self._limits, self._in_a_row.setdefault(input_id, RefusedInARow())
+            narrowing = Narrowing(limits.fire_max, limits.refused_max, in_a_row.copies, self._searches)
+            self._narrowings[input_id] = narrowing
+            self._searches += 1
+        return narrowing
+
+    def _conclude(self, input_id: int, narrowing: Narrowing, blame: Blame) -> Blame:
+        if blame is Blame.RECORDS:
+            in_a_row = self._in_a_row.setdefault(input_id, RefusedInARow())
+            if not narrowing.has_credit:
+                in_a_row.copies += len(narrowing.accused)
+            for offset, why in narrowing.condemned().items():
+                roots = self._waiting_copies if offset in self._too_old else self.condemned
+                roots[offset] = why
+                self._too_old.discard(offset)
+        if blame is Blame.TOPIC or narrowing.is_over:
+            self._too_old.difference_update(narrowing.accused)
+            del self._narrowings[input_id]
+        return blame
+
+    # --- what is put aside
+
+    def why_copy_waits(self, offset: int) -> str | None:
+        """Return why the copy of a root is put aside; None: it is tried."""
+        return self._waiting_copies.get(offset)
+
+    def why_letter_waits(self, due: Due, offset: int) -> str | None:
+        """Return why the dead letter of a root is put aside; None: it is tried."""
+        if offset in self._unwritable_letters:
+            return self._unwritable_letters[offset]
+        in_a_row = self._in_a_row.get(input_id_of(due.source))
+        is_tried_alone = isinstance(due, RefusedRoot)
+        if in_a_row is None or is_tried_alone or in_a_row.letters < self._limits.refused_max:
+            return None
+        return in_a_row.letter_why

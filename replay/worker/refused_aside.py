@@ -1,0 +1,118 @@
+"""The roots of one partition that wait, each for itself, until a topic takes what is written for them.
+
+Their entries in `_ack_due` (`replay.records.due.RefusedRoot`) have the broker's words. They are tried again
+from time to time, apart from all others, so that those are not refused with them: one of an input after
+`ReplayLimits.input_retry_ms` divided by 64, then after twice as long each time. Once one is accepted, twice
+as many are tried each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from replay.records.due import RefusedRoot
+from replay.worker.waiting import DueRoot
+
+_FIRST_SHARE: Final = 64
+
+
+@dataclass(slots=True)
+class _WaitingRoots:
+    """Those of one input: their offsets in `_ack_due`, why they are refused, and how they are tried again."""
+
+    offsets: set[int]
+    why: str
+    wait_ms: int
+    at_once: int = 1
+
+
+class AsideCount(NamedTuple):
+    """How many roots of an input wait for a topic, and the broker's words on one of them."""
+
+    roots: int
+    why: str
+
+
+class RefusedAside:
+    """Which roots are put aside, by their offsets in `_ack_due`."""
+
+    def __init__(self, retry_ms_max: int, at_once_max: int) -> None:
+        """Begin with none.
+
+        Args:
+            retry_ms_max: the longest time between two tries.
+            at_once_max: how many roots are written at once at most.
+        """
+        self._retry_ms_max = retry_ms_max
+        self._at_once_max = at_once_max
+        self._inputs: dict[int, _WaitingRoots] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._inputs)
+
+    def has(self, offset: int) -> bool:
+        return any(offset in roots.offsets for roots in self._inputs.values())
+
+    def others(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
+        """Return the due roots that are not put aside."""
+        if not self._inputs:
+            return due
+        aside = set[int]().union(*(roots.offsets for roots in self._inputs.values()))
+        return [entry for entry in due if entry.offset not in aside]
+
+    def to_try(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
+        """Return which of the due roots that are put aside are tried together; there is one or more."""
+        for entry in due:
+            for roots in self._inputs.values():
+                if entry.offset in roots.offsets:
+                    return [other for other in due if other.offset in roots.offsets][: roots.at_once]
+        raise ValueError("none of the due roots is put aside")
+
+    def due_ms(self, input_id: int, now_ms: int) -> int:
+        """Return when a root that is put aside now is tried again, wall time."""
+        roots = self._inputs.get(input_id)
+        return now_ms + (self._first_wait_ms if roots is None else roots.wait_ms)
+
+    def put(self, input_id: int, offset: int, refused: RefusedRoot) -> None:
+        """Take note of an entry, that this owner of the partition wrote, or one before."""
+        why = refused.letter_why or refused.copy_why
+        roots = self._inputs.setdefault(input_id, _WaitingRoots(set(), why, self._first_wait_ms))
+        roots.offsets.add(offset)
+
+    def accepted(self, input_id: int) -> None:
+        """Record that the topic took those of an input that were tried."""
+        if roots := self._inputs.get(input_id):
+            roots.at_once = min(self._at_once_max, 2 * roots.at_once)
+
+    def refused(self, input_id: int, tried: int, why: str) -> int:
+        """Record that those of an input that were tried are refused again.
+
+        Return for how many ms all of them are left alone: 0 if fewer of them are tried first.
+        """
+        roots = self._inputs[input_id]
+        roots.at_once = max(1, tried // 2)
+        if tried > 1:
+            return 0
+        roots.why = why
+        wait_ms = roots.wait_ms
+        roots.wait_ms = min(self._retry_ms_max, 2 * wait_ms)
+        return wait_ms
+
+    def done(self, offsets: Collection[int]) -> None:
+        """Forget roots that wait no more under these offsets."""
+        for input_id, roots in list(self._inputs.items()):
+            roots.offsets.difference_update(offsets)
+            if not roots.offsets:
+                del self._inputs[input_id]
+
+    def counts(self) -> Mapping[int, AsideCount]:
+        """Return how many roots wait, by the input's id."""
+        return {
+            input_id: AsideCount(len(roots.offsets), roots.why) for input_id, roots in self._inputs.items()
+        }
+
+    @property
+    def _first_wait_ms(self) -> int:
+        return self._retry_ms_max // _FIRST_SHARE

@@ -41,8 +41,12 @@ QUEUED_MAX: Final = 200_000
 """Twice as many records as a client fetches ahead: behind so many others nothing waits that was sent."""
 
 
+UNKNOWN: Final = -1
+"""The position in a partition of which nobody knows yet where to begin."""
+
+
 class StandingPartition(NamedTuple):
-    """A partition that stands, at a position since a wall time (ms).
+    """A partition that stands, at a position (or `UNKNOWN`) since a wall time (ms).
 
     `end` is how far its log goes; None: it could not be asked, and `why` says so.
     """
@@ -61,7 +65,8 @@ class StandingPartition(NamedTuple):
 
     def __str__(self) -> str:
         since = time_text(self.since_ms // 1000 * 1000)
-        stands = f"{self.name} stands at {self.position:,} since {since}, {self.stood_ms // 1000} s"
+        where = f" at {self.position:,}" if self.position != UNKNOWN else ""
+        stands = f"{self.name} stands{where} since {since}, {self.stood_ms // 1000} s"
         if self.end is None:
             return f"{stands}: it {self.why}; start what is missing, and it goes on"
         return (

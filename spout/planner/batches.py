@@ -6,9 +6,10 @@ Source: docs/design/protocol.md, section 5.1, "Planning".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Final
 
 from acker.errors import DataLoss, Disagreement
 from acker.identity import (
@@ -19,15 +20,18 @@ from acker.identity import (
     offset_of,
     position_at,
 )
-from acker.kafka.port import TopicPartition
+from acker.kafka.port import Bound, TopicPartition
 from acker.wire.events import SourceRun
-from spout.group.announce import PlannerContext
+from spout.group.announce import PlannerContext, Reach
 from spout.group.tenure import Tenure
 from spout.planner.order_watch import OrderWatch
 from spout.planning.intake import Room, choose_runs
 from spout.planning.journal import Journal
 from spout.planning.order import LineUp, Turn
 from spout.planning.pace import BatchPace
+
+UNKNOWN_TARGET: Final = -1
+"""The target of a source that had no leader when it was asked for: its end when it is known first."""
 
 
 class Batches:
@@ -42,13 +46,13 @@ class Batches:
         context: PlannerContext,
         tenure: Tenure,
         lane: str,
-        targets: Mapping[int, int],
+        targets: dict[int, int],
         order: OrderWatch | None = None,
     ) -> None:
         """Plan for a tenure; `order` is None where no input is ordered.
 
         `lane`, of this process alone, names what it contributes for records that left the log; `targets` has
-        offsets beyond which sources are not read.
+        offsets beyond which sources are not read, or `UNKNOWN_TARGET`.
         """
         self._order = order
         self._turns: dict[int, Turn] = {}
@@ -64,6 +68,8 @@ class Batches:
         self._specs = context.sources
         self._announcer = context.announcer
         self._report = context.report
+        self._troubles = context.troubles
+        self._left_out = context.left_out
         self._tenure = tenure
         self._lane = lane
         self._targets = targets
@@ -92,7 +98,8 @@ class Batches:
         self.read_to, self._ends_seen = {}, {}
         old = self._unjournalled()
         new, most = self._choose(limit, sum(run.end - run.start for run in old))
-        gone = self._gone([*old, *new])
+        old, new, starts = self._with_starts(old, new)
+        gone = self._gone([*old, *new], starts)
         now = self._tenure.look(now_ms)
         if self._announcer is not None and new:
             grace_ms = self._tenure.grace_ms(now_ms)
@@ -118,6 +125,7 @@ class Batches:
             {one.place.topic: one.topic_id for one in self._specs.values()},
             self._line_ups(ranges, most),
             now_ms,
+            tuple(sorted(self._left_out)),
         )
         self._last = (start, end)
         self.count += 1
@@ -158,12 +166,13 @@ class Batches:
         """Return whether everything there is was planned: of the inputs, or of their replay topics.
 
         Of these a copy counts that is not visible yet: its tombstone may be, since each partition of a
-        transaction has a marker of its own.
+        transaction has a marker of its own. Of a partition in trouble nobody knows it.
         """
         sources = [source for source, one in self._specs.items() if one.is_replay == replay]
-        ends = self._ends(sources, self._log.ends) if replay else self._readable(sources)
+        ends = self._ends(sources, self._log, Bound.END) if replay else self._readable(sources)
         found = [(self._tenure.cursors[source], end) for source, end in ends.items()]
-        return not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
+        is_known = len(ends) == len(sources)
+        return is_known and not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
 
     def _unjournalled(self) -> list[SourceRun]:
         runs = self._tenure.take_unjournalled()
@@ -194,6 +203,10 @@ class Batches:
             under_way[one.input.id] += count - (planned.get(source, 0) if waits else 0)
         old = {source: planned.get(source, 0) + planned.get(first_source(source), 0) for source in sources}
         chosen: list[SourceRun] = []
+        for source in sources:
+            if source not in ends:  # it has no leader: how many copies there are is unknown
+                del self._turns[first_source(source)]
+        sources = [source for source in sources if source in ends]
         for source in sorted(sources, key=lambda source: (not old[source], source)):
             cursor, found = self._tenure.cursors[source], self._specs[source].input
             runs = cursor.free_runs(cursor.position_of(ends[source]))
@@ -251,9 +264,15 @@ class Batches:
         """Return the ends of all partitions if nothing before them is left to plan, now or later; else none.
 
         A partition of an ordered input may wait for its turn, and one with a target is not read to its end.
+        Of one in trouble it is where it will be read on: a reader that waits there gets its next record.
         """
-        ends, cursors = self._ends_seen, self._tenure.cursors
-        if self._order is not None or self._targets or self._tenure.unjournalled or len(ends) < len(cursors):
+        ends, cursors = dict(self._ends_seen), self._tenure.cursors
+        if self._order is not None or self._targets or self._tenure.unjournalled or not ends:
+            return {}
+        for source, cursor in cursors.items():
+            if source not in ends and self._specs[source].place in self._troubles:
+                ends[source] = offset_of(cursor.first_free)
+        if len(ends) < len(cursors):
             return {}
         if any(cursors[source].free_below(cursors[source].position_of(end)) for source, end in ends.items()):
             return {}
@@ -262,13 +281,17 @@ class Batches:
     def _readable(self, sources: Sequence[int]) -> dict[int, int]:
         """Return where sources end for now: beyond the last stable offset a transaction is undecided.
 
-        With targets a partition that came later is not read. Raises `Disagreement`: a log was cut.
+        Those in trouble are missing. With targets a partition that came later is not read. Raises
+        `Disagreement`: a log was cut.
         """
-        ends = self._ends(sources, self._reach.stable_ends)
+        ends = self._ends(sources, self._reach, Bound.STABLE_END)
         if self._reach is self._log:
             self._require_uncut(ends)
         if not self._targets:
             return ends
+        for source, end in ends.items():
+            if self._targets.get(source) == UNKNOWN_TARGET:
+                self._targets[source] = end
         return {
             source: end if is_replay(source) else min(end, self._targets.get(source, 0))
             for source, end in ends.items()
@@ -278,7 +301,7 @@ class Batches:
         """Check that no log ends before what was read of it: other records would get those offsets."""
         read_to = {source: offset_of(self._tenure.cursors[source].next) for source in ends}
         short = [source for source, end in ends.items() if end < read_to[source]]
-        for source, end in self._ends(short, self._log.ends).items() if short else ():
+        for source, end in self._ends(short, self._log, Bound.END).items() if short else ():
             one = self._specs[source]
             if end < read_to[source]:
                 raise Disagreement(
@@ -287,21 +310,41 @@ class Batches:
                     " new generation, then start with a fresh checkpoint"
                 )
 
-    def _ends(
-        self, sources: Sequence[int], ask: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]
-    ) -> dict[int, int]:
-        found = ask([self._specs[source].place for source in sources])
-        return {source: found[self._specs[source].place] for source in sources}
+    def _ends(self, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
+        """Return the ends of sources; those of partitions in trouble are missing, and noted."""
+        places = {source: self._specs[source].place for source in sources}
+        known = reach.known(bound, places.values())
+        self._troubles.note(known)
+        return {source: known.offsets[place] for source, place in places.items() if place in known.offsets}
 
-    def _gone(self, runs: Sequence[SourceRun]) -> list[SourceRun]:
-        """Return what of chosen runs left the log; `DataLoss` if something did and `on_data_loss` is fail."""
-        if not runs:
-            return []
-        starts = self._reach.starts({self._specs[run.source].place for run in runs})
+    def _with_starts(
+        self, old: list[SourceRun], new: list[SourceRun]
+    ) -> tuple[list[SourceRun], list[SourceRun], Mapping[int, int]]:
+        """Leave out runs of partitions that cannot be read now; return the others, and where logs begin.
+
+        What was initialised before waits for a later batch. In an ordered partition neither copies nor new
+        records go without the others.
+        """
+        starts = self._ends({run.source for run in (*old, *new)}, self._reach, Bound.START)
+        left_out = {run.source for run in (*old, *new) if run.source not in starts}
+        if not left_out:
+            return old, new, starts
+        for source in list(left_out):
+            if self._is_ordered(source):
+                left_out |= {first_source(source), copies_source(first_source(source))}
+        self._tenure.unjournalled += [run for run in old if run.source in left_out]
+        kept_old = [run for run in old if run.source not in left_out]
+        return kept_old, [run for run in new if run.source not in left_out], starts
+
+    def _gone(self, runs: Sequence[SourceRun], starts: Mapping[int, int]) -> list[SourceRun]:
+        """Return what of chosen runs left the log; `DataLoss` if something did and `on_data_loss` is fail.
+
+        `starts` are where the logs of their sources begin.
+        """
         gone: list[SourceRun] = []
         for source, start, end in runs:
             one = self._specs[source]
-            first = position_at(generation_of(start), starts[one.place])
+            first = position_at(generation_of(start), starts[source])
             if first <= start:
                 continue
             if one.input.fails_on_loss(self._spec.fail_on_data_loss):

@@ -18,7 +18,8 @@ from confluent_kafka import Message
 
 from acker.errors import OutOfRange
 from acker.identity import I64, acker_partition, generation_of, offset_of, position_at
-from acker.kafka.port import Log, TopicPartition
+from acker.kafka.port import Bound, KnownOffsets, Log, TopicPartition
+from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.wire.events import SourceRun
 from spout.group.sources import SourceSpec
 from spout.planning.plan import holes
@@ -65,6 +66,8 @@ class ReadAhead:
         self._buffers: dict[TopicPartition, _Buffer] = {}
         self._shown: frozenset[TopicPartition] = frozenset()
         self._starts: dict[TopicPartition, int] = {}
+        self._is_drained = True
+        self._watch = StandingWatch(log, Bound.STABLE_END)
 
     def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
         """Read new sources, too, from their first free positions on."""
@@ -90,8 +93,17 @@ class ReadAhead:
         for place, buffer in self._buffers.items():
             buffer.end = max(buffer.end, self._reader.position(place))
         came = sum(map(len, found.values()))
+        self._is_drained = came < records_max
         self.count += came
         return came
+
+    def look(self, now_ms: int) -> StandingNews:
+        """Look whether partitions stand, after a `poll`; return what is to be said."""
+        positions = {place: buffer.end for place, buffer in self._buffers.items()}
+        return self._watch.look(positions, now_ms, is_drained=self._is_drained)
+
+    def standing(self) -> tuple[StandingPartition, ...]:
+        return self._watch.standing()
 
     def groups(self, partitions: int) -> list[list[int]]:
         """Return the sources with unplanned records: a group of replays, then one for each acker partition.
@@ -163,7 +175,7 @@ class ReadAhead:
 
     def _skip_what_is_gone(self) -> None:
         """Go on where the log begins; planning notices the lost records, and decides."""
-        starts = self._log.starts(self._buffers)
+        starts = self._log.known(Bound.START, self._buffers).offsets
         gone = {place: at for place, at in starts.items() if at > self._buffers[place].end}
         if not gone:
             read = {f"{place.topic}/{place.partition}": buffer.end for place, buffer in self._buffers.items()}
@@ -192,6 +204,11 @@ class Reaches:
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         places = list(partitions)
         return _largest([one.stable_ends(places) for one in self._inputs])
+
+    def known(self, bound: Bound, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+        """Return what was read; a partition that is in trouble brings nothing, and no request is needed."""
+        offsets = self.starts(partitions) if bound is Bound.START else self.stable_ends(partitions)
+        return KnownOffsets(offsets, {})
 
 
 def _largest(found: Sequence[Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:

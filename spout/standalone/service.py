@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import chain
 from threading import Condition
 
@@ -122,6 +123,12 @@ class SpoutService:
         unread = {name: count for name, count in unread.items() if count > 0}
         for name, count in unread.items():
             self._ahead[name].poll(wait_ms // len(unread), count)
+            news = self._ahead[name].look(now_ms)
+            for partition in news.stand:
+                self._report("partition_stands", {"partition": partition.name, "why": str(partition)})
+            for place in news.go_on:
+                fields = {"partition": f"{place.topic}/{place.partition}", "why": "it stood"}
+                self._report("partition_goes_on", fields)
         return bool(unread)
 
     def step(self, now_ms: int) -> bool:
@@ -171,7 +178,10 @@ class SpoutService:
         return number
 
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
-        return self._planner.status(now_ms, error)
+        status = self._planner.status(now_ms, error)
+        standing = [partition for ahead in self._ahead.values() for partition in ahead.standing()]
+        waits = {partition.name: str(partition) for partition in standing}
+        return replace(status, waits={**status.waits, **waits})
 
     def close(self) -> None:
         """Commit what is settled and leave. Open records stay open until the next session takes the group."""

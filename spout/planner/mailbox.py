@@ -244,8 +244,8 @@ class PlannerStatus:
         held: roots that were blocked behind a record that waits (`ordering`); they are among `failed`.
         held_now: of each partition of an ordered input how many of its records wait behind another, by
             ``topic/partition``, when it was last looked at.
-        waits: what partitions wait for, by ``topic/partition``: those of ordered inputs for an earlier record,
-            and those of any topic for a leader, or since nothing of them arrives.
+        waits: what partitions wait for, by ``topic/partition``: of ordered inputs for an earlier record,
+            of any topic for a leader, or since nothing of them arrives.
         error: why it stopped; empty while it runs.
         wall: when this was written, wall time in ms.
     """

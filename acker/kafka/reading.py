@@ -10,6 +10,7 @@ from typing import Final
 
 from acker.errors import DataLoss, OutOfRange, Unreachable
 from acker.kafka.port import Bound, KnownOffsets, Log, Record, TopicPartition
+from acker.kafka.standing import named_troubles
 
 POLLS: Final = 20
 """An answer is waited for in this many polls, so that a reader that moves on is never given up."""
@@ -92,7 +93,7 @@ class Follower:
         self._bound = Bound.STABLE_END if committed else Bound.END
         self._at: dict[TopicPartition, int] = {} if first is None else dict(first)
         self._unbegun = set(places) - self._at.keys()
-        starts = log.known(Bound.START, self._unbegun)
+        starts = log.known(Bound.START, self._unbegun) if self._unbegun else KnownOffsets({}, {})
         self._reader = log.reader(committed=committed)  # last: nobody closes it if a question fails
         self._reader.assign(self._at)
         self._begin(starts)
@@ -152,8 +153,7 @@ class Follower:
     def why_not_whole(self) -> str:
         """Name the partitions that kept the last call from reading all; empty: there is more to read."""
         if self.known.troubles:
-            named = sorted(self.known.troubles.items())
-            return "; ".join(f"{place.topic}/{place.partition} {text}" for place, text in named)
+            return named_troubles(self.known.troubles)
         return "; ".join(
             f"{place.topic}/{place.partition} stands at {self._reader.position(place):,} of {end:,}"
             for place, end in sorted(self._stuck.items())

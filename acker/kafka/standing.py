@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from acker.config.limits import STANDS_MS
+from acker.errors import PartitionStands
 from acker.kafka.port import Bound, KnownOffsets, Log, TopicPartition
 from acker.units import time_text
 
@@ -43,6 +44,21 @@ QUEUED_MAX: Final = 200_000
 
 UNKNOWN: Final = -1
 """The position in a partition of which nobody knows yet where to begin."""
+
+
+def all_known(known: KnownOffsets, what: str) -> Mapping[TopicPartition, int]:
+    """Return offsets for who needs all of them, and does not wait for an election.
+
+    Raises `PartitionStands`: partitions have no answer, so `what` is unknown.
+    """
+    if known.troubles:
+        raise PartitionStands(f"{what} is unknown: {named_troubles(known.troubles)}; start what is missing")
+    return known.offsets
+
+
+def named_troubles(troubles: Mapping[TopicPartition, str]) -> str:
+    """Return one text for partitions that have no answer."""
+    return "; ".join(f"{place.topic}/{place.partition} {text}" for place, text in sorted(troubles.items()))
 
 
 class StandingPartition(NamedTuple):
@@ -193,6 +209,50 @@ class StandingPartitions:
                 stand.append(partition)
         go_on, self._gone_on = self._gone_on, []
         return StandingNews(stand, go_on)
+
+
+class LateReaders:
+    """Which readers stand, as somebody sees it who only knows up to where they have read; pure.
+
+    A reader that has not read what was written long ago stands, or catches up. Who looks once sees no
+    difference; who looks again sees that a position has not moved for as long.
+    """
+
+    def __init__(self, limit_ms: int = STANDS_MS) -> None:
+        """Begin; a reader is late with a record that is older than `limit_ms`."""
+        self._limit_ms = limit_ms
+        self._first_ms: int | None = None
+        self._seen: dict[TopicPartition, tuple[int, int]] = {}
+
+    def look(
+        self,
+        positions: Mapping[TopicPartition, int],
+        young: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        now_ms: int,
+    ) -> list[StandingPartition]:
+        """Return the readers that stand, at a wall time.
+
+        Args:
+            positions: up to where each partition is read.
+            young: the first offset of each that is younger than the limit; missing: unknown. So `ends`.
+        """
+        is_first = self._first_ms is None or now_ms < self._first_ms
+        self._first_ms = now_ms if is_first else self._first_ms
+        before, self._seen = self._seen, {}
+        standing: list[StandingPartition] = []
+        for place, position in sorted(positions.items()):
+            if position >= young.get(place, position):
+                continue
+            seen_position, since_ms = before.get(place, (UNKNOWN, now_ms))
+            if seen_position != position:
+                since_ms = now_ms - self._limit_ms if is_first else now_ms
+            self._seen[place] = position, since_ms
+            stood_ms = now_ms - since_ms
+            if stood_ms >= self._limit_ms:
+                end = ends.get(place)
+                standing.append(StandingPartition(place, position, since_ms, stood_ms, end))
+        return standing
 
 
 class StandingWatch:

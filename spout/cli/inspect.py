@@ -176,7 +176,8 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
         if output is OutputFormat.TABLE:
             for line in notes_on(rows):
                 typer.echo(with_configs(printable(line), not_default(config)))
-        print_notes([*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input], config)
+        notes = [*missing_processes(rows, topics), *snapshot.troubles(), *unknown_values(rows)]
+        print_notes([*notes, *snapshot.of_no_input], config)
     return _exit_code(snapshot)
 
 

@@ -15,15 +15,15 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from acker.errors import CodecError, PartitionStands, Unreachable, WindhoverError
-from acker.kafka.port import Bound, Headers, KnownOffsets, Log, Record, TopicPartition
+from acker.errors import CodecError, Unreachable, WindhoverError
+from acker.kafka.port import Bound, Headers, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
+from acker.kafka.standing import all_known
 from acker.units import TIME_MS_MAX
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
@@ -139,6 +139,7 @@ class Presence:
         """
         self._topic = topic
         self._group = group
+        self._what = f"whether the owner of group {group} lives"
         self._began_ms = self._looked_ms = now_ms
         self._codec = wire_codec()
         self._signs: dict[SessionName, dict[Who | None, Sign]] = {}
@@ -148,8 +149,8 @@ class Presence:
         if patient:
             young, starts = log.offsets_at(places, since_ms), log.starts(places)
         else:
-            young = self._all_known(log.known(since_ms, places))
-            starts = self._all_known(log.known(Bound.START, places))
+            young = all_known(log.known(since_ms, places), self._what)
+            starts = all_known(log.known(Bound.START, places), self._what)
         self._is_clipped = any(0 < starts[place] >= young[place] for place in places)
         first = {place: max(young[place], starts[place]) for place in places}
         self._follower = Follower(log, places, first=first, committed=False)
@@ -159,20 +160,8 @@ class Presence:
                 self._read(record, now_ms)
             undo.pop_all()
         if not patient:
-            self._all_known(self._follower.known)
+            all_known(self._follower.known, self._what)
         self._has_read = self._follower.is_whole
-
-    def _all_known(self, known: KnownOffsets) -> Mapping[TopicPartition, int]:
-        """Return the offsets; a sign of life may be in any partition.
-
-        Raises `PartitionStands`: one has no leader.
-        """
-        if known.troubles:
-            named = "; ".join(f"{p.topic}/{p.partition} {text}" for p, text in sorted(known.troubles.items()))
-            raise PartitionStands(
-                f"whether the owner of group {self._group} lives is unknown: {named}; start what is missing"
-            )
-        return known.offsets
 
     def look(self, now_ms: int) -> None:
         """Read new signs, at most once in `SIGNS_EVERY_MS`; before, what the first read did not get.
@@ -188,7 +177,7 @@ class Presence:
                 self._fresh.add(name)
         self._has_read = self._has_read or self._follower.is_whole
         if not self._has_read and now_ms - self._began_ms >= UNREAD_MS_MAX:
-            self._all_known(self._follower.known)
+            all_known(self._follower.known, self._what)
             raise Unreachable(
                 f"{self._topic}: the broker does not send all records of the last {SILENT_MS_MAX // 1000} s,"
                 f" which say whether the owner of group {self._group} lives; start it, or wait"

@@ -42,8 +42,8 @@ class Troubles:
             self._texts.pop(place, None)
         self._texts |= known.troubles
 
-    def waits(self) -> dict[str, str]:
-        """Return why partitions wait, by ``topic/partition``."""
+    def texts(self) -> dict[str, str]:
+        """Return why partitions have no answer, by ``topic/partition``."""
         return {f"{place.topic}/{place.partition}": text for place, text in sorted(self._texts.items())}
 
     def step(self, positions: Mapping[TopicPartition, int], now_ms: int) -> StandingNews:

@@ -244,8 +244,8 @@ class PlannerStatus:
         held: roots that were blocked behind a record that waits (`ordering`); they are among `failed`.
         held_now: of each partition of an ordered input how many of its records wait behind another, by
             ``topic/partition``, when it was last looked at.
-        waits: what partitions wait for, by ``topic/partition``: of ordered inputs for an earlier record,
-            of any topic for a leader, or since nothing of them arrives.
+        waits: what partitions of ordered inputs wait for, those that go on left out.
+        stands: partitions that have no leader, or of which nothing arrives, by ``topic/partition``, and why.
         error: why it stopped; empty while it runs.
         wall: when this was written, wall time in ms.
     """
@@ -276,6 +276,7 @@ class PlannerStatus:
     commit_failures: int = 0
     held: int = 0
     held_now: Mapping[str, int] = field(default_factory=dict)
+    stands: Mapping[str, str] = field(default_factory=dict)
     waits: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     wall: int = 0

@@ -345,18 +345,16 @@ class Planner:
             committed={str(self.sources[s]): at for s, at in committer.committed().items()},
             commit_failures=committer.failures, error=error, wall=now_ms,
             held=self._blocked,
-            waits=self._waits(),
+            waits={} if order is None else dict(order.why),
+            stands=self._stands(),
             held_now={} if order is None else dict(order.blocked),
         )  # fmt: skip
 
-    def _waits(self) -> dict[str, str]:
-        """Return why partitions wait: for an earlier record, for a leader, or since nothing of them comes."""
-        waits: dict[str, str] = {}
-        if self._owned is not None and self._owned.order is not None:
-            waits |= self._owned.order.why
-        if self._verdicts is not None:
-            waits |= {partition.name: str(partition) for partition in self._verdicts.standing()}
-        return waits | self._context.troubles.waits()
+    def _stands(self) -> dict[str, str]:
+        """Return why partitions stand: they have no leader, or nothing of them arrives."""
+        standing = () if self._verdicts is None else self._verdicts.standing()
+        stands = {partition.name: str(partition) for partition in standing}
+        return stands | self._context.troubles.texts()
 
     def close(self) -> None:
         """Commit what is settled and leave. What is open stays open: its clock stands still."""

@@ -180,8 +180,8 @@ class SpoutService:
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
         status = self._planner.status(now_ms, error)
         standing = [partition for ahead in self._ahead.values() for partition in ahead.standing()]
-        waits = {partition.name: str(partition) for partition in standing}
-        return replace(status, waits={**status.waits, **waits})
+        stands = {partition.name: str(partition) for partition in standing}
+        return replace(status, stands={**status.stands, **stands})
 
     def close(self) -> None:
         """Commit what is settled and leave. Open records stay open until the next session takes the group."""

@@ -59,7 +59,7 @@ def test_the_others_are_read_on_and_it_goes_on_where_it_stood() -> None:
     world.cluster.lose_leader(*LOST)
     end, emitted = read_all(world, planner, end)
     assert emitted == [(A, 10, 14)]
-    assert planner.status(world.now_ms).waits == {
+    assert planner.status(world.now_ms).stands == {
         "sentences/1": "has no leader: its replicas are on broker 1"
     }
     assert "partition_stands" not in world.told, "not at once: an election may be under way"
@@ -69,7 +69,7 @@ def test_the_others_are_read_on_and_it_goes_on_where_it_stood() -> None:
     end, emitted = read_all(world, planner, end)
     assert emitted == [(B, 10, 14)]
     world.run(1_000)
-    assert planner.status(world.now_ms).waits == {}
+    assert planner.status(world.now_ms).stands == {}
     assert world.told[-1] == "partition_goes_on"
     assert world.committed(partition=1) == 14
 
@@ -91,7 +91,7 @@ def test_a_group_begins_without_it_and_it_begins_where_it_would_have(
     own = [] if start == "latest" else [(A, 0, RECORDS)]
     assert [run for run in emitted if run[0] == A] == own
     assert all(source == A for source, *_ in emitted)
-    assert list(planner.status(world.now_ms).waits) == ["sentences/1"]
+    assert list(planner.status(world.now_ms).stands) == ["sentences/1"]
 
     world.cluster.elect_leader(*LOST)
     world.produce(2, partition=1)
@@ -99,7 +99,7 @@ def test_a_group_begins_without_it_and_it_begins_where_it_would_have(
     end, emitted = read_all(world, planner, end)
     assert emitted == [(B, first, RECORDS + 2)]
     assert end.waits == ()
-    assert planner.status(world.now_ms).waits == {}
+    assert planner.status(world.now_ms).stands == {}
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
@@ -178,7 +178,7 @@ def test_a_partition_of_either_topic_stops_only_itself(topic: str, ordering: str
         assert (B, 10, 14) in emitted
     else:
         assert all(source not in (B, COPIES_OF_B) for source, *_ in emitted)
-    assert f"{topic}/1" in planner.status(world.now_ms).waits
+    assert f"{topic}/1" in planner.status(world.now_ms).stands
     world.cluster.elect_leader(topic, 1)
     if topic == "sentences":
         world.produce(4, partition=1, keys=[b"key"])
@@ -261,7 +261,7 @@ def test_verdicts_of_the_others_are_read_and_the_partition_that_stands_is_told()
     assert "partition_stands" in world.told
     status = planner.status(world.now_ms)
     assert (status.pending, status.acked) == (RECORDS, RECORDS)
-    assert list(status.waits) == [f"_ack_verdict/{owner}"]
+    assert list(status.stands) == [f"_ack_verdict/{owner}"]
     world.cluster.speak_again("_ack_verdict", owner)
     world.run(1_000)
     assert planner.status(world.now_ms).pending == 0

@@ -57,12 +57,12 @@ def test_the_others_are_handed_out_and_it_comes_when_it_can(
     stand = [fields for event, fields in world.reports if event == "partition_stands"]
     assert {fields["partition"] for fields in stand} == {"sentences/1"}
     assert len(stand) <= 2
-    assert "sentences/1" in spout_.status().group.waits
+    assert "sentences/1" in spout_.status().group.stands
 
     end(world.cluster, TOPIC, LOST)
     assert handed_out(world, client, 8_000) == [(1, number) for number in range(4)]
     assert world.reports[-1][0] == "partition_goes_on"
-    assert spout_.status().group.waits == {}
+    assert spout_.status().group.stands == {}
     spout_.close()
     assert world.committed(partition=1) == 4
 

@@ -178,6 +178,10 @@ def test_prometheus_gets_each_figure_in_base_units(world: World) -> None:
     assert 'windhover_check_problems{state="critical"} 0' in lines
 
 
+def critical(world: World) -> list[str]:
+    return [each.text for each in report_of(world).problems if each.state is MonitorState.CRITICAL]
+
+
 @pytest.mark.parametrize(
     "topic",
     ["sentences", "sentences.g.replay", "sentences.g.dlq", "_ack_init", "_ack_ack", "_ack_due", "_ack_state"],

@@ -5,6 +5,7 @@
     WindhoverError
     ├── UsageError               exit 2: the call itself is wrong; correct it
     ├── Unreachable              exit 3: Kafka, or a part of Windhover, does not answer; start it, or wait
+    │   └── PartitionStands      some partitions do not go on, while Kafka answers for others
     ├── ConfigError              exit 4: topics.yaml, or what the topics are, is wrong; correct it
     │   ├── TopicError           a topic is missing or has settings that lose data
     │   ├── NotAuthenticated     the broker does not accept our credentials, or we not its certificate
@@ -57,6 +58,10 @@ class Unreachable(WindhoverError):
     """Something that must answer does not: the broker, an acker, a Java runtime."""
 
     exit_code = 3
+
+
+class PartitionStands(Unreachable):
+    """Partitions do not go on while others do: without a leader, or since nothing reaches their reader."""
 
 
 class ConfigError(WindhoverError):

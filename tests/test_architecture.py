@@ -47,7 +47,7 @@ PURE = [
     "acker/config/problems.py",
     "acker/config/kafka_settings.py", "acker/config/yaml_text.py", "acker/units.py",
     "acker/provisioning/topic_specs.py", "acker/provisioning/topic_times.py", "acker/kafka/port.py",
-    "acker/provisioning/roles.py", "replay/policy/disposition.py",
+    "acker/kafka/standing.py", "acker/provisioning/roles.py", "replay/policy/disposition.py",
     "replay/worker/waiting.py", "replay/records/dead_letter.py", "replay/records/letters.py",
     "spout/inspect/letter_rows.py", "spout/inspect/story.py", "spout/planning/window.py",
     "spout/planning/plan.py", "spout/tuples/tuple.py", "spout/tuples/failures.py", "spout/publishing/fold.py",

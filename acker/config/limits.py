@@ -28,6 +28,10 @@ class _Limits(Section):
         return value if isinstance(value, int) and info.context != FROM_FILE else check(value)
 
 
+STANDS_MS: Final = 30_000
+"""A partition stands where its position has not moved for so long, though its log goes on. An election takes
+10 to 20 s."""
+
 LIVE_MS_MIN: Final = 30_000
 """``/livez`` fails where a loop has neither ended a step nor begun an operation for so long, or longer."""
 
@@ -71,6 +75,8 @@ class AckerLimits(_Limits):
     so deadlines come late."""
     init_roots: Whole = 100_000_000
     """Positions in one Init, as many as `max_spout_pending` can be; a larger one is quarantined."""
+    stands_ms: Whole = STANDS_MS
+    """A partition of an ack topic stands that does not go on for so long; it is said, and the others work."""
     fenced_ms: Whole = 10_000
     """A partition that another process took is left alone so long, in which the group hands it over."""
     restore_attempts: Whole = 15
@@ -141,6 +147,8 @@ class ReplayLimits(_Limits):
     fetch_passed_bytes_max: Whole = 256 * _MIB
     """What one fetch passes between the records that it wants, a skip as `fetch_gap_bytes`: 3 to 10 s, below
     `stop_ms`."""
+    stands_ms: Whole = STANDS_MS
+    """A partition stands that does not go on for so long; it is said, and the others work."""
     fetch_patience_ms: Whole = 30_000
     """A fetch may bring nothing for so long, as one answer of the broker; then the broker counts as away."""
     aborts_max: Whole = 20

@@ -5,7 +5,8 @@ librdkafka's error codes fall into eight classes, which are distinguished here a
 ==============  ==================================================================================
 class           what happens
 ==============  ==================================================================================
-transient       retried until the deadline, then `Unreachable`: elections, coordinators that load
+transient       retried until the deadline, then `Unreachable`: elections, coordinators that load; of a
+                question about partitions `PartitionStands`, which names those that have no answer
 silence         the same; the broker does not answer at all
 topic           `TopicError`, after a second of grace for a topic that was created just now
 fence           `Fenced`: the transactional id has another owner
@@ -27,14 +28,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from acker.config.kafka_settings import hide_values, refused_setting
 from acker.errors import (
@@ -45,12 +46,13 @@ from acker.errors import (
     NotAuthenticated,
     NotAuthorized,
     OutOfRange,
+    PartitionStands,
     RecordRefused,
     TopicError,
     Unreachable,
     WindhoverError,
 )
-from acker.kafka.port import Operation, Resource, Right
+from acker.kafka.port import Operation, Resource, Right, TopicPartition
 from acker.notation import readable
 from acker.redaction import HIDDEN, SecretValues, setting_secrets
 from acker.untrusted import Untrusted
@@ -70,6 +72,9 @@ PROPAGATION_MS = 1000
 
 PIECE_MS: Final = 3_000
 """How long one call into librdkafka waits; then it is called again, until its deadline."""
+
+LEADERS_S: Final = 2.0
+"""How long it is asked who leads the partitions of a topic, after something has waited in vain."""
 
 TRIED_AGAIN: Final = 2 / 3
 """Calls that share a deadline are tried again in so large a part of it: an election fits in. In the rest each
@@ -248,6 +253,29 @@ class Refused(KafkaException):
     def __init__(self, cause: KafkaError, use: Use) -> None:
         super().__init__(cause)
         self.use = use
+
+
+class Troubled(KafkaException):
+    """Kafka answered, and not for some partitions; `texts` asks for what to say of each of them."""
+
+    def __init__(self, cause: KafkaError, texts: Callable[[], Mapping[TopicPartition, str]]) -> None:
+        super().__init__(cause)
+        self.texts = texts
+
+
+def trouble_text(metadata: ClusterMetadata, place: TopicPartition, error: str = "") -> str:
+    """Return why a partition has no answer, in words that follow its name; empty: it has a leader.
+
+    With an `error` it is always a text, since the leader does not answer.
+    """
+    partition = metadata.topics[place.topic].partitions.get(place.partition)
+    if partition is None:
+        return f"is not there ({error})" if error else ""
+    leader = metadata.brokers.get(partition.leader)
+    if leader is not None:
+        return f"has no answer from its leader, {leader.host}:{leader.port} ({error})" if error else ""
+    brokers = ", ".join(map(str, sorted(partition.replicas)))
+    return f"has no leader: its replicas are on broker{'s' * (len(partition.replicas) > 1)} {brokers}"
 
 
 def unauthorized(doing: str, right: Right | None, bootstrap: str, text: str) -> str:
@@ -453,6 +481,8 @@ class KafkaClient:
                     waited_ms = deadline.past_ms
                 cause: KafkaError = error.args[0]
                 if background.is_hopeless or not self._may_pass(cause, deadline):
+                    if isinstance(error, Troubled):
+                        raise self.stands(doing, error.texts()) from error
                     found_use = error.use if isinstance(error, Refused) else use
                     raise self.error(cause, doing, deadline.timeout_ms, background, found_use) from error
                 self.outage.waits(doing, deadline.past_ms, self._text(cause))
@@ -476,6 +506,22 @@ class KafkaClient:
 
         use = Use(Operation.DESCRIBE, topic=topic)
         return self.retry(f"looking for {topic}", deadline, ask, background, use)
+
+    def leaderless(
+        self, asker: Consumer | Producer, places: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, str]:
+        """Return which partitions have no leader, with the words for it; none where nobody answers."""
+        found: dict[TopicPartition, str] = {}
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for place in sorted(places):
+            by_topic.setdefault(place.topic, []).append(place)
+        for topic, own in by_topic.items():
+            try:
+                metadata = asker.list_topics(topic, LEADERS_S)
+            except KafkaException:
+                break
+            found |= {place: text for place in own if (text := trouble_text(metadata, place))}
+        return found
 
     def check_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
         """Say when all brokers are down, and raise `Unreachable` after as long as an operation may take.
@@ -541,6 +587,13 @@ class KafkaClient:
         within = f" within {timeout_ms} ms" if timeout_ms else ""
         return Unreachable(
             f"{doing}: no answer from Kafka at {self.bootstrap}{within} ({text}); start it, or wait"
+        )
+
+    def stands(self, doing: str, texts: Mapping[TopicPartition, str]) -> PartitionStands:
+        """Make the error of some partitions that have no answer, while others have."""
+        named = "; ".join(f"{place.topic}/{place.partition} {texts[place]}" for place in sorted(texts))
+        return PartitionStands(
+            f"{doing}: {named}; start what is missing, or wait: Kafka at {self.bootstrap} answers otherwise"
         )
 
     def _may_pass(self, cause: KafkaError, deadline: Deadline) -> bool:

@@ -2,6 +2,17 @@
 
 `KafkaLog` asks its questions through one admin client and makes readers and writers; each of those is a
 client of its own, used by one thread at a time. Ends, starts and times cost one request for all partitions.
+librdkafka sends it to the leader of each partition, and has an answer or an error for each:
+
+====================  ================================================================================
+error                 what it means
+====================  ================================================================================
+LEADER_NOT_AVAILABLE  the partition has no leader, as another broker says
+no offset, _TIMED_OUT its leader does not answer
+_NOENT for all        none has a leader, or there is no such partition: the metadata tell which
+====================  ================================================================================
+
+`KafkaLog.known` returns the answers that there are; `ends` and the like wait for all of them.
 
 What a group has committed it asks through a consumer of that group which never joins. An admin client that
 has asked this before ends the process (SIGSEGV, librdkafka's issue 5315) when the group's coordinator has
@@ -14,10 +25,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import accumulate, repeat
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import confluent_kafka
 from confluent_kafka import (
@@ -38,10 +50,25 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 
-from acker.kafka.client import LOGGED, SILENT, UNAUTHORIZED, Background, Clock, KafkaClient, Refused, Use
+from acker.kafka.client import (
+    LOGGED,
+    SILENCE,
+    SILENT,
+    TRANSIENT,
+    UNAUTHORIZED,
+    Background,
+    Clock,
+    KafkaClient,
+    Refused,
+    Troubled,
+    Use,
+    trouble_text,
+)
 from acker.kafka.group import KafkaMembership
 from acker.kafka.port import (
+    Bound,
     GroupMember,
+    KnownOffsets,
     Membership,
     OffsetReader,
     Operation,
@@ -86,6 +113,17 @@ _STALE_LEADER: Final = frozenset(
 _STALE_CLIENT: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR})
 """After these a question needs a new client: this one goes on asking where it has asked before."""
 
+SILENT_AGAIN_S: Final = 6.0
+"""`KafkaLog.known` asks a silent leader so long afterwards again: each time it holds up the other answers for
+`FIRST_PATIENCE_MS`. A broker that has died is without its partitions after 9 s, and then nobody waits for it.
+"""
+
+LATE_SHARE: Final = 0.9
+"""An answer that comes after this part of the time that it may take has waited for a silent leader."""
+
+TEXT_S: Final = 10.0
+"""Who leads a partition in trouble is asked so often, to say it."""
+
 LEADERLESS_S: Final = 1.0
 """A client that finds no leader is replaced at this age: it may go on finding none when there is one. Not
 sooner, since there may be none for ten seconds, and each try takes some ms.
@@ -98,6 +136,38 @@ log may queue up."""
 
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the package's stubs
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the package's stubs
+_SPECS: Mapping[Bound, OffsetSpec] = MappingProxyType(
+    {Bound.START: _EARLIEST, Bound.END: _LATEST, Bound.STABLE_END: _LATEST}
+)
+
+_OF_A_PARTITION: Final = TRANSIENT | SILENCE | {KafkaError._NOENT}
+"""Errors of one partition in an answer about several that may pass."""
+
+
+class _Answer(NamedTuple, Generic[T]):
+    """What one request got, by partition: a value or an error, which may pass."""
+
+    found: dict[TopicPartition, T]
+    errors: dict[TopicPartition, KafkaError]
+
+    @property
+    def is_silence(self) -> bool:
+        """Whether nobody answered at all."""
+        return not self.found and all(error.code() in SILENCE for error in self.errors.values())
+
+
+class _Silent(NamedTuple):
+    """Why a leader did not answer, and until when it is not asked (`Clock`)."""
+
+    error: KafkaError
+    until_s: float
+
+
+class _Said(NamedTuple):
+    """What is said of a partition in trouble, and since when (`Clock`)."""
+
+    text: str
+    at_s: float
 
 
 class KafkaLog:
@@ -127,6 +197,8 @@ class KafkaLog:
         self._admin_since = 0.0
         self._asker: tuple[str, Consumer] | None = None
         self._asks_for_rights = Lock()
+        self._silent: dict[TopicPartition, _Silent] = {}
+        self._texts: dict[TopicPartition, _Said] = {}
 
     def __repr__(self) -> str:
         return f"KafkaLog({self._client.bootstrap})"
@@ -164,21 +236,28 @@ class KafkaLog:
         return KafkaMembership(self._client, group, topics, client_id=self._member_id, pause_ms=pause_ms)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._offsets("ends", partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(Bound.END, partitions)
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._offsets("stable ends", partitions, _LATEST, IsolationLevel.READ_COMMITTED)
+        return self._offsets(Bound.STABLE_END, partitions)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._offsets("starts", partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(Bound.START, partitions)
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
         # In this order: an end that is asked for afterwards may lie behind a record that came meanwhile.
-        ends, spec = self.ends(partitions), OffsetSpec.for_timestamp(timestamp_ms)
-        found = self._offsets("times", ends, spec, IsolationLevel.READ_UNCOMMITTED)
-        return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
+        ends = self.ends(partitions)
+        return _or_end(self._offsets(timestamp_ms, ends), ends)
+
+    def known(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+        places = tuple(dict.fromkeys(partitions))
+        if isinstance(bound, Bound):
+            return self._known(bound, places)
+        ends = self._known(Bound.END, places)  # first, as in `offsets_at`
+        times = self._known(bound, ends.offsets)
+        return KnownOffsets(_or_end(times.offsets, ends.offsets), {**ends.troubles, **times.troubles})
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         requested = list(dict.fromkeys(names))
@@ -242,74 +321,152 @@ class KafkaLog:
 
         return self._ask(f"members of group {group}", ask, use)
 
-    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
         if not offsets:
-            return
+            return {}
         requested = [client_partition(p, offset) for p, offset in offsets.items()]
 
-        def ask(timeout_s: float) -> None:
+        def ask(timeout_s: float) -> _Answer[object]:
             futures = self._connected().delete_records(requested, request_timeout=timeout_s)
-            try:
-                for place, future in futures.items():
-                    settled(future, timeout_s, Use(Operation.DELETE, topic=place.topic))
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError._NOENT:
-                    raise self._leaderless(requested, timeout_s) from error
-                raise
+            answer = self._sorted(futures, timeout_s, Operation.DELETE)
+            _require_an_answer(answer)
+            return answer
 
         names = ", ".join(sorted({p.topic for p in offsets}))
-        self._ask(f"deleting records of {names}", ask, Use(Operation.DELETE, topic=names))
+        use = Use(Operation.DELETE, topic=names)
+        answer = self._ask(f"deleting records of {names}", ask, use)
+        self._note_silence(answer.errors)
+        return self._texts_of(answer.errors)
 
     def close(self) -> None:
         self._admin = self._asker = None
 
-    def _offsets(
-        self, what: str, partitions: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
-    ) -> dict[TopicPartition, int]:
-        requested = {client_partition(p): spec for p in partitions}
-        if not requested:
+    def _offsets(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ask until there is an answer for each partition; else `PartitionStands`, or `Unreachable`."""
+        places = tuple(partitions)
+        if not places:
             return {}
-        topics = sorted({p.topic for p in requested})
 
         def ask(timeout_s: float) -> dict[TopicPartition, int]:
-            futures = self._connected().list_offsets(
-                requested, isolation_level=isolation, request_timeout=timeout_s
-            )
+            answer = self._listed(bound, places, timeout_s)
+            _require_an_answer(answer)
+            if answer.errors:
+                error = next(iter(answer.errors.values()))
+                raise Troubled(error, lambda: self._texts_of(answer.errors))
+            return answer.found
+
+        doing, use = _doing(bound, places)
+        return self._ask(doing, ask, use)
+
+    def _known(self, bound: Bound | int, places: Collection[TopicPartition]) -> KnownOffsets:
+        """Ask for what can be answered now. Leaders that were silent a moment ago are not asked."""
+        now_s = self._clock()
+        self._silent = {place: silent for place, silent in self._silent.items() if now_s < silent.until_s}
+        errors = {place: self._silent[place].error for place in places if place in self._silent}
+        asked = [place for place in places if place not in errors]
+        if not asked:
+            return KnownOffsets({}, self._texts_of(errors))
+
+        def ask(timeout_s: float) -> _Answer[int]:
+            answer = self._listed(bound, asked, timeout_s)
+            _require_an_answer(answer)
+            return answer
+
+        doing, use = _doing(bound, asked)
+        answer = self._ask(doing, ask, use)
+        self._note_silence(answer.errors)
+        return KnownOffsets(answer.found, self._texts_of({**errors, **answer.errors}))
+
+    def _listed(
+        self, bound: Bound | int, places: Collection[TopicPartition], timeout_s: float
+    ) -> _Answer[int]:
+        """Ask once. Raises `KafkaException` for what concerns no single partition, or will not pass."""
+        is_stable = bound is Bound.STABLE_END
+        isolation = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
+        spec = _SPECS[bound] if isinstance(bound, Bound) else OffsetSpec.for_timestamp(bound)
+        requested = {client_partition(place): spec for place in places}
+        asked_s = self._clock()
+        futures = self._connected().list_offsets(
+            requested, isolation_level=isolation, request_timeout=timeout_s
+        )
+        answer = self._sorted(futures, timeout_s, Operation.DESCRIBE)
+        # An answer without error may leave a partition out: at once, under load; or when the time is over,
+        # since its leader is silent.
+        is_late = self._clock() - asked_s >= LATE_SHARE * timeout_s
+        code = KafkaError._TIMED_OUT if is_late else KafkaError.LEADER_NOT_AVAILABLE
+        left_out = KafkaError(code, "the answer leaves it out")
+        offsets = {place: result.offset for place, result in answer.found.items()}
+        errors = dict(answer.errors)
+        for place, offset in list(offsets.items()):
+            # -1 means that there is no record so late; a start and an end there always is
+            if offset == OFFSET_INVALID or (offset < 0 and isinstance(bound, Bound)):
+                errors[place] = left_out
+                del offsets[place]
+        return _Answer(offsets, errors)
+
+    def _sorted(
+        self,
+        futures: Mapping[confluent_kafka.TopicPartition, Future[T]],
+        timeout_s: float,
+        operation: Operation,
+    ) -> _Answer[T]:
+        """Wait for the answers about some partitions; raise what concerns all of them, or will not pass."""
+        found: dict[TopicPartition, T] = {}
+        errors: dict[TopicPartition, KafkaError] = {}
+        for requested, future in futures.items():
+            place = TopicPartition(requested.topic, requested.partition)
             try:
-                found = {
-                    TopicPartition(p.topic, p.partition): settled(
-                        future, timeout_s, Use(Operation.DESCRIBE, topic=p.topic)
-                    ).offset
-                    for p, future in futures.items()
-                }
-                _require_answers(found, none_later=spec not in (_LATEST, _EARLIEST))
-                return found
+                found[place] = settled(future, timeout_s, Use(operation, topic=place.topic))
             except KafkaException as error:
-                code = error.args[0].code()
-                if code == KafkaError._NOENT:
-                    raise self._leaderless(requested, timeout_s) from error
-                if code in _STALE_LEADER:
-                    # librdkafka remembers leaders for a quarter of an hour, even when they refuse
-                    for topic in topics:
-                        self._connected().list_topics(topic, timeout=timeout_s)
-                raise
+                if error.args[0].code() not in _OF_A_PARTITION:
+                    raise
+                errors[place] = error.args[0]
+        if any(error.code() == KafkaError._NOENT for error in errors.values()):
+            self._require_existing(errors, timeout_s)
+            no_leader = KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no leader")
+            errors = dict.fromkeys(errors, no_leader)
+        if any(error.code() in _STALE_LEADER for error in errors.values()):
+            # librdkafka remembers leaders for a quarter of an hour, even when they refuse
+            for topic in {place.topic for place in errors}:
+                self._connected().list_topics(topic, timeout=timeout_s)
+        return _Answer(found, errors)
 
-        return self._ask(f"{what} of {', '.join(topics)}", ask, Use(Operation.DESCRIBE, topic=topics[0]))
+    def _require_existing(self, places: Iterable[TopicPartition], timeout_s: float) -> None:
+        """Raise `KafkaException` where a partition does not exist, or may not be described."""
+        for place in places:
+            # asked for by its name: among all topics, one that we may not know of would just be missing
+            topic = self._connected().list_topics(place.topic, timeout_s).topics[place.topic]
+            if topic.error is not None and topic.error.code() in UNAUTHORIZED:
+                raise Refused(topic.error, Use(Operation.DESCRIBE, topic=place.topic))
+            if place.partition not in topic.partitions:
+                name = f"{place.topic}/{place.partition}"
+                raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, name))
 
-    def _leaderless(
-        self, partitions: Collection[confluent_kafka.TopicPartition], timeout_s: float
-    ) -> KafkaException:
-        # asked for by its name: among all topics, one that we may not know of would just be missing
-        there = {
-            p.topic: self._connected().list_topics(p.topic, timeout_s).topics[p.topic] for p in partitions
+    def _note_silence(self, errors: Mapping[TopicPartition, KafkaError]) -> None:
+        """Leave silent leaders alone for a while, and give up the client that waits for them."""
+        until_s = self._clock() + SILENT_AGAIN_S
+        silent = {
+            place: _Silent(error, until_s) for place, error in errors.items() if error.code() in SILENCE
         }
-        for topic, found in there.items():
-            if found.error is not None and found.error.code() in UNAUTHORIZED:
-                return Refused(found.error, Use(Operation.DESCRIBE, topic=topic))
-        missing = [p for p in partitions if p.partition not in there[p.topic].partitions]
-        code = KafkaError.UNKNOWN_TOPIC_OR_PART if missing else KafkaError.LEADER_NOT_AVAILABLE
-        text = f"{missing[0].topic}/{missing[0].partition}" if missing else "no leader"
-        return KafkaException(KafkaError(code, text))
+        self._silent |= silent
+        is_old = errors and self._clock() - self._admin_since >= SILENT_AGAIN_S
+        if silent or is_old:
+            self._give_up_admin()
+
+    def _texts_of(self, errors: Mapping[TopicPartition, KafkaError]) -> dict[TopicPartition, str]:
+        """Return who should have answered for partitions in trouble, and where their replicas are."""
+        now_s = self._clock()
+        self._texts = {place: said for place, said in self._texts.items() if now_s - said.at_s < TEXT_S}
+        for topic in {place.topic for place in errors.keys() - self._texts.keys()}:
+            own = {place: error for place, error in errors.items() if place.topic == topic}
+            with suppress(KafkaException):  # the text then says less
+                metadata = self._connected().list_topics(topic, FIRST_PATIENCE_MS / 1000)
+                self._texts |= {
+                    place: _Said(trouble_text(metadata, place, error.name()), now_s)
+                    for place, error in own.items()
+                }
+        unknown = _Said("has no answer from its leader", now_s)
+        return {place: self._texts.get(place, unknown).text for place in errors}
 
     def _committed(
         self, group: str, partitions: Iterable[TopicPartition]
@@ -347,12 +504,16 @@ class KafkaLog:
             except KafkaException as error:
                 code, age_s = error.args[0].code(), self._clock() - self._admin_since
                 is_leaderless = code == KafkaError.LEADER_NOT_AVAILABLE and age_s >= LEADERLESS_S
-                if self._admin is not None and (code in _STALE_CLIENT or is_leaderless):
-                    self._admin.poll(0)  # what its threads have reported goes to `Background`
-                    self._admin = None
+                if code in _STALE_CLIENT or is_leaderless:
+                    self._give_up_admin()
                 raise
 
         return self._client.retry(doing, deadline, ask, self._background, use)
+
+    def _give_up_admin(self) -> None:
+        if self._admin is not None:
+            self._admin.poll(0)  # what its threads have reported goes to `Background`
+            self._admin = None
 
     def _connected(self) -> AdminClient:
         if self._admin is None:
@@ -381,19 +542,24 @@ class KafkaLog:
             return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
 
 
-def _require_answers(found: Mapping[TopicPartition, int], *, none_later: bool) -> None:
-    """See that each partition has an offset: an answer without error may leave one out, under load.
+def _doing(bound: Bound | int, places: Iterable[TopicPartition]) -> tuple[str, Use]:
+    """Return what a question is about, for messages."""
+    topics = sorted({place.topic for place in places})
+    what = bound.value if isinstance(bound, Bound) else "times"
+    return f"{what} of {', '.join(topics)}", Use(Operation.DESCRIBE, topic=topics[0])
 
-    With `none_later` -1 is an answer: there is no record so late. A start or an end there always is.
-    """
-    missing = [
-        f"{p.topic}/{p.partition}"
-        for p, offset in found.items()
-        if offset == OFFSET_INVALID or (offset < 0 and not none_later)
-    ]
-    if missing:
-        text = f"the answer leaves out {', '.join(missing)}"
-        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, text))
+
+def _or_end(
+    found: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return offsets of a time; where there is no record so late, the end."""
+    return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
+
+
+def _require_an_answer(answer: _Answer[T]) -> None:
+    """Raise `KafkaException` where no leader answered: then nobody may, and the question is asked again."""
+    if answer.is_silence:
+        raise KafkaException(next(iter(answer.errors.values())))
 
 
 def _sound(

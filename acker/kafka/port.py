@@ -3,7 +3,8 @@
 `KafkaLog` (``acker.kafka.cluster``) is the real one; tests and the simulation have another, in memory, and
 one contract suite runs on both. No method waits longer than the deadline it is given or its client is
 configured with. What goes wrong surfaces as an error of ``acker.errors``: `Unreachable`, `OutOfRange`,
-`Fenced`, `Aborted`, `TopicError`, `LogError`.
+`Fenced`, `Aborted`, `TopicError`, `LogError`. A question about several partitions of which some have no
+answer raises `PartitionStands`, an `Unreachable` that names them; `Log.known` returns the other answers.
 
 "End" of a partition is its high watermark, the offset that the next record gets; "stable end" is the last
 stable offset, where a read_committed reader stops. A reader's position may pass control records and
@@ -98,6 +99,26 @@ class TopicInfo:
     partitions: int
     replication: int
     settings: Mapping[str, str]
+
+
+class Bound(StrEnum):
+    """Which offset of a partition a question is about."""
+
+    START = "starts"
+    END = "ends"
+    STABLE_END = "stable ends"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOffsets:
+    """What a question about some partitions got: each of them is in one of the two.
+
+    `offsets` has the answers, `troubles` why there is none: words that follow the partition's name, such as
+    "has no leader".
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    troubles: Mapping[TopicPartition, str]
 
 
 class GroupMember(NamedTuple):
@@ -314,6 +335,16 @@ class Log(Protocol):
     ) -> Mapping[TopicPartition, int]:
         """Return the first offset at or after a wall time for each partition, or its end when none is."""
 
+    def known(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+        """Ask as `starts`, `ends`, `stable_ends` do, and name the partitions that have no answer now.
+
+        It is for those who can go on without them: a partition that has no leader, or whose leader is silent,
+        holds up the others for some seconds at most. With a wall time (ms) as the `bound` it asks as
+        `offsets_at` does.
+
+        Raises `Unreachable`: Kafka does not answer at all.
+        """
+
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         """Return those of the named topics that exist; `settings` asks for theirs, by a right of its own."""
 
@@ -331,8 +362,8 @@ class Log(Protocol):
     def members(self, group: str) -> Sequence[GroupMember]:
         """Return the members that a consumer group has now, by name; none where there is no such group."""
 
-    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let the broker drop records below the given offsets."""
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
+        """Let the broker drop records below the given offsets; return troubles as in `KnownOffsets`."""
 
     def close(self) -> None:
         """Release what the log itself holds; readers and writers are closed on their own."""

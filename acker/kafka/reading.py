@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from acker.errors import DataLoss, OutOfRange, Unreachable
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import Bound, KnownOffsets, Log, Record, TopicPartition
+from acker.kafka.standing import named_troubles
 
 POLLS: Final = 20
 """An answer is waited for in this many polls, so that a reader that moves on is never given up."""
@@ -89,44 +90,74 @@ class Follower:
         self._log = log
         self._read_max = read_max
         self._patience_ms = patience_ms
-        self._ends = log.stable_ends if committed else log.ends
-        self._at: dict[TopicPartition, int] = dict(log.starts(places) if first is None else first)
+        self._bound = Bound.STABLE_END if committed else Bound.END
+        self._at: dict[TopicPartition, int] = {} if first is None else dict(first)
+        self._unbegun = set(places) - self._at.keys()
+        starts = log.known(Bound.START, self._unbegun) if self._unbegun else KnownOffsets({}, {})
         self._reader = log.reader(committed=committed)  # last: nobody closes it if a question fails
         self._reader.assign(self._at)
-        self._found_ends: Mapping[TopicPartition, int] = {}
+        self._begin(starts)
+        self.known = KnownOffsets({}, starts.troubles)
+        self._stuck: Mapping[TopicPartition, int] = {}
         self.is_whole = False
 
     def follow(self, places: Sequence[TopicPartition]) -> None:
         """Read these partitions as well, from their log starts, where they are new."""
-        new = [place for place in places if place not in self._at]
-        if new:
-            at = dict(self._log.starts(new))
-            self._reader.assign({place: self._reader.position(place) for place in self._at} | at)
-            self._at |= at
+        self._unbegun |= {place for place in places if place not in self._at}
+        if self._unbegun:
+            self._begin(self._log.known(Bound.START, self._unbegun))
+
+    def _begin(self, starts: KnownOffsets) -> None:
+        """Read partitions from where their logs begin; those that do not say it follow later."""
+        if starts.offsets:
+            positions = {place: self._reader.position(place) for place in self._at}
+            self._reader.assign({**positions, **starts.offsets})
+            self._at |= starts.offsets
+            self._unbegun -= starts.offsets.keys()
 
     def read(self) -> Iterator[Record]:
-        """Yield the records since the last call; afterwards `is_whole` shows whether these were all."""
+        """Yield the records since the last call; afterwards `is_whole` shows whether these were all.
+
+        A partition without a leader holds up no other; then they were not all, and `known` names it.
+        """
         self.is_whole = False
-        ends = self._found_ends = self._ends(self._at)
+        if self._unbegun:
+            self._begin(self._log.known(Bound.START, self._unbegun))
+        self._stuck = {}
+        self.known = self._log.known(self._bound, [*self._at, *self._unbegun])
+        ends = {place: end for place, end in self.known.offsets.items() if place in self._at}
         poll_ms = min(POLL_MS, self._patience_ms)
         left, idle_ms = self._read_max, 0
         behind = self._behind(ends)
         while behind:
-            if left <= 0 or idle_ms >= self._patience_ms:
+            if left <= 0:
+                return
+            if idle_ms >= self._patience_ms:
+                self._stuck = behind
                 return
             try:
                 records = self._reader.poll(poll_ms, min(left, 1_000))
             except OutOfRange:
                 # What was deleted meanwhile is lost for every reader: go on where the log begins now.
-                starts = self._log.starts(self._at)
-                self._reader.assign({p: max(starts[p], self._reader.position(p)) for p in self._at})
+                starts = self._log.known(Bound.START, self._at).offsets
+                positions = {place: self._reader.position(place) for place in self._at}
+                self._reader.assign({place: max(starts.get(place, 0), at) for place, at in positions.items()})
                 records = ()
             left -= len(records)
             before, behind = behind, self._behind(behind)
             # of a partition that ends in a marker only its position comes, and of each by itself
             idle_ms = 0 if records or len(behind) < len(before) else idle_ms + poll_ms
             yield from records
-        self.is_whole = True
+        self.is_whole = not self.known.troubles and not self._unbegun
+
+    def why_not_whole(self) -> str:
+        """Name the partitions that kept the last call from reading all; empty: there is more to read."""
+        if self.known.troubles:
+            return named_troubles(self.known.troubles)
+        return "; ".join(
+            f"{place.topic}/{place.partition} stands at {self._reader.position(place):,} of {end:,}"
+            for place, end in sorted(self._stuck.items())
+        )
 
     def _behind(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {place: end for place, end in ends.items() if self._reader.position(place) < end}
@@ -134,8 +165,9 @@ class Follower:
     @property
     def share_read(self) -> float:
         """Which part is read of what there was at the last call of `read`."""
-        total = sum(max(0, end - self._at[place]) for place, end in self._found_ends.items())
-        left = sum(max(0, end - self._reader.position(place)) for place, end in self._found_ends.items())
+        ends = {place: end for place, end in self.known.offsets.items() if place in self._at}
+        total = sum(max(0, end - self._at[place]) for place, end in ends.items())
+        left = sum(max(0, end - self._reader.position(place)) for place, end in ends.items())
         return (total - left) / total if total else 1.0
 
     def close(self) -> None:

@@ -77,7 +77,6 @@ class KafkaTransactions(KafkaWriter):
         self._dead: Fenced | Unreachable | None = None
         self._reports = _Reports()
         self._unserved = 0
-        self._written: set[str] = set()
         self._was_undone = False
         self._kept: list[Callable[[], None]] | None = None
 
@@ -103,7 +102,6 @@ class KafkaTransactions(KafkaWriter):
             self._require_open()
         if self._kept is not None:
             self._kept.append(lambda: self.send(record, placed))
-        self._written.add(record.topic)
         try:
             self._produce(record, self._report(placed) if placed is not None else None)
         except KafkaException as error:
@@ -118,9 +116,8 @@ class KafkaTransactions(KafkaWriter):
         if self._kept is not None:
             records = tuple(records)
             self._kept.append(partial(self.send_all, records))
-        produce, written = self._produce, self._written
+        produce = self._produce
         for number, record in enumerate(records, 1):
-            written.add(record.topic)
             try:
                 produce(record)
             except KafkaException as error:
@@ -150,7 +147,7 @@ class KafkaTransactions(KafkaWriter):
                 return
             text = f"{left} records are not acknowledged"
             if deadline.is_over:
-                raise self._client.unreachable(doing, deadline.timeout_ms, text, self._background)
+                raise self._unacknowledged(doing, deadline.timeout_ms, left)
             self._client.outage.waits(doing, deadline.past_ms, text)
 
     def _require_sound(self) -> None:
@@ -185,7 +182,7 @@ class KafkaTransactions(KafkaWriter):
 
     def _commit(self, deadline: Deadline) -> None:
         if self._refused is None:
-            self._call("committing", deadline, lambda: self._producer.commit_transaction(deadline.piece_s))
+            self._commit_sound(deadline)
         else:
             try:
                 self._undo(deadline)
@@ -198,6 +195,17 @@ class KafkaTransactions(KafkaWriter):
             raise Aborted(text)
         self._in_transaction = False
         self._await_reports(deadline)
+
+    def _commit_sound(self, deadline: Deadline) -> None:
+        """Commit; `PartitionStands` where a record is for a partition without a leader."""
+        try:
+            self._call("committing", deadline, lambda: self._producer.commit_transaction(deadline.piece_s))
+        except Unreachable as error:
+            leaderless = self._client.leaderless(self._producer, self._written)
+            if not leaderless:
+                raise
+            doing = f"committing a transaction of {self._id} within {deadline.timeout_ms} ms"
+            raise self._client.stands(doing, leaderless) from error
 
     def abort(self, timeout_ms: int) -> None:
         if self._in_transaction:
@@ -267,7 +275,8 @@ class KafkaTransactions(KafkaWriter):
 
     def _raise_forbidden(self, doing: str) -> None:
         """Name the topic that we may not use as the transaction does, if there is one."""
-        for name in self._forbidden(Operation.WRITE, self._written) if self._written else ():
+        topics = {place.topic for place in self._written}
+        for name in self._forbidden(Operation.WRITE, topics) if topics else ():
             right = Right(Operation.WRITE, Resource.TOPIC, name)
             raise NotAuthorized(unauthorized(doing, right, self._client.bootstrap, "it was refused"))
 

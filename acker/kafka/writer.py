@@ -15,8 +15,9 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from acker.errors import WindhoverError
+from acker.hot_paths import tuple_maker
 from acker.kafka.client import SILENT, Background, Deadline, KafkaClient, Use
-from acker.kafka.port import Operation, Outgoing
+from acker.kafka.port import Operation, Outgoing, TopicPartition
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -51,6 +52,8 @@ FIRST_POLL_S: Final = 0.005
 """How often it is looked whether the first record is durable."""
 
 
+_place = tuple_maker(TopicPartition)
+
 Delivered = Callable[[KafkaError | None, Message], None]
 
 
@@ -60,6 +63,7 @@ class KafkaWriter:
         self._background = Background(client.clock)
         self._connected = False
         self._refused: WindhoverError | None = None
+        self._written: set[TopicPartition] = set()
         settings = {**FORCED, **SILENT, **forced}
         self._producer: confluent_kafka.Producer = client.make(
             confluent_kafka.Producer, DEFAULTS, settings, self._background
@@ -87,6 +91,7 @@ class KafkaWriter:
     def _produce(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
         """Queue one record; while the queue is full wait, until the deadline of an operation."""
         topic, partition, value, key, headers, timestamp_ms = record
+        self._written.add(_place((topic, partition)))
         deadline: Deadline | None = None
         while True:
             try:
@@ -117,6 +122,14 @@ class KafkaWriter:
     def _refuse(self, cause: KafkaError, doing: str, topic: str = "") -> None:
         if self._refused is None:
             self._refused = self._client.error(cause, doing, use=Use(Operation.WRITE, topic=topic))
+
+    def _unacknowledged(self, doing: str, timeout_ms: int, left: int) -> WindhoverError:
+        """Make the error of records that are not durable in time; partitions without a leader are named."""
+        leaderless = self._client.leaderless(self._producer, self._written)
+        if leaderless:
+            return self._client.stands(f"{doing} within {timeout_ms} ms", leaderless)
+        text = f"{left} records are not acknowledged"
+        return self._client.unreachable(doing, timeout_ms, text, self._background)
 
     def close(self) -> None:
         """Leave; what was not delivered is dropped, an open transaction stays as it is."""
@@ -170,8 +183,8 @@ class KafkaProducer(KafkaWriter):
         if refused is not None:
             raise refused
         if left:
-            text = f"{left} records are not acknowledged"
-            raise self._client.unreachable("writing", timeout_ms, text, self._background)
+            raise self._unacknowledged("writing", timeout_ms, left)
+        self._written.clear()
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

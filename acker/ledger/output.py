@@ -5,7 +5,7 @@ Source: docs/design/protocol.md, rules 10 and 11, section 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
@@ -62,6 +62,7 @@ class AckerStatus:
         sessions: sessions that own a group, as ``group/session``.
         restored: partitions that were restored, and `restored_ms` how long they took together, from their
             assignment on.
+        standing: partitions of the ack topics that do not go on, as ``topic/partition``, each with why.
     """
 
     partitions: tuple[int, ...]
@@ -75,6 +76,7 @@ class AckerStatus:
     restored: int = 0
     restored_ms: int = 0
     verdicts: VerdictTally = field(default_factory=VerdictTally, repr=False)
+    standing: Mapping[str, str] = field(default_factory=dict)
 
 
 class AckerEventKind(StrEnum):
@@ -85,6 +87,8 @@ class AckerEventKind(StrEnum):
     FENCED = "partition_fenced"
     ABORTED = "transaction_aborted"
     UNREACHABLE = "broker_unreachable"
+    STANDS = "partition_stands"
+    GOES_ON = "partition_goes_on"
     QUARANTINED = "record_quarantined"
     NOT_COPIED = "quarantine_refused"
     UNDECODABLE = "undecodable"

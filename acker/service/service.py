@@ -20,8 +20,9 @@ from typing import Final
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import VERDICT_RETENTION_MS, AckTopics
-from acker.errors import Aborted, Fenced, RecordRefused, Unreachable, WindhoverError
-from acker.kafka.port import Log, TopicPartition
+from acker.errors import Aborted, Fenced, PartitionStands, RecordRefused, Unreachable, WindhoverError
+from acker.kafka.port import Bound, Log, TopicPartition
+from acker.kafka.standing import StandingNews
 from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts, StepOutput
 from acker.ledger.tally import VerdictTally
 from acker.service.core import PartitionCore
@@ -59,19 +60,24 @@ class Retention:
         for acker in ackers:
             bounds |= acker.needed
         verdicts = [where for where in bounds if where.topic == self.topics.verdict]
-        for where, offset in self._readable(verdicts, now_ms).items():
-            bounds[where] = min(bounds[where], offset)
+        readable = self._readable(verdicts, now_ms)
+        for where in verdicts:
+            if where in readable:
+                bounds[where] = min(bounds[where], readable[where])
+            else:
+                del bounds[where]
         bounds = {where: at for where, at in bounds.items() if at > self._deleted.get(where, 0)}
         if bounds:
-            self.log.delete_before(bounds)
-            self._deleted |= bounds
+            troubles = self.log.delete_before(bounds)  # there it is tried again next time
+            self._deleted |= {where: at for where, at in bounds.items() if where not in troubles}
 
     def _readable(self, verdicts: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
+        """Return up to where verdicts are old and taken over; one without a leader is missing."""
         if not verdicts:
             return {}
         replayed = self.log.committed(self.replay_group, verdicts)
-        young = self.log.offsets_at(verdicts, max(0, now_ms - self.keep_ms))
-        return {where: min(replayed.get(where, 0), young[where]) for where in verdicts}
+        young = self.log.known(max(0, now_ms - self.keep_ms), verdicts).offsets
+        return {where: min(replayed.get(where, 0), offset) for where, offset in young.items()}
 
 
 PAUSE_LIMITS: Final = 2
@@ -122,6 +128,7 @@ class AckerService:
         self._assigned = 0
         self._fenced_ms: dict[int, int] = {}
         self._silent = SilentPartitions(self._limits.operation_ms, self._limits.unreachable_ms)
+        self._troubles: dict[int, dict[str, str]] = {}
         self._restores: dict[int, int] = {}
         self._forms: dict[int, QuarantineForm] = {}  # of partitions whose quarantined records were refused
         self._past = Counts()
@@ -154,7 +161,7 @@ class AckerService:
             worked = False
             if self._away_since_ms is None:
                 self._away_since_ms = now_ms
-                self._report(AckerEvent(AckerEventKind.UNREACHABLE, -1, str(error)))
+                self._report(AckerEvent(_kind_of(error), -1, str(error)))
             self._away_since_ms = min(self._away_since_ms, now_ms)
             if now_ms - self._away_since_ms > self._limits.unreachable_ms:
                 raise
@@ -203,7 +210,15 @@ class AckerService:
             restored=self._restored,
             restored_ms=self._restored_ms,
             verdicts=self._tally.copy(),
+            standing=self._standing(),
         )
+
+    def _standing(self) -> dict[str, str]:
+        """Return which partitions of the ack topics do not go on, each with why."""
+        standing = {partition.name: str(partition) for partition in self._reader.standing()}
+        for troubles in self._troubles.values():
+            standing |= {name: f"{name} {text}" for name, text in troubles.items()}
+        return standing
 
     # -- the round
 
@@ -220,13 +235,22 @@ class AckerService:
 
     def _work(self, now_ms: int) -> bool:
         self._at("fetching contributions")
-        self._reader.fetch(now_ms, is_quiet=all(acker.is_quiet for acker in self._owned.values()))
+        is_quiet = all(acker.is_quiet for acker in self._owned.values())
+        self._report_news(self._reader.fetch(now_ms, is_quiet=is_quiet))
         applied = [self._apply(number, acker.core, now_ms) for number, acker in self._owned.items()]
         self._find_ends()
         counted = [self._count(acker, now_ms) for acker in self._owned.values()]
         due = [acker for acker in self._owned.values() if acker.must_write(now_ms)]
         self._commit(due, now_ms)
         return any(applied) or any(counted) or bool(due)
+
+    def _report_news(self, news: StandingNews) -> None:
+        for partition in news.stand:
+            event = AckerEvent(AckerEventKind.STANDS, partition.place.partition, str(partition))
+            self._report(event)
+        for place in news.go_on:
+            detail = f"{place.topic}/{place.partition} goes on"
+            self._report(AckerEvent(AckerEventKind.GOES_ON, place.partition, detail))
 
     def _apply(self, number: int, core: PartitionCore, now_ms: int) -> bool:
         self._at(f"partition {number}")
@@ -291,6 +315,9 @@ class AckerService:
         if isinstance(error, Fenced):
             self._fenced_ms[number] = now_ms
             self._lose(number, AckerEventKind.FENCED, error)
+        elif isinstance(error, PartitionStands):  # it is tried again, however often
+            self._troubles[number] = {}
+            self._lose(number, AckerEventKind.STANDS, error)
         elif isinstance(error, Aborted | Unreachable):
             if isinstance(error, RecordRefused) and self._owned[number].has_quarantined:
                 self._copy_less(number, error)
@@ -325,6 +352,7 @@ class AckerService:
         for number, since_ms in list(self._fenced_ms.items()):
             if number not in ours or not 0 <= now_ms - since_ms < self._limits.fenced_ms:
                 del self._fenced_ms[number]
+        self._troubles = {number: self._troubles[number] for number in self._troubles.keys() & ours}
         missing = ours - self._owned.keys() - self._fenced_ms.keys()
         new = self._silent.in_turn(missing, now_ms, others_work=bool(self._owned))
         if new:
@@ -337,7 +365,7 @@ class AckerService:
                 self._silent.failed(new[0], now_ms)
                 if not self._owned:
                     raise
-                self._report(AckerEvent(AckerEventKind.UNREACHABLE, new[0], str(error)))
+                self._report(AckerEvent(_kind_of(error), new[0], str(error)))
         if new or gone:
             self._assign()
         return bool(new or gone)
@@ -356,6 +384,7 @@ class AckerService:
 
     def _own(self, number: int) -> None:
         self._at(f"taking over partition {number}")
+        self._require_leaders(number)
         transactions = self._log.transactions(f"{self._group}-{number}")
         with ExitStack() as undo:
             undo.callback(transactions.close)
@@ -371,6 +400,27 @@ class AckerService:
             self._membership.commit_soon(self._owned[number].done)
         detail = f"{core.ledger.open} open roots, contributions from offset {core.ack_next} on"
         self._report(AckerEvent(AckerEventKind.RESTORED, number, detail))
+
+    def _require_leaders(self, number: int) -> None:
+        """Find out within some seconds that a partition cannot come up: a try takes longer.
+
+        Raises `PartitionStands`: a log that it reads or writes has no leader.
+        """
+        topics = self._topics
+        names = [topics.init, topics.fail, topics.ack, topics.verdict, topics.state]
+        if number in self._troubles:  # perhaps it had something to write there
+            names.append(topics.quarantine)
+        places = [TopicPartition(name, number) for name in names]
+        troubles = self._log.known(Bound.END, places).troubles
+        if not troubles:
+            self._troubles.pop(number, None)
+            return
+        named = {f"{place.topic}/{place.partition}": text for place, text in sorted(troubles.items())}
+        self._troubles[number] = named
+        texts = "; ".join(f"{name} {text}" for name, text in named.items())
+        raise PartitionStands(
+            f"acker partition {number} waits: {texts}; start what is missing, and it gives its verdicts"
+        )
 
     def _assign(self) -> None:
         self._reader.assign(
@@ -391,6 +441,11 @@ class AckerService:
         self._reader.drop(number)
         self._past.add(acker.core.ledger.counts)
         acker.close()
+
+
+def _kind_of(error: Unreachable) -> AckerEventKind:
+    """Return the kind of the event that tells of an error: a partition stands, or the broker is away."""
+    return AckerEventKind.STANDS if isinstance(error, PartitionStands) else AckerEventKind.UNREACHABLE
 
 
 def _with_outcome(acker: PartitionAcker) -> tuple[PartitionAcker, StepOutput | WindhoverError]:

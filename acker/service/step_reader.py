@@ -6,25 +6,38 @@ applied before it, and so is every fail that was flushed before a contribution. 
 long finds a day's ticks there: it reads and applies them in several fetches, and what was fetched of
 contributions and fails waits.
 
+A partition whose control topics cannot be read up to their ends is set *apart*: one of them has no leader, or
+nothing of it arrives. What was fetched of its contributions and fails waits, and no more is; its inits are
+applied as they come. The others go on without it. It joins them again when both topics were read up to their
+ends, as they were then.
+
 Source: docs/design/protocol.md, section 4, "Order between the three topics" (a).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
-from acker.errors import Unreachable
-from acker.kafka.port import Log, Reader, Record, TopicPartition
-from acker.kafka.reading import POLLS
+from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
+from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.wire.codec import RECORD_BYTES_MAX
 
 _FETCH = 200
 
 BURST = 10
 """After a rest, so many fetches with contributions may follow each other without a pause."""
+
+APART_POLL_MS: Final = 500
+APART_POLLS: Final = 4
+"""A partition is set apart when its control topics have not gone on in so many polls, 2 s: the others wait
+meanwhile. A reader may come by what it has been assigned 600 ms late."""
+
+APART_ASK_MS: Final = 1_000
+"""So often the ends of the control topics of a partition that is apart are asked."""
 
 
 @dataclass(slots=True)
@@ -37,6 +50,14 @@ class StepRecords:
     fail_end: int = 0
 
 
+@dataclass(slots=True)
+class _Apart:
+    """A partition that is apart: where its control topics must be read up to; empty: that is unknown yet."""
+
+    asked_ms: int
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+
+
 class StepReader:
     """The readers of a process, and by partition the records that they fetched."""
 
@@ -46,9 +67,12 @@ class StepReader:
         self._limits = limits
         self._acks: Reader = log.reader(committed=False, patient=True)
         self._control: Reader = log.reader(committed=False, patient=True)
+        self._assigned: frozenset[TopicPartition] = frozenset()
         self.records: dict[int, StepRecords] = {}
         self._next: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}  # of the control topics; empty if nothing waits for them
+        self._apart: dict[int, _Apart] = {}
+        self._watch = StandingWatch(log, Bound.END, limits.stands_ms)
         self._broken = False
         self._fetched_ms = 0
         self._paid_ms = 0
@@ -70,13 +94,14 @@ class StepReader:
 
     def drop(self, number: int) -> None:
         self.records.pop(number, None)
+        self._apart.pop(number, None)
         for where in self._places(number):
             self._next.pop(where, None)
             self._ends.pop(where, None)
         # `assign` takes it from the readers, or the next fetch does when no `assign` comes before.
         self._broken = True
 
-    def fetch(self, now_ms: int, *, is_quiet: bool = False) -> None:
+    def fetch(self, now_ms: int, *, is_quiet: bool = False) -> StandingNews:
         """Fetch contributions and what must be applied before them; wait a little when there is nothing.
 
         While all is quiet, since no root is open and nothing waits to be written, it waits longer, and for
@@ -86,6 +111,8 @@ class StepReader:
         control topics are polled, so that more contributions share a transaction: each transaction costs the
         broker several requests.
 
+        Return which partitions of the three topics stand, or go on again.
+
         Raises:
             Unreachable: the broker does not answer; what was fetched stays here.
             OutOfRange: a log begins above the next position to read.
@@ -93,8 +120,11 @@ class StepReader:
         if self._broken:
             self._reassign()
         self._broken = True
+        news = StandingNews()
+        if self._apart:
+            self._try_those_apart(now_ms)
         if self._ends:
-            self._read_control()
+            self._read_control(now_ms)
         elif rest_ms := self._rest_ms(now_ms):
             self._sort(self._control.poll(min(rest_ms, self._limits.poll_ms), _FETCH))
         else:
@@ -104,20 +134,23 @@ class StepReader:
                 self._sort(self._control.poll(self._limits.quiet_ms, _FETCH))
             is_all = self._fetch_acks(0 if is_quiet else self._limits.poll_ms)
             self._sort(self._control.poll(0, _FETCH))
-            self._came = any(found.acks or found.fails for found in self.records.values())
+            together = self._together()
+            self._came = any(self.records[number].acks or self.records[number].fails for number in together)
             if self._came:
-                fails = self._log.ends([TopicPartition(self._topics.fail, number) for number in self.records])
-                inits = self._log.ends([TopicPartition(self._topics.init, number) for number in self.records])
-                self._ends = {**fails, **inits}
-                self._read_control()
+                self._ends = self._control_ends(together)
+                for number in set(together) - {place.partition for place in self._ends}:
+                    self._set_apart(number, _Apart(now_ms))
+                self._read_control(now_ms)
             if self._came and is_all:
                 self._paid_ms = max(self._paid_ms, now_ms) + self._limits.pace_ms
+            news = self._watch.look(self._read_positions(), now_ms, is_drained=is_all)
         self._broken = False
+        return news
 
     def take(self, number: int) -> StepRecords:
         """Remove and return what may be applied to a partition now; call it after a `fetch` without error."""
         held = self.records[number]
-        if self._ends:
+        if self._waits(number):
             self.records[number] = StepRecords([], held.fails, held.acks, held.fail_end)
             return StepRecords(held.inits)
         ready = [record for record in held.fails if record.offset < held.fail_end]
@@ -129,15 +162,25 @@ class StepReader:
         """Return the offsets of inits, fails and contributions up to which `take` has handed them out."""
         held = self.records[number]
         init, fail, ack = self._places(number)
-        fail_at = held.fails[0].offset if held.fails else self._control.position(fail)
-        ack_at = held.acks[0].offset if held.acks else self._acks.position(ack)
-        return self._control.position(init), fail_at, ack_at
+        fail_at = held.fails[0].offset if held.fails else self._position(fail)
+        ack_at = held.acks[0].offset if held.acks else self._position(ack)
+        return self._position(init), fail_at, ack_at
 
     def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Return where ``_ack_ack`` and ``_ack_fail`` of some partitions end now."""
+        """Return where ``_ack_ack`` and ``_ack_fail`` of some partitions end now, of those that say it."""
         places = {number: self._places(number) for number in numbers}
-        ends = self._log.ends([place for _, fail, ack in places.values() for place in (ack, fail)])
-        return {number: (ends[ack], ends[fail]) for number, (_, fail, ack) in places.items()}
+        ends = self._log.known(
+            Bound.END, [place for _, fail, ack in places.values() for place in (ack, fail)]
+        ).offsets
+        return {
+            number: (ends[ack], ends[fail])
+            for number, (_, fail, ack) in places.items()
+            if ack in ends and fail in ends
+        }
+
+    def standing(self) -> tuple[StandingPartition, ...]:
+        """Return which partitions of the three topics stand."""
+        return self._watch.standing()
 
     def close(self) -> None:
         self._acks.close()
@@ -151,7 +194,7 @@ class StepReader:
 
     def _fetch_acks(self, wait_ms: int) -> bool:
         """Fetch contributions up to a step's limits, wait only for the first; whether all were fetched."""
-        held = [record for found in self.records.values() for record in found.acks]
+        held = [record for number in self._together() for record in self.records[number].acks]
         count, size = len(held), sum(len(record.value or b"") for record in held)
         timeout_ms = 0 if held else wait_ms
         while (room := self._room(count, size)) > 0:
@@ -170,28 +213,119 @@ class StepReader:
             return 0
         return min(_FETCH, limits.step_records - count, 1 + (limits.step_bytes - size) // RECORD_BYTES_MAX)
 
-    def _read_control(self) -> None:
-        """Read on up to `_ends`, but no more than a step's records."""
-        ends, count, idle = self._ends, 0, 0
-        while any(self._control.position(where) < end for where, end in ends.items()):
+    # -- the control topics
+
+    def _control_ends(self, numbers: Collection[int]) -> dict[TopicPartition, int]:
+        """Ask where the control topics of partitions end; leave out partitions of which one does not say it.
+
+        In this order: the init of each root in a fail was written before the fail.
+        """
+        fails = self._log.known(Bound.END, [TopicPartition(self._topics.fail, number) for number in numbers])
+        inits = self._log.known(Bound.END, [TopicPartition(self._topics.init, number) for number in numbers])
+        ends: dict[TopicPartition, int] = {}
+        for number in numbers:
+            init, fail, _ = self._places(number)
+            if init in inits.offsets and fail in fails.offsets:
+                ends |= {init: inits.offsets[init], fail: fails.offsets[fail]}
+        return ends
+
+    def _read_control(self, now_ms: int) -> None:
+        """Read on up to `_ends`, but no more than a step's records; set apart what does not go on."""
+        count, idle_polls = 0, 0
+        while behind := self._behind(self._ends):
             if count >= self._limits.step_records:
-                return
-            before = [self._control.position(where) for where in ends]
-            records = self._control.poll(max(1, self._limits.operation_ms // POLLS), _FETCH)
+                break
+            if idle_polls >= APART_POLLS:
+                for number in {place.partition for place in behind}:
+                    init, fail, _ = self._places(number)
+                    ends = {place: self._ends.pop(place) for place in (init, fail)}
+                    self._set_apart(number, _Apart(now_ms, ends))
+                break
+            before = [self._control.position(place) for place in behind]
+            records = self._control.poll(min(APART_POLL_MS, self._limits.operation_ms), _FETCH)
             self._sort(records)
             count += len(records)
-            idle = 0 if before != [self._control.position(where) for where in ends] else idle + 1
-            if idle >= POLLS:
-                raise Unreachable(f"{self._topics.init} and {self._topics.fail} do not go on to {ends}")
-        for where, end in ends.items():
-            if where.topic == self._topics.fail:
-                self.records[where.partition].fail_end = end
-        self._ends = {}
+            is_idle = before == [self._control.position(place) for place in behind]
+            idle_polls = idle_polls + 1 if is_idle else 0
+        self._ends = self._release(self._ends)
+
+    def _behind(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        return [place for place, end in ends.items() if self._position(place) < end]
+
+    def _release(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Let fails be applied where both topics were read up to their ends; return the other ends."""
+        behind = {place.partition for place in self._behind(ends)}
+        for place, end in ends.items():
+            if place.topic == self._topics.fail and place.partition not in behind:
+                self.records[place.partition].fail_end = end
+        return {place: end for place, end in ends.items() if place.partition in behind}
+
+    # -- partitions that are apart
+
+    def _together(self) -> list[int]:
+        """Return the partitions that are not apart."""
+        return [number for number in self.records if number not in self._apart]
+
+    def _waits(self, number: int) -> bool:
+        """Return whether contributions and fails of a partition wait for its control topics."""
+        return number in self._apart or TopicPartition(self._topics.init, number) in self._ends
+
+    def _set_apart(self, number: int, apart: _Apart) -> None:
+        self._apart[number] = apart
+        self._reassign()
+
+    def _try_those_apart(self, now_ms: int) -> None:
+        """Ask for ends that are unknown; let partitions join that were read up to theirs."""
+        unknown = [
+            number
+            for number, apart in self._apart.items()
+            if not apart.ends and not 0 <= now_ms - apart.asked_ms < APART_ASK_MS
+        ]
+        ends = self._control_ends(unknown) if unknown else {}
+        for number in unknown:
+            init, fail, _ = self._places(number)
+            known = {place: ends[place] for place in (init, fail) if place in ends}
+            self._apart[number] = _Apart(now_ms, known)
+        joined = [
+            number for number, apart in self._apart.items() if apart.ends and not self._release(apart.ends)
+        ]
+        for number in joined:
+            del self._apart[number]
+        if unknown or joined:
+            self._reassign()
+
+    # -- what is read
 
     def _reassign(self) -> None:
-        acks = {where: at for where, at in self._next.items() if where.topic == self._topics.ack}
+        """Read the three topics of each partition; of one that is apart only what it waits for."""
+        acks: dict[TopicPartition, int] = {}
+        control: dict[TopicPartition, int] = {}
+        for number in self.records:
+            init, fail, ack = self._places(number)
+            apart = self._apart.get(number)
+            control[init] = self._next[init]
+            if apart is None:
+                acks[ack] = self._next[ack]
+            if apart is None or fail in self._behind(apart.ends):
+                control[fail] = self._next[fail]
         self._acks.assign(acks)
-        self._control.assign({where: at for where, at in self._next.items() if where not in acks})
+        self._control.assign(control)
+        self._assigned = frozenset([*acks, *control])
+
+    def _position(self, place: TopicPartition) -> int:
+        """Return up to where a partition was read; of one that is not read now, behind its last record."""
+        if place not in self._assigned:
+            return self._next[place]
+        reader = self._acks if place.topic == self._topics.ack else self._control
+        return reader.position(place)
+
+    def _read_positions(self) -> dict[TopicPartition, int]:
+        """Return the positions of all that is to be read now; where an end is unknown, that is, too."""
+        places = set(self._assigned)
+        for number, apart in self._apart.items():
+            if not apart.ends:
+                places.add(TopicPartition(self._topics.fail, number))
+        return {place: self._position(place) for place in places}
 
     def _sort(self, records: Iterable[Record]) -> None:
         for record in records:

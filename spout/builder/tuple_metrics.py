@@ -16,7 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
 from spout.planner.mailbox import PlannerStatus
-from spout.runtime.metrics import counter, gauge, label_values
+from spout.runtime.metrics import STANDS_TEXT, counter, gauge, label_values, place_labels
 from spout.tuples.counts import TIME_BOUNDS_NS, Counts, Measure, What
 
 Group = tuple[str]
@@ -118,3 +118,7 @@ def root_metrics(prefix: str, every: Mapping[Group, PlannerStatus | None], now_m
             waits[*of, topic, partition] = place in each.waits
     yield gauge(f"{prefix}_held_now", "records that wait behind another one (ordering)", blocked, labels)
     yield gauge(f"{prefix}_waits", "1: the partition waits (ordering)", waits, labels)
+    stands: dict[tuple[str, ...], float] = {}
+    for of, each in alive.items():
+        stands |= {(*of, *place_labels(place)): 1.0 for place in each.stands}
+    yield gauge(f"{prefix}_stands", STANDS_TEXT, stands, labels)

@@ -175,7 +175,8 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
         if output is OutputFormat.TABLE:
             for line in notes_on(rows):
                 say(with_configs(line, not_default(config)))
-        print_notes([*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input], config)
+        notes = [*missing_processes(rows, topics), *snapshot.troubles(), *unknown_values(rows)]
+        print_notes([*notes, *snapshot.of_no_input], config)
     return _exit_code(snapshot)
 
 
@@ -264,7 +265,8 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
         write(found.shown_partitions(), page.ACKER_PARTITIONS, output)
         write(rows["workers"] or [], page.REPLAY_WORKERS, output)
         write(rows["groups"], page.SESSIONS, output)
-        print_notes([f"unknown, since {why}" for why in page.machinery_notes(rows)], config)
+        unknown = [f"unknown, since {why}" for why in page.machinery_notes(rows)]
+        print_notes([*snapshot.troubles(), *unknown], config)
     return _exit_code(snapshot)
 
 

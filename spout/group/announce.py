@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
-from acker.kafka.port import Headers, Log, Outgoing, Producer, TopicPartition
+from acker.kafka.port import Bound, Headers, KnownOffsets, Log, Outgoing, Producer, TopicPartition
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES, SOURCE_BYTES
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick
 from spout.group.presence import Who, sign_headers
 from spout.group.sources import PlannerSpec, SourceSpec
+from spout.group.troubles import Troubles
 from spout.planning.plan import by_block
 from spout.planning.session import SessionName
 from spout.planning.supply import Sighting
@@ -233,11 +234,10 @@ Report = Callable[[str, Mapping[str, object]], None]
 class Reach(Protocol):
     """The offsets between which the records of a partition can be read; a `Log` gets them from the broker."""
 
-    def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the first offset of each partition that can be read."""
-
-    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return for each partition the offset behind the last one that can be read."""
+    def known(self, bound: Bound, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+        """Return for each partition the first offset that can be read (START), or the one behind the last
+        (STABLE_END), and why that is unknown of others.
+        """
 
 
 class SightRequest(NamedTuple):
@@ -270,7 +270,11 @@ class Sight(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannerContext:
-    """The cluster, the task, and the connection to the ackers (None where nothing is tracked)."""
+    """The cluster, the task, and the connection to the ackers (None where nothing is tracked).
+
+    `troubles` are of the partitions of inputs and of what planning must know besides; `left_out` are sources
+    that are not read yet, each with the wall time (ms) at which it was left out first.
+    """
 
     log: Log
     spec: PlannerSpec
@@ -279,3 +283,15 @@ class PlannerContext:
     report: Report
     reach: Reach
     sight: Sight
+    troubles: Troubles
+    left_out: dict[int, int] = field(default_factory=dict)
+
+    def leave_out(self, since_ms: Mapping[int, int]) -> None:
+        """Do not read sources yet: nobody can say where they begin, since they have no leader.
+
+        They come later, as new partitions do (`spout.group.growth`), and begin where they would have begun at
+        these wall times.
+        """
+        for source in since_ms:
+            del self.sources[source]
+        self.left_out.update(since_ms)

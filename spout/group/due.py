@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from acker.errors import UnknownVersion
 from acker.identity import first_source, input_id_of, offset_of, partition_of
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import KnownOffsets, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
 from acker.service.passed_over import require_passed_over
 from replay.records.due import Due, Pause, Progress, sound
@@ -47,6 +47,10 @@ class DueReader(ABC):
         for record in self._follower.read():
             self._take(record)
         return self._follower.is_whole
+
+    def known(self) -> KnownOffsets:
+        """Return the ends of the partitions, as of the last `read`, and which of them have none."""
+        return self._follower.known
 
     def close(self) -> None:
         self._follower.close()

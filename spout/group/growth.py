@@ -1,17 +1,21 @@
 """New partitions of a topic that is being read: name them to the ackers, then read them from their start.
 
 The session sends another `Take` that names only the new sources; the others go on meanwhile. New partitions
-are not read as long as the replay topic has fewer partitions than its topic.
+are not read as long as the replay topic has fewer partitions than its topic. What had no leader when the
+session began comes in the same way, as soon as it is known where it begins.
 
 Source: docs/design/protocol.md, section 4 ("Take and Taken"); docs/design/conformance.md, S135.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from acker.identity import position_at
 from acker.wire.events import Taken
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.sources import SourceSpec, find_sources
-from spout.group.starting import check_topic, re_created, refused_by_acker
+from spout.group.starting import Begun, check_topic, re_created, refused_by_acker, starting_offsets
 from spout.planning.intake import SourceCursor, cursor_of
 from spout.planning.session import Answers, SessionName
 
@@ -28,6 +32,7 @@ class Growth:
         self._looked_ms = now_ms
         self._sent_ms = now_ms
         self._found: dict[int, SourceSpec] = {}
+        self._offsets: dict[int, int] = {}
         self._answers: Answers | None = None
         self._lack = ""
 
@@ -45,8 +50,9 @@ class Growth:
             self._looked_ms = now_ms
             found = self._find()  # also while acker partitions are silent: a topic may be created again
             if found and not self._found:
-                self._found = found
-                return self._ask(now, now_ms)
+                self._offsets = self._starts(found)
+                self._found = {source: spec for source, spec in found.items() if source in self._offsets}
+                return self._ask(now, now_ms) if self._found else []
         return self._taken(now, now_ms) if self._found else []
 
     def _find(self) -> dict[int, SourceSpec]:
@@ -62,10 +68,17 @@ class Growth:
         self._lack = lack
         return {} if lack else {s: spec for s, spec in found.items() if s not in context.sources}
 
+    def _starts(self, found: Mapping[int, SourceSpec]) -> dict[int, int]:
+        """Return the first offset of each new source; of one that has no leader yet it is missing."""
+        context = self._context
+        begun = Begun(context.sources.keys(), context.left_out)
+        return starting_offsets(context.log, context.spec, found.values(), begun, context.troubles)
+
     def _ask(self, now: int, now_ms: int) -> list[NewSource]:
         if self._context.announcer is None:
             found, self._found = self._found, {}
-            return [(spec, SourceCursor(0, 0)) for spec in found.values()]
+            firsts = {source: position_at(0, self._offsets[source]) for source in found}
+            return [(spec, SourceCursor(firsts[s], firsts[s])) for s, spec in found.items()]
         self._sent_ms = now_ms
         spec = self._context.spec
         self._answers = Answers(spec.group, self._name.id, spec.partitions, self._found)
@@ -93,7 +106,8 @@ class Growth:
 
     def _send(self, announcer: Announcer, now: int) -> None:
         missing = [] if self._answers is None else self._answers.missing
-        announcer.take(self._name, now, [spec.taken_from(0) for spec in self._found.values()], missing)
+        named = [spec.taken_from(position_at(0, self._offsets[s])) for s, spec in self._found.items()]
+        announcer.take(self._name, now, named, missing)
 
 
 NewSource = tuple[SourceSpec, SourceCursor]

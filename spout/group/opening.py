@@ -30,7 +30,13 @@ from acker.identity import GENERATION_MAX, position_at
 from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.presence import Presence, describe_session
-from spout.group.starting import check_commits, check_topic, refused_by_acker, starting_offsets
+from spout.group.starting import (
+    Begun,
+    check_commits,
+    check_topic,
+    refused_by_acker,
+    starting_offsets,
+)
 from spout.planning.journal import Journal
 from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, SessionName, SourceHistory
 
@@ -86,7 +92,10 @@ class Opening:
         self._sources = context.sources
         self._announcer = announcer
         self._report = context.report
+        self._troubles = context.troubles
+        self._leave_out = context.leave_out
         self._journal = journal
+        self._left_out_before = dict.fromkeys(journal.waits, journal.at_ms)
         self._new_id = new_id
         self._later: list[Answered] = []
         self._answered_at: dict[int, int] = {}
@@ -101,7 +110,8 @@ class Opening:
             check_commits(self._log, spec.group, [self._sources[source] for source in begun])
         self._begin(now_ms)
         if not journal.session and not spec.take_over:  # read while the ackers answer
-            self._presence = Presence(self._log, spec.topics.init, spec.partitions, spec.group, now_ms)
+            topic = spec.topics.init
+            self._presence = Presence(self._log, topic, spec.partitions, spec.group, now_ms, patient=True)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
         if self._answers.has(partition):
@@ -241,10 +251,14 @@ class Opening:
         offsets = {
             source: 0
             for source, spec in self._sources.items()
-            if self._spec.rewind and spec.is_replay and named[source].topic_id != spec.topic_id
+            if self._spec.rewind
+            and spec.is_replay
+            and source in named
+            and named[source].topic_id != spec.topic_id
         }
         for source, offset in (offsets | dict(self._spec.rewind)).items():
-            generation = named[source].generation + 1
+            before = named.get(source) or self._sources[source].taken_from(0)
+            generation = before.generation + 1
             if generation > GENERATION_MAX:
                 raise UsageError(
                     f"{self._sources[source]} was rewound {GENERATION_MAX:,} times, the most there can be;"
@@ -260,6 +274,8 @@ class Opening:
     def _open(self, now_ms: int) -> None:
         # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
         histories = {s: one for s, one in self._answers.sources().items() if s in self._sources}
+        unknown = self._sources.keys() - histories.keys()
+        self._leave_out({source: self._left_out_before.get(source, now_ms) for source in unknown})
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
         now = max(self._answers.clock, self._journal.now) if self._is_restart else self._now
@@ -278,7 +294,8 @@ class Opening:
     def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         marks = self._journal.sources
         fresh = [s for source, s in self._sources.items() if source not in histories and source not in marks]
-        starts = starting_offsets(self._log, self._spec, fresh, histories.keys() | marks.keys())
+        begun = Begun(histories.keys() | marks.keys(), self._left_out_before)
+        starts = starting_offsets(self._log, self._spec, fresh, begun, self._troubles)
         found: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
@@ -289,7 +306,7 @@ class Opening:
                 # The query ran untracked before: what it emitted then is done.
                 first = min((gap.start for gap in marks[source].gaps), default=marks[source].next)
                 found[source] = spec.taken_from(first)
-            else:
+            elif source in starts:
                 found[source] = spec.taken_from(position_at(0, starts[source]))
         return found
 

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from acker.errors import CodecError, Unreachable, WindhoverError
-from acker.kafka.port import Headers, Log, Record, TopicPartition
+from acker.kafka.port import Bound, Headers, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
+from acker.kafka.standing import all_known
 from acker.units import TIME_MS_MAX
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.codec import wire_codec
@@ -126,15 +127,28 @@ class Sign(NamedTuple):
 class Presence:
     """The signs of life in one group: those of the last `SILENT_MS_MAX`, and all new ones."""
 
-    def __init__(self, log: Log, topic: str, partitions: int, group: str, now_ms: int) -> None:
+    def __init__(
+        self, log: Log, topic: str, partitions: int, group: str, now_ms: int, *, patient: bool = False
+    ) -> None:
+        """Read the signs of the last `SILENT_MS_MAX`.
+
+        A `patient` one waits for a partition that has no leader as long as a question may, for who begins
+        when it has one. Else it raises `PartitionStands` at once.
+        """
         self._topic = topic
         self._group = group
+        self._what = f"whether the owner of group {group} lives"
         self._began_ms = self._looked_ms = now_ms
         self._codec = wire_codec()
         self._signs: dict[SessionName, dict[Who | None, Sign]] = {}
         self._fresh: set[SessionName] = set()
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
-        young, starts = log.offsets_at(places, max(0, now_ms - SILENT_MS_MAX)), log.starts(places)
+        since_ms = max(0, now_ms - SILENT_MS_MAX)
+        if patient:
+            young, starts = log.offsets_at(places, since_ms), log.starts(places)
+        else:
+            young = all_known(log.known(since_ms, places), self._what)
+            starts = all_known(log.known(Bound.START, places), self._what)
         self._is_clipped = any(0 < starts[place] >= young[place] for place in places)
         first = {place: max(young[place], starts[place]) for place in places}
         self._follower = Follower(log, places, first=first, committed=False)
@@ -143,12 +157,15 @@ class Presence:
             for record in self._follower.read():
                 self._read(record, now_ms)
             undo.pop_all()
+        if not patient:
+            all_known(self._follower.known, self._what)
         self._has_read = self._follower.is_whole
 
     def look(self, now_ms: int) -> None:
         """Read new signs, at most once in `SIGNS_EVERY_MS`; before, what the first read did not get.
 
-        Raises `Unreachable`: the broker did not send that within `UNREAD_MS_MAX`.
+        Raises `Unreachable`: the broker did not send that within `UNREAD_MS_MAX`; `PartitionStands`: a
+        partition has no leader.
         """
         if 0 <= now_ms - self._looked_ms < SIGNS_EVERY_MS:
             return
@@ -158,6 +175,7 @@ class Presence:
                 self._fresh.add(name)
         self._has_read = self._has_read or self._follower.is_whole
         if not self._has_read and now_ms - self._began_ms >= UNREAD_MS_MAX:
+            all_known(self._follower.known, self._what)
             raise Unreachable(
                 f"{self._topic}: the broker does not send all records of the last {SILENT_MS_MAX // 1000} s,"
                 f" which say whether the owner of group {self._group} lives; start it, or wait"

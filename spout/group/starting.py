@@ -6,14 +6,16 @@ docs/design/conformance.md, P15.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from acker.errors import Disagreement
 from acker.identity import input_id_of, offset_of
-from acker.kafka.port import Log, TopicPartition
+from acker.kafka.port import Bound, KnownOffsets, Log, TopicPartition
 from acker.untrusted import Untrusted
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec, SourceSpec
+from spout.group.troubles import Troubles
 from spout.planning.journal import Journal
 from spout.planning.session import Answers, SessionName, SourceHistory
 
@@ -21,51 +23,80 @@ COMMITTED_BY = "windhover"
 """Metadata of every offset that a spout commits; tools that move offsets leave another."""
 
 
+WRITERS_WAIT_MS: Final = 300_000
+"""A producer keeps a record for so long that it cannot write, by librdkafka's default; its time is older by
+that when it is in the log."""
+
+
+class Begun(NamedTuple):
+    """Which sources a group has a history of, and which it left out before, since they had no leader.
+
+    `left_out` has for each of these the wall time (ms) at which it was left out.
+    """
+
+    sources: Collection[int]
+    left_out: Mapping[int, int]
+
+
 def starting_offsets(
-    log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec], others: Iterable[int]
+    log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec], begun: Begun, troubles: Troubles
 ) -> dict[int, int]:
-    """Find the first offset of each source without history; the group has a history of `others`.
+    """Find the first offset of each source without history; those of which nobody knows it now are missing.
 
     A replay topic begins at 0: every copy in it is for this group only. Those below the commit of a spout
     are settled, though the ackers, under a new `acker.topic_prefix`, do not know of it. A new partition of a
     topic that the group has read begins at 0, too: where the log begins above it by now, planning decides
-    about what is lost.
+    about what is lost. One that was left out when the group began is no new one: it begins as the others did.
+
+    Where that is behind the latest record, records may have come since: it begins `WRITERS_WAIT_MS` before
+    it was left out, since nobody knows any more where it ended then.
     """
     found: dict[int, int] = {}
     groups: dict[str | int, list[SourceSpec]] = {}
-    begun = set(map(input_id_of, others))
+    begun_inputs = set(map(input_id_of, begun.sources))
     sources = list(sources)
-    settled = _committed_by_spouts(log, spec.group, [one.place for one in sources if one.is_replay])
+    replays = [one.place for one in sources if one.is_replay]
+    settled = _committed_by_spouts(log, spec.group, replays, troubles)
     for one in sources:
-        if one.is_replay or one.input.id in begun:
-            found[one.source] = settled.get(one.place, 0)
+        is_new = one.input.id in begun_inputs and one.source not in begun.left_out
+        if one.is_replay:
+            if one.place not in troubles:
+                found[one.source] = settled.get(one.place, 0)
+        elif is_new:
+            found[one.source] = 0
         else:
-            groups.setdefault(spec.start if spec.start is not None else one.input.start, []).append(one)
+            start = spec.start if spec.start is not None else one.input.start
+            if start == "latest" and one.source in begun.left_out:
+                start = max(0, begun.left_out[one.source] - WRITERS_WAIT_MS)
+            groups.setdefault(start, []).append(one)
     for start, members in groups.items():
-        offsets = _offsets(log, spec.group, start, [one.place for one in members])
-        found |= {one.source: offsets[one.place] for one in members}
+        known = _offsets(log, spec.group, start, [one.place for one in members])
+        troubles.note(known)
+        offsets = known.offsets
+        found |= {one.source: offsets[one.place] for one in members if one.place in offsets}
     return found
 
 
-def _committed_by_spouts(log: Log, group: str, places: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+def _committed_by_spouts(
+    log: Log, group: str, places: list[TopicPartition], troubles: Troubles
+) -> Mapping[TopicPartition, int]:
     """Return commits of spouts that are in the log; of one that was cut they say nothing."""
     marks = log.commit_metadata(group, places)
     ours = [place for place, text in marks.items() if text == COMMITTED_BY]
-    commits, ends = log.committed(group, ours), log.ends(ours)
-    return {place: offset for place, offset in commits.items() if offset <= ends[place]}
+    commits, known = log.committed(group, ours), log.known(Bound.END, ours)
+    troubles.note(known)
+    ends = known.offsets
+    return {place: offset for place, offset in commits.items() if place in ends and offset <= ends[place]}
 
 
-def _offsets(
-    log: Log, group: str, start: str | int, places: list[TopicPartition]
-) -> Mapping[TopicPartition, int]:
+def _offsets(log: Log, group: str, start: str | int, places: list[TopicPartition]) -> KnownOffsets:
     if isinstance(start, int):
-        return log.offsets_at(places, start)
-    if start == "latest":
-        return log.stable_ends(places)
-    earliest = log.starts(places)
-    if start == "earliest":
-        return earliest
-    return {**earliest, **log.committed(group, places)}
+        return log.known(start, places)
+    if start in ("latest", "earliest"):
+        return log.known(Bound.STABLE_END if start == "latest" else Bound.START, places)
+    committed = log.committed(group, places)  # which no leader needs to say
+    earliest = log.known(Bound.START, [place for place in places if place not in committed])
+    return KnownOffsets({**earliest.offsets, **committed}, earliest.troubles)
 
 
 def check_commits(log: Log, group: str, sources: Iterable[SourceSpec]) -> None:

@@ -19,8 +19,9 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, partition_of, source_of
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.kafka.reading import READ_MAX, Follower
+from acker.kafka.standing import all_known
 from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS
 from acker.wire.causes import EXPLICIT, HELD, error_class
@@ -88,7 +89,9 @@ class _Tally:
 
 def offsets_since(log: Log, places: Sequence[TopicPartition], since_ms: int) -> Mapping[TopicPartition, int]:
     """Return for each partition the offset of its first record at or after a wall time, or its end."""
-    starts, since = log.starts(places), log.offsets_at(places, since_ms)
+    what = "what was decided"
+    starts = all_known(log.known(Bound.START, places), what)
+    since = all_known(log.known(since_ms, places), what)
     return {place: max(starts[place], since[place]) for place in places}
 
 
@@ -118,9 +121,13 @@ class LogFigures:
 
     def partial(self) -> list[str]:
         """Return that the figures are of a part alone, as of the last `read`; empty: they are of all."""
+        if self.is_whole:
+            return []
+        reasons = [each.why_not_whole() for each in self._followers() if each is not None]
+        named = "; ".join(filter(None, reasons))
         share = int(100 * self.share_read)
-        text = f"the figures are of a part: of one of the topics {share} % are read, and then nothing came"
-        return [] if self.is_whole else [text]
+        why = named or f"of one of the topics {share} % are read, and then nothing came"
+        return [f"the figures are of a part: {why}"]
 
     @property
     def is_whole(self) -> bool:
@@ -395,7 +402,8 @@ class FirstFailures:
         self._seen = kept
         if not self._verdicts.is_whole:
             since, share = moment(self._since_ms), self._verdicts.share_read
-            return Reading(unknown=reading_text(f"verdicts since {since}", share))
+            why = self._verdicts.why_not_whole() or reading_text(f"verdicts since {since}", share)
+            return Reading(unknown=why)
         self.counts.counted_to_ms = now_ms
         return Reading(tuple(kept.values()))
 

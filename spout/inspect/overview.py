@@ -13,16 +13,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
+from acker.config.limits import STANDS_MS
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import NotAuthorized, Unreachable, WindhoverError
-from acker.kafka.port import GroupMember, Log, TopicInfo, TopicPartition
+from acker.kafka.port import Bound, GroupMember, Log, TopicInfo, TopicPartition
 from acker.kafka.reading import READ_MAX, Follower
+from acker.kafka.standing import LateReaders, StandingPartition
 from acker.service.view import AckerView, ViewReader
 from acker.untrusted import UntrustedName, shell_word
 from replay.records.headers import parse_location
@@ -37,6 +39,7 @@ from spout.inspect.readings import (
     LiveProcesses,
     PartitionState,
     Reading,
+    joined,
     partition_state,
 )
 from spout.inspect.tables import span
@@ -44,6 +47,7 @@ from spout.inspect.waiting_roots import (
     NotWhole,
     Place,
     ReplayPartition,
+    Waiting,
     WaitingRoots,
     not_whole,
 )
@@ -82,6 +86,8 @@ class Snapshot:
         views: of the acker partitions, in their order. Likewise `ends`, of the ack topics.
         ackers: the members of their group. Likewise `replay_workers`.
         to_replay: what waits in each verdict partition, in their order.
+        leaderless: why partitions have no answer, by ``topic/partition``.
+        standing: sentences on acker partitions and replay workers that do not go on.
     """
 
     at_ms: int
@@ -95,6 +101,13 @@ class Snapshot:
     ackers: Reading[Sequence[GroupMember]] = _NOTHING
     replay_workers: Reading[Sequence[GroupMember]] = _NOTHING
     to_replay: Reading[Sequence[ReplayPartition]] = _NOTHING
+    leaderless: Mapping[str, str] = field(default_factory=dict)
+    standing: Sequence[str] = ()
+
+    def troubles(self) -> list[str]:
+        """Describe what stands: partitions without an answer, and who does not go on."""
+        named = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
+        return [*named, *self.standing]
 
     def rows(self) -> list[dict[str, Any]]:
         return [each.row() for each in self.partitions]
@@ -227,6 +240,8 @@ class Overview:
         self._observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         self._read_max = read_max
         self._read_ms = 0
+        self._troubles: dict[TopicPartition, str] = {}
+        self._late = LateReaders()
         self._waiting = _Kept(lambda _: WaitingRoots(log, topics, read_max))
         self._dead = {one.name: _Kept(lambda info: _DeadLetters(log, info, read_max)) for one in self._inputs}
 
@@ -247,7 +262,12 @@ class Overview:
                 self.close()
             self._read_ms = now_ms
         names = self._topics.ack_topics
-        views = [self._view(ask, infos, number) for number in self._numbers]
+        self._troubles = {}
+        ack_topics = [name for name in names.names() if name in infos.found]
+        ends_of_ours = self._each(
+            ask, Bound.END, [TopicPartition(name, number) for name in ack_topics for number in self._numbers]
+        )
+        views = [self._view(ask, infos, ends_of_ours, number) for number in self._numbers]
         waiting = infos.require(names.due, names.verdict) or ask(self._waiting.read, infos.found[names.due])
         ackers = ask(self._log.members, self._topics.acker.group)
         workers = ask(self._log.members, self._topics.acker.replay_group)
@@ -266,7 +286,11 @@ class Overview:
             ]
         of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
         unread = infos.require(names.init, names.ack)
-        ack_ends = [unread or ask(self._ack_ends, number) for number in self._numbers]
+        ack_ends = [unread or self._ack_ends(ends_of_ours, number) for number in self._numbers]
+        standing = self._standing(ask, ends_of_ours, views, waiting, now_ms)
+        for name in {letters.dead_letter.topic for letters in self._inputs} & infos.found.keys():
+            numbers = range(infos.found[name].partitions)
+            self._each(ask, Bound.END, [TopicPartition(name, number) for number in numbers])
         return Snapshot(
             now_ms,
             partitions,
@@ -279,6 +303,8 @@ class Overview:
             ackers,
             workers,
             to_replay=waiting.then(lambda each: each.partitions),
+            leaderless={f"{p.topic}/{p.partition}": text for p, text in sorted(self._troubles.items())},
+            standing=standing,
         )
 
     def close(self) -> None:
@@ -298,18 +324,81 @@ class Overview:
             infos.put(some, whole if whole.value is not None else ask(self._log.topics, some))
         return infos
 
-    def _view(self, ask: Questions, infos: _Infos, number: int) -> Reading[AckerView]:
+    def _view(
+        self,
+        ask: Questions,
+        infos: _Infos,
+        ends: Mapping[TopicPartition, Reading[int]],
+        number: int,
+    ) -> Reading[AckerView]:
         names = self._topics.ack_topics
         if lacking := infos.require(names.state, names.verdict, names.init):
             return lacking
+        for name in (names.state, names.verdict, names.init):
+            if unknown := ends[TopicPartition(name, number)].unknown:  # a question would wait for it
+                return Reading(unknown=unknown)
         found = ask(self._observer.view, number)
         return Reading(found.value, found.unknown or ("" if found.value else NO_STATE.format(number)))
 
-    def _ack_ends(self, number: int) -> AckEnds:
+    def _each(
+        self, ask: Questions, bound: Bound | int, places: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Reading[int]]:
+        """Ask about partitions; one that has no answer hides its own value, and is noted."""
+        known = ask(self._log.known, bound, places)
+        if known.value is None:
+            return dict.fromkeys(places, Reading(unknown=known.unknown))
+        self._troubles |= known.value.troubles
+        readings: dict[TopicPartition, Reading[int]] = {}
+        for place in places:
+            if place in known.value.offsets:
+                readings[place] = Reading(known.value.offsets[place])
+            else:
+                text = known.value.troubles[place]
+                readings[place] = Reading(unknown=f"{place.topic}/{place.partition} {text}")
+        return readings
+
+    def _ack_ends(self, ends: Mapping[TopicPartition, Reading[int]], number: int) -> Reading[AckEnds]:
         names = self._topics.ack_topics
-        places = [TopicPartition(name, number) for name in (names.init, names.ack)]
-        ends = self._log.ends(places)
-        return AckEnds(*(ends[place] for place in places))
+        own = [ends[TopicPartition(name, number)] for name in (names.init, names.ack)]
+        return joined(AckEnds, *own)
+
+    def _standing(
+        self,
+        ask: Questions,
+        ends: Mapping[TopicPartition, Reading[int]],
+        views: Sequence[Reading[AckerView]],
+        waiting: Reading[Waiting],
+        now_ms: int,
+    ) -> list[str]:
+        """Describe which acker partitions and replay workers do not go on, as far as they have come."""
+        names, limits = self._topics.ack_topics, self._topics.replay.limits
+        positions: dict[TopicPartition, int] = {}
+        for number, view in enumerate(views):
+            if view.value is not None:
+                positions[TopicPartition(names.init, number)] = view.value.next_init
+                positions[TopicPartition(names.ack, number)] = view.value.next_ack
+        for number, partition in enumerate(waiting.value.partitions if waiting.value is not None else ()):
+            # one that has as much as may wait reads no more on purpose; where nothing lags, it has read all
+            if partition.lag and partition.due < limits.waiting_max:
+                positions[TopicPartition(names.verdict, number)] = partition.next
+        known = {
+            place: end.value for place, end in ends.items() if place in positions and end.value is not None
+        }
+        young = self._each(ask, max(0, now_ms - STANDS_MS), list(known))
+        first_young = {place: offset.value for place, offset in young.items() if offset.value is not None}
+        found = self._late.look(positions, first_young, known, now_ms)
+        return [self._late_text(partition) for partition in found]
+
+    def _late_text(self, partition: StandingPartition) -> str:
+        names, number = self._topics.ack_topics, partition.place.partition
+        who = f"acker partition {number} has read"
+        if partition.place.topic == names.verdict:
+            who = f"the replay worker of partition {number} has taken over"
+        return (
+            f"{who} {partition.name} up to {partition.position:,} of {partition.end or 0:,}, and lacks"
+            f" records that are older than {STANDS_MS // 1000} s: it stands, or catches up; see"
+            " `windhover machinery`, and the log of its process"
+        )
 
     def _of_no_input(self, due: Counter[Place]) -> list[str]:
         own = {one.id for one in self._topics.inputs.values()}
@@ -331,7 +420,7 @@ class Overview:
         numbers = range(infos.found[one.topic].partitions)
         places = [TopicPartition(one.topic, number) for number in numbers]
         copies = [TopicPartition(one.replay_topic, number) for number in numbers]
-        starts, ends = ask.each(self._log.starts, places), ask.each(self._log.stable_ends, places)
+        starts, ends = self._each(ask, Bound.START, places), self._each(ask, Bound.STABLE_END, places)
         no_copies = infos.require(one.replay_topic)
         if no_copies is None and infos.found[one.replay_topic].partitions < len(numbers):
             no_copies = Reading(
@@ -339,7 +428,7 @@ class Overview:
                 " `windhover topics create`"
             )
         copies_ends = (
-            dict.fromkeys(copies, no_copies) if no_copies else ask.each(self._log.stable_ends, copies)
+            dict.fromkeys(copies, no_copies) if no_copies else self._each(ask, Bound.STABLE_END, copies)
         )
         committed = ask(self._log.committed, one.group, places)
         names = (one.topic, one.replay_topic)
@@ -409,19 +498,6 @@ class Questions:
         except WindhoverError as error:
             return Reading(unknown=str(error))
 
-    def each(
-        self,
-        question: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
-        places: Sequence[TopicPartition],
-    ) -> Mapping[TopicPartition, Reading[int]]:
-        """Ask of all partitions at once; where one does not answer, of each alone."""
-        found: dict[TopicPartition, Reading[int]] = {}
-        whole = self(question, places)
-        for place in places:
-            one = whole if whole.value is not None or len(places) == 1 else self(question, [place])
-            found[place] = Reading(unknown=one.unknown) if one.value is None else Reading(one.value[place])
-        return found
-
 
 class _Infos:
     """Which topics there are."""
@@ -468,11 +544,11 @@ class _DeadLetters:
                 _, partition, offset = parse_location(found.letter) or ("", -1, -1)
                 self._letters.pop((partition, offset), None)
         if not self._follower.is_whole:
-            raise NotWhole(not_whole(self._topic, self._follower.share_read))
+            raise NotWhole(not_whole(self._topic, self._follower))
         # retention takes letters that were read long ago
-        starts = self._log.starts(self._places) if self._letters else {}
+        starts = self._log.known(Bound.START, self._places).offsets if self._letters else {}
         for number, offset in list(self._letters):
-            if offset < starts[TopicPartition(self._topic, number)]:
+            if offset < starts.get(TopicPartition(self._topic, number), 0):
                 del self._letters[number, offset]
         dead = np.array(list(self._letters.values()), np.int64).reshape(-1, 3)
         of: dict[int | None, DeadRecords] = {None: DeadRecords(dead[:, 1], dead[:, 2])}

@@ -17,8 +17,9 @@ import numpy as np
 from acker.config.topics import Topics
 from acker.errors import CodecError, WindhoverError
 from acker.identity import I64, OFFSET_MAX, Root, Source, input_id_of, is_replay, offset_of, partition_of
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
+from acker.kafka.standing import all_known
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts
 from acker.wire.events import positions
@@ -32,11 +33,13 @@ Place = tuple[int, int]
 """An input's id, and a partition of its topic."""
 
 
-def not_whole(what: str, share: float) -> str:
-    """Describe that a call has read a part of something only."""
+def not_whole(what: str, read: Follower) -> str:
+    """Describe why a call has read a part of a topic only."""
+    if why := read.why_not_whole():
+        return f"not all of {what} can be read: {why}"
     return (
-        f"{what} has more records than are read at once, {int(100 * share)} % are read; the next reading goes"
-        " on (`--watch 2`)"
+        f"{what} has more records than are read at once, {int(100 * read.share_read)} % are read; the next"
+        " reading goes on (`--watch 2`)"
     )
 
 
@@ -82,11 +85,13 @@ class ReplayPartition(NamedTuple):
         due: lost roots that it has taken over, and that wait for a replay or to become a dead letter.
         untaken: lost roots that it has not taken over.
         lag: offsets of ``_ack_verdict`` behind its progress, markers of transactions among them.
+        next: offset of ``_ack_verdict`` up to which it has taken all over.
     """
 
     due: int
     untaken: int
     lag: int
+    next: int = 0
 
 
 class Waiting(NamedTuple):
@@ -165,8 +170,10 @@ class WaitingRoots:
         for record in self._due.read():
             self._put(record)
         if not self._due.is_whole:
-            raise NotWhole(not_whole(self._due_topic, self._due.share_read))
-        starts, ends = self._log.starts(self._verdicts), self._log.stable_ends(self._verdicts)
+            raise NotWhole(not_whole(self._due_topic, self._due))
+        what = "what is lost and not taken over"
+        starts = all_known(self._log.known(Bound.START, self._verdicts), what)
+        ends = all_known(self._log.known(Bound.STABLE_END, self._verdicts), what)
         committed = self._log.committed(self._group, self._verdicts)
         progress = {
             where: self._view.progress.get(where.partition) or Progress(committed.get(where, 0), 0)
@@ -184,9 +191,10 @@ class WaitingRoots:
             while lost and lost[0][:2] < (taken.next, taken.skip):
                 lost.popleft()
             lag = max(0, ends[where] - max(taken.next, starts[where]))
-            partitions.append(ReplayPartition(due_in[where.partition], len(lost), lag))
+            next_offset = max(taken.next, starts[where])
+            partitions.append(ReplayPartition(due_in[where.partition], len(lost), lag, next_offset))
         if not untaken.is_whole:
-            raise NotWhole(not_whole(self._verdicts[0].topic, untaken.share_read))
+            raise NotWhole(not_whole(self._verdicts[0].topic, untaken))
         return Waiting(
             Counter(each.place for each in self._all()),
             self._offsets(lambda each: each.offset),

@@ -8,10 +8,10 @@ Source: docs/design/protocol.md, section 5.1, "Planning".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from acker.errors import DataLoss, Disagreement
 from acker.identity import (
@@ -22,9 +22,9 @@ from acker.identity import (
     offset_of,
     position_at,
 )
-from acker.kafka.port import TopicPartition
+from acker.kafka.port import Bound, TopicPartition
 from acker.wire.events import PositionRun, SourceRun, difference, united
-from spout.group.announce import PlannerContext
+from spout.group.announce import PlannerContext, Reach
 from spout.group.tenure import Tenure
 from spout.planner.choosing import Chooser
 from spout.planner.order_watch import OrderWatch
@@ -42,12 +42,24 @@ class _Choice(NamedTuple):
         copies: the part of `portion` that was chosen first, of ordered partitions.
         gone: what is taken and left the log.
         most: how many copies of each ordered partition may go to bolts; None: all of them.
+        unreadable: sources that took no part, since nobody can say where their logs begin.
     """
 
     portion: Portion
     copies: Portion
     gone: Sequence[SourceRun]
     most: int | None
+    unreadable: Collection[int] = ()
+
+    def without(self, sources: Collection[int]) -> _Choice:
+        """Return what is left without some sources."""
+        gone = [run for run in self.gone if run.source not in sources]
+        portion, copies = self.portion.without(sources), self.copies.without(sources)
+        return _Choice(portion, copies, gone, self.most)
+
+
+UNKNOWN_TARGET: Final = -1
+"""The target of a source that had no leader when it was asked for: its end when it is known first."""
 
 
 class Batches:
@@ -62,13 +74,13 @@ class Batches:
         context: PlannerContext,
         tenure: Tenure,
         lane: str,
-        targets: Mapping[int, int],
+        targets: dict[int, int],
         order: OrderWatch | None = None,
     ) -> None:
         """Plan for a tenure; `order` is None where no input is ordered.
 
         `lane`, of this process alone, names what it contributes for records that left the log; `targets` has
-        offsets beyond which sources are not read.
+        offsets beyond which sources are not read, or `UNKNOWN_TARGET`.
         """
         self._order = order
         self._turns: dict[int, Turn] = {}
@@ -84,6 +96,8 @@ class Batches:
         self._specs = context.sources
         self._announcer = context.announcer
         self._report = context.report
+        self._troubles = context.troubles
+        self._left_out = context.left_out
         self._tenure = tenure
         self._chooser = Chooser(context, tenure)
         self._lane = lane
@@ -112,9 +126,9 @@ class Batches:
         self.ended(now_ms)
         self.read_to, self._ends_seen = {}, {}
         old = self._unjournalled()
-        choice = self._choose(limit, old.records)
+        old, choice, starts = self._with_starts(old, self._choose(limit, old.records))
         new, most = choice.portion, choice.most
-        gone_before = self._gone([*old.ranges, *choice.copies.ranges])
+        gone_before = self._gone([*old.ranges, *choice.copies.ranges], starts)
         now = self._tenure.look(now_ms)
         fresh = united([*new.ranges, *new.holes, *choice.gone])
         if self._announcer is not None and fresh:
@@ -144,6 +158,7 @@ class Batches:
             {one.place.topic: one.topic_id for one in self._specs.values()},
             self._line_ups(ranges, most),
             now_ms,
+            tuple(sorted(self._left_out)),
         )
         self._last = (start, end)
         self.count += 1
@@ -181,12 +196,13 @@ class Batches:
         """Return whether everything there is was planned: of the inputs, or of their replay topics.
 
         Of these a copy counts that is not visible yet: its tombstone may be, since each partition of a
-        transaction has a marker of its own.
+        transaction has a marker of its own. Of a partition in trouble nobody knows it.
         """
         sources = [source for source, one in self._specs.items() if one.is_replay == replay]
-        ends = self._ends(sources, self._log.ends) if replay else self._readable(sources)
+        ends = self._ends(sources, self._log, Bound.END) if replay else self._readable(sources)
         found = [(self._tenure.cursors[source], end) for source, end in ends.items()]
-        return not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
+        is_known = len(ends) == len(sources)
+        return is_known and not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
 
     def _unjournalled(self) -> Portion:
         runs = self._tenure.take_unjournalled()
@@ -218,6 +234,10 @@ class Batches:
             under_way[one.input.id] += window.pending_of(source) - own
         old = {source: planned.get(source, 0) + planned.get(first_source(source), 0) for source in sources}
         chosen: list[Portion] = []
+        for source in sources:
+            if source not in ends:  # it has no leader: how many copies there are is unknown
+                del self._turns[first_source(source)]
+        sources = [source for source in sources if source in ends]
         for source in sorted(sources, key=lambda source: (not old[source], source)):
             cursor, found = self._tenure.cursors[source], self._specs[source].input
             runs = cursor.free_runs(cursor.position_of(ends[source]))
@@ -255,13 +275,19 @@ class Batches:
             granted = chosen.total() if total is None else total
             return _Choice(copies, copies, [], _most_of_each(chosen, granted))
         self._ends_seen = ends = self._readable(list(self._specs))
-        free, gone = self._free(ends)
+        free, gone, unreadable = self._free(ends)
         caps = {source: turn.most for source, turn in self._turns.items()}
         portion, granted = self._chooser.choose(free, Room(total, by_input, caps, chosen))
-        return _Choice(joined_portions([copies, portion]), copies, gone, _most_of_each(chosen, granted))
+        most = _most_of_each(chosen, granted)
+        return _Choice(joined_portions([copies, portion]), copies, gone, most, unreadable)
 
-    def _free(self, ends: Mapping[int, int]) -> tuple[dict[int, Sequence[PositionRun]], list[SourceRun]]:
-        """Return the free positions of each source that takes part, and those of them that left the log."""
+    def _free(
+        self, ends: Mapping[int, int]
+    ) -> tuple[dict[int, Sequence[PositionRun]], list[SourceRun], set[int]]:
+        """Return the free positions of each source that takes part, and those of them that left the log.
+
+        The third value are sources that take no part, since nobody can say where their logs begin.
+        """
         free: dict[int, Sequence[PositionRun]] = {}
         for source, end in ends.items():
             # ordered partitions that wait take no part; of the others the copies are chosen already
@@ -269,12 +295,16 @@ class Batches:
                 continue
             cursor = self._tenure.cursors[source]
             free[source] = cursor.free_runs(cursor.position_of(end))
-        gone = self._gone([SourceRun(source, *run) for source, runs in free.items() for run in runs])
+        starts = self._ends([source for source, runs in free.items() if runs], self._reach, Bound.START)
+        unreadable = {source for source, runs in free.items() if runs and source not in starts}
+        for source in unreadable:
+            del free[source]
+        gone = self._gone([SourceRun(source, *run) for source, runs in free.items() for run in runs], starts)
         gone = [run._replace(end=min(run.end, run.start + HOLE_POSITIONS_MAX)) for run in gone]
         for source in {run.source for run in gone}:
             own = [run[1:] for run in gone if run.source == source]
             free[source] = [PositionRun(*part) for part in difference(free[source], own)]
-        return free, gone
+        return free, gone, unreadable
 
     def room(self, input_id: int) -> int:
         """Return how many more records of an input may be pending."""
@@ -293,9 +323,15 @@ class Batches:
         """Return the ends of all partitions if nothing before them is left to plan, now or later; else none.
 
         A partition of an ordered input may wait for its turn, and one with a target is not read to its end.
+        Of one in trouble it is where it will be read on: a reader that waits there gets its next record.
         """
-        ends, cursors = self._ends_seen, self._tenure.cursors
-        if self._order is not None or self._targets or self._tenure.unjournalled or len(ends) < len(cursors):
+        ends, cursors = dict(self._ends_seen), self._tenure.cursors
+        if self._order is not None or self._targets or self._tenure.unjournalled or not ends:
+            return {}
+        for source, cursor in cursors.items():
+            if source not in ends and self._specs[source].place in self._troubles:
+                ends[source] = offset_of(cursor.first_free)
+        if len(ends) < len(cursors):
             return {}
         if any(cursors[source].free_below(cursors[source].position_of(end)) for source, end in ends.items()):
             return {}
@@ -304,13 +340,17 @@ class Batches:
     def _readable(self, sources: Sequence[int]) -> dict[int, int]:
         """Return where sources end for now: beyond the last stable offset a transaction is undecided.
 
-        With targets a partition that came later is not read. Raises `Disagreement`: a log was cut.
+        Those in trouble are missing. With targets a partition that came later is not read. Raises
+        `Disagreement`: a log was cut.
         """
-        ends = self._ends(sources, self._reach.stable_ends)
+        ends = self._ends(sources, self._reach, Bound.STABLE_END)
         if self._reach is self._log:
             self._require_uncut(ends)
         if not self._targets:
             return ends
+        for source, end in ends.items():
+            if self._targets.get(source) == UNKNOWN_TARGET:
+                self._targets[source] = end
         return {
             source: end if is_replay(source) else min(end, self._targets.get(source, 0))
             for source, end in ends.items()
@@ -320,7 +360,7 @@ class Batches:
         """Check that no log ends before what was read of it: other records would get those offsets."""
         read_to = {source: offset_of(self._tenure.cursors[source].next) for source in ends}
         short = [source for source, end in ends.items() if end < read_to[source]]
-        for source, end in self._ends(short, self._log.ends).items() if short else ():
+        for source, end in self._ends(short, self._log, Bound.END).items() if short else ():
             one = self._specs[source]
             if end < read_to[source]:
                 raise Disagreement(
@@ -329,21 +369,39 @@ class Batches:
                     " new generation, then start with a fresh checkpoint"
                 )
 
-    def _ends(
-        self, sources: Sequence[int], ask: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]]
-    ) -> dict[int, int]:
-        found = ask([self._specs[source].place for source in sources])
-        return {source: found[self._specs[source].place] for source in sources}
+    def _ends(self, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
+        """Return the ends of sources; those of partitions in trouble are missing, and noted."""
+        places = {source: self._specs[source].place for source in sources}
+        known = reach.known(bound, places.values())
+        self._troubles.note(known)
+        return {source: known.offsets[place] for source, place in places.items() if place in known.offsets}
 
-    def _gone(self, runs: Sequence[SourceRun]) -> list[SourceRun]:
-        """Return what of chosen runs left the log; `DataLoss` if something did and `on_data_loss` is fail."""
-        if not runs:
-            return []
-        starts = self._reach.starts({self._specs[run.source].place for run in runs})
+    def _with_starts(self, old: Portion, choice: _Choice) -> tuple[Portion, _Choice, Mapping[int, int]]:
+        """Leave out partitions that cannot be read now; return the others, and where logs begin.
+
+        What was initialised before waits for a later batch. In an ordered partition neither copies nor new
+        records go without the others.
+        """
+        sources = old.sources | choice.copies.sources
+        starts = self._ends(sources, self._reach, Bound.START)
+        left_out = (sources - starts.keys()) | set(choice.unreadable)
+        if not left_out:
+            return old, choice, starts
+        for source in list(left_out):
+            if self._is_ordered(source):
+                left_out |= {first_source(source), copies_source(first_source(source))}
+        self._tenure.unjournalled += [run for run in (*old.ranges, *old.holes) if run.source in left_out]
+        return old.without(left_out), choice.without(left_out), starts
+
+    def _gone(self, runs: Sequence[SourceRun], starts: Mapping[int, int]) -> list[SourceRun]:
+        """Return what of chosen runs left the log; `DataLoss` if something did and `on_data_loss` is fail.
+
+        `starts` are where the logs of their sources begin.
+        """
         gone: list[SourceRun] = []
         for source, start, end in runs:
             one = self._specs[source]
-            first = position_at(generation_of(start), starts[one.place])
+            first = position_at(generation_of(start), starts[source])
             if first <= start:
                 continue
             if one.input.fails_on_loss(self._spec.fail_on_data_loss):

@@ -245,6 +245,7 @@ class PlannerStatus:
         held_now: of each partition of an ordered input how many of its records wait behind another, by
             ``topic/partition``, when it was last looked at.
         waits: what partitions of ordered inputs wait for, those that go on left out.
+        stands: partitions that have no leader, or of which nothing arrives, by ``topic/partition``, and why.
         error: why it stopped; empty while it runs.
         wall: when this was written, wall time in ms.
     """
@@ -275,6 +276,7 @@ class PlannerStatus:
     commit_failures: int = 0
     held: int = 0
     held_now: Mapping[str, int] = field(default_factory=dict)
+    stands: Mapping[str, str] = field(default_factory=dict)
     waits: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     wall: int = 0

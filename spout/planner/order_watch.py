@@ -27,7 +27,7 @@ from typing import Final, TypeGuard
 
 from acker.config.limits import ReplayLimits
 from acker.identity import copies_source, first_source
-from acker.kafka.port import Record, TopicPartition
+from acker.kafka.port import Bound, Record, TopicPartition
 from acker.wire.events import SourceRun, Verdicts, positions
 from replay.worker.fetch import Fetcher, RecordPlace
 from spout.group.announce import PlannerContext
@@ -187,7 +187,9 @@ class OrderWatch:
             ordered = (found.id for found in spec.inputs if found.ordered)
             self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered)
         why: dict[int, str] = {}
-        if self._due.read():
+        is_whole = self._due.read()
+        self._context.troubles.note(self._due.known())
+        if is_whole:
             self._was_read = True
         else:
             waits = [each for each in quiet if not self._was_read or self._may_wait(each, self._due)]
@@ -258,13 +260,19 @@ class OrderWatch:
         places = {source: self._copies_place(source) for source in sources}
         if not places:
             return {}
-        ends = self._context.log.ends(places.values())  # before the stable ones: they must reach as far
-        self._stable = self._context.log.stable_ends(places.values())
-        return {
-            source: f"{UNKNOWN}copies in {place.topic}/{place.partition} are being written"
-            for source, place in places.items()
-            if self._stable[place] < ends[place]
-        }
+        ends = self._context.log.known(Bound.END, places.values())  # first: the stable ones must reach as far
+        stable = self._context.log.known(Bound.STABLE_END, ends.offsets)
+        self._context.troubles.note(ends)
+        self._context.troubles.note(stable)
+        self._stable = stable.offsets
+        why: dict[int, str] = {}
+        for source, place in places.items():
+            name = f"{place.topic}/{place.partition}"
+            if place not in self._stable:
+                why[source] = f"{UNKNOWN}which copies there are in {name} cannot be asked"
+            elif self._stable[place] < ends.offsets[place]:
+                why[source] = f"{UNKNOWN}copies in {name} are being written"
+        return why
 
     def _copies_place(self, source: int) -> TopicPartition:
         return self._context.sources[copies_source(source)].place

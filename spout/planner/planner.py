@@ -21,7 +21,8 @@ from typing import NamedTuple
 from acker.config.settings import longest_unreachable_ms
 from acker.errors import OutOfRange, SessionSuperseded, Unreachable, UsageError
 from acker.identity import offset_of, position_at
-from acker.kafka.port import Log, Reader, Record, TopicPartition
+from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
+from acker.kafka.standing import StandingNews
 from acker.wire.causes import HELD
 from acker.wire.events import Reason, Taken, Verdicts
 from spout.group.announce import SIGNS_AT, Announcer, PlannerContext, Reach, Report, Sight
@@ -31,9 +32,10 @@ from spout.group.growth import Growth
 from spout.group.opening import Opening
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX, Who, describe_session
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
-from spout.group.starting import check_journal, older_checkpoint, starting_offsets
+from spout.group.starting import Begun, check_journal, older_checkpoint, starting_offsets
 from spout.group.tenure import Tenure, tenure_of
-from spout.planner.batches import Batches
+from spout.group.troubles import Troubles
+from spout.planner.batches import UNKNOWN_TARGET, Batches
 from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
 from spout.planner.scout import Scout
@@ -111,6 +113,7 @@ class Planner:
             report or (lambda _event, _fields: None),
             log if reach is None else reach,
             Scout(log) if sight is None else sight,
+            Troubles(log),
         )
         self._journal = BEGINNING
         self._targets: dict[int, int] = {}
@@ -186,10 +189,14 @@ class Planner:
             self._committer = Committer(log, spec.group, self.sources)
 
     def stop_at_ends(self) -> None:
-        """Read the inputs up to their present ends, while replays go on; call it before `open`."""
+        """Read the inputs up to their present ends, while replays go on; call it before `open`.
+
+        A partition without a leader is read up to the end that it has when it gets one.
+        """
         specs = sources_of(self._context.log, self._spec.inputs, tracked=False)
-        ends = self._context.log.stable_ends([spec.place for spec in specs.values()])
-        self._targets = {source: ends[spec.place] for source, spec in specs.items()}
+        known = self._context.log.known(Bound.STABLE_END, [spec.place for spec in specs.values()])
+        ends = known.offsets
+        self._targets = {source: ends.get(spec.place, UNKNOWN_TARGET) for source, spec in specs.items()}
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
         """Return what came in on `_ack_verdict`, for `step`; wait at most `wait_ms` for the first record."""
@@ -207,7 +214,7 @@ class Planner:
                 is older than what its session did.
         """
         if self._verdicts is not None:
-            self._verdicts.step(now_ms)
+            self._tell(self._verdicts.step(now_ms))
             for record in records:
                 event = self._verdicts.decode(record)
                 # by the Take of a new session, too
@@ -222,6 +229,9 @@ class Planner:
             self._take_up(self._opening, now_ms)
         if self._owned is not None:
             self._tick(self._owned, now_ms)
+            cursors = self._owned.tenure.cursors
+            nexts = {self.sources[source].place: offset_of(one.first_free) for source, one in cursors.items()}
+            self._tell(self._context.troubles.step(nexts, now_ms))
         return bool(records)
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
@@ -263,27 +273,40 @@ class Planner:
         """Return whether nothing is pending, due or left to plan; for queries that end then.
 
         It looks in this order, since a root that is lost is due before its copy is on the replay topic.
+
+        Raises `PartitionStands`: nothing is left but to wait for a partition that has had no leader for as
+        long as the broker may be away.
         """
         tenure, batches, *_ = self._require()
-        if not tenure.is_idle or tenure.unjournalled or not batches.is_all_planned(replay=False):
+        if tenure.window.pending > sum(run.end - run.start for run in tenure.unjournalled):
             return False
+        has_more = tenure.unjournalled or self._context.left_out
+        if has_more or not batches.is_all_planned(replay=False):
+            return self._waits_for_leaders()
         if self._verdicts is None:
             return True
         if self._due is None:
             topic, partitions = self._spec.topics.due, self._spec.partitions
             self._due = DueWatch(self._context.log, topic, partitions, frozenset(self.sources))
-        if not self._due.read():
-            return False
+        is_whole = self._due.read()
+        self._context.troubles.note(self._due.known())
+        if not is_whole:
+            return self._waits_for_leaders()
         if self._earlier is None:
             self._earlier = self._verdicts.lost_before(self._due.taken_over, self.sources)
         if self._earlier is None:
             return False
         if self._due.is_over(self._earlier | self._lost_below):
-            return batches.is_all_planned(replay=True)
+            return batches.is_all_planned(replay=True) or self._waits_for_leaders()
         if not self._has_reported:
             self._has_reported = True
             cure = "where no replay worker runs, start one with `windhover replay run`"
             self._context.report("waits_for_replays", {"group": self._spec.group, "next_step": cure})
+        return self._waits_for_leaders()
+
+    def _waits_for_leaders(self) -> bool:
+        """Return False: it is not drained; raise where a partition has been in trouble for too long."""
+        self._context.troubles.require_patience(longest_unreachable_ms(self._spec.inputs))
         return False
 
     def commit(self) -> None:
@@ -329,9 +352,17 @@ class Planner:
             clock=tenure.clock.now,
             committed={str(self.sources[s]): at for s, at in committer.committed().items()},
             commit_failures=committer.failures, error=error, wall=now_ms,
-            held=self._blocked, waits={} if order is None else dict(order.why),
+            held=self._blocked,
+            waits={} if order is None else dict(order.why),
+            stands=self._stands(),
             held_now={} if order is None else dict(order.blocked),
         )  # fmt: skip
+
+    def _stands(self) -> dict[str, str]:
+        """Return why partitions stand: they have no leader, or nothing of them arrives."""
+        standing = () if self._verdicts is None else self._verdicts.standing()
+        stands = {partition.name: str(partition) for partition in standing}
+        return stands | self._context.troubles.texts()
 
     def close(self) -> None:
         """Commit what is settled and leave. What is open stays open: its clock stands still."""
@@ -355,6 +386,15 @@ class Planner:
                     stack.callback(part.close)
             if self._owned is not None:
                 self.leave()
+
+    def _tell(self, news: StandingNews) -> None:
+        """Report which partitions stand, and which go on again."""
+        for partition in news.stand:
+            fields = {"partition": partition.name, "why": str(partition)}
+            self._context.report("partition_stands", fields)
+        for place in news.go_on:
+            name = f"{place.topic}/{place.partition}"
+            self._context.report("partition_goes_on", {"partition": name, "why": "it stood"})
 
     def _require(self) -> Owned:
         if self._owned is None:
@@ -403,8 +443,13 @@ class Planner:
             s: SourceCursor(from_, next_, IntervalSet(gaps)) for s, (from_, next_, gaps) in marks.items()
         }
         fresh = [spec for source, spec in self.sources.items() if source not in marks]
-        for source, offset in starting_offsets(self._context.log, self._spec, fresh, marks).items():
+        before = dict.fromkeys(self._journal.waits, self._journal.at_ms)
+        begun = Begun(marks, before)
+        starts = starting_offsets(self._context.log, self._spec, fresh, begun, self._context.troubles)
+        for source, offset in starts.items():
             cursors[source] = SourceCursor(position_at(0, offset), position_at(0, offset))
+        unknown = {spec.source for spec in fresh} - starts.keys()
+        self._context.leave_out({source: before.get(source, now_ms) for source in unknown})
         return Tenure(SessionName(0, ""), SessionClock(now_ms, now_ms), cursors, self._spec.partitions)
 
     def _own(self, tenure: Tenure, now_ms: int, answered_at: Mapping[int, int] | None = None) -> Owned:
@@ -463,6 +508,7 @@ class Planner:
                 announcer.take(tenure.sibling.question, now, (), to)
         for one, cursor in growth.step(now, now_ms):
             self._context.sources[one.source] = one
+            self._context.left_out.pop(one.source, None)
             tenure.add_source(one.source, cursor)
         committer.step(tenure.committable, now_ms, idle=tenure.is_idle)
 

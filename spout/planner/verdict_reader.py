@@ -11,8 +11,9 @@ from contextlib import closing
 
 from acker.config.settings import AckTopics
 from acker.errors import CodecError, UnknownVersion, Unreachable
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
+from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import marked_offset, require_passed_over
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
@@ -39,12 +40,16 @@ class VerdictReader:
         self._logged = LogOnce()
         self._codec = wire_codec()
         self._log = log
+        self._is_drained = True
+        self._watch = StandingWatch(log, Bound.STABLE_END)
         self._began = log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)])
         self._reader = log.reader(committed=True, patient=True)  # last: nobody closes it if a question fails
         self._reader.assign(self._began)
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
-        return self._reader.poll(wait_ms, POLL_RECORDS_MAX)
+        records = self._reader.poll(wait_ms, POLL_RECORDS_MAX)
+        self._is_drained = len(records) < POLL_RECORDS_MAX
+        return records
 
     def lost_before(self, taken_over: Mapping[int, int], sources: Collection[int]) -> dict[int, int] | None:
         """Return where a process before lost roots that nobody took over; None: the broker is slow.
@@ -88,9 +93,18 @@ class VerdictReader:
                 raise Unreachable(f"{places[0].topic}: the broker sent no records for {patience_ms} ms")
         return None
 
-    def step(self, now_ms: int) -> None:
-        """Look now and then whether the broker's N is still ours; it raises as `__init__` does."""
+    def step(self, now_ms: int) -> StandingNews:
+        """Look now and then whether the broker's N is still ours; it raises as `__init__` does.
+
+        Return which partitions stand, or go on again.
+        """
         self._counts.step(now_ms)
+        positions = {place: self._reader.position(place) for place in self._began}
+        return self._watch.look(positions, now_ms, is_drained=self._is_drained)
+
+    def standing(self) -> tuple[StandingPartition, ...]:
+        """Return which partitions stand: nothing settles the roots of these acker partitions here."""
+        return self._watch.standing()
 
     def decode(self, record: Record) -> Taken | Verdicts | None:
         """Read one record; None for one that no acker wrote.

@@ -2,11 +2,11 @@
 
 ``{"v": 1, "session", "epoch", "now", "tasks", "sources": {"<source>": {"from", "next", "gaps"}},
 "ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
-"order": {"<source>": {"by", "waiting", "most"}}, "at"}``
+"order": {"<source>": {"by", "waiting", "most"}}, "waits": [source, ...], "at"}``
 
-Older offsets have no `topics` and no `at`; `order` is missing if it is empty. Spark compares offsets as text,
-so the order of keys is fixed. `ranges` cannot be computed from the `next` and `gaps` of two offsets: between
-them may be a takeover or a new generation.
+Older offsets have no `topics` and no `at`; `order` and `waits` are missing if they are empty. Spark compares
+offsets as text, so the order of keys is fixed. `ranges` cannot be computed from the `next` and `gaps` of two
+offsets: between them may be a takeover or a new generation.
 
 The offset before the first batch is empty and names no session. When Spark runs batch 0 again in a new
 process, it requests that offset again; if that process created another session, this would take the group
@@ -55,6 +55,8 @@ class Journal:
         order: for each partition that the batch reads in order, by its source: which records are blocked.
         at_ms: wall time at which the clock was `now`, ms; 0: unknown. A batch that emits nothing has the
             offset of the one before, and Spark's time of it shows how far the clock has moved since.
+        waits: sources that were left out when the group began, since they had no leader, and do not take part
+            yet: they begin where the others did.
     """
 
     session: str
@@ -66,6 +68,7 @@ class Journal:
     topics: Mapping[str, str] = field(default_factory=dict)
     order: Mapping[int, LineUp] = field(default_factory=dict)
     at_ms: int = 0
+    waits: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         order = {str(source): line_up.to_json() for source, line_up in sorted(self.order.items())}
@@ -82,6 +85,7 @@ class Journal:
             "ranges": [list(run) for run in self.ranges],
             "topics": dict(sorted(self.topics.items())),
             **({"order": order} if order else {}),
+            **({"waits": list(self.waits)} if self.waits else {}),
             **({"at": self.at_ms} if self.at_ms else {}),
         }
 
@@ -108,6 +112,7 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
             topics={_text(name): _text(topic_id) for name, topic_id in offset.get("topics", {}).items()},
             order={int(name): line_up_of(value) for name, value in offset.get("order", {}).items()},
             at_ms=_number(offset.get("at", 0)),
+            waits=tuple(_number(source) for source in offset.get("waits", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Disagreement(

@@ -22,7 +22,7 @@ Source: docs/design/protocol.md, section 5.1 ("Planning").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -78,6 +78,15 @@ class Portion(NamedTuple):
     def records(self) -> int:
         """How many records the ranges hold at most."""
         return positions_in(self.ranges) - positions_in(self.empty)
+
+    @property
+    def sources(self) -> set[int]:
+        """The sources of which anything is taken."""
+        return {run.source for run in (*self.ranges, *self.holes)}
+
+    def without(self, sources: Collection[int]) -> Portion:
+        """Return what is left without some sources."""
+        return Portion(*(tuple(run for run in runs if run.source not in sources) for runs in self))
 
     def end_of(self, source: int) -> int | None:
         """Return the position up to which a source is taken; None: nothing of it is."""

@@ -22,6 +22,9 @@ WARNINGS: Final = frozenset(
 )  # fmt: skip
 """Events, without the first part of their names, that an operator should see."""
 
+ERRORS: Final = frozenset({"partition_stands"})
+"""Events, without the first part of their names, that an operator must see to: a part of the work stands."""
+
 LIBRDKAFKA: Final = "librdkafka"
 """`acker.kafka.client.LIBRDKAFKA`; not imported here, since most commands start before they need Kafka."""
 
@@ -123,7 +126,8 @@ def log_event(event: str, **fields: Any) -> None:
     import structlog
 
     logger = structlog.get_logger()
-    write = logger.warning if event.partition(".")[2] in WARNINGS else logger.info
+    name = event.partition(".")[2]
+    write = logger.error if name in ERRORS else logger.warning if name in WARNINGS else logger.info
     with suppress(OSError):
         write(event, **fields)
 

@@ -89,6 +89,8 @@ REPLAY_BY_INPUT: Final = {
 }
 """Counters of a replay worker that have the label input."""
 
+STANDS_TEXT: Final = "1: the partition does not go on: it has no leader, or nothing of it arrives"
+
 EXEMPLAR_CHARACTERS_MAX: Final = 120
 """OpenMetrics allows 128, those of the label's name included."""
 
@@ -122,6 +124,12 @@ def counter(name: str, text: str, samples: Mapping[Key, float], labels: Iterable
     for values, number in samples.items():
         metric.add_metric(label_values(values), number)
     return metric
+
+
+def place_labels(place: str) -> tuple[str, str]:
+    """Return the values of the labels topic and partition of a ``topic/partition``."""
+    topic, _, partition = place.rpartition("/")
+    return topic, partition
 
 
 def build_info() -> Metric:
@@ -179,6 +187,7 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
         status.restored,
         status.restored_ms / 1_000,
     )
+    yield _stands("windhover_acker", status.standing)
     inputs = {each.id: each for each in topics.inputs.values() if each.tracked}
     tallies = {number: InputTally() for number in inputs} | status.verdicts.inputs
     by_input = {_names(number, inputs): each for number, each in tallies.items()}
@@ -224,6 +233,12 @@ def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
     yield gauge("windhover_replay_breaker_used_ratio", text, used, ["input"])
     hits = {("waiting_max",): float(status.waiting_full)}
     yield counter("windhover_replay_limit_hits", "steps that a limit held up", hits, ["limit"])
+
+
+def _stands(prefix: str, standing: Iterable[str]) -> Metric:
+    """Return the partitions that stand, named as ``topic/partition``; one that goes on has no sample."""
+    samples = {place_labels(place): 1.0 for place in standing}
+    return gauge(f"{prefix}_stands", STANDS_TEXT, samples, ["topic", "partition"])
 
 
 def _plain(

@@ -272,7 +272,8 @@ def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) ->
 
 
 def _report(event: str, fields: Mapping[str, object]) -> None:
-    level = logging.INFO if event == "session_began" else logging.WARNING
+    levels = {"partition_stands": logging.ERROR, "session_began": logging.INFO}
+    level = levels.get(event, logging.WARNING)
     _LOGGER.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))
 
 

@@ -18,7 +18,8 @@ from confluent_kafka import Message
 
 from acker.errors import OutOfRange
 from acker.identity import I64, acker_partition, generation_of, offset_of, position_at
-from acker.kafka.port import Log, TopicPartition
+from acker.kafka.port import Bound, KnownOffsets, Log, TopicPartition
+from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.wire.events import SourceRun
 from spout.group.announce import Looked, SightRequest
 from spout.group.sources import SourceSpec
@@ -80,6 +81,9 @@ class ReadAhead:
         self._buffers: dict[TopicPartition, _Buffer] = {}
         self._shown: frozenset[TopicPartition] = frozenset()
         self._starts: dict[TopicPartition, int] = {}
+        self._is_drained = True
+        self._was_polled = False
+        self._watch = StandingWatch(log, Bound.STABLE_END)
 
     def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
         """Read new sources, too, from their first free positions on."""
@@ -105,8 +109,23 @@ class ReadAhead:
         for place, buffer in self._buffers.items():
             buffer.end = max(buffer.end, self._reader.position(place))
         came = sum(map(len, found.values()))
+        self._is_drained, self._was_polled = came < records_max, True
         self.count += came
         return came
+
+    def look(self, now_ms: int) -> StandingNews:
+        """Look whether partitions stand; return what is to be said.
+
+        Without a `poll` since the last look nothing is said: what is not read on purpose does not stand.
+        """
+        if not self._was_polled:
+            return StandingNews()
+        self._was_polled = False
+        positions = {place: buffer.end for place, buffer in self._buffers.items()}
+        return self._watch.look(positions, now_ms, is_drained=self._is_drained)
+
+    def standing(self) -> tuple[StandingPartition, ...]:
+        return self._watch.standing()
 
     def groups(self, partitions: int) -> list[list[int]]:
         """Return the sources with unplanned records: all copies are a group, of others those of each acker
@@ -184,7 +203,7 @@ class ReadAhead:
 
     def _skip_what_is_gone(self) -> None:
         """Go on where the log begins; planning notices the lost records, and decides."""
-        starts = self._log.starts(self._buffers)
+        starts = self._log.known(Bound.START, self._buffers).offsets
         gone = {place: at for place, at in starts.items() if at > self._buffers[place].end}
         if not gone:
             read = {f"{place.topic}/{place.partition}": buffer.end for place, buffer in self._buffers.items()}
@@ -221,6 +240,14 @@ class InputAhead(NamedTuple):
             self.new.poll(wait_ms if lacks else 0, count - self.new.count)
         return lacks
 
+    def look(self, now_ms: int) -> StandingNews:
+        """Look whether partitions of either stand; see `ReadAhead.look`."""
+        copies, new = self.copies.look(now_ms), self.new.look(now_ms)
+        return StandingNews([*copies.stand, *new.stand], [*copies.go_on, *new.go_on])
+
+    def standing(self) -> tuple[StandingPartition, ...]:
+        return (*self.copies.standing(), *self.new.standing())
+
     def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
         """Read new sources of the input, too; see `ReadAhead.follow`."""
         self.copies.follow({source: spec for source, spec in sources.items() if spec.is_replay}, free)
@@ -256,6 +283,11 @@ class Reaches:
 
     def close(self) -> None:
         """Do nothing: whoever made the inputs closes them."""
+
+    def known(self, bound: Bound, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+        """Return what was read; a partition that is in trouble brings nothing, and no request is needed."""
+        offsets = self.starts(partitions) if bound is Bound.START else self.stable_ends(partitions)
+        return KnownOffsets(offsets, {})
 
 
 def _largest(found: Sequence[Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:

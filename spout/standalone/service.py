@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import chain
 from threading import Condition
 
@@ -129,8 +130,16 @@ class SpoutService:
             return False
         with self._guard:
             lacking = self.queues.lacking(now_ms)
-        polls = [self._ahead[name].poll(wait_ms // len(lacking), count) for name, count in lacking.items()]
-        return any(polls)
+        is_unread = False
+        for name, count in lacking.items():
+            is_unread |= self._ahead[name].poll(wait_ms // len(lacking), count)
+            news = self._ahead[name].look(now_ms)
+            for partition in news.stand:
+                self._report("partition_stands", {"partition": partition.name, "why": str(partition)})
+            for place in news.go_on:
+                fields = {"partition": f"{place.topic}/{place.partition}", "why": "it stood"}
+                self._report("partition_goes_on", fields)
+        return is_unread
 
     def step(self, now_ms: int) -> bool:
         """Settle verdicts, tick, and plan what clients request; return whether items were added or put back.
@@ -179,7 +188,10 @@ class SpoutService:
         return number
 
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
-        return self._planner.status(now_ms, error)
+        status = self._planner.status(now_ms, error)
+        standing = [partition for ahead in self._ahead.values() for partition in ahead.standing()]
+        stands = {partition.name: str(partition) for partition in standing}
+        return replace(status, stands={**status.stands, **stands})
 
     def close(self) -> None:
         """Commit what is settled and leave. Open records stay open until the next session takes the group."""

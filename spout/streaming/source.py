@@ -375,6 +375,10 @@ def _now_ms() -> int:
 
 
 def _report(event: str, fields: Mapping[str, object]) -> None:
-    levels = {"batch_over_timeout": logging.ERROR, "session_began": logging.INFO}
+    levels = {
+        "batch_over_timeout": logging.ERROR,
+        "partition_stands": logging.ERROR,
+        "session_began": logging.INFO,
+    }
     level = levels.get(event, logging.WARNING)
     _LOGGER.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))

@@ -85,6 +85,10 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
             yield Flag(f"{_SILENT}group {group}", text, now_ms)
     for text in missing_services(rows, topics):
         yield Flag(f"{_SILENT}{text}", text, now_ms)
+    for name, text in snapshot.leaderless.items():
+        yield Flag(f"stands: {name}", f"{name} {text}: what needs it waits; start what is missing", now_ms)
+    for text in snapshot.standing:
+        yield Flag(f"stands: {text.partition(' up to ')[0]}", text, now_ms)
     for one in summaries(snapshot, topics):
         yield from _of_input(one, limits, now_ms)
         for state in one.partitions:

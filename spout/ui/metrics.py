@@ -16,7 +16,7 @@ from prometheus_client import Metric
 from acker.config.topics import Topics
 from spout.inspect.readings import PartitionState, Reading, SourceProgress, joined
 from spout.inspect.summary import InputSummary, summaries
-from spout.runtime.metrics import Key, gauge
+from spout.runtime.metrics import STANDS_TEXT, Key, gauge, place_labels
 from spout.ui.attention import needed_offset
 from spout.ui.machinery import Machinery, machinery_of
 from spout.ui.watch import LatestState
@@ -53,6 +53,8 @@ def view_metrics(latest: LatestState, topics: Topics, now_ms: int) -> Iterator[M
                 samples[state.input, state.group, topic, partition] = value
         yield gauge(f"windhover_{name}", text, samples, PARTITION)
     yield from _of_inputs(summaries(snapshot, topics))
+    stands = {place_labels(place): 1.0 for place in snapshot.leaderless}
+    yield gauge("windhover_partition_stands", STANDS_TEXT, stands, ["topic", "partition"])
     yield from _of_machinery(machinery_of(snapshot))
 
 

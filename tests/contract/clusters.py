@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -24,6 +24,7 @@ from acker.kafka.port import (
     TopicPartition,
     Transactions,
 )
+from spout.local.embedded_cluster import EmbeddedCluster
 from tests.support.memory.cluster import MemoryCluster, MemoryMembership
 from tests.support.waiting import eventually, settled
 
@@ -157,12 +158,12 @@ class InMemoryCluster(Cluster):
 
     def __init__(self, prefix: str) -> None:
         """Begin an empty cluster, whose clock stands at the present time."""
-        self._cluster = MemoryCluster(now_ms=int(time.time() * 1000))
+        self.memory = MemoryCluster(now_ms=int(time.time() * 1000))
         super().__init__(prefix)
 
     def new_log(self) -> Log:
         """Make another client's view."""
-        return self._cluster.log()
+        return self.memory.log()
 
     def create(
         self,
@@ -173,11 +174,11 @@ class InMemoryCluster(Cluster):
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Create a topic."""
-        self._cluster.create_topic(topic, partitions, compacted, settings)
+        self.memory.create_topic(topic, partitions, compacted, settings)
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
-        self._cluster.delete_topic(topic)
+        self.memory.delete_topic(topic)
 
     def vanish(self, member: Membership) -> None:
         """Let the member's session time out."""
@@ -238,6 +239,79 @@ class KafkaCluster(Cluster):
 
     def vanish(self, member: Membership) -> None:
         """Do nothing: a member that is not polled is dead to the group after six seconds."""
+
+
+LOST: Final = 1
+"""The partition of a spread topic that can lose its leader."""
+
+
+class Spread(Protocol):
+    """A cluster with topics of three partitions, of which one may be without a leader."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster, all of whose topics are made by `spread_topic`."""
+
+    def spread_topic(self, name: str = "topic") -> str:
+        """Create a topic of three partitions, each of them on another broker alone."""
+
+    def lose_leader(self) -> None:
+        """Let partition `LOST` of each topic lose its leader."""
+
+    def elect_leader(self) -> None:
+        """Let it have its leader again."""
+
+
+class MemorySpread:
+    """The in-memory cluster as `Spread`."""
+
+    def __init__(self, prefix: str) -> None:
+        """Begin an empty cluster."""
+        self.cluster = InMemoryCluster(prefix)
+        self._topics: list[str] = []
+
+    def spread_topic(self, name: str = "topic") -> str:
+        """Create a topic."""
+        self._topics.append(self.cluster.topic(3, name=name))
+        return self._topics[-1]
+
+    def lose_leader(self) -> None:
+        """Take it away."""
+        for topic in self._topics:
+            self.cluster.memory.lose_leader(topic, LOST)
+
+    def elect_leader(self) -> None:
+        """Give it back."""
+        for topic in self._topics:
+            self.cluster.memory.elect_leader(topic, LOST)
+
+
+class KafkaSpread:
+    """Three real brokers as `Spread`."""
+
+    def __init__(self, prefix: str, brokers: EmbeddedCluster) -> None:
+        """Connect to brokers, all of which answer."""
+        self.cluster = KafkaCluster(prefix, brokers.bootstrap)
+        self._brokers = brokers
+        self._admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+
+    def spread_topic(self, name: str = "topic") -> str:
+        """Create a topic, with partition n on broker n + 1."""
+        topic = self.cluster.name(name)
+        settings = {"min.insync.replicas": "1", "retention.ms": "-1"}
+        wanted = NewTopic(topic, 3, replica_assignment=[[1], [2], [3]], config=settings)
+        _all_done(self._admin.create_topics([wanted]))
+        eventually(lambda: self.cluster.log.ends([TopicPartition(topic, number) for number in range(3)]))
+        return topic
+
+    def lose_leader(self) -> None:
+        """Kill the broker."""
+        self._brokers.brokers[LOST].kill()
+
+    def elect_leader(self) -> None:
+        """Start it again."""
+        if self._brokers.brokers[LOST].pid is None:
+            self._brokers.brokers[LOST].restart()
 
 
 def _all_done(futures: Mapping[str, Any]) -> None:

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.clusters import Cluster, InMemoryCluster, KafkaCluster
+from spout.local.embedded_cluster import EmbeddedCluster
+from tests.contract.clusters import (
+    Cluster,
+    InMemoryCluster,
+    KafkaCluster,
+    KafkaSpread,
+    MemorySpread,
+    Spread,
+)
 
 MEMORY = "memory"
 KAFKA = "kafka"
@@ -21,3 +29,23 @@ def cluster(request: pytest.FixtureRequest, prefix: str) -> Iterator[Cluster]:
         opened = KafkaCluster(prefix, request.getfixturevalue("broker").bootstrap)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def three_brokers() -> Iterator[EmbeddedCluster]:
+    """Three brokers that are one cluster."""
+    with EmbeddedCluster() as brokers:
+        yield brokers
+
+
+@pytest.fixture(params=[MEMORY, pytest.param(KAFKA, marks=[pytest.mark.kafka, pytest.mark.slow])])
+def spread(request: pytest.FixtureRequest, prefix: str) -> Iterator[Spread]:
+    """A cluster of each kind in which a partition can be without a leader; all have one afterwards."""
+    opened: Spread
+    if request.param == MEMORY:
+        opened = MemorySpread(prefix)
+    else:
+        opened = KafkaSpread(prefix, request.getfixturevalue("three_brokers"))
+    yield opened
+    opened.elect_leader()
+    opened.cluster.close()

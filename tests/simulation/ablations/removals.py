@@ -113,7 +113,7 @@ def timeout_reset() -> Replaced:
 def inits_first() -> Replaced:
     """Apply what was fetched, whatever the inits and fails that belong to it."""
 
-    def _read_control(self: StepReader) -> None:
+    def _read_control(self: StepReader, now_ms: int) -> None:
         for number, found in self.records.items():
             found.fail_end = self._control.position(TopicPartition(self._topics.fail, number))
         self._ends = {}

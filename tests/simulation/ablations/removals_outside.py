@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import spout.planning.supply
 import spout.publishing.publish
 import tests.simulation.world.layout
 from acker.identity import generation_of, position_at
-from acker.kafka.port import Record, TopicPartition
+from acker.kafka.port import Bound, Record, TopicPartition
 from acker.ledger.cohort import Session
 from acker.ledger.sessions import SessionRank, Sessions
 from acker.ledger.verdicts import VerdictSet
@@ -26,6 +26,7 @@ from acker.service.partition import PartitionAcker
 from acker.service.service import Retention
 from acker.wire.events import PositionRun, SourceRun, Take
 from replay.policy.disposition import Action, Disposition, LostEmission, Policy, Replay, dispose
+from spout.group.announce import Reach
 from spout.group.opening import Opening
 from spout.planner.batches import Batches
 from spout.planning.intake import Room, Sharing, SourceCursor, cursor_of
@@ -178,8 +179,10 @@ def restored_pending() -> Replaced:
 def last_stable_offset() -> Replaced:
     """Plan up to the high watermark."""
 
-    def _ends(self: Batches, sources: Sequence[int], ask: object) -> dict[int, int]:
-        return ends_of(self, sources, self._log.ends)
+    def _ends(self: Batches, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
+        if bound is Bound.STABLE_END:
+            return ends_of(self, sources, self._log, Bound.END)
+        return ends_of(self, sources, reach, bound)
 
     ends_of = Batches._ends
     return [(Batches, "_ends", _ends)]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from acker.errors import Fenced, LogError, OutOfRange, RecordRefused, TopicError
+from acker.errors import Fenced, LogError, OutOfRange, PartitionStands, RecordRefused, TopicError
 from acker.kafka.port import GroupMember, Outgoing, TimestampType, TopicInfo, TopicPartition, record_bytes
 from tests.support.memory.partition import MemoryPartition
 
@@ -91,12 +91,46 @@ class MemoryBroker:
             now_ms: the cluster's clock, wall time; settable afterwards as the attribute of that name.
         """
         self.now_ms = now_ms
+        self._leaderless: set[TopicPartition] = set()
+        self._mute: set[TopicPartition] = set()
         self._topics: dict[str, MemoryTopic] = {}
         self._transactions: dict[str, TransactionState] = {}
         self._groups: dict[str, MemoryGroup] = {}
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}
         self._topics_made = 0
         self._members_made = 0
+
+    # --- trouble
+
+    def lose_leader(self, topic: str, *numbers: int) -> None:
+        """Let partitions be without a leader: nothing of them can be asked, read or written."""
+        self._leaderless |= {TopicPartition(topic, number) for number in numbers}
+
+    def elect_leader(self, topic: str, *numbers: int) -> None:
+        """Let partitions have a leader again."""
+        self._leaderless -= {TopicPartition(topic, number) for number in numbers}
+
+    def fall_silent(self, topic: str, *numbers: int) -> None:
+        """Let readers get nothing of partitions, while everything else about them is as ever."""
+        self._mute |= {TopicPartition(topic, number) for number in numbers}
+
+    def speak_again(self, topic: str, *numbers: int) -> None:
+        """Let readers get the records of partitions again."""
+        self._mute -= {TopicPartition(topic, number) for number in numbers}
+
+    def is_readable(self, place: TopicPartition) -> bool:
+        """Tell whether records of a partition reach its readers."""
+        return place not in self._leaderless and place not in self._mute
+
+    def trouble_of(self, place: TopicPartition) -> str:
+        """Return why nothing can be asked of a partition; empty: it can."""
+        return "has no leader: its replicas are on broker 1" if place in self._leaderless else ""
+
+    def require_leaders(self, places: Iterable[TopicPartition]) -> None:
+        """Raise `PartitionStands` where a partition has no leader, as once the deadline is over."""
+        named = [f"{p.topic}/{p.partition} {text}" for p in places if (text := self.trouble_of(p))]
+        if named:
+            raise PartitionStands("; ".join(named))
 
     # --- topics
 

@@ -71,6 +71,8 @@ class MemoryReader:
         partitions = [self._broker.partition(name) for name in positions]
         for partition in partitions:
             at = positions[partition.name]
+            if not self._broker.is_readable(partition.name):
+                continue
             if not partition.start <= at <= partition.end:
                 raise OutOfRange(
                     f"position {at} of {partition.name.topic}/{partition.name.partition} is not in its log,"
@@ -79,7 +81,7 @@ class MemoryReader:
         found: list[Record] = []
         for partition in partitions[self._turn :] + partitions[: self._turn]:
             at = positions[partition.name]
-            if at == partition.end:
+            if at == partition.end or not self._broker.is_readable(partition.name):
                 continue
             records, positions[partition.name] = partition.read(
                 at, max_records - len(found), committed=self._committed
@@ -176,17 +178,24 @@ class MemoryProducer:
         self._queue.append(record)
 
     def flush(self, timeout_ms: int) -> None:
-        """Append everything sent; a refused record is dropped and raised, and delays no other."""
+        """Append everything sent; a refused record is dropped and raised, and delays no other.
+
+        What is for a partition without a leader goes on waiting.
+        """
         self._faults.before("flush")
         queue, self._queue = self._queue, []
         refused: LogError | TopicError | None = None
         for record in queue:
+            if self._broker.trouble_of(TopicPartition(record.topic, record.partition)):
+                self._queue.append(record)
+                continue
             try:
                 self._broker.check(record).append(as_sent(record), self._broker.now_ms)
             except (LogError, TopicError) as error:
                 refused = refused or error
         if refused is not None:
             raise refused
+        self._broker.require_leaders(TopicPartition(*record[:2]) for record in self._queue)
         self._faults.after("flush")
 
     def close(self) -> None:
@@ -211,6 +220,7 @@ class MemoryTransactions:
         self._is_fenced = False
         self._is_closed = False
         self._refused: LogError | TopicError | None = None
+        self._stuck: set[TopicPartition] = set()
 
     def init(self, timeout_ms: int) -> None:
         """Fence the predecessor and abort its transaction."""
@@ -225,6 +235,7 @@ class MemoryTransactions:
         self._require(begun=False)
         self._in_transaction = True
         self._refused = None
+        self._stuck = set()
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
         """Append a record to the open transaction, and report its offset."""
@@ -237,6 +248,9 @@ class MemoryTransactions:
         except (LogError, TopicError) as error:
             self._refused = self._refused or error
             return
+        if self._broker.trouble_of(partition.name):
+            self._stuck.add(partition.name)
+            return
         state.touched[partition.name] = partition
         offset = partition.append(as_sent(record), self._broker.now_ms, self._id)
         if placed is not None:
@@ -248,8 +262,12 @@ class MemoryTransactions:
             self.send(record)
 
     def flush(self, timeout_ms: int) -> None:
-        """Do nothing: what was sent is in the log, and what can go wrong goes wrong in `commit`."""
+        """Do nothing: what was sent is in the log, and what can go wrong goes wrong in `commit`.
+
+        But what is for a partition without a leader is not in the log, and the transaction is in doubt.
+        """
         self._require(begun=True)
+        self._broker.require_leaders(self._stuck)
 
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction, or abort it if a record of it was refused."""
@@ -261,6 +279,7 @@ class MemoryTransactions:
                 if isinstance(self._refused, RecordRefused):
                     raise RecordRefused(text, self._refused.reason)
                 raise Aborted(text)
+            self._broker.require_leaders(self._stuck)
         except Aborted:
             self._end(committed=False)
             raise

@@ -17,7 +17,9 @@ from typing import TypeVar
 
 from acker.errors import Unreachable
 from acker.kafka.port import (
+    Bound,
     GroupMember,
+    KnownOffsets,
     Membership,
     OffsetReader,
     Picker,
@@ -117,6 +119,21 @@ class MemoryLog:
         """Return the first offset at or after a wall time for each partition, or its end."""
         return self._ask("offsets_at", partitions, lambda partition: partition.first_at(timestamp_ms))
 
+    def known(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+        """Return what can be answered now; the faults are those of the question about all of them."""
+        places = tuple(dict.fromkeys(partitions))
+        troubles = {place: text for place in places if (text := self._broker.trouble_of(place))}
+        sound = [place for place in places if place not in troubles]
+        match bound:
+            case Bound.START:
+                return KnownOffsets(self.starts(sound), troubles)
+            case Bound.END:
+                return KnownOffsets(self.ends(sound), troubles)
+            case Bound.STABLE_END:
+                return KnownOffsets(self.stable_ends(sound), troubles)
+            case _:
+                return KnownOffsets(self.offsets_at(sound, bound), troubles)
+
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         """Return those of the named topics that exist."""
         self._faults.before("topics")
@@ -150,12 +167,15 @@ class MemoryLog:
         self._faults.after("members")
         return found
 
-    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Raise the log starts to the given offsets."""
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
+        """Raise the log starts to the given offsets; return why it could not be done in some partitions."""
         self._faults.before("delete_before")
+        troubles = {name: text for name in offsets if (text := self._broker.trouble_of(name))}
         for name, offset in offsets.items():
-            self._broker.delete_before(name, offset)
+            if name not in troubles:
+                self._broker.delete_before(name, offset)
         self._faults.after("delete_before")
+        return troubles
 
     def close(self) -> None:
         """Release nothing; there is nothing to release."""
@@ -164,7 +184,9 @@ class MemoryLog:
         self, operation: str, partitions: Iterable[TopicPartition], answer: Callable[[MemoryPartition], int]
     ) -> dict[TopicPartition, int]:
         self._faults.before(operation)
-        return {name: answer(self._broker.partition(name)) for name in partitions}
+        places = list(partitions)
+        self._broker.require_leaders(places)
+        return {name: answer(self._broker.partition(name)) for name in places}
 
 
 class LeaderlessLog(MemoryLog):

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from acker.kafka.port import Record, TopicPartition
+from acker.kafka.port import Bound, KnownOffsets, Outgoing, Record, TopicPartition
 from acker.kafka.reading import Follower
+from tests.support.memory.cluster import MemoryCluster
 
 PLACES = [TopicPartition("due", partition) for partition in range(8)]
 
@@ -19,13 +20,9 @@ class Marked:
         self.polls = 0
         self._at: dict[TopicPartition, int] = {}
 
-    def starts(self, places: Any) -> Mapping[TopicPartition, int]:
-        """All begin at 0."""
-        return dict.fromkeys(places, 0)
-
-    def stable_ends(self, places: Any) -> Mapping[TopicPartition, int]:
-        """A marker is all there is."""
-        return dict.fromkeys(places, 1)
+    def known(self, bound: Bound, places: Any) -> KnownOffsets:
+        """All begin at 0, and a marker is all there is."""
+        return KnownOffsets(dict.fromkeys(places, 0 if bound is Bound.START else 1), {})
 
     def reader(self, *, committed: bool) -> Marked:
         """It reads itself."""
@@ -56,3 +53,39 @@ def test_partitions_that_end_in_markers_are_read_to_their_ends_at_once() -> None
         assert list(follower.read()) == []
         assert follower.is_whole
         assert log.polls == len(PLACES)
+
+
+def test_a_partition_without_a_leader_keeps_the_others_from_nobody() -> None:
+    """O408: they are read, the call says that these were not all and why; its own records come later."""
+    cluster = MemoryCluster()
+    cluster.create_topic("due", 3)
+    places = PLACES[:3]
+    log = cluster.log()
+    producer = log.producer()
+    for place in places:
+        producer.send(Outgoing(*place, b"%d" % place.partition))
+    producer.flush(1_000)
+    cluster.lose_leader("due", 1)
+    for first in (None, dict.fromkeys(places, 0)):
+        with closing(Follower(log, places, patience_ms=10, first=first)) as follower:
+            assert sorted(record.partition for record in follower.read()) == [0, 2]
+            assert not follower.is_whole
+            assert follower.why_not_whole() == "due/1 has no leader: its replicas are on broker 1"
+            cluster.elect_leader("due", 1)
+            assert [record.partition for record in follower.read()] == [1]
+            assert (follower.is_whole, follower.why_not_whole()) == (True, "")
+            cluster.lose_leader("due", 1)
+
+
+def test_a_partition_of_which_nothing_arrives_is_named() -> None:
+    cluster = MemoryCluster()
+    cluster.create_topic("due", 2)
+    log = cluster.log()
+    producer = log.producer()
+    producer.send(Outgoing("due", 1, b"x"))
+    producer.flush(1_000)
+    cluster.fall_silent("due", 1)
+    with closing(Follower(log, PLACES[:2], patience_ms=10)) as follower:
+        assert list(follower.read()) == []
+        assert not follower.is_whole
+        assert follower.why_not_whole() == "due/1 stands at 0 of 1"

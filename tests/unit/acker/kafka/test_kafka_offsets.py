@@ -11,8 +11,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID
 
-from acker.kafka.cluster import LEADERLESS_S, KafkaLog
-from acker.kafka.port import TopicPartition
+from acker.errors import Unreachable
+from acker.kafka.cluster import FIRST_PATIENCE_MS, LEADERLESS_S, SILENT_AGAIN_S, KafkaLog
+from acker.kafka.port import Bound, KnownOffsets, TopicPartition
 
 A, B = TopicPartition("lines", 0), TopicPartition("lines", 1)
 
@@ -85,3 +86,78 @@ def test_a_client_that_goes_on_leaving_out_a_partition_is_replaced() -> None:
     )
     assert log.ends([A]) == {A: 7}
     assert LEADERLESS_S <= now_s < 2 * LEADERLESS_S, "not before: there may be no leader for a while"
+
+
+class Cluster:
+    """Brokers of which some are silent: an answer waits for them as long as it may, and leaves them out."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.silent: set[TopicPartition] = set()
+        self.asked: list[set[TopicPartition]] = []
+        self.clients = 0
+        self.log = KafkaLog(
+            {"bootstrap.servers": "127.0.0.1:1"},
+            clock=lambda: self.now_s,
+            sleep=self.pass_time,
+            make_admin=self._client,
+        )
+
+    def pass_time(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def _client(self, _settings: object) -> Any:
+        self.clients += 1
+        return self
+
+    def poll(self, _timeout_s: float) -> None:
+        """Nothing was reported."""
+
+    def list_topics(self, topic: str, _timeout_s: float) -> object:
+        """Say that broker 7 leads all."""
+        partitions = {place.partition: SimpleNamespace(leader=7, replicas=[7]) for place in (A, B)}
+        broker = SimpleNamespace(host="kafka-7", port=9092)
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)}, brokers={7: broker})
+
+    def list_offsets(
+        self, wanted: Any, *, request_timeout: float, **_: object
+    ) -> dict[confluent_kafka.TopicPartition, Future[object]]:
+        places = {TopicPartition(place.topic, place.partition) for place in wanted}
+        self.asked.append(places)
+        if places & self.silent:
+            self.now_s += request_timeout
+        offsets = {place: OFFSET_INVALID if place in self.silent else 7 for place in places}
+        return Admin(offsets).list_offsets(wanted)
+
+
+SAID = {B: "has no answer from its leader, kafka-7:9092 (_TIMED_OUT)"}
+
+
+def test_a_silent_leader_holds_up_the_others_once_in_a_while() -> None:
+    """O403: who asks all the time would wait for it all the time."""
+    cluster = Cluster()
+    cluster.silent = {B}
+    for _ in range(3):
+        assert cluster.log.known(Bound.END, [A, B]) == KnownOffsets({A: 7}, SAID)
+    assert cluster.asked == [{A, B}, {A}, {A}]
+    assert cluster.now_s == FIRST_PATIENCE_MS / 1000
+    assert cluster.log.known(Bound.END, [B]) == KnownOffsets({}, SAID)
+
+    cluster.now_s += SILENT_AGAIN_S
+    cluster.silent = set()
+    assert cluster.log.known(Bound.END, [A, B]) == KnownOffsets({A: 7, B: 7}, {})
+
+
+def test_a_client_that_waited_for_a_silent_leader_is_given_up() -> None:
+    """librdkafka ends the process where such a client meets the broker again."""
+    cluster = Cluster()
+    cluster.silent = {B}
+    cluster.log.known(Bound.END, [A, B])
+    assert cluster.clients == 2, "another one was asked who the silent leader is"
+
+
+def test_where_nobody_answers_it_is_no_trouble_of_a_partition() -> None:
+    cluster = Cluster()
+    cluster.silent = {A, B}
+    with pytest.raises(Unreachable, match="no answer from Kafka at"):
+        cluster.log.known(Bound.END, [A, B])

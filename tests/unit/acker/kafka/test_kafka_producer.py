@@ -50,6 +50,9 @@ class LibrdkafkaProducer:
         self._report("flush")
         return len(self._queue)
 
+    def list_topics(self, topic: str, _timeout_s: float) -> object:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT, topic))
+
     def _report(self, call: str) -> None:
         if self.silent or call != self.reports_in:
             return

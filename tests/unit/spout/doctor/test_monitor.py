@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from acker.config.limits import STANDS_MS
 from acker.errors import Unreachable
+from acker.identity import acker_partition, source_of
+from acker.kafka.port import TopicPartition
+from acker.kafka.standing import LateReaders
 from spout.doctor.monitor import (
     NEAR_CRITICAL,
     MonitorReport,
@@ -22,6 +26,7 @@ from spout.doctor.monitor import (
 from spout.inspect.failures import CAUSE_NEW_MS, FailureGroup, SeenCause
 from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading
+from spout.planning.journal import BEGINNING
 from spout.ui.attention import APART_MS, Thresholds
 from spout.ui.watch import NO_CAUSES
 from tests.support.worlds.planning import World, world_with_one_open
@@ -171,3 +176,69 @@ def test_prometheus_gets_each_figure_in_base_units(world: World) -> None:
     lines = prometheus_lines(report_of(world, oldest_ms=Reading(1_500)))
     assert 'windhover_check_oldest_seconds{input="sentences"} 1.5' in lines
     assert 'windhover_check_problems{state="critical"} 0' in lines
+
+
+def critical(world: World) -> list[str]:
+    return [each.text for each in report_of(world).problems if each.state is MonitorState.CRITICAL]
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["sentences", "sentences.g.replay", "sentences.g.dlq", "_ack_init", "_ack_ack", "_ack_due", "_ack_state"],
+)
+def test_a_partition_without_a_leader_is_critical_and_named(world: World, topic: str) -> None:
+    """O417: at once, and as one problem; what it hides is unknown, and all else is known."""
+    world.cluster.lose_leader(topic, 1)
+    report = report_of(world)
+    assert report.state is MonitorState.CRITICAL
+    assert critical(world) == [
+        f"{topic}/1 has no leader: its replicas are on broker 1: what needs it waits; start what is missing"
+    ]
+    unknown = [each.text for each in report.problems if each.state is MonitorState.UNKNOWN]
+    assert all(f"{topic}/1" in text for text in unknown), unknown
+
+
+def test_an_acker_partition_that_does_not_read_on_is_critical_though_its_acker_lives(world: World) -> None:
+    """O418: nothing is acked nor times out there, and all else looks as ever."""
+    silent = acker_partition(source_of(1, 0), 0, 3)
+    world.cluster.fall_silent("_ack_ack", silent)
+    world.produce(5)
+    planner = world.planners[0]
+    start = BEGINNING
+    for _ in range(3):
+        end = planner.plan(start, None, world.now_ms)
+        if end != start:
+            world.publish(start, end)
+        start = end
+        world.run(500)
+    assert report_of(world).state is MonitorState.OK, "it is only late"
+    world.run(STANDS_MS + 1_000)
+    assert any(f"_ack_ack/{silent} up to" in text for text in critical(world))
+    world.cluster.speak_again("_ack_ack", silent)
+    world.run(2_000)
+    assert not any("_ack_ack" in text for text in critical(world))
+
+
+def test_a_replay_worker_that_does_not_read_on_is_critical(world: World) -> None:
+    """It is a member of its group, and does nothing."""
+    worker, world.replays = world.replays, None
+    world.run(STANDS_MS + 10_000)  # the open root times out meanwhile
+    number = acker_partition(source_of(1, 0), 0, 3)
+    text = f"the replay worker of partition {number} has taken over _ack_verdict/{number} up to"
+    assert any(text in problem for problem in critical(world))
+    world.replays = worker
+    world.run(2_000)
+    assert not any(text in problem for problem in critical(world))
+
+
+def test_who_catches_up_is_not_taken_for_one_that_stands_by_who_looks_again(world: World) -> None:
+    """The page knows that a position moves; a command that looks once does not."""
+    late = LateReaders()
+    place = TopicPartition("_ack_ack", 0)
+    first = [each.position for each in late.look({place: 0}, {place: 90}, {place: 100}, 0)]
+    moving = [
+        late.look({place: number}, {place: 90}, {place: 100}, number * 1_000) for number in range(1, 80)
+    ]
+    assert (first, [each for each in moving if each]) == ([0], [])
+    stood = [late.look({place: 79}, {place: 90}, {place: 100}, number * 1_000) for number in range(80, 120)]
+    assert [bool(each) for each in stood].index(True) == STANDS_MS // 1_000 - 1

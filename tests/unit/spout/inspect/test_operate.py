@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from acker.errors import Disagreement, LogError, SessionRefused, SessionSuperseded, UsageError
+from acker.errors import (
+    Disagreement,
+    LogError,
+    PartitionStands,
+    SessionRefused,
+    SessionSuperseded,
+    UsageError,
+)
 from acker.identity import position_at
 from acker.kafka.port import TopicPartition
 from spout.group.presence import SILENT_MS_MAX
@@ -228,3 +235,28 @@ def test_what_topics_yaml_does_not_have_is_refused_by_name() -> None:
         tracked_input(world.topics, "nope")
     with pytest.raises(UsageError, match="group 'nope'; it has g"):
         inputs_of(world.topics, "nope")
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_release_needs_no_leader_of_a_source(*, has_begun: bool) -> None:
+    """O416: it waited for half a minute, and then did nothing."""
+    world = World()
+    world.produce(10, partition=1)
+    if has_begun:
+        planner, _ = running(world, skip=(3,))
+        world.kill(planner)
+    world.cluster.lose_leader("sentences", 1)
+    release(world, take_over=True)
+    world.run(1_000)
+    assert world.lost("ABANDONED") == int(has_begun)
+
+
+def test_a_reset_names_the_partition_that_has_no_leader_and_changes_nothing() -> None:
+    world = World()
+    planner, _ = running(world)
+    world.kill(planner)
+    world.cluster.lose_leader("sentences", 1)
+    takes = world.takes()
+    with pytest.raises(PartitionStands, match="sentences/1 has no leader"):
+        reset(world, "earliest", take_over=True)
+    assert (world.takes(), world.committed()) == (takes, 10)

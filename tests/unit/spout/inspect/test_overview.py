@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -535,20 +534,13 @@ def test_a_broker_that_does_not_answer_leaves_everything_unknown_and_is_asked_on
 def test_a_partition_whose_leader_is_away_hides_its_own_values_only() -> None:
     world = World()
     emit_ten(world, skip=(2,))
-    log = world.cluster.log()
-    everywhere = log.stable_ends
-
-    def stable_ends(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        if TopicPartition("sentences", 1) in (places := list(partitions)):
-            raise Unreachable("sentences/1: no leader")
-        return everywhere(places)
-
-    log.stable_ends = stable_ends  # type: ignore[method-assign]  # what a broker of a cluster would do
-    overview = Overview(log, world.topics)
-    sound, lacking = overview.snapshot(world.now_ms).rows()
-    overview.close()
+    world.cluster.lose_leader("sentences", 1)
+    snapshot = snapshot_of(world)
+    sound, lacking = snapshot.rows()
     assert (sound["end"], sound["lag"], sound["unknown"]) == (10, 1, {})
-    assert lacking["unknown"] == dict.fromkeys(("end", "lag"), "sentences/1: no leader")
+    why = "sentences/1 has no leader: its replicas are on broker 1"
+    assert lacking["unknown"] == dict.fromkeys(("end", "lag"), why)
+    assert snapshot.leaderless == {"sentences/1": "has no leader: its replicas are on broker 1"}
     assert (lacking["pending"], lacking["committed"]) == (0, None)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib.resources import files
@@ -18,7 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from acker.errors import Unreachable
-from acker.kafka.port import Log, Outgoing, TopicPartition
+from acker.kafka.port import Outgoing
 from acker.service.view import OpenRange
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, Snapshot
@@ -171,20 +171,20 @@ def test_what_blocks_the_commits_has_those_partitions_alone(
 
 
 def test_a_partition_is_unknown_and_not_away_where_its_topic_cannot_be_asked(world: World) -> None:
-    outages = Outages()
+    outages = Outages(world)
     with closing(Overview(world.cluster.log(outages), world.topics)) as overview:
         watch = Watch(overview.snapshot, world.topics, lambda: world.now_ms)
         client = TestClient(pages_of(world, watch)[0].application(LOOPBACK), base_url="http://localhost")
         before = client.get("/partition/sentences/0")
         assert (before.status_code, "nothing was read yet" in before.text) == (200, True)
-        outages.broker = True
+        outages.begin("broker")
         watch.read()
         during = client.get("/partition/sentences/0")
         assert during.status_code == 200
         assert "What sentences/0 has is unknown: topics: the broker does not answer" in during.text
         assert client.get("/partition/sentences/0", headers={"accept": "application/json"}).json()["unknown"]
         assert client.get("/partition/other/0").status_code == 404
-        outages.broker = False
+        outages.end()
         watch.read()
         assert client.get("/partition/sentences/0").status_code == 200
         assert client.get("/partition/sentences/7").status_code == 404
@@ -444,31 +444,28 @@ POISON = yaml_of(
 class Outages(NoFaults):
     """What a client cannot reach: nothing, the whole broker, or the leader of one partition."""
 
-    broker = False
-    leader = False
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._broker = False
 
     def before(self, operation: str) -> None:
-        if self.broker:
+        if self._broker:
             raise Unreachable(f"{operation}: the broker does not answer")
 
-    def hide_leader(self, log: Log) -> None:
-        """Let a log refuse what it is asked about sentences/1 while its leader is away."""
+    def begin(self, outage: str) -> None:
+        self._broker = outage == "broker"
+        if outage == "leader":
+            self._world.cluster.lose_leader("sentences", 1)
 
-        def refusing(ask: Callable[..., Mapping[TopicPartition, int]]) -> Callable[..., Any]:
-            def asked(places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-                if self.leader and TopicPartition("sentences", 1) in (some := list(places)):
-                    raise Unreachable("sentences/1: no leader")
-                return ask(some if self.leader else places)
-
-            return asked
-
-        for name in ("starts", "ends", "stable_ends"):
-            setattr(log, name, refusing(getattr(log, name)))
+    def end(self) -> None:
+        self._broker = False
+        self._world.cluster.elect_leader("sentences", 1)
 
 
 @pytest.mark.parametrize("outage", ["broker", "leader", "acker", "driver"])
 def test_no_figure_turns_0_while_a_part_is_away_and_all_is_right_again_after_it(outage: str) -> None:
-    world, outages = World(POISON), Outages()
+    world = World(POISON)
+    outages = Outages(world)
     world.start_replays()
     world.produce(10)
     world.produce(6, partition=1)
@@ -479,7 +476,6 @@ def test_no_figure_turns_0_while_a_part_is_away_and_all_is_right_again_after_it(
     world.run(1_500)
     world.produce(3)
     log = world.cluster.log(outages)
-    outages.hide_leader(log)
     with closing(Overview(log, world.topics)) as overview:
         watch = Watch(overview.snapshot, world.topics, lambda: world.now_ms)
         client = TestClient(pages_of(world, watch)[0].application(LOOPBACK), base_url="http://localhost")
@@ -489,7 +485,7 @@ def test_no_figure_turns_0_while_a_part_is_away_and_all_is_right_again_after_it(
             "pending": 2, "replays_due": 1, "dead_letters": 1, "lag": 6,
         }  # fmt: skip
         if outage in ("broker", "leader"):
-            setattr(outages, outage, True)
+            outages.begin(outage)
         elif outage == "acker":
             world.kill_acker()
             world.run(20_000)
@@ -522,7 +518,7 @@ def test_no_figure_turns_0_while_a_part_is_away_and_all_is_right_again_after_it(
             ]
             assert unexplained == []
         says = {
-            "broker": "The broker does not answer:", "leader": "sentences/1: no leader",
+            "broker": "The broker does not answer:", "leader": "sentences/1 has no leader",
             "acker": "2 pending", "driver": "the clock of its timeout is stopped",
         }  # fmt: skip
         assert says[outage] in page
@@ -538,6 +534,6 @@ def test_no_figure_turns_0_while_a_part_is_away_and_all_is_right_again_after_it(
         ):
             assert client.get(path).status_code in ((200, 503) if outage == "broker" else (200,))
         if outage in ("broker", "leader"):
-            setattr(outages, outage, False)
+            outages.end()
             watch.read()
             assert client.get("/", headers={"accept": "application/json"}).json() == before

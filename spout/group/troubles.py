@@ -1,0 +1,78 @@
+"""Which partitions a planning process cannot ask about now, since when, and who is told.
+
+A partition without a leader must not stop the others of its query: planning leaves it out and notes it here.
+Nothing of it is passed over, so it goes on where it stood when it has a leader again. Where the trouble lasts
+it is said in the log, and the status names it at once.
+
+Source: docs/design/protocol.md, section 5.1, "Planning".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from acker.errors import PartitionStands
+from acker.kafka.port import Bound, KnownOffsets, Log, TopicPartition
+from acker.kafka.standing import UNKNOWN, StandingNews, StandingPartitions
+
+ASK_EVERY_MS: Final = 5_000
+"""So often a process asks about the partitions in trouble by itself: a batch may run for minutes."""
+
+
+class Troubles:
+    """The partitions in trouble, each with words that follow its name, such as "has no leader"."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._texts: dict[TopicPartition, str] = {}
+        self._standing = StandingPartitions()
+        self._told: set[TopicPartition] = set()
+        self._asked_ms: int | None = None
+
+    def __contains__(self, place: TopicPartition) -> bool:
+        return place in self._texts
+
+    def __bool__(self) -> bool:
+        return bool(self._texts)
+
+    def note(self, known: KnownOffsets) -> None:
+        """Learn what a question got: who answers is in no trouble any more."""
+        for place in known.offsets:
+            self._texts.pop(place, None)
+        self._texts |= known.troubles
+
+    def texts(self) -> dict[str, str]:
+        """Return why partitions have no answer, by ``topic/partition``."""
+        return {f"{place.topic}/{place.partition}": text for place, text in sorted(self._texts.items())}
+
+    def step(self, positions: Mapping[TopicPartition, int], now_ms: int) -> StandingNews:
+        """Ask about them now and then; return what is to be said.
+
+        `positions` are the offsets that are to be read next, as far as they are known.
+
+        Raises `Unreachable`: Kafka does not answer at all.
+        """
+        if self._texts and (self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_EVERY_MS):
+            self._asked_ms = now_ms
+            self.note(self._log.known(Bound.END, self._texts))
+        # one of which it was said that it stands is watched until it was said that it goes on
+        watched = self._texts.keys() | self._told
+        self._standing.look({place: positions.get(place, UNKNOWN) for place in watched}, now_ms)
+        over = {place: positions.get(place, UNKNOWN) for place in watched - self._texts.keys()}
+        self._standing.learn(KnownOffsets(over, self._texts))
+        news = self._standing.news()
+        self._told = (self._told & self._texts.keys()) | {partition.place for partition in news.stand}
+        return news
+
+    def require_patience(self, limit_ms: int) -> None:
+        """Raise `PartitionStands` where a partition has been in trouble for longer than `limit_ms`.
+
+        For who has nothing else left to do than to wait for it.
+        """
+        standing = self._standing.standing()
+        if any(partition.stood_ms >= limit_ms for partition in standing):
+            named = "; ".join(map(str, standing))
+            raise PartitionStands(
+                f"{named}. All else is done, and nothing was passed over: then start it again"
+            )

@@ -272,7 +272,7 @@ class _Case:
             now = f"put aside: its copy is refused: {copy_why}"
             text = f"{why} Its copy is refused ({copy_why}), and is tried again."
             return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover topics check")
-        now = f"put aside: its dead letter ({due.dead}) is refused: {letter_why}"
+        now = f"put aside: its dead letter ({UntrustedName(due.dead)}) is refused: {letter_why}"
         copy = f" Its copy was refused ({copy_why})." if copy_why else ""
         text = f"{why}{copy} Its dead letter is refused ({letter_why}), and is tried again."
         return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover topics check")

@@ -88,7 +88,7 @@ WRONG: Mapping[str, tuple[Callable[[Outgoing], Outgoing], str, str]] = {
 def test_a_copy_holds_all_of_its_record_and_its_past(name: str) -> None:
     change, rule, text = WRONG[name]
     build = replay.records.copies.build_copy
-    fault = (replay.worker.outcome, "build_copy", lambda *args: change(build(*args)))
+    fault = (replay.worker.outcome, "build_copy", lambda *args, **named: change(build(*args, **named)))
 
     assert fell(rule, "the copy of", text, of=fault)
 
@@ -104,7 +104,11 @@ def test_a_dead_letter_holds_all_of_its_record_and_its_past(name: str) -> None:
 
 def test_a_copy_has_the_timestamp_of_its_record() -> None:
     build = replay.records.copies.build_copy
-    fault = (replay.worker.outcome, "build_copy", lambda *args: build(*args)._replace(timestamp_ms=None))
+
+    def undated(*args: Any, **named: Any) -> Outgoing:
+        return build(*args, **named)._replace(timestamp_ms=None)
+
+    fault = (replay.worker.outcome, "build_copy", undated)
 
     assert fell("NoLoss", "timestamp is None", of=fault)
 

@@ -91,6 +91,9 @@ class PendingQueue(OrderedDict[Pending, None]):
 UNSENT_MS_MAX: Final = 1_000
 """A process of a session sends its clock again before the clock has moved on by more than this."""
 
+SIBLING_MS: Final = 10_000
+"""The process before may be alive for so long after a restart: Spark ends it within seconds."""
+
 
 class SessionRank(Enum):
     """How a session compares with the owner of its group: it, a lower or a higher one; or nobody owns it."""
@@ -103,10 +106,19 @@ class SessionRank(Enum):
 
 @dataclass(slots=True)
 class Clock:
-    """The clock of a session: the latest time that counts, and the latest that was read."""
+    """The clock of a session: the latest time that counts, and the latest that was read.
+
+    Until it shows `shared_until_ms`, two processes of the session may live; None: it never had a second one.
+    """
 
     counted_ms: int
     read_ms: int
+    shared_until_ms: int | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another process of the session may live, with a clock of its own."""
+        return self.shared_until_ms is not None and self.read_ms < self.shared_until_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +230,10 @@ class Sessions:
             before_ms = self.clock(group.owner).read_ms
             overtaken = self.line.withdraw_takes(group.owner)
             group.owner = session
+        else:
+            # Perhaps a process that has just begun, beside one that still lives.
+            clock = group.clocks[session]
+            clock.shared_until_ms = clock.read_ms + SIBLING_MS
         group.clocks.setdefault(session, Clock(take.now, take.now))
         for source in take.sources:
             self.add_source(take.group, source)
@@ -233,15 +249,36 @@ class Sessions:
     def emit(self, session: Session, now_ms: int) -> int:
         """Read the owner's clock from an init; return how many ms to add to the timeout of its roots.
 
-        For some seconds two processes of one session may run at once, with different clocks. What the process
-        with the slower clock emits must still get its whole timeout: so the difference is added, and
-        `UNSENT_MS_MAX` for the time that the faster process has not sent yet. `read_ms` moves on as well, so
-        that the next process of the session does not start with a clock from before the last emission.
+        For some seconds two processes of one session may run at once, with different clocks, and the higher
+        one expires the roots of both. So what one process emits must get its whole timeout by the clock of
+        the other, which stands at most `UNSENT_MS_MAX` above the highest clock that was read before. Example:
+        one process sent 5,000; the other emits at 5,200. The first one's next tick may say 6,000 a moment
+        later, so the root gets 800 ms more.
+
+        `read_ms` moves on as well, so that the next process of the session does not start with a clock from
+        before the last emission.
         """
         clock = self.groups[session.group].clocks[session]
+        # A clock below the highest one that was read is that of another process, with or without a take.
+        has_another = clock.is_shared or now_ms < clock.read_ms
+        grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another else 0
         clock.read_ms = max(clock.read_ms, now_ms)
-        behind_ms = clock.read_ms - now_ms
-        return behind_ms + UNSENT_MS_MAX if behind_ms else 0
+        return grace_ms
+
+    def shared(self) -> dict[Session, int]:
+        """Return the sessions of which two processes may live, each with the clock at which that ends."""
+        return {
+            session: clock.shared_until_ms
+            for group in self.groups.values()
+            for session, clock in group.clocks.items()
+            if clock.is_shared and clock.shared_until_ms is not None
+        }
+
+    def set_shared(self, session: Session, until_ms: int) -> None:
+        """Note again, after a restore, until when two processes of a session may live."""
+        group = self.groups.get(session.group)
+        if group is not None and session in group.clocks:
+            group.clocks[session].shared_until_ms = until_ms
 
     # -- counting
 

@@ -75,6 +75,8 @@ class Restore:
             state = last.state if last else None
             if last is not None:
                 load_state(core, last.state, last.bins)
+                for session, until_ms in last.shared.items():
+                    core.sessions.set_shared(session, until_ms)
                 for cohort in core.ledger.cohorts() if not last.is_last else ():
                     core.ledger.changed(cohort)  # its bin may have another value behind this State
         self._require_logs(core, state)

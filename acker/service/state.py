@@ -23,6 +23,7 @@ import numpy.typing as npt
 from acker.errors import CodecError, Disagreement
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
+from acker.ledger.cohort import Session
 from acker.service.passed_over import CURE, kind_of, marked_offset
 from acker.wire.codec import Codec, load_schema
 
@@ -268,9 +269,37 @@ def read_restored(headers: Headers) -> LastRestore | None:
         return None
 
 
+SHARED_HEADER: Final = "windhover.shared"
+"""In the first piece of a State: sessions of which two processes may live, and until which clock.
+
+A JSON list of ``[group, epoch, session, until_ms]``. A reader may pass it over: then a root that one of them
+emits may time out up to a second early.
+"""
+
+
+def shared_headers(shared: Mapping[Session, int]) -> Headers:
+    if not shared:
+        return ()
+    rows = [[*session, until_ms] for session, until_ms in shared.items()]
+    return ((SHARED_HEADER, json.dumps(rows).encode()),)
+
+
+def read_shared(headers: Headers) -> dict[Session, int]:
+    """Return what the header says; nothing where it is missing, or something else wrote it."""
+    try:
+        rows = json.loads(dict(headers).get(SHARED_HEADER) or b"[]")
+        return {
+            Session(str(group), int(epoch), str(session)): int(until_ms)
+            for group, epoch, session, until_ms in rows
+        }
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return {}
+
+
 class LastState(NamedTuple):
     """A state, its bins, the wall time at which it was written, and the last restore of its writer.
 
+    `shared` are the sessions of which two processes may live, each with the clock at which that ends.
     `is_last` is False if pieces or bins of another State follow that do not count.
     """
 
@@ -278,6 +307,7 @@ class LastState(NamedTuple):
     bins: dict[int, Carried]
     at_ms: int
     restored: LastRestore | None
+    shared: dict[Session, int]
     is_last: bool
 
 
@@ -305,7 +335,9 @@ def read_last_state(
             if all(BIN_PART + number in parts for number in needed):
                 bins = {n: carried_from(codec, parts[BIN_PART + n]) for n in needed}
                 written_ms = max(record.timestamp_ms for record in whole.values())
-                return LastState(state, bins, written_ms, read_restored(whole[0].headers), is_last)
+                headers = whole[0].headers
+                restored, shared = read_restored(headers), read_shared(headers)
+                return LastState(state, bins, written_ms, restored, shared, is_last)
         if first == start:
             if not last:
                 return None

@@ -229,11 +229,29 @@ MUTANTS = (
     Mutant(
         "the-slower-of-two-clocks-gets-a-second-more",
         "acker/ledger/sessions.py",
-        "return behind_ms + UNSENT_MS_MAX if behind_ms else 0",
-        "return behind_ms",
+        "grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another else 0",
+        "grace_ms = max(0, clock.read_ms - now_ms) if has_another else 0",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_what_the_slower_of_two_clocks_emits_has_a_second_more_than_the_difference",
         "after a restart records could time out up to a second early",
+    ),
+    Mutant(
+        "a-take-of-the-owner-may-be-another-process",
+        "acker/ledger/sessions.py",
+        "clock.shared_until_ms = clock.read_ms + SIBLING_MS",
+        "clock.shared_until_ms = None",
+        "tests/simulation/test_findings.py"
+        "::test_what_a_zombie_emits_outlives_what_its_successor_has_not_told_yet",
+        "what a process emits while its successor begins could time out up to a second early",
+    ),
+    Mutant(
+        "state-has-which-sessions-have-two-processes",
+        "acker/service/partition.py",
+        "*shared_headers(self.core.sessions.shared())",
+        "*shared_headers({})",
+        "tests/unit/acker/ledger/test_acker_sessions.py"
+        "::test_what_is_emitted_beside_another_process_outlives_what_that_one_has_not_sent",
+        "the same, where an acker was killed meanwhile",
     ),
     # -- fails before acks, transactions, restart
     Mutant(

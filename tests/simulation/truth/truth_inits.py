@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from acker.errors import CodecError
 from acker.identity import generation_of, is_replay, offset_of, partition_of, root_edge
+from acker.ledger.sessions import SIBLING_MS
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
 from tests.simulation.truth.facts import Holder, KnownSource, RootTruth, Stamp
@@ -58,6 +59,8 @@ class InitTruth:
             part.clocks.setdefault((take.group, holder), take.now)
             part.begun.setdefault((take.group, holder), take.now)
             part.ticks.setdefault((take.group, holder), [])
+        else:
+            part.shared_until[take.group, holder] = part.clocks[take.group, holder] + SIBLING_MS
 
     def _tick(self, number: int, tick: Tick) -> None:
         part = self._truth.partitions[number]
@@ -103,6 +106,7 @@ class InitTruth:
             origin=location if parent is None else parent.origin,
             missing=root_edge(source, position),
             parent=parent,
+            is_shared=clock_ms < self._truth.partitions[number].shared_until.get((init.group, holder), 0),
         )  # fmt: skip
         self._truth.roots[source, position] = root
         self._truth.located.setdefault(location, []).append(root)

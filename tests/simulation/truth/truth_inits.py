@@ -76,6 +76,7 @@ class InitTruth:
         if part.holders.get(init.group) != holder:
             return
         key = init.group, holder
+        is_shared = part.clocks[key] < part.shared_until.get(key, 0)
         part.clocks[key] = max(part.clocks[key], init.now)
         fresh: list[RootTruth] = []
         for run in init.runs:
@@ -86,6 +87,8 @@ class InitTruth:
             start = max(run.start, part.watermarks.get(run.source, 0))
             fresh += [self._root(number, holder, init, run.source, p) for p in range(start, run.end)]
             part.watermarks[run.source] = max(run.end, part.watermarks.get(run.source, 0))
+        for root in fresh:
+            root.is_shared = is_shared
         if not fresh:
             return
         self._truth.open[key] = self._truth.open.get(key, 0) + len(fresh)
@@ -106,7 +109,6 @@ class InitTruth:
             origin=location if parent is None else parent.origin,
             missing=root_edge(source, position),
             parent=parent,
-            is_shared=clock_ms < self._truth.partitions[number].shared_until.get((init.group, holder), 0),
         )  # fmt: skip
         self._truth.roots[source, position] = root
         self._truth.located.setdefault(location, []).append(root)

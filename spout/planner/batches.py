@@ -173,9 +173,29 @@ class Batches:
         for source, start, end in runs:
             planned[source] += end - start
         self._turns = self._order.turns(planned)
+        above_gaps = self._above_gaps(runs)
         self._copies = self._all_copies(planned)
-        self._tenure.unjournalled += [run for run in runs if self._waits(run.source)]
-        return [run for run in runs if not self._waits(run.source)]
+        later = [run for run in runs if self._waits(run.source) or run.source in above_gaps]
+        self._tenure.unjournalled += later
+        return [run for run in runs if run not in later]
+
+    def _above_gaps(self, runs: Iterable[SourceRun]) -> set[int]:
+        """Return the ordered partitions of which a run stands behind positions that are free.
+
+        A process died between the parts of one init. What is free stands before the run, so it is planned
+        alone, and the run waits for the next batch.
+        """
+        last: dict[int, int] = {}
+        for source, start, _ in runs:
+            if self._is_ordered(source) and source in self._turns:
+                last[source] = max(start, last.get(source, start))
+        above: set[int] = set()
+        for source, start in last.items():
+            free = self._tenure.cursors[source].free_below(start)
+            if free:
+                self._turns[source] = self._turns[source]._replace(most=free)
+                above.add(source)
+        return above
 
     def _all_copies(self, planned: Mapping[int, int]) -> list[SourceRun]:
         """Return the copies of ordered partitions that have their turn, all of them.

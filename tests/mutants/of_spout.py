@@ -1055,4 +1055,13 @@ MUTANTS = (
         "::test_a_job_that_ends_by_an_unexpected_error_shows_it_and_another_one_can_be_started",
         "a redrive that our own error ended would look as if it had not begun",
     ),
+    Mutant(
+        "what-is-free-below-goes-before-what-is-initialised",
+        "spout/planner/batches.py",
+        "later = [run for run in runs if self._waits(run.source) or run.source in above_gaps]",
+        "later = [run for run in runs if self._waits(run.source)]",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_what_is_free_below_initialised_records_is_emitted_before_them",
+        "of a key, later records would be processed before earlier ones",
+    ),
 )

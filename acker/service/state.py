@@ -366,7 +366,11 @@ def verdicts_from(log: Log, where: TopicPartition, state: State, end: int) -> in
 def _last_records(
     log: Log, where: TopicPartition, codec: Codec[Stored], start: int, end: int, wait_ms: int
 ) -> tuple[dict[int, Record], dict[int, Record]]:
-    """Return the last record of each part, and the same as of the last State that has all of its pieces."""
+    """Return the last record of each part, and the same as of the last State that has all of its pieces.
+
+    A mark lets pass over what cannot be read, and over nothing else: passing over a State that is sound would
+    lose what it says.
+    """
     last: dict[int, Record] = {}
     whole: dict[int, Record] = {}
     passed: set[int] = set()
@@ -376,7 +380,8 @@ def _last_records(
         following, pieces = 0, -1
         for record in read_piece(log, where, start, end, committed=True, wait_ms=wait_ms):
             part = part_of_key(where.partition, record.key)
-            if part is not None and record.value is not None and record.offset not in passed:
+            is_passed = record.offset in passed and not _is_sound(codec, part, record)
+            if part is not None and record.value is not None and not is_passed:
                 last[part] = record
                 if part == 0:
                     following, pieces = 0, _pieces(codec, record)
@@ -385,7 +390,9 @@ def _last_records(
                     whole = dict(last)
             elif (offset := marked_offset(record)) is not None:
                 passed.add(offset)
-        again = any(record.offset in passed for record in last.values())
+        again = any(
+            record.offset in passed and not _is_sound(codec, part, record) for part, record in last.items()
+        )
     return last, whole
 
 
@@ -395,6 +402,19 @@ def _pieces(codec: Codec[Stored], first: Record) -> int:
         return _part(codec, 0, first).parts
     except Disagreement:  # it is only an error where no later State has taken its place
         return -1
+
+
+def _is_sound(codec: Codec[Stored], number: int | None, record: Record) -> bool:
+    """Return whether a record is the piece or bin that its key names; a whole one must unpack, too."""
+    try:
+        part = None if number is None else _part(codec, number, record)
+        if part is not None and part.part >= BIN_PART:
+            carried_from(codec, part)
+        elif part is not None and part.parts == 1:
+            state_from(codec, {0: part})
+    except (CodecError, Disagreement):
+        return False
+    return part is not None
 
 
 def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:

@@ -20,13 +20,14 @@ and "Fine print".
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from acker.identity import input_id_of
+from acker.identity import generation_of, input_id_of, offset_of, position_at
 from acker.ledger.cohort import Session
+from acker.wire.checks import wrong_epoch
 from acker.wire.events import Take, TakeSource
 
 
@@ -95,6 +96,23 @@ SIBLING_MS: Final = 10_000
 """The process before may be alive for so long after a restart: Spark ends it within seconds."""
 
 
+GENERATION_STEP_MAX: Final = 16
+"""A take may raise a generation by so many. A rewind raises it by one; where some rewinds died before they
+had reached every acker partition, the next session spreads them all."""
+
+GENERATION_FIRST_MAX: Final = 1_024
+"""A source that nobody has named yet may begin in a generation up to this: its group was rewound so often
+under another `topic_prefix`."""
+
+NO_ROOM: Final = " in this acker partition; `windhover acker free --group` makes room"
+
+CLAIMED: Final = "is of group"
+"""Part of the text for an input id that another group has."""
+
+FREE: Final = ""
+"""The group of a source that nobody has: the next take that names it has it. No session's group is empty."""
+
+
 class SessionRank(Enum):
     """How a session compares with the owner of its group: it, a lower or a higher one; or nobody owns it."""
 
@@ -143,8 +161,11 @@ class Group:
 class Sessions:
     """All groups of one acker partition; `line` has what does not count yet, in the order of the log."""
 
-    def __init__(self, pending_ticks_max: int) -> None:
+    def __init__(self, pending_ticks_max: int, sources_max: int = 1 << 31, groups_max: int = 1 << 31) -> None:
+        """Begin with nothing read; further sources and groups than the limits allow are refused."""
         self._pending_ticks_max = pending_ticks_max
+        self._sources_max = sources_max
+        self._groups_max = groups_max
         self.groups: dict[str, Group] = {}
         self.sources: dict[int, SourceGeneration] = {}
         self.line = PendingQueue()
@@ -153,12 +174,19 @@ class Sessions:
 
     # -- groups and sources
 
-    def rank(self, session: Session) -> SessionRank:
+    def rank(self, session: Session, written_ms: int | None = None) -> SessionRank:
+        """Compare a session with the owner of its group.
+
+        `written_ms` is the time of its take's record; None: it is no take. By a take every session is higher
+        than an owner whose epoch is higher than any session's can be at that time: such an owner is not real.
+        """
         group = self.groups.get(session.group)
         if group is None:
             return SessionRank.NO_OWNER
         if session == group.owner:
             return SessionRank.OWNER
+        if written_ms is not None and wrong_epoch(group.owner.epoch, written_ms):
+            return SessionRank.HIGHER
         return SessionRank.LOWER if session < group.owner else SessionRank.HIGHER
 
     def clock(self, session: Session) -> Clock:
@@ -182,7 +210,7 @@ class Sessions:
         """
         own_group = self._groups_of_inputs.get(input_id_of(source), group)
         if own_group != group:
-            return f"input {input_id_of(source)} is of group {own_group}, not of {group}"
+            return f"input {input_id_of(source)} {CLAIMED} {own_group}, not of {group}"
         own_topic = self._topics.get(source >> 16, topic)
         if topic is not None and own_topic != topic:
             return f"input {input_id_of(source)} is topic {own_topic}, not {topic}"
@@ -191,8 +219,16 @@ class Sessions:
     # -- reading
 
     def add_source(self, group: str, source: TakeSource) -> None:
-        """Keep the description of a source if it is the first of its generation; else ignore it."""
+        """Keep the description of a source if it is the first of its generation; else ignore it.
+
+        One that was freed goes on in the generation that was kept for it, at the same offset: below it some
+        positions may be initialised.
+        """
         entry = self.sources.get(source.source)
+        if entry is not None and entry.group == FREE and source.generation <= entry.generation:
+            begin = position_at(entry.generation, offset_of(source.from_))
+            source = source._replace(generation=entry.generation, from_=begin)
+            entry = None
         if entry is None or source.generation > entry.generation:
             entry = SourceGeneration(group, source.topic, source.topic_id, source.generation, source.from_)
             self.set_source(source.source, entry)
@@ -200,18 +236,64 @@ class Sessions:
     def set_source(self, source: int, entry: SourceGeneration) -> None:
         """Set the description of a source, from a `Take` or from State."""
         self.sources[source] = entry
-        self._topics[source >> 16] = entry.topic
-        self._groups_of_inputs[input_id_of(source)] = entry.group
+        if entry.group != FREE:
+            self._topics[source >> 16] = entry.topic
+            self._groups_of_inputs[input_id_of(source)] = entry.group
+
+    def free(self, sources: Iterable[int], generations: Mapping[int, int]) -> None:
+        """Let the next take of any group have some sources, all of an input.
+
+        `generations` has those of which positions are initialised somewhere, each with the generation in
+        which it goes on: positions only rise. The others are forgotten.
+        """
+        for source in sources:
+            self.sources.pop(source, None)
+            self._topics.pop(source >> 16, None)
+            self._groups_of_inputs.pop(input_id_of(source), None)
+            if source in generations:
+                begin = position_at(generations[source], 0)
+                self.set_source(source, SourceGeneration(FREE, "", "", generations[source], begin))
+
+    def forget_group(self, name: str) -> None:
+        """Remove a group without sources and open roots, and what waits in the line for it."""
+        others = [item for item in self.line if item.session.group != name]
+        self.line = PendingQueue()
+        for item in others:
+            self.line.append(item)
+        self.groups.pop(name, None)
 
     def objection(self, take: Take) -> str:
-        """Return how the sources of a take contradict earlier records or each other; empty if they do not."""
+        """Return why a take is refused whoever sends it; empty if it is not.
+
+        Its sources contradict earlier records or each other, or jump over generations; or there is no room.
+        """
         topics: dict[int, str] = {}
+        fresh = 0
         for source in take.sources:
-            found = self.stranger(take.group, source.source, source.topic)
+            found = self.stranger(take.group, source.source, source.topic) or self._jump(source)
             if found:
                 return found
             if topics.setdefault(source.source >> 16, source.topic) != source.topic:
                 return f"input {input_id_of(source.source)} is named with two topics"
+            fresh += source.source not in self.sources
+        if fresh and len(self.sources) + fresh > self._sources_max:
+            return f"more than {self._sources_max:,} sources{NO_ROOM}"
+        if take.group not in self.groups and len(self.groups) >= self._groups_max:
+            return f"more than {self._groups_max:,} groups{NO_ROOM}"
+        return ""
+
+    def _jump(self, source: TakeSource) -> str:
+        """Return how a new generation begins elsewhere than a rewind can lead; empty if it does not."""
+        entry = self.sources.get(source.source)
+        if entry is not None and source.generation <= entry.generation:
+            return ""  # then the stored values count
+        highest = GENERATION_FIRST_MAX if entry is None else entry.generation + GENERATION_STEP_MAX
+        if source.generation > highest:
+            return (
+                f"source {source.source} may go to generation {highest} now, and not to {source.generation}"
+            )
+        if generation_of(source.from_) != source.generation:
+            return f"generation {source.generation} of source {source.source} cannot begin at {source.from_}"
         return ""
 
     def take(self, take: Take) -> Iterable[Pending]:

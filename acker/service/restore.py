@@ -182,7 +182,7 @@ class Restore:
             acks = self.codec.decode(record.value)
         except CodecError:
             return  # it was quarantined by the step that first read it
-        contribution = core.contribution(acks)[0] if isinstance(acks, Acks) else None
+        contribution = core.contribution(acks, record.timestamp_ms)[0] if isinstance(acks, Acks) else None
         if not isinstance(acks, Acks) or contribution is None:
             return
         session = Session(acks.group, acks.epoch, acks.session)

@@ -70,6 +70,10 @@ class AckerLimits(_Limits):
     lanes: Whole = 10_000
     """Writers whose marks a partition keeps, at some 100 bytes 1 MB of State; a record of one more is
     quarantined. A query is one writer."""
+    sources: Whole = 100_000
+    """Sources that a partition keeps, 6 MB of State; a `Take` with further ones is refused."""
+    groups: Whole = 10_000
+    """Groups that a partition keeps; a `Take` of a further one is refused."""
     pending_ticks: Whole = 1_000
     """Ticks of a session that wait at once: 500 s of them, one each 500 ms. A further one replaces the last,
     so deadlines come late."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -172,6 +172,15 @@ class Ledger:
             hits = cohort.roots.settle_all()
             self.counts.abandoned += len(hits)
             self._lose(cohort, hits, LossCause(Reason.ABANDONED, "", "", "", decided_at_ms))
+
+    def abandon_sources(self, sources: Collection[int], clock_ms: Callable[[Session], int]) -> None:
+        """Settle as ABANDONED every open root of some sources, each by the clock of its session."""
+        for cohort in self._register.live():
+            if cohort.roots.source in sources:
+                hits = cohort.roots.settle_all()
+                self.counts.abandoned += len(hits)
+                decided_at_ms = clock_ms(cohort.emission.session)
+                self._lose(cohort, hits, LossCause(Reason.ABANDONED, "", "", "", decided_at_ms))
 
     # -- restore: none of these gives a new verdict
 

@@ -20,13 +20,14 @@ and "Fine print".
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from acker.identity import input_id_of
+from acker.identity import generation_of, input_id_of, offset_of, position_at
 from acker.ledger.cohort import Session
+from acker.wire.checks import wrong_epoch
 from acker.wire.events import Take, TakeSource
 
 
@@ -91,6 +92,26 @@ class PendingQueue(OrderedDict[Pending, None]):
 UNSENT_MS_MAX: Final = 1_000
 """A process of a session sends its clock again before the clock has moved on by more than this."""
 
+SIBLING_MS: Final = 10_000
+"""The process before may be alive for so long after a restart: Spark ends it within seconds."""
+
+
+GENERATION_STEP_MAX: Final = 16
+"""A take may raise a generation by so many. A rewind raises it by one; where some rewinds died before they
+had reached every acker partition, the next session spreads them all."""
+
+GENERATION_FIRST_MAX: Final = 1_024
+"""A source that nobody has named yet may begin in a generation up to this: its group was rewound so often
+under another `topic_prefix`."""
+
+NO_ROOM: Final = " in this acker partition; `windhover acker free --group` makes room"
+
+CLAIMED: Final = "is of group"
+"""Part of the text for an input id that another group has."""
+
+FREE: Final = ""
+"""The group of a source that nobody has: the next take that names it has it. No session's group is empty."""
+
 
 class SessionRank(Enum):
     """How a session compares with the owner of its group: it, a lower or a higher one; or nobody owns it."""
@@ -103,10 +124,19 @@ class SessionRank(Enum):
 
 @dataclass(slots=True)
 class Clock:
-    """The clock of a session: the latest time that counts, and the latest that was read."""
+    """The clock of a session: the latest time that counts, and the latest that was read.
+
+    Until it shows `shared_until_ms`, two processes of the session may live; None: it never had a second one.
+    """
 
     counted_ms: int
     read_ms: int
+    shared_until_ms: int | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another process of the session may live, with a clock of its own."""
+        return self.shared_until_ms is not None and self.read_ms < self.shared_until_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +161,11 @@ class Group:
 class Sessions:
     """All groups of one acker partition; `line` has what does not count yet, in the order of the log."""
 
-    def __init__(self, pending_ticks_max: int) -> None:
+    def __init__(self, pending_ticks_max: int, sources_max: int = 1 << 31, groups_max: int = 1 << 31) -> None:
+        """Begin with nothing read; further sources and groups than the limits allow are refused."""
         self._pending_ticks_max = pending_ticks_max
+        self._sources_max = sources_max
+        self._groups_max = groups_max
         self.groups: dict[str, Group] = {}
         self.sources: dict[int, SourceGeneration] = {}
         self.line = PendingQueue()
@@ -141,12 +174,19 @@ class Sessions:
 
     # -- groups and sources
 
-    def rank(self, session: Session) -> SessionRank:
+    def rank(self, session: Session, written_ms: int | None = None) -> SessionRank:
+        """Compare a session with the owner of its group.
+
+        `written_ms` is the time of its take's record; None: it is no take. By a take every session is higher
+        than an owner whose epoch is higher than any session's can be at that time: such an owner is not real.
+        """
         group = self.groups.get(session.group)
         if group is None:
             return SessionRank.NO_OWNER
         if session == group.owner:
             return SessionRank.OWNER
+        if written_ms is not None and wrong_epoch(group.owner.epoch, written_ms):
+            return SessionRank.HIGHER
         return SessionRank.LOWER if session < group.owner else SessionRank.HIGHER
 
     def clock(self, session: Session) -> Clock:
@@ -170,7 +210,7 @@ class Sessions:
         """
         own_group = self._groups_of_inputs.get(input_id_of(source), group)
         if own_group != group:
-            return f"input {input_id_of(source)} is of group {own_group}, not of {group}"
+            return f"input {input_id_of(source)} {CLAIMED} {own_group}, not of {group}"
         own_topic = self._topics.get(source >> 16, topic)
         if topic is not None and own_topic != topic:
             return f"input {input_id_of(source)} is topic {own_topic}, not {topic}"
@@ -179,8 +219,16 @@ class Sessions:
     # -- reading
 
     def add_source(self, group: str, source: TakeSource) -> None:
-        """Keep the description of a source if it is the first of its generation; else ignore it."""
+        """Keep the description of a source if it is the first of its generation; else ignore it.
+
+        One that was freed goes on in the generation that was kept for it, at the same offset: below it some
+        positions may be initialised.
+        """
         entry = self.sources.get(source.source)
+        if entry is not None and entry.group == FREE and source.generation <= entry.generation:
+            begin = position_at(entry.generation, offset_of(source.from_))
+            source = source._replace(generation=entry.generation, from_=begin)
+            entry = None
         if entry is None or source.generation > entry.generation:
             entry = SourceGeneration(group, source.topic, source.topic_id, source.generation, source.from_)
             self.set_source(source.source, entry)
@@ -188,18 +236,64 @@ class Sessions:
     def set_source(self, source: int, entry: SourceGeneration) -> None:
         """Set the description of a source, from a `Take` or from State."""
         self.sources[source] = entry
-        self._topics[source >> 16] = entry.topic
-        self._groups_of_inputs[input_id_of(source)] = entry.group
+        if entry.group != FREE:
+            self._topics[source >> 16] = entry.topic
+            self._groups_of_inputs[input_id_of(source)] = entry.group
+
+    def free(self, sources: Iterable[int], generations: Mapping[int, int]) -> None:
+        """Let the next take of any group have some sources, all of an input.
+
+        `generations` has those of which positions are initialised somewhere, each with the generation in
+        which it goes on: positions only rise. The others are forgotten.
+        """
+        for source in sources:
+            self.sources.pop(source, None)
+            self._topics.pop(source >> 16, None)
+            self._groups_of_inputs.pop(input_id_of(source), None)
+            if source in generations:
+                begin = position_at(generations[source], 0)
+                self.set_source(source, SourceGeneration(FREE, "", "", generations[source], begin))
+
+    def forget_group(self, name: str) -> None:
+        """Remove a group without sources and open roots, and what waits in the line for it."""
+        others = [item for item in self.line if item.session.group != name]
+        self.line = PendingQueue()
+        for item in others:
+            self.line.append(item)
+        self.groups.pop(name, None)
 
     def objection(self, take: Take) -> str:
-        """Return how the sources of a take contradict earlier records or each other; empty if they do not."""
+        """Return why a take is refused whoever sends it; empty if it is not.
+
+        Its sources contradict earlier records or each other, or jump over generations; or there is no room.
+        """
         topics: dict[int, str] = {}
+        fresh = 0
         for source in take.sources:
-            found = self.stranger(take.group, source.source, source.topic)
+            found = self.stranger(take.group, source.source, source.topic) or self._jump(source)
             if found:
                 return found
             if topics.setdefault(source.source >> 16, source.topic) != source.topic:
                 return f"input {input_id_of(source.source)} is named with two topics"
+            fresh += source.source not in self.sources
+        if fresh and len(self.sources) + fresh > self._sources_max:
+            return f"more than {self._sources_max:,} sources{NO_ROOM}"
+        if take.group not in self.groups and len(self.groups) >= self._groups_max:
+            return f"more than {self._groups_max:,} groups{NO_ROOM}"
+        return ""
+
+    def _jump(self, source: TakeSource) -> str:
+        """Return how a new generation begins elsewhere than a rewind can lead; empty if it does not."""
+        entry = self.sources.get(source.source)
+        if entry is not None and source.generation <= entry.generation:
+            return ""  # then the stored values count
+        highest = GENERATION_FIRST_MAX if entry is None else entry.generation + GENERATION_STEP_MAX
+        if source.generation > highest:
+            return (
+                f"source {source.source} may go to generation {highest} now, and not to {source.generation}"
+            )
+        if generation_of(source.from_) != source.generation:
+            return f"generation {source.generation} of source {source.source} cannot begin at {source.from_}"
         return ""
 
     def take(self, take: Take) -> Iterable[Pending]:
@@ -218,6 +312,10 @@ class Sessions:
             before_ms = self.clock(group.owner).read_ms
             overtaken = self.line.withdraw_takes(group.owner)
             group.owner = session
+        else:
+            # Perhaps a process that has just begun, beside one that still lives.
+            clock = group.clocks[session]
+            clock.shared_until_ms = clock.read_ms + SIBLING_MS
         group.clocks.setdefault(session, Clock(take.now, take.now))
         for source in take.sources:
             self.add_source(take.group, source)
@@ -233,15 +331,36 @@ class Sessions:
     def emit(self, session: Session, now_ms: int) -> int:
         """Read the owner's clock from an init; return how many ms to add to the timeout of its roots.
 
-        For some seconds two processes of one session may run at once, with different clocks. What the process
-        with the slower clock emits must still get its whole timeout: so the difference is added, and
-        `UNSENT_MS_MAX` for the time that the faster process has not sent yet. `read_ms` moves on as well, so
-        that the next process of the session does not start with a clock from before the last emission.
+        For some seconds two processes of one session may run at once, with different clocks, and the higher
+        one expires the roots of both. So what one process emits must get its whole timeout by the clock of
+        the other, which stands at most `UNSENT_MS_MAX` above the highest clock that was read before. Example:
+        one process sent 5,000; the other emits at 5,200. The first one's next tick may say 6,000 a moment
+        later, so the root gets 800 ms more.
+
+        `read_ms` moves on as well, so that the next process of the session does not start with a clock from
+        before the last emission.
         """
         clock = self.groups[session.group].clocks[session]
+        # A clock below the highest one that was read is that of another process, with or without a take.
+        has_another = clock.is_shared or now_ms < clock.read_ms
+        grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another else 0
         clock.read_ms = max(clock.read_ms, now_ms)
-        behind_ms = clock.read_ms - now_ms
-        return behind_ms + UNSENT_MS_MAX if behind_ms else 0
+        return grace_ms
+
+    def shared(self) -> dict[Session, int]:
+        """Return the sessions of which two processes may live, each with the clock at which that ends."""
+        return {
+            session: clock.shared_until_ms
+            for group in self.groups.values()
+            for session, clock in group.clocks.items()
+            if clock.is_shared and clock.shared_until_ms is not None
+        }
+
+    def set_shared(self, session: Session, until_ms: int) -> None:
+        """Note again, after a restore, until when two processes of a session may live."""
+        group = self.groups.get(session.group)
+        if group is not None and session in group.clocks:
+            group.clocks[session].shared_until_ms = until_ms
 
     # -- counting
 

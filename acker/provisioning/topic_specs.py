@@ -108,6 +108,9 @@ _TABLE: Final[Mapping[str, str]] = MappingProxyType(
     # A restore reads the table whole: small segments and a low ratio keep what it reads near what lives.
     {"cleanup.policy": "compact", "segment.bytes": str(64 << 20), "min.cleanable.dirty.ratio": "0.2"}
 )
+_BROKERS_TIME: Final[Mapping[str, str]] = MappingProxyType({"message.timestamp.type": "LogAppendTime"})
+"""Of the topics with sessions' clocks and epochs, which ackers compare with the time of their records."""
+
 _AFTER: Final = "message.timestamp.after.max.ms"
 _BEFORE: Final = "message.timestamp.before.max.ms"
 _DIFFERENCE: Final = "message.timestamp.difference.max.ms"
@@ -150,6 +153,8 @@ def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[Topi
     specs = {}
     for name in topics.ack_topics.names():
         role, settings = (TopicRole.TABLE, _TABLE) if name in tables else (TopicRole.LOG, _LOG)
+        if name in (topics.ack_topics.init, topics.ack_topics.ack):
+            settings = {**settings, **_BROKERS_TIME}
         specs[name] = TopicSpec(name, role, "acker.partitions", count, replication, {**basic, **settings})
     named = [each for each in topics.inputs.values() if each.partitions is not None]
     # Several inputs may read one topic, and it is enough that one of them says how large it is made.
@@ -234,7 +239,19 @@ def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
         found.append(Finding(spec.name, level, text, "unclean.leader.election.enable=false"))
     found += _sizes(spec, settings)
     found += _times(spec, settings)
+    found += _brokers_time(spec, settings)
     return found
+
+
+def _brokers_time(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a warning where who writes a record also says when it was written."""
+    for name, value in _BROKERS_TIME.items():
+        if spec.role is TopicRole.LOG and name in spec.settings and settings.get(name, value) != value:
+            text = (
+                f"has {name}={settings[name]}: ackers compare a session's clock and epoch with the time of"
+                f" its record, which its writer chooses; set {name}={value}"
+            )
+            yield _warning(spec, text, f"{name}={value}")
 
 
 def _error(spec: TopicSpec, text: str, setting: str = "") -> Finding:

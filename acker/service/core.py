@@ -35,7 +35,19 @@ from acker.ledger.verdicts import RUN_BYTES, SOURCE_BYTES, LossCause, in_records
 from acker.service.bins import Bins
 from acker.wire import checks
 from acker.wire.codec import Codec, read_acks
-from acker.wire.events import Acks, Event, Fails, Init, Reason, Take, Taken, TakenSource, Tick, positions
+from acker.wire.events import (
+    Acks,
+    Event,
+    Fails,
+    Init,
+    Reason,
+    SourceRun,
+    Take,
+    Taken,
+    TakenSource,
+    Tick,
+    positions,
+)
 
 NONDETERMINISTIC = "NONDETERMINISTIC"
 QUESTION_EPOCH = 0
@@ -63,7 +75,7 @@ class PartitionCore:
         self.ack_bytes = 0
         self.ahead_until = 0
         self.ledger = Ledger()
-        self.sessions = Sessions(limits.pending_ticks)
+        self.sessions = Sessions(limits.pending_ticks, limits.sources, limits.groups)
         self.ack_marks = TrailingMarks(limits.lanes)
         self.fail_marks = Marks(limits.lanes)
         self.bins = Bins()
@@ -86,9 +98,11 @@ class PartitionCore:
             self.init_next = record.offset + 1
 
     def _read_take(self, record: Record, take: Take) -> None:
-        wrong = checks.wrong_take(take)
+        wrong = checks.wrong_take(take, record.timestamp_ms)
         if wrong:
             self._quarantine(record, wrong)
+            if checks.AHEAD in wrong:  # of a machine whose clock is wrong; nobody else waits for an answer
+                self._refuse(take.group, take.session, wrong)
             return
         objection = self.sessions.objection(take)
         if take.partitions != self.partitions:
@@ -102,7 +116,7 @@ class PartitionCore:
             self._write_refusal(take.group, take.session, f"epoch {take.epoch} only asks")
             detail = f"session {take.session} asks who holds group {take.group}"
             self.outbox.report(AckerEventKind.QUERIED, detail)
-        elif self.sessions.rank(session) is SessionRank.LOWER:
+        elif self.sessions.rank(session, record.timestamp_ms) is SessionRank.LOWER:
             self._refuse(take.group, take.session, self._owner_text(take.group))
         else:
             for overtaken in self.sessions.take(take):
@@ -110,12 +124,14 @@ class PartitionCore:
 
     def _read_tick(self, record: Record, tick: Tick) -> None:
         session = Session(tick.group, tick.epoch, tick.session)
-        if self._is_from_owner(record, session, checks.wrong_take(tick), 1):
+        if self._is_from_owner(record, session, checks.wrong_take(tick, record.timestamp_ms), 1):
             self.sessions.tick(session, tick.now)
 
     def _read_init(self, record: Record, init: Init) -> None:
         session = Session(init.group, init.epoch, init.session)
-        wrong = checks.wrong_init(init, self.partition, self.partitions, self.limits.init_roots)
+        wrong = checks.wrong_init(
+            init, self.partition, self.partitions, self.limits.init_roots, record.timestamp_ms
+        )
         if init.partitions != self.partitions:
             wrong = f"the ack topics have {self.partitions} partitions, the init says {init.partitions}"
         if not self._is_from_owner(record, session, wrong, sum(run.end - run.start for run in init.runs)):
@@ -125,16 +141,42 @@ class PartitionCore:
             if stranger:
                 self._quarantine(record, stranger)
                 return
+        left_out = self._left_out(init)
+        if left_out:
+            self._quarantine(record, left_out)
+            return
         grace_ms = self.sessions.emit(session, init.now)
         timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
         emission = InitEmission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
         for run in init.runs:
-            entry = self.sessions.sources.get(run.source)
-            ends = {generation_of(run.start), generation_of(max(run.start, run.end - 1))}
-            if entry is not None and ends == {entry.generation}:
+            if self._is_emitted(init.group, run):
                 self.ledger.init(emission, run, self.ack_next)
             else:
                 self.ledger.counts.refused += run.end - run.start
+
+    def _is_emitted(self, group: str, run: SourceRun) -> bool:
+        """Tell whether a run lies in the present generation of a source of its group."""
+        entry = self.sessions.sources.get(run.source)
+        ends = {generation_of(run.start), generation_of(max(run.start, run.end - 1))}
+        return entry is not None and entry.group == group and ends == {entry.generation}
+
+    def _left_out(self, init: Init) -> str:
+        """Return which positions an init would leave uninitialised for ever, if these are a block or more.
+
+        A spout initialises what it reads without a gap. What an init leaves out counts as initialised: no
+        spout would read it, and it would get no verdict.
+        """
+        reached: dict[int, int] = {}  # by source, the first position behind what this init has so far
+        for run in init.runs:
+            if not self._is_emitted(init.group, run):
+                continue
+            begin = self.sessions.sources[run.source].from_
+            first = max(reached.get(run.source, self.ledger.watermark(run.source)), begin)
+            block = checks.left_out_block(run.source, first, run.start, self.partition, self.partitions)
+            if block is not None:
+                return f"it leaves out positions of source {run.source} from {block} on, before {run.start}"
+            reached[run.source] = max(first, run.end)
+        return ""
 
     def _is_from_owner(self, record: Record, session: Session, wrong: str, weight: int) -> bool:
         rank = self.sessions.rank(session)
@@ -211,9 +253,13 @@ class PartitionCore:
                 touched = distinct(positions(acks.touched))
                 self.ledger.touch(session, acks.source, touched, acks.touched_at, pin)
 
-    def contribution(self, acks: Acks) -> tuple[Contribution | None, str]:
-        """Check and unpack contributions; if they cannot be applied, return None and the reason."""
+    def contribution(self, acks: Acks, written_ms: int) -> tuple[Contribution | None, str]:
+        """Check and unpack contributions; if they cannot be applied, return None and the reason.
+
+        The broker has their record since `written_ms`.
+        """
         wrong = checks.wrong_acks(acks, self.partition, self.partitions)
+        wrong = wrong or checks.wrong_touch(acks, written_ms)
         wrong = wrong or self.sessions.stranger(acks.group, acks.source)
         contribution = None if wrong else Contribution(acks)
         if contribution is not None and contribution.outside:
@@ -221,7 +267,7 @@ class PartitionCore:
         return contribution, wrong
 
     def _accept(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
-        contribution, wrong = self.contribution(acks)
+        contribution, wrong = self.contribution(acks, record.timestamp_ms)
         if contribution is None:
             self._quarantine(record, wrong)
             return None
@@ -288,7 +334,8 @@ class PartitionCore:
         group = self.sessions.groups[session.group]
         marked = self.ack_marks.now.sessions(session.group) | self.fail_marks.sessions(session.group)
         for other in marked | group.clocks.keys() | set(self.ledger.sessions(session.group)):
-            if other < session:
+            # All others are lower, save one whose epoch was higher than any session's can be.
+            if other != session:
                 self.ledger.abandon(other, decided_ms)
                 self.ack_marks.forget(other)
                 self.fail_marks.forget(other)

@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
-from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
+from acker.kafka.port import Headers, Outgoing, Record, TopicPartition, Transactions
 from acker.ledger.output import AckerEvent, AckerEventKind, StepOutput
 from acker.service.core import PartitionCore
 from acker.service.passed_over import WHY_HEADER
@@ -33,6 +33,7 @@ from acker.service.state import (
     part_key,
     parts_of,
     restored_headers,
+    shared_headers,
 )
 from acker.wire.codec import Codec
 
@@ -197,11 +198,15 @@ class PartitionAcker:
             records += [self._quarantined(record, why) for record, why in output.quarantined]
         for number, part in [*bins, *((part.part, part) for part in parts)]:
             value = None if part is None else self._stored.encode(part)
-            headers = () if number else restored_headers(self._restored)
+            headers = () if number else self._headers()
             records.append(
                 Outgoing(self._topics.state, partition, value, part_key(partition, number), headers)
             )
         return records
+
+    def _headers(self) -> Headers:
+        """Return the headers of a State's first piece."""
+        return (*restored_headers(self._restored), *shared_headers(self.core.sessions.shared()))
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:
         headers = (

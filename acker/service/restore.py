@@ -75,6 +75,8 @@ class Restore:
             state = last.state if last else None
             if last is not None:
                 load_state(core, last.state, last.bins)
+                for session, until_ms in last.shared.items():
+                    core.sessions.set_shared(session, until_ms)
                 for cohort in core.ledger.cohorts() if not last.is_last else ():
                     core.ledger.changed(cohort)  # its bin may have another value behind this State
         self._require_logs(core, state)
@@ -180,7 +182,7 @@ class Restore:
             acks = self.codec.decode(record.value)
         except CodecError:
             return  # it was quarantined by the step that first read it
-        contribution = core.contribution(acks)[0] if isinstance(acks, Acks) else None
+        contribution = core.contribution(acks, record.timestamp_ms)[0] if isinstance(acks, Acks) else None
         if not isinstance(acks, Acks) or contribution is None:
             return
         session = Session(acks.group, acks.epoch, acks.session)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from acker.errors import CodecError, Disagreement
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
+from acker.ledger.cohort import Session
 from acker.service.passed_over import CURE, kind_of, marked_offset
 from acker.wire.codec import Codec, load_schema
 
@@ -268,9 +269,37 @@ def read_restored(headers: Headers) -> LastRestore | None:
         return None
 
 
+SHARED_HEADER: Final = "windhover.shared"
+"""In the first piece of a State: sessions of which two processes may live, and until which clock.
+
+A JSON list of ``[group, epoch, session, until_ms]``. A reader may pass it over: then a root that one of them
+emits may time out up to a second early.
+"""
+
+
+def shared_headers(shared: Mapping[Session, int]) -> Headers:
+    if not shared:
+        return ()
+    rows = [[*session, until_ms] for session, until_ms in shared.items()]
+    return ((SHARED_HEADER, json.dumps(rows).encode()),)
+
+
+def read_shared(headers: Headers) -> dict[Session, int]:
+    """Return what the header says; nothing where it is missing, or something else wrote it."""
+    try:
+        rows = json.loads(dict(headers).get(SHARED_HEADER) or b"[]")
+        return {
+            Session(str(group), int(epoch), str(session)): int(until_ms)
+            for group, epoch, session, until_ms in rows
+        }
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return {}
+
+
 class LastState(NamedTuple):
     """A state, its bins, the wall time at which it was written, and the last restore of its writer.
 
+    `shared` are the sessions of which two processes may live, each with the clock at which that ends.
     `is_last` is False if pieces or bins of another State follow that do not count.
     """
 
@@ -278,6 +307,7 @@ class LastState(NamedTuple):
     bins: dict[int, Carried]
     at_ms: int
     restored: LastRestore | None
+    shared: dict[Session, int]
     is_last: bool
 
 
@@ -305,7 +335,9 @@ def read_last_state(
             if all(BIN_PART + number in parts for number in needed):
                 bins = {n: carried_from(codec, parts[BIN_PART + n]) for n in needed}
                 written_ms = max(record.timestamp_ms for record in whole.values())
-                return LastState(state, bins, written_ms, read_restored(whole[0].headers), is_last)
+                headers = whole[0].headers
+                restored, shared = read_restored(headers), read_shared(headers)
+                return LastState(state, bins, written_ms, restored, shared, is_last)
         if first == start:
             if not last:
                 return None
@@ -334,7 +366,11 @@ def verdicts_from(log: Log, where: TopicPartition, state: State, end: int) -> in
 def _last_records(
     log: Log, where: TopicPartition, codec: Codec[Stored], start: int, end: int, wait_ms: int
 ) -> tuple[dict[int, Record], dict[int, Record]]:
-    """Return the last record of each part, and the same as of the last State that has all of its pieces."""
+    """Return the last record of each part, and the same as of the last State that has all of its pieces.
+
+    A mark lets pass over what cannot be read, and over nothing else: passing over a State that is sound would
+    lose what it says.
+    """
     last: dict[int, Record] = {}
     whole: dict[int, Record] = {}
     passed: set[int] = set()
@@ -344,7 +380,8 @@ def _last_records(
         following, pieces = 0, -1
         for record in read_piece(log, where, start, end, committed=True, wait_ms=wait_ms):
             part = part_of_key(where.partition, record.key)
-            if part is not None and record.value is not None and record.offset not in passed:
+            is_passed = record.offset in passed and not _is_sound(codec, part, record)
+            if part is not None and record.value is not None and not is_passed:
                 last[part] = record
                 if part == 0:
                     following, pieces = 0, _pieces(codec, record)
@@ -353,7 +390,9 @@ def _last_records(
                     whole = dict(last)
             elif (offset := marked_offset(record)) is not None:
                 passed.add(offset)
-        again = any(record.offset in passed for record in last.values())
+        again = any(
+            record.offset in passed and not _is_sound(codec, part, record) for part, record in last.items()
+        )
     return last, whole
 
 
@@ -363,6 +402,19 @@ def _pieces(codec: Codec[Stored], first: Record) -> int:
         return _part(codec, 0, first).parts
     except Disagreement:  # it is only an error where no later State has taken its place
         return -1
+
+
+def _is_sound(codec: Codec[Stored], number: int | None, record: Record) -> bool:
+    """Return whether a record is the piece or bin that its key names; a whole one must unpack, too."""
+    try:
+        part = None if number is None else _part(codec, number, record)
+        if part is not None and part.part >= BIN_PART:
+            carried_from(codec, part)
+        elif part is not None and part.parts == 1:
+            state_from(codec, {0: part})
+    except (CodecError, Disagreement):
+        return False
+    return part is not None
 
 
 def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:

@@ -4,7 +4,12 @@ Records of ackers' inputs, with misplaced positions or lengths that differ, are 
 them is applied. Only ackers write to ``_ack_verdict``: a wrong record there is none of theirs, and its
 readers pass over it whole. Each check returns what is wrong, in a few words, or an empty text.
 
-Source: docs/design/protocol.md, section 4, "Fine print".
+Anybody who may write to ``_ack_init`` may write in the name of any group. So a record may claim nothing that
+a later one could not exceed: the epoch and the clock of a session are compared with the time at which the
+broker has the record (`written_ms`). Example: by a record of 12:00:00.000 an epoch may be as high as
+1,000,000 and the milliseconds from 1970 to 12:00:00.000; by a record of 12:00:00.001 it may be higher by one.
+
+Source: docs/design/protocol.md, section 4, "Fine print" and "What one record can claim".
 """
 
 from __future__ import annotations
@@ -42,6 +47,18 @@ NAME_CHARS: Final = 1_000
 NUMBER_MAX: Final = 1 << 53
 """No epoch, and no time in ms, lies further from 0: 285,000 years, and sums of some still have 64 bits."""
 
+CLOCK_AHEAD_MS_MAX: Final = 2 * 3_600_000
+"""So far a session's clock may be ahead of the time of its record: the clock of its machine may be wrong by
+an hour, and be set right while the session lives."""
+
+EPOCHS_FREE: Final = 1_000_000
+"""An epoch may be higher by this than the milliseconds from 1970 to its record. A session adds one to the
+epoch before it, so no group has had a session for each millisecond. The million is room for clocks that are
+slow by up to 16 minutes, and for logs without times."""
+
+AHEAD: Final = "ahead of the time of its record"
+"""Part of the text for a clock that is too far ahead; who is refused by it has to set a clock."""
+
 NAMED_MAX: Final = 1 << 20
 """Positions that the runs of one record may name, those named twice counted twice; a block has 32,768."""
 
@@ -50,6 +67,26 @@ OUTSIDE: Final = "a position lies outside the block"
 _NOT_PACKED: Final = "packed positions are not a multiple of 8 bytes"
 _PACKED = 8
 _BLOCK_MAX: Final = 1 << (63 - WIRE_BLOCK_BITS)
+
+
+def epoch_max(written_ms: int) -> int:
+    """Return the highest epoch that a record of this time may have; the next record may have a higher one."""
+    return EPOCHS_FREE + max(0, written_ms)
+
+
+def wrong_epoch(epoch: int, written_ms: int) -> str:
+    """Tell whether an epoch is higher than any session's can be; `written_ms` is the time of its record."""
+    if epoch > epoch_max(written_ms):
+        return f"an epoch that no session can have by then: {epoch}"
+    return ""
+
+
+def wrong_clock(now: int, written_ms: int) -> str:
+    """Tell whether a time of a session's clock is too far ahead of the time of its record."""
+    ahead_ms = now - max(0, written_ms)
+    if ahead_ms > CLOCK_AHEAD_MS_MAX:
+        return f"its clock is {AHEAD} by more than {CLOCK_AHEAD_MS_MAX // 1_000} s: {ahead_ms // 1_000}"
+    return ""
 
 
 def wrong_names(*names: str) -> str:
@@ -72,21 +109,27 @@ def wrong_source(source: int) -> str:
     return "" if is_source else f"source {source} is of no input"
 
 
-def wrong_take(take: Take | Tick) -> str:
+def wrong_take(take: Take | Tick, written_ms: int) -> str:
+    """Tell what is wrong with a take or a tick that the broker has since `written_ms`."""
     names = [take.group, take.session]
-    found = ""
+    found = "" if take.group and take.session else "it names no group, or no session"
     for source in take.sources if isinstance(take, Take) else ():
         names += [source.topic, source.topic_id]
         found = found or wrong_source(source.source)
         if not 0 <= source.generation <= GENERATION_MAX:
             found = found or f"generation {source.generation} does not exist"
-    return found or wrong_names(*names) or wrong_numbers(take.epoch, take.now)
+    found = found or wrong_names(*names) or wrong_numbers(take.epoch, take.now)
+    return found or wrong_epoch(take.epoch, written_ms) or wrong_clock(take.now, written_ms)
 
 
-def wrong_init(init: Init, partition: int, partitions: int, roots_max: int) -> str:
-    """Tell what is wrong with an init that acker partition `partition` of `partitions` has read."""
+def wrong_init(init: Init, partition: int, partitions: int, roots_max: int, written_ms: int) -> str:
+    """Tell what is wrong with an init that acker partition `partition` of `partitions` has read.
+
+    The broker has it since `written_ms`.
+    """
     found = wrong_names(init.group, init.session, init.topic, init.topic_id)
     found = found or wrong_numbers(init.epoch, init.now, init.wall, init.timeout_ms)
+    found = found or wrong_clock(max(init.now, init.wall), written_ms)
     for source in {run.source for run in init.runs}:
         found = found or wrong_source(source)
     if found:
@@ -102,6 +145,24 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int) -> s
             if acker_partition(run.source, block << ACKER_BLOCK_BITS, partitions) != partition:
                 return f"positions from {block << ACKER_BLOCK_BITS} on are not of this acker partition"
     return ""
+
+
+def left_out_block(source: int, first: int, start: int, partition: int, partitions: int) -> int | None:
+    """Return the first position of a block that an init leaves out, None if it leaves out none.
+
+    Before it, `first` was the first position that may be initialised; the init begins at `start`. Of the
+    blocks between the blocks of these two, some are other acker partitions'. Example, with one acker
+    partition: after position 10 an init may begin at 131,071, in the next block, and not at 131,072.
+    """
+    for block in range((first >> ACKER_BLOCK_BITS) + 1, start >> ACKER_BLOCK_BITS):
+        if acker_partition(source, block << ACKER_BLOCK_BITS, partitions) == partition:
+            return block << ACKER_BLOCK_BITS
+    return None
+
+
+def wrong_touch(acks: Acks, written_ms: int) -> str:
+    """Tell whether a timeout is reset to a time too far ahead: it would never end. See `wrong_clock`."""
+    return wrong_clock(acks.touched_at, written_ms) if acks.touched else ""
 
 
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
@@ -135,7 +196,7 @@ def _wrong_head(record: Acks | Fails, partition: int, partitions: int) -> str:
         return f"block {record.block} does not exist"
     if acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions) != partition:
         return "the block is not of this acker partition"
-    found = wrong_source(record.source) or wrong_numbers(record.epoch)
+    found = wrong_source(record.source) or wrong_numbers(record.epoch, record.seq)
     return found or wrong_names(record.lane, record.group, record.session)
 
 

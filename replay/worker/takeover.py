@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -146,12 +146,21 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
 def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, Due | None]:
     """Decide what becomes of roots that were put aside, by the same keys; None if there never was a record.
 
-    Roots whose input still cannot go on are missing.
+    Roots whose input still cannot go on are missing. A root that waits for nothing has the due time at which
+    it was put aside, and not the present time: else what was lost after it, and taken over by a worker that
+    had its input, would be replayed before it.
     """
     roots = [_lost(aside) for aside in asides.values()]
     dues = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
-    found = {at: dues.get((aside.source, aside.position)) for at, aside in asides.items()}
-    return {at: due for at, due in found.items() if not isinstance(due, Aside)}
+    decisions: dict[int, Due | None] = {}
+    for offset, aside in asides.items():
+        due = dues.get((aside.source, aside.position))
+        if isinstance(due, Aside):
+            continue
+        if due is not None and due.due_ms <= now_ms:
+            due = replace(due, due_ms=min(aside.due_ms, now_ms))
+        decisions[offset] = due
+    return decisions
 
 
 def _is_owned(worker: Worker, lost: Lost, now_ms: int) -> bool:

@@ -53,7 +53,7 @@ from spout.cli.common import (
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
 from spout.cli.inspect import failures, inspect, latency, machinery, roots, status
-from spout.cli.operate import offsets_app, release
+from spout.cli.operate import acker_app, offsets_app, release
 from spout.cli.size import size
 from spout.cli.submit import MetricsPort, submit_topology
 
@@ -80,7 +80,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 topics_app = typer.Typer(help="Make or check the topics that a topics.yaml needs.", no_args_is_help=True)
-acker_app = typer.Typer(help="Ackers: give each root its verdict.", no_args_is_help=True)
 replay_app = typer.Typer(help="Replay workers: emit lost roots again.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(acker_app, name="acker")

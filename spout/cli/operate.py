@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from spout.inspect.operate import GroupSession, Move
 
 offsets_app = typer.Typer(help="Where a group stands.", no_args_is_help=True)
+acker_app = typer.Typer(help="Ackers: give each root its verdict.", no_args_is_help=True)
 
 To = Annotated[
     str,
@@ -71,6 +72,54 @@ def offsets_reset(
         operation = _operation(log, topics, found.group, "offsets reset", rewind=plan, take_over=take_over)
         run_to_end(operation, wall_ms)
     say(f"input {name} is reset; {_NEXT}")
+    return 0
+
+
+@acker_app.command("free")
+def acker_free(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[INPUT]", help="An input of topics.yaml, whose id another group has."),
+    ] = None,
+    config: Config = DEFAULT_CONFIG,
+    group: Annotated[
+        str | None, typer.Option("--group", help="A group that has ids which topics.yaml does not give it.")
+    ] = None,
+    execute: Execute = False,
+) -> int:
+    """Show which input ids a group has without a right to them; with --execute, free them."""
+    if (name is None) == (group is None):
+        raise typer.BadParameter("give an INPUT, or --group GROUP")
+    with opened(config, "acker-free") as (topics, log):
+        from acker.service.freeing import Freeing
+        from spout.inspect.operate import tracked_input
+
+        owners = {one.id: one.group for one in topics.inputs.values()}
+        its_id = None if name is None else tracked_input(topics, name).id
+
+        def is_to_free(input_id: int, holder: str) -> bool:
+            is_meant = holder == group if its_id is None else input_id == its_id
+            return is_meant and owners.get(input_id) != holder
+
+        settings = topics.acker
+        freeing = Freeing(log, topics.ack_topics, settings.partitions, settings.group, settings.limits)
+        claims = freeing.look(is_to_free)
+        for claim in claims:
+            say(str(claim))
+        if not claims and group is None:
+            say(f"no other group has the id of input {name}")
+            return 0
+        if not execute:
+            say(
+                "nothing was changed; with --execute the ackers forget that, what is open of it is abandoned,"
+                " and who takes such an id next has it. It needs the rights of an acker"
+            )
+            return 0
+        changed = freeing.free(is_to_free, claims, () if group is None else (group,))
+    say(
+        f"{changed} acker partitions are changed; ackers that run take them up again within some seconds."
+        " Start the query of each input now, with a fresh checkpoint"
+    )
     return 0
 
 

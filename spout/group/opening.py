@@ -21,12 +21,14 @@ Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from acker.errors import SessionRefused, Unreachable, UsageError
-from acker.identity import GENERATION_MAX, position_at
+from acker.identity import GENERATION_MAX, offset_of, position_at
+from acker.ledger.sessions import GENERATION_FIRST_MAX, GENERATION_STEP_MAX
+from acker.wire.checks import CLOCK_AHEAD_MS_MAX, wrong_epoch
 from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.presence import Presence, describe_session
@@ -34,6 +36,7 @@ from spout.group.starting import (
     Begun,
     check_commits,
     check_topic,
+    clock_ahead,
     refused_by_acker,
     starting_offsets,
 )
@@ -97,6 +100,7 @@ class Opening:
         self._journal = journal
         self._left_out_before = dict.fromkeys(journal.waits, journal.at_ms)
         self._new_id = new_id
+        self._answers = Answers(context.spec.group, "", 0, ())
         self._later: list[Answered] = []
         self._answered_at: dict[int, int] = {}
         self._first_ms: int | None = None
@@ -167,11 +171,15 @@ class Opening:
         self._began_ms = now_ms
         self._first_ms = None
         self._later.clear()
+        self._generations = self._answers.generations()
         self._answers = Answers(self._spec.group, name.id, self._spec.partitions, sources)
         self._send(range(self._spec.partitions), now_ms)
 
     def _send(self, to: range | list[int], now_ms: int) -> None:
         self._sent_ms = now_ms
+        for partition in to:
+            for step in generation_steps(self._named, self._generations.get(partition, {})):
+                self._announcer.take(self._name, self._now, step, [partition])
         self._announcer.take(self._name, self._now, self._named, to)
 
     def _answered(self, now_ms: int) -> None:
@@ -194,6 +202,8 @@ class Opening:
                     one.source: self._as_before(one.source, histories[one.source]) for one in self._named
                 }
                 self._ask(self._name, highest, self._now, now_ms)
+            elif self._is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
+                self._leave_clock(now_ms)
             elif self._is_stale(now_ms):
                 self._has_taken_again = True
                 self._ask(self._name, {one.source: one for one in self._named}, self._now, now_ms)
@@ -238,13 +248,34 @@ class Opening:
         return may_take and self._first_ms is not None and now_ms - self._first_ms >= STEP_MS_MAX
 
     @property
+    def _clock_ms(self) -> int:
+        """The clock with which a restart goes on."""
+        return max(self._answers.clock, self._journal.now)
+
+    @property
     def _is_restart(self) -> bool:
         return self._name.id == self._journal.session
 
     def _draw(self, owner: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
-        """Create a session above the owner's; its clock begins no lower than any clock before it."""
-        name = SessionName(owner.epoch + 1, self._new_id)
-        self._ask(name, sources, max(now_ms, self._answers.clock), now_ms)
+        """Create a session above the owner's; its clock begins no lower than any clock before it.
+
+        An epoch that no session can have, and a clock that is far ahead, were written by a stranger, or by a
+        machine with a wrong clock. They are left behind: ackers let any session follow on such an owner.
+        """
+        group, before_ms = self._spec.group, self._answers.clock
+        epoch, clock_ms = epoch_above(owner.epoch, now_ms), clock_after(before_ms, now_ms)
+        if epoch <= owner.epoch:
+            self._report("epoch_left_behind", {"group": group, "owner": str(owner), "epoch": epoch})
+        if clock_ms < before_ms:
+            ahead = f"{(before_ms - now_ms) // 1_000} s"
+            self._report("clock_left_behind", {"group": group, "owner": str(owner), "ahead": ahead})
+        self._ask(SessionName(epoch, self._new_id), sources, clock_ms, now_ms)
+
+    def _leave_clock(self, now_ms: int) -> None:
+        """Go on with a new session, since no acker takes a tick with the clock of this one."""
+        if not self._spec.take_over:
+            raise clock_ahead(self._name, self._spec, self._clock_ms - now_ms)
+        self._draw(self._answers.owner, self._continued_or_starting(self._answers.sources()), now_ms)
 
     def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
         """Begin a new generation of the sources that are to be rewound, and of re-created replay topics."""
@@ -278,7 +309,7 @@ class Opening:
         self._leave_out({source: self._left_out_before.get(source, now_ms) for source in unknown})
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
-        now = max(self._answers.clock, self._journal.now) if self._is_restart else self._now
+        now = self._clock_ms if self._is_restart else self._now
         later, answered_at = tuple(self._later), dict(self._answered_at)
         self.opened = Opened(self._name, self._is_restart, histories, self._answers, now, later, answered_at)
 
@@ -319,3 +350,46 @@ class Opening:
                 f" query that runs it, or start this one with {spec.way} to abandon what is open there"
             )
         raise refused_by_acker(answers, self._name, self._spec.group)
+
+
+def epoch_above(owner: int, now_ms: int) -> int:
+    """Return the epoch of the session that follows on an owner's: one more, if a session can have that.
+
+    Else it is the present time: higher than any epoch that sessions have come to one by one.
+    """
+    return now_ms if wrong_epoch(owner + 1, now_ms) else owner + 1
+
+
+def clock_after(before_ms: int, now_ms: int) -> int:
+    """Return with which clock a new session begins: no lower than the one before it, unless that is too far
+    ahead.
+
+    Half of what an acker lets pass is too far, since the broker's time may differ from this machine's.
+    """
+    is_real = before_ms <= now_ms + CLOCK_AHEAD_MS_MAX // 2
+    return max(now_ms, before_ms) if is_real else now_ms
+
+
+def generation_steps(
+    named: Sequence[TakeSource], present: Mapping[int, int]
+) -> Iterator[tuple[TakeSource, ...]]:
+    """Yield the takes that lead an acker partition up to the generations of `named`, which is the last one.
+
+    An acker lets a take raise a generation by at most `GENERATION_STEP_MAX`, and `present` may be further
+    behind where somebody wrote to other acker partitions alone. Example: from 3 to 40 it takes 19, 35, and
+    `named`.
+
+    Args:
+        present: the partition's generation of each source that it knows.
+    """
+    # of a source that it does not know, the first step leads to GENERATION_FIRST_MAX
+    first = GENERATION_FIRST_MAX - GENERATION_STEP_MAX
+    reached = {source.source: present.get(source.source, first) for source in named}
+    while behind := [s for s in named if s.generation - reached[s.source] > GENERATION_STEP_MAX]:
+        step: list[TakeSource] = []
+        for source in behind:
+            generation = reached[source.source] + GENERATION_STEP_MAX
+            reached[source.source] = generation
+            begin = position_at(generation, offset_of(source.from_))
+            step.append(source._replace(generation=generation, from_=begin))
+        yield tuple(step)

@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 from acker.errors import Disagreement
 from acker.identity import input_id_of, offset_of
 from acker.kafka.port import Bound, KnownOffsets, Log, TopicPartition
+from acker.ledger.sessions import CLAIMED
 from acker.untrusted import Untrusted
+from acker.wire.checks import AHEAD
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.group.troubles import Troubles
@@ -133,9 +135,24 @@ def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: boo
 
 def refused_by_acker(answers: Answers, name: SessionName, group: str) -> Disagreement:
     partition, reason = next(iter(answers.refusals.items()))
+    cure = "make topics.yaml agree with the ackers'"
+    if AHEAD in reason:
+        cure = "set the clock of this machine"
+    elif CLAIMED in reason:
+        cure += ", or free the id with `windhover acker free` where that group has no right to it"
     return Disagreement(
-        f"acker partition {partition} refuses session {name} of group {group}: {Untrusted(reason)};"
-        " make topics.yaml agree with the ackers' and start again"
+        f"acker partition {partition} refuses session {name} of group {group}: {Untrusted(reason)}; {cure}"
+        " and start again"
+    )
+
+
+def clock_ahead(name: SessionName, spec: PlannerSpec, ahead_ms: int) -> Disagreement:
+    """`ahead_ms` is how far the session's clock is ahead of this machine's."""
+    return Disagreement(
+        f"the clock of session {name} of group {spec.group} is {ahead_ms // 1_000} s ahead of this"
+        " machine's, so that ackers take none of its ticks: a record in the ack topics had a wrong time, or"
+        " the clock of a machine was wrong. Correct the clock if it is this machine's; else start the query"
+        f" with {spec.way}, which goes on with a new session and replays what is open"
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from acker.hot_paths import distinct
 from acker.identity import generation_of
+from acker.ledger import sessions
 from acker.wire.events import PositionRun, SourceRun, Taken, Verdicts, positions, runs_of
 from spout.group.announce import REPEAT_MS, pieces
 from spout.group.opening import Opened
@@ -22,8 +23,8 @@ from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, Sessio
 from spout.planning.window import ABSENT, ACKED, Window
 from spout.tuples.intervals import IntervalSet
 
-SIBLING_MS: Final = 10_000
-"""The process before may be alive for so long after a restart: Spark ends it within seconds."""
+SIBLING_MS: Final = sessions.SIBLING_MS
+"""The process before may be alive for so long after a restart."""
 
 
 class Sibling:

@@ -85,6 +85,7 @@ class Batches:
         self._order = order
         self._turns: dict[int, Turn] = {}
         self._copies = Portion()
+        self._gap_ends: Mapping[int, int] = {}
         self.count = 0
         self.replayed = 0
         self.lost_from_log = 0
@@ -212,9 +213,34 @@ class Batches:
         for source, start, end in runs:
             planned[source] += end - start
         self._turns = self._order.turns(planned)
+        self._gap_ends = self._ends_of_gaps(runs)
+        for source, end in self._gap_ends.items():
+            self._turns[source] = self._turns[source]._replace(most=self._gap_below(source, end))
         self._copies = self._all_copies(planned)
-        self._tenure.unjournalled += [run for run in runs if self._waits(run.source)]
-        return self._chooser.sift([run for run in runs if not self._waits(run.source)])
+        later = [run for run in runs if self._waits(run.source) or run.start >= self._gap_end(run)]
+        self._tenure.unjournalled += later
+        return self._chooser.sift([run for run in runs if run not in later])
+
+    def _ends_of_gaps(self, runs: Iterable[SourceRun]) -> dict[int, int]:
+        """Return where free positions end that stand before others of an ordered partition.
+
+        A process died between the parts of one init. What is free below one of the runs goes before it, and
+        the run waits for the next batch. What is free below what was initialised goes before all behind it.
+        """
+        ends = {source: self._tenure.cursors[source].next for source in self._turns}
+        last: dict[int, int] = {}
+        for source, start, _ in runs:
+            if source in self._turns:
+                last[source] = max(start, last.get(source, start))
+        ends |= {source: start for source, start in last.items() if self._gap_below(source, start)}
+        return {source: end for source, end in ends.items() if self._gap_below(source, end)}
+
+    def _gap_end(self, run: SourceRun) -> int:
+        """Return where the free positions end that go before others; the run's end if there are none."""
+        return self._gap_ends.get(run.source, run.end)
+
+    def _gap_below(self, source: int, position: int) -> int:
+        return self._tenure.cursors[source].free_below(position)
 
     def _all_copies(self, planned: Mapping[int, int]) -> Portion:
         """Return the copies of ordered partitions that have their turn, all of them.
@@ -294,7 +320,8 @@ class Batches:
             if self._waits(source) or (self._is_ordered(source) and self._specs[source].is_replay):
                 continue
             cursor = self._tenure.cursors[source]
-            free[source] = cursor.free_runs(cursor.position_of(end))
+            readable_to = cursor.position_of(end)
+            free[source] = cursor.free_runs(min(readable_to, self._gap_ends.get(source, readable_to)))
         starts = self._ends([source for source, runs in free.items() if runs], self._reach, Bound.START)
         unreadable = {source for source, runs in free.items() if runs and source not in starts}
         for source in unreadable:

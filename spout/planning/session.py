@@ -132,6 +132,13 @@ class Answers:
         """The session's pending roots, ascending."""
         return tuple(sorted(run for taken in self._parts() for run in taken.open))
 
+    def generations(self) -> dict[int, dict[int, int]]:
+        """Return by acker partition that has answered the generation of each source that it knows."""
+        return {
+            partition: {entry.source: entry.generation for part in parts for entry in part.sources}
+            for partition, parts in self._whole.items()
+        }
+
     def sources(self) -> dict[int, SourceHistory]:
         """Return each source as the ackers know it, merged from all answers."""
         found: dict[int, list[tuple[int, TakenSource]]] = {}

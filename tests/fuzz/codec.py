@@ -20,6 +20,7 @@ from tests.support.garbage import golden_records
 
 PARTITIONS = 1
 ROOTS_MAX = 1_000_000
+WRITTEN_MS = 1_800_000_000_000
 
 wire, stored, dues = wire_codec(), state_codec(), due_codec()
 acks_header = wire.header(Acks)
@@ -43,14 +44,14 @@ def one(data: bytes) -> None:
 def look(event: Event) -> None:
     """Check a record as its reader does before it applies it."""
     if isinstance(event, Acks):
-        if not checks.wrong_acks(event, 0, PARTITIONS):
+        if not checks.wrong_acks(event, 0, PARTITIONS) and not checks.wrong_touch(event, WRITTEN_MS):
             Contribution(event)
     elif isinstance(event, Fails):
         checks.wrong_fails(event, 0, PARTITIONS)
     elif isinstance(event, Init):
-        checks.wrong_init(event, 0, PARTITIONS, ROOTS_MAX)
+        checks.wrong_init(event, 0, PARTITIONS, ROOTS_MAX, WRITTEN_MS)
     elif isinstance(event, Take | Tick):
-        checks.wrong_take(event)
+        checks.wrong_take(event, WRITTEN_MS)
     elif isinstance(event, Taken):
         checks.wrong_taken(event)
     elif isinstance(event, Verdicts):

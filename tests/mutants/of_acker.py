@@ -184,8 +184,8 @@ MUTANTS = (
     Mutant(
         "a-restart-keeps-what-is-open",
         "acker/service/core.py",
-        "if other < session:",
-        "if other <= session:",
+        "if other != session:",
+        "if True:",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_a_restart_abandons_nothing_and_is_told_its_own_clock_and_open_roots",
         "each restart of a query would replay all that it had pending",
@@ -193,8 +193,8 @@ MUTANTS = (
     Mutant(
         "an-init-belongs-to-the-generation-of-its-source",
         "acker/service/core.py",
-        "if entry is not None and ends == {entry.generation}:",
-        "if entry is not None:",
+        "entry.group == group and ends == {entry.generation}",
+        "entry.group == group",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_only_a_take_raises_a_generation_and_open_roots_of_the_old_one_live_on",
         "after a rewind a query from before it could open roots of the old generation",
@@ -229,11 +229,100 @@ MUTANTS = (
     Mutant(
         "the-slower-of-two-clocks-gets-a-second-more",
         "acker/ledger/sessions.py",
-        "return behind_ms + UNSENT_MS_MAX if behind_ms else 0",
-        "return behind_ms",
+        "grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another else 0",
+        "grace_ms = max(0, clock.read_ms - now_ms) if has_another else 0",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_what_the_slower_of_two_clocks_emits_has_a_second_more_than_the_difference",
         "after a restart records could time out up to a second early",
+    ),
+    Mutant(
+        "a-take-of-the-owner-may-be-another-process",
+        "acker/ledger/sessions.py",
+        "clock.shared_until_ms = clock.read_ms + SIBLING_MS",
+        "clock.shared_until_ms = None",
+        "tests/simulation/test_findings.py"
+        "::test_what_a_zombie_emits_outlives_what_its_successor_has_not_told_yet",
+        "what a process emits while its successor begins could time out up to a second early",
+    ),
+    Mutant(
+        "state-has-which-sessions-have-two-processes",
+        "acker/service/partition.py",
+        "*shared_headers(self.core.sessions.shared())",
+        "*shared_headers({})",
+        "tests/unit/acker/ledger/test_acker_sessions.py"
+        "::test_what_is_emitted_beside_another_process_outlives_what_that_one_has_not_sent",
+        "the same, where an acker was killed meanwhile",
+    ),
+    Mutant(
+        "a-clock-is-not-far-ahead-of-its-record",
+        "acker/wire/checks.py",
+        "if ahead_ms > CLOCK_AHEAD_MS_MAX:",
+        "if False:",
+        "tests/unit/acker/service/test_forged_records.py"
+        "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
+        "one record could let nothing of a group time out any more",
+    ),
+    Mutant(
+        "an-epoch-is-one-that-the-next-record-can-exceed",
+        "acker/wire/checks.py",
+        "if epoch > epoch_max(written_ms):",
+        "if False:",
+        "tests/unit/acker/service/test_forged_records.py"
+        "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
+        "after one record no session could own the group",
+    ),
+    Mutant(
+        "a-take-raises-a-generation-by-steps",
+        "acker/ledger/sessions.py",
+        "if source.generation > highest:",
+        "if False:",
+        "tests/unit/acker/service/test_forged_records.py"
+        "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
+        "after one record nobody could rewind the input",
+    ),
+    Mutant(
+        "an-init-leaves-no-block-out",
+        "acker/service/core.py",
+        "if block is not None:",
+        "if False:",
+        "tests/unit/acker/service/test_forged_records.py"
+        "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
+        "by one record all that an input has would never be read",
+    ),
+    Mutant(
+        "a-session-has-a-name",
+        "acker/wire/checks.py",
+        '"" if take.group and take.session else',
+        '"" if True else',
+        "tests/unit/acker/service/test_forged_records.py"
+        "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
+        "a group without a name could take what was freed",
+    ),
+    Mutant(
+        "any-session-follows-on-an-owner-that-is-not-real",
+        "acker/ledger/sessions.py",
+        "if written_ms is not None and wrong_epoch(",
+        "if written_ms is None and wrong_epoch(",
+        "tests/unit/spout/group/test_harmed_groups.py"
+        "::test_release_brings_a_group_back_whose_state_has_what_ackers_once_believed",
+        "a group that was harmed once could never be had again",
+    ),
+    Mutant(
+        "an-input-that-was-freed-goes-on-in-a-new-generation",
+        "acker/ledger/sessions.py",
+        "if entry is not None and entry.group == FREE and source.generation <= entry.generation:",
+        "if False:",
+        "tests/unit/acker/service/test_freeing.py::test_an_id_that_a_stranger_claimed_is_had_again",
+        "its owner would not get the input back",
+    ),
+    Mutant(
+        "no-mark-passes-over-a-state-that-is-sound",
+        "acker/service/state.py",
+        "return part is not None",
+        "return False",
+        "tests/unit/replay/handling/test_repair.py"
+        "::test_no_mark_lets_an_acker_pass_over_a_state_that_it_can_read",
+        "one record could end all ackers",
     ),
     # -- fails before acks, transactions, restart
     Mutant(

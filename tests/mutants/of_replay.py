@@ -228,6 +228,15 @@ MUTANTS = (
         "lost roots of later verdicts would be forgotten",
     ),
     Mutant(
+        "what-was-put-aside-keeps-its-place",
+        "replay/worker/takeover.py",
+        "due = replace(due, due_ms=min(aside.due_ms, now_ms))",
+        "pass",
+        "tests/unit/replay/worker/test_replay_inputs.py"
+        "::test_what_was_put_aside_is_replayed_before_what_was_abandoned_after_it",
+        "younger records would be replayed before older ones",
+    ),
+    Mutant(
         "a-lost-copy-goes-on-with-its-history",
         "replay/worker/takeover.py",
         "return Past(parse_lineage(record.headers, *place), history_of(record.headers))",

@@ -1352,4 +1352,50 @@ MUTANTS = (
         "::test_a_job_that_ends_by_an_unexpected_error_shows_it_and_another_one_can_be_started",
         "a redrive that our own error ended would look as if it had not begun",
     ),
+    Mutant(
+        "what-is-free-below-goes-before-what-is-initialised",
+        "spout/planner/batches.py",
+        "later = [run for run in runs if self._waits(run.source) or run.source in above_gaps]",
+        "later = [run for run in runs if self._waits(run.source)]",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_what_is_free_below_initialised_records_is_emitted_before_them",
+        "of a key, later records would be processed before earlier ones",
+    ),
+    # -- groups that somebody harmed
+    Mutant(
+        "a-new-session-leaves-a-wrong-clock-behind",
+        "spout/group/opening.py",
+        "return max(now_ms, before_ms) if is_real else now_ms",
+        "return max(now_ms, before_ms)",
+        "tests/unit/spout/group/test_harmed_groups.py"
+        "::test_release_brings_a_group_back_whose_state_has_what_ackers_once_believed",
+        "a group with a forged clock could not be had again",
+    ),
+    Mutant(
+        "a-new-session-leaves-an-epoch-behind-that-none-can-exceed",
+        "spout/group/opening.py",
+        "return now_ms if wrong_epoch(owner + 1, now_ms) else owner + 1",
+        "return owner + 1",
+        "tests/unit/spout/group/test_harmed_groups.py"
+        "::test_release_brings_a_group_back_whose_state_has_what_ackers_once_believed",
+        "a group with a forged owner could not be had again",
+    ),
+    Mutant(
+        "acker-partitions-far-behind-are-led-up-in-steps",
+        "spout/group/opening.py",
+        "for step in generation_steps(self._named, self._generations.get(partition, {})):",
+        "for step in ():",
+        "tests/unit/spout/group/test_harmed_groups.py"
+        "::test_generations_that_somebody_raised_in_one_acker_partition_are_spread_to_the_others",
+        "a stranger could keep a query from its group by some records to one acker partition",
+    ),
+    Mutant(
+        "a-restart-does-not-go-on-with-a-clock-that-ackers-refuse",
+        "spout/group/opening.py",
+        "elif self._is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
+        "elif False:",
+        "tests/unit/spout/group/test_harmed_groups.py"
+        "::test_a_restart_whose_clock_no_acker_believes_is_told_so_and_goes_on_with_a_new_session",
+        "nothing that the query emits would time out, and nobody would say so",
+    ),
 )

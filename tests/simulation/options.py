@@ -44,9 +44,13 @@ FAULTS: Final[Mapping[str, float]] = MappingProxyType(
         "twice": 0.100,  # Spark evaluates a batch twice
         "garbage": 0.010,  # somebody else writes into the ack topics
         "foreign": 0.006,  # a transaction of somebody else is left open in an ack topic
+        "forged": 0.010,  # somebody else writes in the name of a session, or of a group of his own
     }
 )
 """Every fault with the rate that it has where it is drawn: for each chance, whatever a chance is for it."""
+
+LATER: Final = frozenset({"forged"})
+"""Faults that came later: each is drawn apart, so that a seed draws of the others what it always drew."""
 
 
 NO_RULES: Final = "[]"
@@ -157,7 +161,8 @@ def draw(seed: int, profile: Profile, name: str = "mixed") -> Options:
     rng = Random(f"windhover/{seed}/options")
     rates: dict[str, float] = {}
     for fault, rate in FAULTS.items():
-        drawn, strength = rng.random() < profile.share, rng.choice((0.5, 1.0, 1.0, 2.0))
+        dice = Random(f"windhover/{seed}/{fault}") if fault in LATER else rng
+        drawn, strength = dice.random() < profile.share, dice.choice((0.5, 1.0, 1.0, 2.0))
         if fault in profile.always:
             rates[fault] = profile.always[fault]
         elif drawn and fault not in profile.never:

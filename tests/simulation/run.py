@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from acker.errors import WindhoverError
@@ -21,6 +22,7 @@ PROFILES: dict[str, Profile] = {
     "calm": Profile(share=0.0),
     "rough": Profile(share=0.8),
     "ordered": Profile(orders=1.0),
+    "forged": Profile(always=MappingProxyType({"forged": 0.1})),
 }
 """What `--profile` may say, besides the name of an ablation."""
 

@@ -234,6 +234,29 @@ def test_what_a_process_with_a_slow_clock_emits_outlives_what_the_other_one_has_
     assert (early, set(world.of())) == ({0}, {0, 1})
 
 
+def test_what_a_zombie_emits_outlives_what_its_successor_has_not_told_yet() -> None:
+    """O1701. Seed 7101375: HonestDeadlines, a root timed out after 2,556 ms of 3,000.
+
+    A restart had sent the clock with which it began. The process before it, whose clock stood there too,
+    emitted; and the restart's next tick had the second that had passed since its first one.
+    """
+    world = acker_world.World()
+    process_before = world.session()
+    process_before.take(now=3_735)
+    restart = world.session()
+    restart.take(now=9_999)
+    restart.tick(3_735)
+    process_before.init((0, 1), now=3_735)
+    restart.tick(3_735 + UNSENT_MS_MAX)
+    restart.tick(3_735 + UNSENT_MS_MAX + TIMEOUT_MS - 1)
+    world.settle()
+    early = set(world.of())
+    restart.tick(3_735 + UNSENT_MS_MAX + TIMEOUT_MS)
+    world.settle()
+
+    assert (early, world.of()) == (set(), {0: "TIMED_OUT"})
+
+
 def test_a_restart_does_not_take_the_answer_to_its_predecessor_for_its_own() -> None:
     """Seed 528092: EmittedOnce, a position stood in two batches of a query.
 

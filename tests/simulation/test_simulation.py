@@ -82,6 +82,14 @@ def test_no_rule_breaks_where_inputs_are_ordered() -> None:
     assert any(root.was_held for run in runs for root in run.world.truth.roots.values())
 
 
+def test_no_rule_breaks_for_anybody_while_a_stranger_writes_in_everybodys_name() -> None:
+    """O1809: and each of his records that a session could not have written is in the quarantine."""
+    runs = list(seeds(0, 15, "forged"))
+
+    assert [f"seed {run.options.seed}: {run.broken}" for run in runs if run.broken] == []
+    assert sum(run.world.faults["forged"] for run in runs) > 100
+
+
 def test_a_calm_run_has_no_fault_and_loses_nothing() -> None:
     for run in seeds(0, 20, "calm"):
         assert run.broken is None

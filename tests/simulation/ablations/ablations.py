@@ -118,6 +118,10 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "acks and fails share their marks", cut.marks_per_topic,
         ("CrashCostsNoReplay", "FailureHasAName"), _biased(flaky=0.4),
     ),
+    "bounds-of-a-record": Ablation(
+        "an acker believes every clock and every epoch in a session's name", cut.bounds,
+        (*_LATE, "NothingBlocks", "PutBack"), _biased(forged=0.05),
+    ),
     "safe-position": Ablation(
         "a restart does not read contributions of open roots again", cut.safe_position,
         _LATE, _biased(crash=0.03, remote=0.8, sizes={"bytes_kept": 1 << 27, "timeout_ms": 6_000}),

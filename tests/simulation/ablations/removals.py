@@ -13,6 +13,7 @@ from typing import Any
 
 import acker.config.topics
 import acker.service.snapshot
+import acker.wire.checks
 import spout.group.tenure
 import spout.planner.batches
 import spout.publishing.publish
@@ -176,6 +177,21 @@ def marks_per_topic() -> Replaced:
 def lane_marks() -> Replaced:
     """Take every record for a new one."""
     return [(Marks, "see", lambda self, lane, content: Seen.NEW)]
+
+
+# -- acker: what one record can claim
+
+
+def bounds() -> Replaced:
+    """Believe every clock and every epoch."""
+
+    def wrong_clock(now: int, written_ms: int) -> str:
+        return ""
+
+    def wrong_epoch(epoch: int, written_ms: int) -> str:
+        return ""
+
+    return [(acker.wire.checks, "wrong_clock", wrong_clock), (acker.wire.checks, "wrong_epoch", wrong_epoch)]
 
 
 # -- acker: State and restore

@@ -78,6 +78,7 @@ class RootTruth:
         parent: the root whose copy it is; None for a first emission.
         verdict_number: which verdict it got, of all.
         waits_since_ms: since when a replay worker surely knows that it is lost; None where none is sure to.
+        is_shared: whether its session had taken the group once more shortly before: another process may live.
     """
 
     source: int
@@ -109,6 +110,7 @@ class RootTruth:
     copies: list[Outgoing] = field(default_factory=list)
     verdict_number: int = 0
     waits_since_ms: int | None = None
+    is_shared: bool = False
 
     def is_like(self, other: RootTruth) -> bool:
         """Whether it is open, in the session of another one."""
@@ -172,6 +174,7 @@ class AckerPartition:
     ticks: dict[tuple[str, Holder], list[Stamp]] = field(default_factory=dict)
     takes: dict[str, list[tuple[int, Holder]]] = field(default_factory=dict)
     begun: dict[tuple[str, Holder], int] = field(default_factory=dict)
+    shared_until: dict[tuple[str, Holder], int] = field(default_factory=dict)
     unanswered: dict[tuple[str, str], int] = field(default_factory=dict)
     marks: dict[tuple[str, str, Holder, str], tuple[int, dict[tuple[int, int], int]]] = field(
         default_factory=dict

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.kafka.port import Outgoing, TopicPartition
+from acker.service.partition import ORIGIN_HEADER
 from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, Taken, Verdicts
 from spout.demo.judge import loss_of, settled_runs
@@ -24,7 +25,7 @@ from tests.simulation.truth.facts import (
     RootTruth,
     SpoutLook,
 )
-from tests.simulation.truth.truth import Truth
+from tests.simulation.truth.truth import FORGED, Truth
 from tests.simulation.truth.truth_contributions import ContributionTruth
 from tests.simulation.truth.truth_inits import InitTruth
 
@@ -49,7 +50,7 @@ class TruthReader(Truth):
             self.names.ack: contributions.read_acks,
             self.names.fail: contributions.read_fails,
         }
-        self._kept = {self.names.verdict, self.names.due, *self._inputs}
+        self._kept = {self.names.verdict, self.names.due, self.names.quarantine, *self._inputs}
 
     # -- what the cluster tells
 
@@ -61,7 +62,9 @@ class TruthReader(Truth):
                 self._pending.setdefault(owner, {}).setdefault(where, []).append((offset, record))
             return
         read = self._reads.get(where.topic)
-        if read is not None:
+        if FORGED in dict(record.headers):
+            self.forged.add(f"{where.topic}/{where.partition}@{offset}")
+        elif read is not None:
             read(where.partition, record.value)
 
     def ended(self, where: TopicPartition, owner: str, offsets: Sequence[int], *, committed: bool) -> None:
@@ -75,6 +78,8 @@ class TruthReader(Truth):
                 self._verdict_topic(where.partition, record.value)
             elif where.topic == self.names.due:
                 continue
+            elif where.topic == self.names.quarantine:
+                self.forged.discard((dict(record.headers)[ORIGIN_HEADER] or b"").decode())
             else:
                 self._disposed(where, offset, record)
 
@@ -105,8 +110,8 @@ class TruthReader(Truth):
     def _taken(self, number: int, taken: Taken) -> None:
         part = self.partitions[number]
         key = taken.group, taken.asked_by
-        if taken.part == 0:
-            part.unanswered[key] = part.unanswered.get(key, 0) - 1
+        if taken.part == 0 and key in part.unanswered:
+            part.unanswered[key] -= 1
             self.owed -= 1
         self.tell("taken", number, taken.group, taken.asked_by, taken.refused or "accepted")
         for checker in self.checkers:

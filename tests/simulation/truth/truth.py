@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from acker.config.settings import AckTopics, Input
 from acker.config.topics import Topics
@@ -19,6 +20,9 @@ from tests.simulation.truth.facts import (
     Stamp,
 )
 from tests.simulation.truth.seen import SeenCluster
+
+FORGED: Final = "forged"
+"""The header of a record in another's name; no process of the product reads it."""
 
 
 class Truth:
@@ -46,6 +50,7 @@ class Truth:
         self.skew_ms_max = 0
         self.parents: dict[tuple[str, int, int], RootTruth] = {}
         self.deleted: dict[tuple[str, int], int] = {}
+        self.forged: set[str] = set()
         self.verdicts = 0
         self.owed = 0
         self.tell = tell

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from acker.errors import CodecError
 from acker.identity import generation_of, is_replay, offset_of, partition_of, root_edge
+from acker.ledger.sessions import SIBLING_MS
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
 from tests.simulation.truth.facts import Holder, KnownSource, RootTruth, Stamp
@@ -58,6 +59,8 @@ class InitTruth:
             part.clocks.setdefault((take.group, holder), take.now)
             part.begun.setdefault((take.group, holder), take.now)
             part.ticks.setdefault((take.group, holder), [])
+        else:
+            part.shared_until[take.group, holder] = part.clocks[take.group, holder] + SIBLING_MS
 
     def _tick(self, number: int, tick: Tick) -> None:
         part = self._truth.partitions[number]
@@ -73,6 +76,7 @@ class InitTruth:
         if part.holders.get(init.group) != holder:
             return
         key = init.group, holder
+        is_shared = part.clocks[key] < part.shared_until.get(key, 0)
         part.clocks[key] = max(part.clocks[key], init.now)
         fresh: list[RootTruth] = []
         for run in init.runs:
@@ -83,6 +87,8 @@ class InitTruth:
             start = max(run.start, part.watermarks.get(run.source, 0))
             fresh += [self._root(number, holder, init, run.source, p) for p in range(start, run.end)]
             part.watermarks[run.source] = max(run.end, part.watermarks.get(run.source, 0))
+        for root in fresh:
+            root.is_shared = is_shared
         if not fresh:
             return
         self._truth.open[key] = self._truth.open.get(key, 0) + len(fresh)

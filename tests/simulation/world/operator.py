@@ -13,6 +13,7 @@ from acker.wire.events import Take, TakeSource
 from replay.records.headers import HISTORY
 from tests.simulation.world.durable import Checkpoint
 from tests.simulation.world.process import Setting
+from tests.simulation.world.stranger import Stranger
 
 KINDS = ("poison", "flaky", "slow", "touch", "fickle", "remote")
 
@@ -37,6 +38,7 @@ class Operator:
             "rebalance": self._rebalance, "expiry": self._expiry, "takeover": self._takeover,
             "rewind": self._rewind, "release": self._release, "retention": self._retention,
             "compaction": self._compaction, "garbage": self._garbage, "foreign": self._foreign_transaction,
+            "forged": Stranger(world).write,
         }  # fmt: skip
         self._actions = [(name, actions[name]) for name in actions if world.options.rate(name)]
         self._produce_share = min(1.0, 1.6 * world.options.records / max(1, world.options.steps))

@@ -83,13 +83,14 @@ class QueryProcess(Process):
             tasks=world.options.tasks,
             hole_min=world.options.hole_min,
         )
-        self._planner = Planner(self.client, self._spec, new_id=world.new_id("s"), report=_refuse_alarms)
+        self._planner = Planner(self.client, self._spec, new_id=world.new_id("s"), report=self._refuse_alarms)
         self._publisher = Publisher(lambda: self.client, world.topics.ack_topics)
         self._running: Running | None = None
         self._error: WindhoverError | None = None
         self._span: list[int] | None = None
         self._calm_since_ms: int | None = None
         self._opened_at = world.truth.at
+        self._read_offsets = 0
         self._stage = 0
         # What the engine holds in memory: the next batch, and the offset before it. A zombie goes on from
         # there, and learns from the checkpoint that another driver was faster.
@@ -103,12 +104,21 @@ class QueryProcess(Process):
         """Step the planning thread or the engine."""
         if not self._planner.is_open:
             offsets = self.checkpoint.offsets
+            self._read_offsets = len(offsets)
             self._opened_at = self.world.truth.at
             self._planner.open(offsets[-1] if offsets else BEGINNING, self.wall_ms)
         elif self._error is None and self.rng.random() < 0.4:
             self._thread()
         else:
             self._engine()
+
+    def _refuse_alarms(self, event: str, _fields: Mapping[str, object]) -> None:
+        """Let no restart take its checkpoint for an older copy: here each begins from the newest.
+
+        Unless another driver has written to it since this one has read it, and before it read any verdict.
+        """
+        if event == "checkpoint_is_older" and len(self.checkpoint.offsets) == self._read_offsets:
+            raise Broken("NothingBlocks", "a restart took its checkpoint for an older copy")
 
     def ended(self) -> None:
         """End the session's span."""
@@ -289,12 +299,6 @@ class QueryProcess(Process):
         for one in running.results.values():
             one.published_at = self.world.truth.at
         self.after("publish")
-
-
-def _refuse_alarms(event: str, _fields: Mapping[str, object]) -> None:
-    """Let no restart take its checkpoint for an older copy: here each begins from the newest."""
-    if event == "checkpoint_is_older":
-        raise Broken("NothingBlocks", "a restart took its checkpoint for an older copy")
 
 
 def _rank(run: SourceRun, record: Record) -> tuple[int, bool, int]:

@@ -34,4 +34,6 @@ def left_of(world: Setting) -> str:
     if truth.undisposed:
         left = [str(root) for root in truth.roots.values() if truth.is_owed(root)]
         return f"neither put back nor buried: {', '.join(left[:5])}"
+    if truth.forged:
+        return f"written in another's name, and not quarantined: {', '.join(sorted(truth.forged)[:5])}"
     return ""

@@ -6,7 +6,8 @@ import pytest
 
 from acker.identity import position_at, source_of
 from acker.ledger.output import AckerEventKind
-from acker.ledger.sessions import Barrier, Sessions
+from acker.ledger.sessions import SIBLING_MS, UNSENT_MS_MAX, Barrier, Sessions
+from acker.service.state import SHARED_HEADER, read_shared
 from acker.wire.events import Lost, Take, Taken, TakenSource, Verdicts
 from spout.runtime.logs import WARNINGS
 from tests.support.worlds.acker_world import (
@@ -291,6 +292,48 @@ def test_what_the_slower_of_two_clocks_emits_has_a_second_more_than_the_differen
     assert world.of() == {0: "TIMED_OUT"}
 
 
+@pytest.mark.parametrize("ahead_ms", [0, 1, 400, UNSENT_MS_MAX, 5_000])
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_is_emitted_beside_another_process_outlives_what_that_one_has_not_sent(
+    world: World, ahead_ms: int, crashes: bool
+) -> None:
+    """O1701: its clock stands at most a second above the highest one that was read, whoever sent that.
+
+    An acker that is killed in between does not forget that there are two.
+    """
+    writer = held(world)
+    writer.tick(5_000)
+    writer.take()
+    world.settle()
+    if crashes:
+        world.crash()
+    writer.init((0, 1), now=5_000 + ahead_ms)
+    deadline_ms = max(5_000 + UNSENT_MS_MAX, 5_000 + ahead_ms) + TIMEOUT_MS
+    writer.tick(deadline_ms - 1)
+    world.settle()
+    assert world.of() == {}
+    writer.tick(deadline_ms)
+    world.settle()
+    assert world.of() == {0: "TIMED_OUT"}
+
+
+def test_ten_seconds_after_a_restart_the_process_before_is_gone(world: World) -> None:
+    """By the clock of the session, which runs slower than time, if at all."""
+    writer = held(world)
+    writer.tick(5_000)
+    writer.take()
+    writer.tick(5_000 + SIBLING_MS)
+    writer.init((0, 1), now=5_000 + SIBLING_MS)
+    writer.tick(5_000 + SIBLING_MS + TIMEOUT_MS)
+    world.settle()
+    assert world.of() == {0: "TIMED_OUT"}
+
+
+@pytest.mark.parametrize("value", [b"", b"nonsense", b"[[1]]", b'[["g","x","s",1]]', b"7", b"[" * 9_000])
+def test_what_nobody_can_read_in_that_header_of_state_is_passed_over(value: bytes) -> None:
+    assert read_shared(((SHARED_HEADER, value),)) == {}
+
+
 def test_roots_of_the_session_before_never_time_out_by_the_new_clock(world: World) -> None:
     """While a take waits, ticks read before it still count for the roots of their own session."""
     old = held(world)
@@ -298,8 +341,8 @@ def test_roots_of_the_session_before_never_time_out_by_the_new_clock(world: Worl
     old.init((1, 2), timeout_ms=1_000)
     old.tick(100)
     new = world.session("s2", 2)
-    new.take(now=1 << 40)
-    new.tick(1 << 41)
+    new.take(now=1 << 20)
+    new.tick(1 << 21)
     world.settle()
     assert world.of() == {0: "TIMED_OUT", 1: "ABANDONED"}
 

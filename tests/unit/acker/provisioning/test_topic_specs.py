@@ -76,6 +76,13 @@ def test_no_wanted_topic_forgets_records_by_itself_or_elects_an_unclean_leader()
             assert spec.settings["cleanup.policy"] == "compact"
 
 
+def test_the_broker_says_when_sessions_have_written() -> None:
+    """O1806: else who claims a clock of next year dates the record of next year as well."""
+    specs = required_topics(read(), {})
+    names = {spec.name for spec in specs if spec.settings.get("message.timestamp.type") == "LogAppendTime"}
+    assert names == {"_ack_init", "_ack_ack"}
+
+
 def test_the_brokers_default_replication_leaves_its_min_insync_replicas_alone() -> None:
     specs = required_topics(read("inputs: {a: {id: 1, group: g, partitions: 6}}"), {})
 
@@ -233,6 +240,7 @@ def test_a_source_topic_of_another_size_is_not_changed_and_its_cure_is_named(
 ODD = [
     (TopicRole.SOURCE, {"cleanup_policy": "compact"}, "can be gone before it is replayed"),
     (TopicRole.SOURCE, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
+    (TopicRole.LOG, {"message_timestamp_type": "CreateTime"}, "which its writer chooses"),
     (TopicRole.LOG, {"min_insync_replicas": "1"}, "set it to 2"),
     (TopicRole.LOG, {"min_insync_replicas": "4"}, "later ones take it when every copy has it; lower it"),
     (TopicRole.DEAD_LETTER, {"retention_ms": "604800000"}, "set it to -1"),

@@ -7,7 +7,8 @@ import pytest
 from acker.config import topics as topics_yaml
 from acker.config.topics import Topics
 from acker.errors import Disagreement, UnknownVersion
-from acker.kafka.port import Log, Outgoing
+from acker.kafka.port import Log, Outgoing, TopicPartition
+from acker.service.passed_over import passed_over_mark
 from acker.service.state import StatePart, part_key, state_codec
 from replay.handling.repair import find_unreadable, pass_over
 from replay.records.due import PROGRESS_KEY, root_key
@@ -108,6 +109,34 @@ def test_a_mark_behind_many_records_is_found(world: replay_world.World) -> None:
     world.lose(world.emit(b"x"))
     world.settle(world.worker(), until_ms=world.now_ms + 60_000)
     assert [copy.value for copy in world.copies()] == [b"x"]
+
+
+def test_no_mark_lets_an_acker_pass_over_a_state_that_it_can_read() -> None:
+    """O1807: the State before it would count, whose records are deleted by then: no acker could start."""
+    world = acker_world.World()
+    writer = world.session()
+    writer.take()
+    writer.init((0, 10))
+    world.settle()
+    before = len(world.read(TOPICS.state))
+    writer.acks(runs=[(0, 5)])
+    writer.tick(500)
+    world.settle()
+    for _ in range(2):  # logs are shortened to what the last State needs
+        world.now_ms += world.limits.retention_interval_ms
+        world.step()
+    producer = world.writer_log.producer()
+    place = TopicPartition(TOPICS.state, 0)
+    for record in world.read(TOPICS.state)[before:]:
+        producer.send(passed_over_mark(place, record.offset, "a mark that nobody should believe", "x"))
+    producer.flush(1)
+    world.crash()
+    world.settle()
+    writer.init((10, 20), now=600)
+    writer.acks(runs=[(5, 20)], seq=1)
+    world.settle()
+    assert world.of() == dict.fromkeys(range(20), "ACKED")
+    assert world.status().counts.initialised == 10
 
 
 @pytest.mark.parametrize("topic", [TOPICS.verdict, TOPICS.state])

@@ -12,6 +12,7 @@ from acker.config.topics import Topics
 from acker.errors import Disagreement, NotAuthorized, Unreachable
 from acker.identity import copies_source, source_of
 from acker.kafka.port import Outgoing, Picker, TopicPartition, Transactions
+from acker.wire.events import Reason
 from replay.handling.resume import pauses, resume
 from replay.worker.service import ReplayService
 from tests.support.memory.clients import MemoryPicker, MemoryTransactions, NoFaults
@@ -107,6 +108,25 @@ def test_a_newer_topics_yaml_decides_what_was_put_aside(world: Two, is_started_a
     (letter,) = world.records(OTHER_LETTERS)
     assert (header(letter, "windhover.dead"), header(letter, "windhover.origin")) == ("CAUSE", "words/0@2")
     assert (worker.status().waiting, worker.status().aside) == (0, 0)
+
+
+@pytest.mark.parametrize("later_ms", [1, 60_000])
+def test_what_was_put_aside_is_replayed_before_what_was_abandoned_after_it(world: Two, later_ms: int) -> None:
+    """O1702: oldest first, also where a worker with a newer topics.yaml takes over in between.
+
+    Seeds 9002301 (ordered) and 9006041: what was put aside got the time of its decision, one root after the
+    other, and what was taken over meanwhile went before it.
+    """
+    older = world.worker()
+    aside = [world.other(b"w%d" % number) for number in range(3)]
+    world.lose(*aside, group="h", reason=Reason.ABANDONED)
+    world.settle(older)
+    assert older.status().aside == 3
+    older.close()
+    world.now_ms += later_ms
+    world.lose(world.other(b"w3"), group="h", reason=Reason.ABANDONED)
+    world.settle(world.worker(of=newer(), limits=limits(fire_max=1)))
+    assert world.values(OTHER_COPIES) == [b"w0", b"w1", b"w2", b"w3"]
 
 
 def test_a_lost_copy_of_an_unknown_input_keeps_its_attempt_while_it_is_aside(world: Two) -> None:

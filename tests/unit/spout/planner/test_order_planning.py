@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
-from acker.errors import UsageError
-from acker.identity import is_replay, source_of
+from acker.errors import Unreachable, UsageError
+from acker.identity import acker_partition, is_replay, position_at, source_of
 from acker.kafka.port import Record, TopicPartition
 from acker.wire.causes import HELD
 from spout.builder.tuple_metrics import root_metrics
@@ -21,6 +21,7 @@ from spout.planning.journal import BEGINNING, batch_ranges, journal_of
 from spout.planning.order import LOST_FEW, ROOM_FIRST, NotAcked, line_of_key
 from tests.support.holes import Aborted, Each, write_stretches
 from tests.support.worlds.order_world import OrderWorld, attempt_of
+from tests.support.worlds.planning import FlushesLeft
 
 A, B, C = b"a", b"b", b"c"
 
@@ -173,6 +174,51 @@ def test_records_that_a_process_before_has_initialised_are_emitted_alone(orderin
     assert [run.end - run.start for run in batch_ranges(world.done, world.running)] == [2]
     world.rest()
     assert world.succeeded() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("ordering", ["key", "partition"])
+@pytest.mark.parametrize("limit", [None, 1])
+def test_what_is_free_below_initialised_records_is_emitted_before_them(
+    ordering: str, limit: int | None
+) -> None:
+    """O1703. Seed 9031735, profile `ordered`: InOrder, 65536 was acked two batches before 65532.
+
+    A process died between the parts of one init: the later block is initialised, the earlier one is not. The
+    next process planned what was initialised alone, and then what stands before it.
+    """
+    world, first = OrderWorld(ordering), 65_536 - 2
+    generation, partition = next(
+        (generation, number)
+        for generation in range(1, 9)
+        for number in (0, 1)  # the later block is announced first
+        if acker_partition(source_of(1, number), position_at(generation, first), 2) == 1
+        and acker_partition(source_of(1, number), position_at(generation, 65_536), 2) == 0
+    )
+    log = world.cluster.partition(TopicPartition("sentences", partition))
+    log._base = log.start = first
+    world.kill(world.spout)
+    world.run(11_000)
+    for _ in range(generation):
+        world.rewind("latest")
+    faults = FlushesLeft()
+    world.spout = world.ready(faults=faults)
+    world.produce(1, partition=1 - partition, keys=(B,))
+    world.rest()
+    world.produce(4, partition=partition, keys=(A,))
+    faults.left = 1
+    with suppress(Unreachable):
+        while not world.plan():
+            world.run(100)
+    world.running = None
+    world.restart()
+    while not world.spout.is_drained() or world.running is not None:
+        world.live(100, limit=limit)
+    assert world.succeeded(partition) == [first, first + 1, first + 2, first + 3]
+    batches = [ran.batch for ran in world.ran if ran.partition == partition]
+    assert batches == sorted(batches)
+    assert world.acked()[-4:] == [
+        (source_of(1, partition), position_at(generation, first + n)) for n in range(4)
+    ]
 
 
 def test_what_a_process_before_has_initialised_waits_through_a_restart_with_its_partition() -> None:

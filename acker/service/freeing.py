@@ -1,0 +1,206 @@
+"""Frees input ids that a group without a right to them has, and groups that nobody needs.
+
+Ackers learn from takes which group has which input, and the first take of an id decides: they cannot know
+who has a right to it. So a take that somebody wrote by mistake, or on purpose, keeps an id from its owner.
+Here an operator says who has no right to it: as the owner of each acker partition, in place of its acker,
+which then restores the partition from what was written.
+
+What was initialised under a freed id stays initialised, since a position is initialised once. So the input
+goes on in a new generation. Open roots are abandoned: nothing is lost.
+
+Source: docs/design/protocol.md, section 4, "What one record can claim".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from acker.config.limits import AckerLimits
+from acker.config.settings import AckTopics
+from acker.errors import Aborted, Fenced, UsageError
+from acker.identity import GENERATION_MAX, generation_of, input_id_of
+from acker.kafka.port import Log
+from acker.ledger.sessions import FREE, SourceGeneration
+from acker.service.core import PartitionCore
+from acker.service.partition import PartitionAcker
+from acker.service.restore import Restore
+from acker.service.state import state_codec
+from acker.service.view import AckerView, ViewReader
+from acker.wire.codec import wire_codec
+
+TRIES: Final = 5
+"""An acker that was fenced may take its partition back while it is freed; then it is fenced again."""
+
+IsToFree = Callable[[int, str], bool]
+"""Called with an input id and the group that has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one acker partition has of an input id, and by which group.
+
+    Attributes:
+        topics: the topics that were named for it.
+        initialised: by source, the generation of the last position that was initialised.
+        open_roots: those of the input that have no verdict.
+    """
+
+    partition: int
+    input_id: int
+    group: str
+    topics: tuple[str, ...]
+    sources: tuple[int, ...]
+    initialised: Mapping[int, int] = field(default_factory=dict)
+    open_roots: int = 0
+
+    def __str__(self) -> str:
+        begun = "some of it initialised" if self.initialised else "nothing of it initialised"
+        return (
+            f"acker partition {self.partition}: input id {self.input_id} is of group {self.group}, topic"
+            f" {', '.join(self.topics)}, {len(self.sources)} sources, {begun}, {self.open_roots} roots open"
+        )
+
+
+def claims_of(view: AckerView, is_to_free: IsToFree) -> list[Claim]:
+    """Return the claims of an acker partition that are to be lifted, ascending by input id."""
+    entries: dict[int, dict[int, SourceGeneration]] = {}
+    for source, entry in view.sources().items():
+        if entry.group != FREE and is_to_free(input_id_of(source), entry.group):
+            entries.setdefault(input_id_of(source), {})[source] = entry
+    open_roots = Counter[int]()
+    for open_range in view.open_ranges() if entries else ():
+        open_roots[input_id_of(open_range.source)] += len(open_range.at)
+    claims: list[Claim] = []
+    for input_id, sources in sorted(entries.items()):
+        watermarks = {source: view.watermark(source) for source in sources}
+        claims.append(
+            Claim(
+                view.partition,
+                input_id,
+                next(iter(sources.values())).group,
+                tuple(sorted({entry.topic for entry in sources.values()})),
+                tuple(sorted(sources)),
+                {source: generation_of(end) for source, end in watermarks.items() if end},
+                open_roots[input_id],
+            )
+        )
+    return claims
+
+
+def next_generations(claims: Iterable[Claim]) -> dict[int, int]:
+    """Return for each source of which something was initialised the generation in which it can go on.
+
+    Raises `UsageError`: there is none, since it was the last one.
+    """
+    generations: dict[int, int] = {}
+    for claim in claims:
+        for source, generation in claim.initialised.items():
+            if generation >= GENERATION_MAX:
+                raise UsageError(
+                    f"of input id {claim.input_id} positions of the last generation, {GENERATION_MAX:,}, are"
+                    " initialised, so that nothing can follow; give the input a new id in topics.yaml"
+                )
+            generations[source] = max(generation + 1, generations.get(source, 0))
+    return generations
+
+
+def free_in(core: PartitionCore, claims: Iterable[Claim], generations: Mapping[int, int]) -> None:
+    """Lift claims in an acker partition, and abandon what is open of them."""
+    for claim in claims:
+        core.ledger.abandon_sources(
+            set(claim.sources), lambda session: core.sessions.clock(session).counted_ms
+        )
+        core.sessions.free(claim.sources, generations)
+
+
+def forget_groups(core: PartitionCore, names: Collection[str]) -> list[str]:
+    """Remove those of some groups that have no source any more; return their names."""
+    used = {entry.group for entry in core.sessions.sources.values()}
+    forgotten = sorted(core.sessions.groups.keys() & set(names) - used)
+    for name in forgotten:
+        marked = core.ack_marks.now.sessions(name) | core.fail_marks.sessions(name)
+        for session in marked | set(core.ledger.sessions(name)):
+            core.ledger.abandon(session, core.sessions.clock(session).counted_ms)
+            core.ack_marks.forget(session)
+            core.fail_marks.forget(session)
+        core.sessions.forget_group(name)
+    return forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Freeing:
+    """Works on the acker partitions of an installation, with the rights of an acker.
+
+    Attributes:
+        group: of the ackers; their transactional ids begin with it.
+    """
+
+    log: Log
+    topics: AckTopics
+    partitions: int
+    group: str
+    limits: AckerLimits
+
+    def look(self, is_to_free: IsToFree) -> list[Claim]:
+        """Return the claims of all acker partitions that would be lifted; change nothing."""
+        reader = ViewReader(self.log, self.topics, self.partitions, self.limits)
+        claims: list[Claim] = []
+        for number in range(self.partitions):
+            view = reader.view(number)
+            if view is not None:
+                claims += claims_of(view, is_to_free)
+        return claims
+
+    def free(self, is_to_free: IsToFree, claims: Iterable[Claim], groups: Collection[str]) -> int:
+        """Lift claims in every acker partition, and forget those of `groups` that have nothing any more.
+
+        Return in how many acker partitions something was changed. `claims` is what `look` returned: they say
+        in which generations inputs go on. The call may be repeated.
+
+        Raises:
+            Fenced: an acker took a partition back, time and again.
+            UsageError: something more was initialised meanwhile: look again.
+        """
+        generations = next_generations(claims)
+        return sum(
+            self._free_partition(number, is_to_free, generations, groups) for number in range(self.partitions)
+        )
+
+    def _free_partition(
+        self, number: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
+    ) -> bool:
+        for _ in range(TRIES - 1):
+            try:
+                return self._try_partition(number, is_to_free, generations, groups)
+            except (Fenced, Aborted):
+                continue
+        return self._try_partition(number, is_to_free, generations, groups)
+
+    def _try_partition(
+        self, number: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
+    ) -> bool:
+        """Become the owner of a partition, restore it, change it, and write its State."""
+        with ExitStack() as undo:
+            transactions = self.log.transactions(f"{self.group}-{number}")
+            undo.callback(transactions.close)
+            transactions.init(self.limits.operation_ms)
+            core = Restore(
+                self.log, self.topics, self.partitions, self.limits, wire_codec(), state_codec()
+            ).core(number)
+            claims = claims_of(AckerView(core, 0, None, is_behind=False), is_to_free)
+            for source, generation in next_generations(claims).items():
+                if generation > generations.get(source, 0):
+                    raise UsageError(
+                        f"a session goes on with source {source} of input id {input_id_of(source)}: stop it,"
+                        " and repeat the command"
+                    )
+            free_in(core, claims, generations)
+            forgotten = forget_groups(core, groups)
+            if not claims and not forgotten:
+                return False
+            PartitionAcker(core, transactions, self.topics, self.limits, state_codec()).write()
+        return True

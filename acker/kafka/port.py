@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from acker.errors import LogError
+
 T = TypeVar("T")
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -24,6 +26,21 @@ Headers = tuple[tuple[str, bytes | None], ...]
 RECORD_OVERHEAD_BYTES: Final = 80
 """What a record costs beside its key, value and headers, in a batch of its own: 61 bytes of the batch, and at
 most 4 each for the lengths of record, key and value, 2 for the number of headers, 3 for the rest."""
+
+
+class UnreadableName(str):
+    """The name of a header of which the bytes are no UTF-8: a placeholder, such as ``\\xff\\xfe``.
+
+    Only a reader makes one, and no client can write such a name again: a copy of the record would have
+    another header. Its value is the record's own.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, name: bytes | None) -> UnreadableName:
+        """Show the bytes of a name, those that are no text escaped; None: nobody knows them."""
+        return cls("\\x??" if name is None else name.decode("utf-8", "backslashreplace"))
 
 
 class TopicPartition(NamedTuple):
@@ -49,6 +66,11 @@ class Record(NamedTuple):
         """Name it, ``topic/partition@offset``."""
         return f"{self.topic}/{self.partition}@{self.offset}"
 
+    @property
+    def unreadable_names(self) -> tuple[UnreadableName, ...]:
+        """The placeholders of header names that are no UTF-8, in order; mostly there is none."""
+        return tuple([name for name, _ in self.headers if type(name) is UnreadableName])
+
 
 class Outgoing(NamedTuple):
     """A record to write. The partition is always ours to compute. `timestamp_ms` None: the broker's time."""
@@ -59,6 +81,15 @@ class Outgoing(NamedTuple):
     key: bytes | None = None
     headers: Headers = ()
     timestamp_ms: int | None = None
+
+
+def unwritable(record: Outgoing) -> LogError:
+    """Return the error of a record that no client can write, since a header has an `UnreadableName`."""
+    names = ", ".join(name for name, _ in record.headers if type(name) is UnreadableName)
+    return LogError(
+        f"writing {record.topic}/{record.partition}: the name of a header is no UTF-8 ({names:.200}), and no"
+        " client can write it; give the placeholder as plain text, and say that it is one"
+    )
 
 
 def record_bytes(record: Record | Outgoing) -> int:

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from acker.errors import LogError, TopicError, WindhoverError
 from acker.hot_paths import tuple_maker, uncollected
 from acker.kafka.client import LOGGED, Background, KafkaClient, Use
+from acker.kafka.headers import headers_of
 from acker.kafka.port import Operation, Picked, Record, TopicPartition
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -217,7 +218,6 @@ _record = tuple_maker(Record)
 
 
 def record_of(message: Message) -> Record:
-    headers = message.headers()
     return _record(
         (
             message.topic(),
@@ -225,7 +225,7 @@ def record_of(message: Message) -> Record:
             message.offset(),
             message.key(),
             message.value(),
-            () if headers is None else tuple(headers),
+            headers_of(message),
             message.timestamp()[1],
         )
     )

@@ -27,7 +27,7 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece, require_start
 from acker.ledger.cohort import Pin, Session
 from acker.ledger.marks import Seen
-from acker.service.core import PartitionCore, weight
+from acker.service.core import PartitionCore, weight, wrong_headers
 from acker.service.passed_over import marked_offset, require_passed_over
 from acker.service.snapshot import load_state
 from acker.service.state import LastState, State, Stored, loading, read_last_state, verdicts_from
@@ -176,6 +176,8 @@ class Restore:
             core.ack_bytes += weight(record.value)
 
     def _refold_record(self, core: PartitionCore, record: Record) -> None:
+        if wrong_headers(record):
+            return  # quarantined as what cannot be read
         try:
             acks = self.codec.decode(record.value)
         except CodecError:

@@ -133,6 +133,8 @@ class DeadReason(StrEnum):
     """Its topic was deleted or created again; the dead letter has no payload."""
     TOO_LARGE = "TOO_LARGE"
     """The copy with its history would be larger than the replay topic allows."""
+    UNWRITABLE = "UNWRITABLE"
+    """A name of a header is no UTF-8, which no client can write; the dead letter has a placeholder for it."""
     UNREADABLE = "UNREADABLE"
     """Another program wrote over its entry in `_ack_due`; the dead letter has no payload."""
 

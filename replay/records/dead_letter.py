@@ -27,7 +27,7 @@ from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
 from replay.records.copies import story_headers
 from replay.records.due import Due
-from replay.records.headers import CAUSE_BYTES_MAX, PREFIX, parse_location, without_ours
+from replay.records.headers import CAUSE_BYTES_MAX, PREFIX, parse_location, plain_headers, without_ours
 
 KIP_PREFIX: Final = "__dlq.errors."
 DEAD: Final = "windhover.dead"
@@ -43,6 +43,7 @@ _SENTENCES: Final = {
     DeadReason.GONE: "given up because {root} is no longer in the log",
     DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again",
     DeadReason.TOO_LARGE: "given up because the copy with its history is larger than the replay topic takes",
+    DeadReason.UNWRITABLE: "given up because the name of a header is no UTF-8: a copy cannot have it",
     DeadReason.UNREADABLE: "given up because what _ack_due held of {root} was overwritten and cannot be read",
 }
 
@@ -96,7 +97,7 @@ def _headers(due: Due, reason: DeadReason, kept: Headers, missing: str) -> Heade
     here = (due.topic, partition_of(due.source), offset_of(due.position))
     topic, partition, offset = parse_location(due.origin) or here
     return (
-        *without_ours(kept, PREFIX, KIP_PREFIX),
+        *plain_headers(without_ours(kept, PREFIX, KIP_PREFIX)),
         (f"{KIP_PREFIX}topic", topic.encode()),
         (f"{KIP_PREFIX}partition", b"%d" % partition),
         (f"{KIP_PREFIX}offset", b"%d" % offset),

@@ -22,12 +22,13 @@ raises. Of a header that comes twice the last counts, as in Kafka's own clients.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Final
 
 from acker.identity import OFFSET_MAX
-from acker.kafka.port import Headers
+from acker.kafka.port import Headers, UnreadableName
 from acker.wire.causes import clipped
 
 PREFIX: Final = "windhover."
@@ -41,6 +42,9 @@ CAUSE: Final = "windhover.cause"
 OPERATOR: Final = "windhover.operator"
 FIRST_EMITTED: Final = "windhover.first-emitted"
 HISTORY: Final = "windhover.history"
+UNREADABLE_NAMES: Final = "windhover.unreadable-names"
+"""Among the headers that came with a record: which of their names are placeholders, a JSON list of these. The
+names themselves were no UTF-8, which no client can write."""
 
 CAUSE_BYTES_MAX: Final = 1_024
 """A header value of ours that holds free text is cut to this many bytes."""
@@ -128,6 +132,15 @@ def build_headers(lineage: Lineage) -> Headers:
 def without_ours(headers: Headers, *prefixes: str) -> Headers:
     """Return the headers whose names begin with none of the prefixes (default ``windhover.``), in order."""
     return tuple([header for header in headers if not header[0].startswith(prefixes or (PREFIX,))])
+
+
+def plain_headers(headers: Headers) -> Headers:
+    """Return headers as a client can write them: placeholders as plain text, and a header that names them."""
+    unreadable = [str(name) for name, _ in headers if isinstance(name, UnreadableName)]
+    if not unreadable:
+        return headers
+    note = UNREADABLE_NAMES, json.dumps(unreadable).encode()
+    return (*((str(name), value) for name, value in headers), note)
 
 
 def header_text(value: bytes | None) -> str:

@@ -36,6 +36,7 @@ from replay.records.headers import (
     header_text,
     parse_lineage,
     parse_location,
+    plain_headers,
     without_ours,
 )
 from replay.records.redrives import REDRIVE
@@ -214,7 +215,7 @@ def copy_of(letter: Letter, record: Record, replay_topic: str, redrive: str = ""
         value=record.value,
         key=record.key,
         headers=(
-            *own_headers(record.headers),
+            *plain_headers(own_headers(record.headers)),
             *build_headers(lineage),
             (LETTER, letter.place.encode()),
             *([(REDRIVE, redrive.encode())] if redrive else []),

@@ -125,6 +125,8 @@ class _Build:
             return RootOutcome(due, owner, None, None, has_payload=False)
         record = None if isinstance(found, Absence) else found
         dead = dead or (DeadReason(due.dead) if due.dead else None)
+        if dead is None and record is not None and record.unreadable_names:
+            dead = DeadReason.UNWRITABLE
         if dead is None and record is not None:
             copy, room = build_copy(due, record, owner.replay_topic), self._rooms[owner.replay_topic]
             if copy.partition >= self._infos[owner.replay_topic].partitions:

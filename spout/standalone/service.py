@@ -20,6 +20,7 @@ from threading import Condition
 from acker.config.settings import Input, longest_unreachable_ms
 from acker.config.topics import Topics
 from acker.errors import UsageError
+from acker.kafka.headers import headers_of
 from acker.kafka.port import Log
 from acker.wire.events import SourceRun, Verdicts
 from spout.group.announce import Report
@@ -33,7 +34,6 @@ from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.runtime.tracing import Spans, TracedRoots
 from spout.standalone.queues import QueueCollection
 from spout.standalone.read_ahead import MessageReader, PlannedRecords, Reaches, ReadAhead
-from spout.tuples.messages import headers_of
 
 
 class SpoutService:

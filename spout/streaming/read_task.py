@@ -23,6 +23,7 @@ from acker.identity import (
     offset_of,
     partition_of,
 )
+from acker.kafka.headers import headers_of
 from acker.wire.events import SourceRun
 from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
@@ -39,7 +40,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
 from spout.tuples.failures import Cause, cause_of, cut_text
-from spout.tuples.messages import SPOUT, MessageRows, headers_of, record_key, record_keys
+from spout.tuples.messages import SPOUT, MessageRows, record_key, record_keys
 from spout.tuples.raised import Tracebacks, first_of_each
 from spout.tuples.tuple import Tuple
 

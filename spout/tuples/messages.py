@@ -18,6 +18,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
+from acker.kafka.headers import headers_of
 from replay.records.headers import location, parse_lineage
 from spout.tuples.tuple import MessageId, StreamId
 
@@ -40,11 +41,6 @@ ARROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(
 """Arrow type of each column of the source."""
 
 _NAMES = tuple(name for name in ARROW_TYPES if name != "headers")
-
-
-def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
-    pairs: Sequence[tuple[str, str | bytes | None]] = message.headers() or ()  # type: ignore[assignment]
-    return tuple([(name, _as_bytes(value)) for name, value in pairs])
 
 
 def record_key(message: Message) -> bytes | None:
@@ -130,7 +126,7 @@ class MessageRows:
     def packed(self) -> tuple[Any, ...]:
         """Return them as built-in types and an array, for another process."""
         messages = [
-            (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp())
+            (m.topic(), m.partition(), m.offset(), m.key(), m.value(), list(headers_of(m)), m.timestamp())
             for m in self._messages
         ]
         return int(self.source), self._positions, tuple(self.came_from), messages

@@ -24,6 +24,8 @@ from acker.kafka.port import (
     Transactions,
 )
 from tests.support.memory.cluster import MemoryCluster, MemoryMembership
+from tests.support.odd_records import OddRecord, append_odd
+from tests.support.raw_records import encode_batch, produce
 from tests.support.waiting import eventually, settled
 
 TIMEOUT_MS = 20_000
@@ -55,6 +57,10 @@ class Cluster(ABC):
     @abstractmethod
     def delete(self, topic: str) -> None:
         """Delete a topic and wait until it is gone."""
+
+    @abstractmethod
+    def write_raw(self, place: TopicPartition, odd: OddRecord) -> int:
+        """Let a program of others write a record, which our clients might not; return its offset."""
 
     @abstractmethod
     def vanish(self, member: Membership) -> None:
@@ -150,6 +156,10 @@ class InMemoryCluster(Cluster):
         """Delete a topic."""
         self._cluster.delete_topic(topic)
 
+    def write_raw(self, place: TopicPartition, odd: OddRecord) -> int:
+        """Append a record as a reader must see it."""
+        return append_odd(self._cluster, place, odd)
+
     def vanish(self, member: Membership) -> None:
         """Let the member's session time out."""
         if not isinstance(member, MemoryMembership):
@@ -198,6 +208,10 @@ class KafkaCluster(Cluster):
         """Delete a topic and wait until it is gone."""
         _all_done(self._admin.delete_topics([topic]))
         eventually(lambda: topic not in self.log.topics([topic]))
+
+    def write_raw(self, place: TopicPartition, odd: OddRecord) -> int:
+        """Send a batch of one record over a socket."""
+        return produce(self._bootstrap, place, encode_batch([odd.record]))
 
     def vanish(self, member: Membership) -> None:
         """Do nothing: a member that is not polled is dead to the group after six seconds."""

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from acker.errors import Fenced, LogError, OutOfRange, TopicError
-from acker.kafka.port import GroupMember, Outgoing, TopicInfo, TopicPartition, record_bytes
+from acker.kafka.port import (
+    GroupMember,
+    Outgoing,
+    TopicInfo,
+    TopicPartition,
+    UnreadableName,
+    record_bytes,
+    unwritable,
+)
 from tests.support.memory.partition import MemoryPartition
 
 METADATA_BYTES_MAX = 4095
@@ -215,6 +223,8 @@ class MemoryBroker:
         topic = self._topics[record.topic]
         if record_bytes(record) > topic.message_bytes_max:
             raise LogError(f"a record for {record.topic} has more than {topic.message_bytes_max} bytes")
+        if any(isinstance(name, UnreadableName) for name, _ in record.headers):
+            raise unwritable(record)
         if record.key is None and topic.compacted:
             raise LogError(f"a record without a key was refused by the compacted topic {record.topic}")
         return partition

@@ -41,6 +41,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from acker.kafka.client import LOGGED, SILENT, UNAUTHORIZED, Background, Clock, KafkaClient, Refused, Use
 from acker.kafka.group import KafkaMembership
 from acker.kafka.port import (
+    DamagedRun,
     GroupMember,
     Membership,
     Operation,
@@ -247,6 +248,9 @@ class KafkaLog:
 
         names = ", ".join(sorted({p.topic for p in offsets}))
         self._ask(f"deleting records of {names}", ask, Use(Operation.DELETE, topic=names))
+
+    def passed_over(self) -> Sequence[DamagedRun]:
+        return list(self._client.passed_over)
 
     def close(self) -> None:
         self._admin = self._asker = None

@@ -123,6 +123,23 @@ class GroupMember(NamedTuple):
     partitions: frozenset[int] | None
 
 
+class DamagedRun(NamedTuple):
+    """Offsets [start, end) of a partition that cannot be read, from where a reader stood.
+
+    `why` is what the client found, in its words.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    why: str
+
+    def __str__(self) -> str:
+        """Name it, ``topic/partition@start to end``."""
+        return f"{self.topic}/{self.partition}@{self.start} to {self.end}"
+
+
 class Assigned(Protocol):
     """Has partitions to read, each at a position."""
 
@@ -135,6 +152,15 @@ class Assigned(Protocol):
     def position(self, partition: TopicPartition) -> int:
         """Return the offset up to which everything was returned or passed, control records too."""
 
+    def pass_over(self, partition: TopicPartition) -> DamagedRun:
+        """Go on where a partition can be read again; return the offsets that are left out.
+
+        These are of the damaged batch at which it stands, and of damaged ones directly behind that. It may
+        take some seconds to find out. Where the partition can be read by now, nothing is left out.
+
+        Raises `Unreachable`: the broker does not answer.
+        """
+
     def close(self) -> None:
         """Leave; further calls are errors."""
 
@@ -145,7 +171,11 @@ class Reader(Assigned, Protocol):
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
         """Return records as soon as there are any, or none when `timeout_ms` is over.
 
-        Raises `OutOfRange`: a position is not in the log; never a silent jump.
+        Raises:
+            OutOfRange: a position is not in the log; never a silent jump.
+            Damaged: a partition stands at a batch that cannot be read; what lies before it was returned. This
+                is raised once, as soon as it is so, and then by each call that has nothing else to return.
+                The other partitions are read on, this one after `pass_over` or an assignment that names it.
         """
 
 
@@ -325,6 +355,9 @@ class Log(Protocol):
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Let the broker drop records below the given offsets."""
+
+    def passed_over(self) -> Sequence[DamagedRun]:
+        """Return what readers of this view have passed over since it was made, each run once."""
 
     def close(self) -> None:
         """Release what the log itself holds; readers and writers are closed on their own."""

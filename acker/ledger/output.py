@@ -85,6 +85,7 @@ class AckerEventKind(StrEnum):
     FENCED = "partition_fenced"
     ABORTED = "transaction_aborted"
     UNREACHABLE = "broker_unreachable"
+    DAMAGED = "damaged"
     QUARANTINED = "record_quarantined"
     UNDECODABLE = "undecodable"
     REFUSED = "take_refused"

@@ -33,6 +33,7 @@ from acker.ledger.output import AckerEventKind, OutputBuilder, StepOutput
 from acker.ledger.sessions import Barrier, Pending, SessionRank, Sessions
 from acker.ledger.verdicts import RUN_BYTES, SOURCE_BYTES, LossCause, in_records
 from acker.service.bins import Bins
+from acker.service.passed_over import marked_offset
 from acker.wire import checks
 from acker.wire.codec import Codec, read_acks
 from acker.wire.events import Acks, Event, Fails, Init, Reason, Take, Taken, TakenSource, Tick, positions
@@ -375,7 +376,8 @@ class PartitionCore:
         try:
             return self.codec.decode(record.value)
         except CodecError as error:
-            self._quarantine(record, str(error))
+            if marked_offset(record) is None:
+                self._quarantine(record, str(error))
             return None
 
     def _quarantine(self, record: Record, why: str) -> None:

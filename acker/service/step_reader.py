@@ -11,14 +11,15 @@ Source: docs/design/protocol.md, section 4, "Order between the three topics" (a)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import Unreachable
 from acker.kafka.port import Log, Reader, Record, TopicPartition
-from acker.kafka.reading import POLLS
+from acker.kafka.reading import POLLS, poll_past_damage
+from acker.service.passed_over import damage_passed_over
 from acker.wire.codec import RECORD_BYTES_MAX
 
 _FETCH = 200
@@ -44,6 +45,7 @@ class StepReader:
         self._log = log
         self._topics = topics
         self._limits = limits
+        self._on_damage = damage_passed_over(log, limits.operation_ms)
         self._acks: Reader = log.reader(committed=False, patient=True)
         self._control: Reader = log.reader(committed=False, patient=True)
         self.records: dict[int, StepRecords] = {}
@@ -89,6 +91,7 @@ class StepReader:
         Raises:
             Unreachable: the broker does not answer; what was fetched stays here.
             OutOfRange: a log begins above the next position to read.
+            Damaged: a batch of one partition cannot be read; the others are as they were.
         """
         if self._broken:
             self._reassign()
@@ -96,14 +99,14 @@ class StepReader:
         if self._ends:
             self._read_control()
         elif rest_ms := self._rest_ms(now_ms):
-            self._sort(self._control.poll(min(rest_ms, self._limits.poll_ms), _FETCH))
+            self._sort(self._poll(self._control, min(rest_ms, self._limits.poll_ms), _FETCH))
         else:
             self._fetched_ms = now_ms
             is_quiet = is_quiet and not self._came
             if is_quiet:
-                self._sort(self._control.poll(self._limits.quiet_ms, _FETCH))
+                self._sort(self._poll(self._control, self._limits.quiet_ms, _FETCH))
             is_all = self._fetch_acks(0 if is_quiet else self._limits.poll_ms)
-            self._sort(self._control.poll(0, _FETCH))
+            self._sort(self._poll(self._control, 0, _FETCH))
             self._came = any(found.acks or found.fails for found in self.records.values())
             if self._came:
                 fails = self._log.ends([TopicPartition(self._topics.fail, number) for number in self.records])
@@ -143,6 +146,9 @@ class StepReader:
         self._acks.close()
         self._control.close()
 
+    def _poll(self, reader: Reader, timeout_ms: int, most: int) -> Sequence[Record]:
+        return poll_past_damage(reader, timeout_ms, most, self._on_damage)
+
     def _rest_ms(self, now_ms: int) -> int:
         """A fetch with contributions is paid with `pace_ms` of time; up to `BURST` of them may be unpaid."""
         if now_ms < self._fetched_ms:
@@ -155,7 +161,7 @@ class StepReader:
         count, size = len(held), sum(len(record.value or b"") for record in held)
         timeout_ms = 0 if held else wait_ms
         while (room := self._room(count, size)) > 0:
-            records = self._acks.poll(timeout_ms, room)
+            records = self._poll(self._acks, timeout_ms, room)
             if not records:
                 return True
             self._sort(records)
@@ -177,7 +183,7 @@ class StepReader:
             if count >= self._limits.step_records:
                 return
             before = [self._control.position(where) for where in ends]
-            records = self._control.poll(max(1, self._limits.operation_ms // POLLS), _FETCH)
+            records = self._poll(self._control, max(1, self._limits.operation_ms // POLLS), _FETCH)
             self._sort(records)
             count += len(records)
             idle = 0 if before != [self._control.position(where) for where in ends] else idle + 1

@@ -129,6 +129,8 @@ class DeadReason(StrEnum):
     """A rule of `causes` drops it; the dead letter has no payload."""
     GONE = "GONE"
     """The record is no longer in the log; the dead letter has no payload."""
+    DAMAGED = "DAMAGED"
+    """Its batch is damaged on its broker's disk, and `on_data_loss` is skip; there is no payload."""
     RECREATED = "RECREATED"
     """Its topic was deleted or created again; the dead letter has no payload."""
     TOO_LARGE = "TOO_LARGE"

@@ -41,6 +41,7 @@ _SENTENCES: Final = {
     DeadReason.TIME_LIMIT: "given up after {attempt} emissions because it was lost behind its time limit",
     DeadReason.DROPPED: "dropped after {attempt} emissions because a rule drops its cause",
     DeadReason.GONE: "given up because {root} is no longer in the log",
+    DeadReason.DAMAGED: "given up because {root} lies in a batch that is damaged on its broker's disk",
     DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again",
     DeadReason.TOO_LARGE: "given up because the copy with its history is larger than the replay topic takes",
     DeadReason.UNWRITABLE: "given up because the name of a header is no UTF-8: a copy cannot have it",
@@ -49,6 +50,7 @@ _SENTENCES: Final = {
 
 _PAYLOAD_LOST: Final = {
     DeadReason.GONE: "the record is no longer in the log",
+    DeadReason.DAMAGED: "the record lies in a damaged batch",
     DeadReason.RECREATED: "the topic was deleted or created again",
     DeadReason.UNREADABLE: "which record it was, and of which topic, is no longer known for sure",
 }

@@ -31,8 +31,8 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.hot_paths import tuple_maker, uncollected
-from acker.identity import Root, input_id_of
-from acker.kafka.port import Outgoing, Record, TopicPartition
+from acker.identity import Root, input_id_of, offset_of, partition_of
+from acker.kafka.port import DamagedRun, Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
@@ -49,6 +49,7 @@ from replay.records.due import (
 )
 from replay.worker.cut import CutCopies, Written
 from replay.worker.entries import entries_of, restore
+from replay.worker.fetch import RecordPlace
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
 from replay.worker.takeover import Batch, Intake, decided, dues_of
 from replay.worker.waiting import DueRoots
@@ -59,6 +60,11 @@ _outgoing = tuple_maker(Outgoing)
 _OWNER_CHECK_MS: Final = 1_000
 """How often the owner of a partition with a paused input checks that it still is the owner."""
 
+_CURE: Final = (
+    "bring back a replica of the partition that is whole; or set on_data_loss: skip for the input and send"
+    " the worker SIGHUP: each of them becomes a dead letter without payload then"
+)
+
 _Decision = tuple[Due, bytes] | None
 """What becomes of a root that was put aside, also encoded; None if there never was a record."""
 
@@ -68,6 +74,7 @@ class VerdictPartition:
 
     Attributes:
         reads: its place.
+        held_up: by their offsets in `_ack_due`, waiting roots whose records lie in a damaged batch, and that.
         progress: how far verdicts are taken over, as `_ack_due` says; `intake` may be further.
         pauses: by an input's id.
     """
@@ -88,6 +95,7 @@ class VerdictPartition:
         self._owned_ms = 0
         self._placed: list[int] = []
         self._was_undone = False
+        self.held_up: dict[int, DamagedRun] = {}
         self._proof = Outgoing(*self._due, None, OWNER_KEY)
         self._verdicts_end = 0
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
@@ -239,7 +247,7 @@ class VerdictPartition:
         4. Write these with their tombstones, and new entries for roots that were put aside; behind these
            the progress, so that the next owner keeps few of them. If no more records of an input may become
            dead letters, write its pause, too.
-        5. Remove what is done from memory; the rest goes on waiting.
+        5. Remove what is done from memory; the rest goes on waiting, what is held up for some time.
 
         An error before the transaction leaves all roots waiting; an error of the transaction makes the caller
         drop the partition. If an entry is missing in `_ack_due`, first make sure that we still own the
@@ -277,13 +285,16 @@ class VerdictPartition:
                 self._refused(inputs, error, now_ms)
                 return True
         done = {*decisions, *(at for at, due in entries.items() if due is None)}
+        for entry in taken:
+            self.held_up.pop(entry.offset, None)
         if len(outcomes) + len(done) == len(taken):
             self.waiting.done(taken, ())
         else:
             ended = {id(outcome.due) for outcome in outcomes}
             done |= {at for at, due in entries.items() if id(due) in ended}
             left = [entry for entry in taken if entry.offset not in done]
-            self.waiting.done([entry for entry in taken if entry.offset in done], left)
+            until_ms = self._hold_up({at: entries[at] for _, at in left if at in entries}, now_ms)
+            self.waiting.done([entry for entry in taken if entry.offset in done], left, until_ms)
         waiting = [found for found in decisions.values() if found is not None]
         placed = self._placed if waiting else ()  # without `waiting` they are of another transaction
         for (due, value), offset in zip(waiting, placed, strict=True):
@@ -291,6 +302,29 @@ class VerdictPartition:
         worker.works(inputs)
         self._count_all(outcomes, decisions, pauses, now_ms)
         return bool(inputs or pauses)
+
+    def _hold_up(self, left: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
+        """Report roots that lie in a damaged batch; return by their offsets when they are tried again.
+
+        `left` are roots that were due and are not done, mostly for other reasons.
+        """
+        worker = self._worker
+        until_ms: dict[int, int] = {}
+        inputs: dict[DamagedRun, int] = {}
+        for at, due in left.items():
+            if due is None:
+                continue
+            place = RecordPlace(due.topic, partition_of(due.source), offset_of(due.position))
+            holding = worker.damaged.holding(place, now_ms)
+            if holding is not None:
+                self.held_up[at], until_ms[at] = holding
+                inputs[holding.run] = input_id_of(due.source)
+        for run, input_id in inputs.items():
+            if worker.damaged.is_to_report(run, now_ms):
+                roots = sum(other == run for other in self.held_up.values())
+                fields = {"damaged": str(run), "why": run.why, "next_step": _CURE}
+                worker.report("held_up", input=worker.name_of(input_id), roots=roots, **fields)
+        return until_ms
 
     def _ready(self, now_ms: int) -> Sequence[int]:
         ready = [

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, Self
 from acker.errors import CodecError, Unreachable, WindhoverError
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
+from acker.service.passed_over import damage_passed_over
 from acker.units import TIME_MS_MAX
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
@@ -139,7 +140,9 @@ class Presence:
         young, starts = log.offsets_at(places, max(0, now_ms - SILENT_MS_MAX)), log.starts(places)
         self._is_clipped = any(0 < starts[place] >= young[place] for place in places)
         first = {place: max(young[place], starts[place]) for place in places}
-        self._follower = Follower(log, places, first=first, committed=False)
+        self._follower = Follower(
+            log, places, first=first, committed=False, on_damage=damage_passed_over(log)
+        )
         with ExitStack() as undo:
             undo.callback(self.close)
             for record in self._follower.read():

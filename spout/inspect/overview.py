@@ -22,7 +22,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import NotAuthorized, Unreachable, WindhoverError
 from acker.kafka.port import GroupMember, Log, TopicInfo, TopicPartition
-from acker.kafka.reading import READ_MAX, Follower
+from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.service.view import AckerView, ViewReader
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
@@ -450,7 +450,7 @@ class _DeadLetters:
         self._topic = info.name
         self._log = log
         self._places = places
-        self._follower = Follower(log, places, read_max)
+        self._follower = Follower(log, places, read_max, on_damage=pass_damage)
         self._letters: dict[tuple[int, int], tuple[int, int, int]] = {}
         """Partition and offset of the origin, and the time of death, by the place of the letter."""
 

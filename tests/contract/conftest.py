@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from spout.local.embedded import EmbeddedBroker
 from tests.contract.clusters import Cluster, InMemoryCluster, KafkaCluster
 
 MEMORY = "memory"
@@ -18,6 +19,8 @@ def cluster(request: pytest.FixtureRequest, prefix: str) -> Iterator[Cluster]:
     if request.param == MEMORY:
         opened: Cluster = InMemoryCluster(prefix)
     else:
-        opened = KafkaCluster(prefix, request.getfixturevalue("broker").bootstrap)
+        broker = request.getfixturevalue("broker")
+        data = broker.directory / "data" if isinstance(broker, EmbeddedBroker) else None
+        opened = KafkaCluster(prefix, broker.bootstrap, data)
     yield opened
     opened.close()

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from acker.errors import Unreachable
 from acker.kafka.port import (
+    DamagedRun,
     GroupMember,
     Membership,
     Picker,
@@ -64,6 +65,7 @@ class MemoryLog:
         self._faults = faults
         self.open_readers: set[Reader] = set()
         self.deadlines_shared = 0
+        self._passed_over: dict[DamagedRun, None] = {}
 
     def share_deadline(self) -> None:
         """Count it; no call waits."""
@@ -71,7 +73,13 @@ class MemoryLog:
 
     def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         """Make a reader."""
-        return MemoryReader(self._broker, self._faults, committed=committed, open_readers=self.open_readers)
+        return MemoryReader(
+            self._broker,
+            self._faults,
+            committed=committed,
+            open_readers=self.open_readers,
+            passed_over=self._passed_over,
+        )
 
     def picker(self) -> Picker:
         """Make a reader of single records."""
@@ -150,6 +158,10 @@ class MemoryLog:
         for name, offset in offsets.items():
             self._broker.delete_before(name, offset)
         self._faults.after("delete_before")
+
+    def passed_over(self) -> Sequence[DamagedRun]:
+        """Return what readers of this view have left out."""
+        return list(self._passed_over)
 
     def close(self) -> None:
         """Release nothing; there is nothing to release."""

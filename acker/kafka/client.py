@@ -92,6 +92,9 @@ for _each in (_log, _librdkafka):
 LOGGED: Mapping[str, Any] = MappingProxyType({"logger": _librdkafka})
 """Sends librdkafka's own log lines to Python's logging, from the calls that serve callbacks."""
 
+CHECKED: Mapping[str, Any] = MappingProxyType({"check.crcs": True})
+"""For each consumer: librdkafka's default is to hand out what was changed on a broker's disk."""
+
 SILENT: Mapping[str, Any] = MappingProxyType({"log.queue": True, "log_level": 0})
 """Drops librdkafka's own log lines. For producers: they die in the ordinary course (fenced), and
 confluent-kafka then runs Python callbacks with the exception already set, which Python does not survive."""

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from acker.kafka.client import DAMAGE, SILENT, Background, KafkaClient, Use
+from acker.kafka.client import CHECKED, DAMAGE, SILENT, Background, KafkaClient, Use
 from acker.kafka.port import Operation, TopicPartition
 
 NAMELESS: Final = frozenset({KafkaError.INVALID_MSG})
@@ -37,8 +37,8 @@ SILENT_MS: Final = 3_000
 FORCED: Mapping[str, Any] = MappingProxyType(
     {
         **SILENT,
+        **CHECKED,
         "auto.offset.reset": "error",
-        "check.crcs": True,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,

@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from acker.errors import Damaged, LogError, TopicError, WindhoverError
 from acker.hot_paths import tuple_maker, uncollected
-from acker.kafka.client import DAMAGE, LOGGED, Background, KafkaClient, Use
+from acker.kafka.client import CHECKED, DAMAGE, LOGGED, Background, KafkaClient, Use
 from acker.kafka.damage import first_behind_damage
 from acker.kafka.headers import headers_of
 from acker.kafka.port import DamagedRun, Operation, Picked, Record, TopicPartition
@@ -53,9 +53,8 @@ T = TypeVar("T", list[Record], dict[TopicPartition, list[Message]])
 FORCED: Mapping[str, Any] = MappingProxyType(
     {
         **LOGGED,
+        **CHECKED,
         "auto.offset.reset": "error",
-        # librdkafka's default is to hand out what was changed on a disk
-        "check.crcs": True,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
@@ -196,8 +195,8 @@ class KafkaReader:
         events = list(filter(Message.error, messages))
         if not events:
             return messages, events
-        if any(_is_damage(event) for event in events):
-            messages = _before_damage(messages)
+        if any(is_damage(event) for event in events):
+            messages = before_damage(messages)
             events = list(filter(Message.error, messages))
         return [message for message in messages if not message.error()], events
 
@@ -225,7 +224,7 @@ class KafkaReader:
                     moved = True
             elif partition in self._damaged:
                 continue  # what the client makes of bytes within the batch
-            elif partition in self._positions and _is_damage(event):
+            elif partition in self._positions and is_damage(event):
                 self._stop_at_damage(partition, error)
             elif partition in self._positions:
                 doing = f"reading {partition.topic}/{partition.partition} at {self._positions[partition]}"
@@ -272,12 +271,12 @@ def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]
     return found
 
 
-def _is_damage(event: Message) -> bool:
+def is_damage(event: Message) -> bool:
     error = event.error()
     return error is not None and error.code() in DAMAGE
 
 
-def _before_damage(messages: list[Message]) -> list[Message]:
+def before_damage(messages: list[Message]) -> list[Message]:
     """Return messages without those that come behind a damaged batch of their partition; its event stays."""
     stopped: set[TopicPartition] = set()
     believed: list[Message] = []
@@ -285,7 +284,7 @@ def _before_damage(messages: list[Message]) -> list[Message]:
         place = _place_of(message)
         if place not in stopped:
             believed.append(message)
-        if _is_damage(message):
+        if is_damage(message):
             stopped.add(place)
     return believed
 

@@ -92,6 +92,6 @@ class ReplayStatus(Counters):
     fetched_bytes: int
     aside: int
     aside_by_input: Mapping[str, int]
-    held_up: int
+    held_up: int = 0
     paused: tuple[str, ...]
     breaker_used: Mapping[str, float]

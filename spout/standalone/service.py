@@ -19,21 +19,24 @@ from threading import Condition
 
 from acker.config.settings import Input, longest_unreachable_ms
 from acker.config.topics import Topics
-from acker.errors import UsageError
+from acker.errors import Damaged, UsageError
+from acker.identity import input_id_of, offset_of
 from acker.kafka.headers import headers_of
-from acker.kafka.port import Log
+from acker.kafka.port import DamagedRun, Log
+from acker.wire.causes import DAMAGED
 from acker.wire.events import SourceRun, Verdicts
 from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
-from spout.planner.mailbox import PlannerStatus
+from spout.planner.mailbox import DAMAGE_CURE, PlannerStatus
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.runtime.tracing import Spans, TracedRoots
 from spout.standalone.queues import QueueCollection
-from spout.standalone.read_ahead import MessageReader, PlannedRecords, Reaches, ReadAhead
+from spout.standalone.read_ahead import MessageReader, Reaches, ReadAhead, Taken
+from spout.tuples.failures import Cause, cut_text
 
 
 class SpoutService:
@@ -194,7 +197,7 @@ class SpoutService:
     def _feed(self, name: str, count: int, now_ms: int) -> int:
         """Plan at most `count` of an input's records that were read, and queue them."""
         ahead, came = self._ahead[name], 0
-        planned: list[tuple[list[PlannedRecords], list[SourceRun]]] = []
+        planned: list[Taken] = []
         with self._planner.together():
             for sources in self._in_turn(ahead.groups(self._spec.partitions)):
                 ahead.show(sources)
@@ -206,7 +209,7 @@ class SpoutService:
                     continue
                 planned += taken
                 if self._traced is not None:
-                    for source, messages, positions in chain.from_iterable(records for records, _ in taken):
+                    for source, messages, positions in chain.from_iterable(each.records for each in taken):
                         headers = zip(positions.tolist(), map(headers_of, messages), strict=True)
                         self._traced.emit(source, headers, now_ms)
                 came += sum(run.end - run.start for run in ranges)
@@ -215,12 +218,29 @@ class SpoutService:
         ahead.show(())
         if planned:
             with self._guard:
-                for records, absent in planned:
+                for records, absent, unreadable in planned:
                     for part in records:
                         self.queues.put(*part)
                     self.queues.publication.absent += absent
+                    for each in unreadable:
+                        self._leave_out(name, *each)
                 self._guard.notify_all()
         return came
+
+    def _leave_out(self, name: str, run: SourceRun, damaged: DamagedRun) -> None:
+        """Settle positions that cannot be read: absent, or failed, and then no more is planned."""
+        fields = {"input": name, "records": run.end - run.start, "place": damaged, "why": damaged.why}
+        self._report("batch_is_damaged", fields)
+        if not self._inputs[input_id_of(run.source)].fails_on_loss():
+            self.queues.publication.absent.append(run)
+            return
+        first, end = offset_of(run.start), offset_of(run.start) + run.end - run.start
+        place = f"{damaged.topic}/{damaged.partition}"
+        text = cut_text(f"offsets {first} to {end} of {place} cannot be read: {damaged.why}")
+        self.queues.publication.unreadable.append((run, Cause("", DAMAGED, text)))
+        if self.queues.damage is None:
+            cure = DAMAGE_CURE.format(start=first, end=end)
+            self.queues.damage = Damaged(damaged.topic, damaged.partition, first, damaged.why, cure)
 
     def _in_turn(self, groups: Sequence[list[int]]) -> Iterator[list[int]]:
         """Yield replays first, then the other groups, which begin with another one at each call."""

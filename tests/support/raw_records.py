@@ -35,6 +35,8 @@ _PRODUCE: Final = 0
 _PRODUCE_VERSION: Final = 7
 _ACKS_ALL: Final = -1
 _TIMEOUT_S: Final = 20.0
+_NO_LEADER_YET: Final = frozenset({3, 5, 6})
+"""UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER."""
 
 
 class Codec(IntEnum):
@@ -94,9 +96,22 @@ def with_checksum(batch: bytes) -> bytes:
 def produce(bootstrap: str, place: TopicPartition, batch: bytes) -> int:
     """Send a batch to the broker that leads its partition; return the offset of its first record.
 
+    A topic that was created a moment ago may not have its leaders yet: it is sent again then.
+
     Raises:
         Refused: the broker does not take it.
     """
+    until_s = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return _produce_once(bootstrap, place, batch)
+        except Refused as error:
+            if error.code not in _NO_LEADER_YET or time.monotonic() > until_s:
+                raise
+            time.sleep(0.05)
+
+
+def _produce_once(bootstrap: str, place: TopicPartition, batch: bytes) -> int:
     topic = place.topic.encode()
     body = b"".join(
         (

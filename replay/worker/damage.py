@@ -29,12 +29,18 @@ class DamagedBatches:
         self._reported_ms: dict[tuple[str, int, int], int] = {}
 
     def met(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
-        """Note what a fetch has passed over; what is known stays as it is, so that it is tried again."""
+        """Note what a fetch has passed over.
+
+        Of a batch that is known in part the rest is tried again together with that, and not later: else a
+        batch through which others are read all the time would never be tried again.
+        """
         for run in runs:
             known = self._current((run.topic, run.partition), now_ms)
-            is_new = not any(other.start < run.end and run.start < other.end for other, _ in known)
-            if run.start < run.end and is_new:
-                known.append(HeldUp(run, now_ms + self._retry_ms))
+            same = [each for each in known if each.run.start < run.end and run.start < each.run.end]
+            is_known = any(each.run.start <= run.start and run.end <= each.run.end for each in same)
+            if run.start < run.end and not is_known:
+                until_ms = min([each.until_ms for each in same], default=now_ms + self._retry_ms)
+                known.append(HeldUp(run, until_ms))
 
     def holding(self, place: RecordPlace, now_ms: int) -> HeldUp | None:
         """Return what a record lies in that is not to be read now; None: read it."""

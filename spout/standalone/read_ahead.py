@@ -42,19 +42,19 @@ class PlannedRecords(NamedTuple):
     positions: I64
 
 
-class Unreadable(NamedTuple):
+class UnreadableRun(NamedTuple):
     """Positions that were planned and cannot be read, and the damaged batch that they lie in."""
 
     run: SourceRun
     damaged: DamagedRun
 
 
-class Taken(NamedTuple):
+class TakenRun(NamedTuple):
     """What leaves a buffer: records, positions without a record, and positions that cannot be read."""
 
     records: list[PlannedRecords]
     absent: list[SourceRun]
-    unreadable: list[Unreadable]
+    unreadable: list[UnreadableRun]
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class ReadAhead:
         """Return the offsets up to which the shown partitions were read; 0 for the others."""
         return {place: self._buffers[place].end if place in self._shown else 0 for place in partitions}
 
-    def take(self, place: TopicPartition, run: SourceRun) -> Taken:
+    def take(self, place: TopicPartition, run: SourceRun) -> TakenRun:
         """Take a run's records out of a partition's buffer, and what of it has no record.
 
         Positions that cannot be read are not among those without a record.
@@ -170,14 +170,14 @@ class ReadAhead:
             absent.append(SourceRun(run.source, expected, run.end))
         buffer.begin = offset_of(run.start) + run.end - run.start
         unreadable = [
-            Unreadable(SourceRun(run.source, max(run.start, first), min(run.end, end)), damaged)
+            UnreadableRun(SourceRun(run.source, max(run.start, first), min(run.end, end)), damaged)
             for damaged in buffer.damaged
             if (first := damaged.start + shift) < run.end and run.start < (end := damaged.end + shift)
         ]
         buffer.damaged = [damaged for damaged in buffer.damaged if damaged.end > buffer.begin]
         left_out = [each.run[1:] for each in unreadable]
         without_record = difference([each[1:] for each in absent], left_out)
-        return Taken(taken, [SourceRun(run.source, *part) for part in without_record], unreadable)
+        return TakenRun(taken, [SourceRun(run.source, *part) for part in without_record], unreadable)
 
     def forget_below(self, free: Mapping[int, int]) -> None:
         """Drop records that a former owner initialised: nothing below the first free position is planned.

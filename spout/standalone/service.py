@@ -35,7 +35,7 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.runtime.tracing import Spans, TracedRoots
 from spout.standalone.queues import QueueCollection
-from spout.standalone.read_ahead import MessageReader, Reaches, ReadAhead, Taken
+from spout.standalone.read_ahead import MessageReader, Reaches, ReadAhead, TakenRun
 from spout.tuples.failures import Cause, cut_text
 
 
@@ -197,7 +197,7 @@ class SpoutService:
     def _feed(self, name: str, count: int, now_ms: int) -> int:
         """Plan at most `count` of an input's records that were read, and queue them."""
         ahead, came = self._ahead[name], 0
-        planned: list[Taken] = []
+        planned: list[TakenRun] = []
         with self._planner.together():
             for sources in self._in_turn(ahead.groups(self._spec.partitions)):
                 ahead.show(sources)

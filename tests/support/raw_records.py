@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from acker.kafka.port import TopicPartition
+from tests.support.waiting import eventually
 
 HEAD: Final = struct.Struct(">qiibIhiqqqhii")
 """A batch before its records: base offset, length, leader's epoch, magic, checksum, attributes, last offset's
@@ -101,14 +102,18 @@ def produce(bootstrap: str, place: TopicPartition, batch: bytes) -> int:
     Raises:
         Refused: the broker does not take it.
     """
-    until_s = time.monotonic() + _TIMEOUT_S
-    while True:
+    placed: list[int] = []
+
+    def is_taken() -> bool:
         try:
-            return _produce_once(bootstrap, place, batch)
+            placed.append(_produce_once(bootstrap, place, batch))
         except Refused as error:
-            if error.code not in _NO_LEADER_YET or time.monotonic() > until_s:
+            if error.code not in _NO_LEADER_YET:
                 raise
-            time.sleep(0.05)
+        return bool(placed)
+
+    eventually(is_taken)
+    return placed[0]
 
 
 def _produce_once(bootstrap: str, place: TopicPartition, batch: bytes) -> int:

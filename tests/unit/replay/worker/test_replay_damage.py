@@ -80,6 +80,21 @@ def test_roots_that_are_lost_while_others_are_held_up_do_not_wait_for_them(world
     assert worker.status().held_up == 2
 
 
+def test_roots_of_one_batch_that_are_due_one_after_the_other_are_all_held_up(world: World) -> None:
+    """O337: the first one shows the batch from its own offset on, and another may lie before that."""
+    worker = world.worker()
+    roots = emit(world, 6)
+    damage(world, 1, 5)
+    for root in (roots[3], roots[1], roots[4], roots[2]):
+        world.lose(root)
+        world.settle(worker, until_ms=world.now_ms + 3_000)
+    assert worker.status().held_up == 4
+    assert worker.step(world.now_ms) is False, "nothing is due before they are tried again"
+    mend(world)
+    world.settle(worker, until_ms=world.now_ms + RETRY_MS)
+    assert sorted(value or b"" for value in values(world.copies())) == [b"1", b"2", b"3", b"4"]
+
+
 def test_with_on_data_loss_skip_they_are_dead_letters_without_payload(world: World) -> None:
     """O333: each says which record it was, and why."""
     worker = world.worker(of=skipping())

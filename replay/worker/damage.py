@@ -7,10 +7,15 @@ partition by then. A new owner of a verdict partition meets it anew.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from acker.kafka.port import DamagedRun
 from replay.worker.fetch import RecordPlace
+
+HELD_UP_CURE: Final = (
+    "Bring back a replica of the partition that is whole; or set on_data_loss: skip for the input and send"
+    " the replay workers SIGHUP: each of them becomes a dead letter without payload then"
+)
 
 
 class HeldUp(NamedTuple):

@@ -48,6 +48,7 @@ from replay.records.due import (
     root_key,
 )
 from replay.worker.cut import CutCopies, Written
+from replay.worker.damage import HELD_UP_CURE
 from replay.worker.entries import entries_of, restore
 from replay.worker.fetch import RecordPlace
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
@@ -59,11 +60,6 @@ _outgoing = tuple_maker(Outgoing)
 
 _OWNER_CHECK_MS: Final = 1_000
 """How often the owner of a partition with a paused input checks that it still is the owner."""
-
-_CURE: Final = (
-    "bring back a replica of the partition that is whole; or set on_data_loss: skip for the input and send"
-    " the worker SIGHUP: each of them becomes a dead letter without payload then"
-)
 
 _Decision = tuple[Due, bytes] | None
 """What becomes of a root that was put aside, also encoded; None if there never was a record."""
@@ -322,7 +318,7 @@ class VerdictPartition:
         for run, input_id in inputs.items():
             if worker.damaged.is_to_report(run, now_ms):
                 roots = sum(other == run for other in self.held_up.values())
-                fields = {"damaged": str(run), "why": run.why, "next_step": _CURE}
+                fields = {"damaged": str(run), "why": run.why, "next_step": HELD_UP_CURE}
                 worker.report("held_up", input=worker.name_of(input_id), roots=roots, **fields)
         return until_ms
 

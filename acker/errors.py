@@ -27,7 +27,8 @@
         ├── Fenced               another process owns this transactional id; give the partition up
         ├── Aborted              the transaction was aborted; restore and go on
         │   └── RecordRefused    the settings of a topic refuse a record of it; correct them
-        └── OutOfRange           a position is not in the log
+        ├── OutOfRange           a position is not in the log
+        └── Damaged              a batch of one partition cannot be read; the rest of the log can
 
 A message says what happened, to what, and the next step. Secrets never stand in one.
 """
@@ -159,3 +160,29 @@ class RecordRefused(Aborted):
 
 class OutOfRange(LogError):
     """A position to read from is not in the log (retention ran ahead, or the topic was re-created)."""
+
+
+class Damaged(LogError):
+    """A batch of one partition is damaged where its broker keeps it; what lies before and beside it is not.
+
+    Attributes:
+        topic, partition: where.
+        first: the first offset that cannot be read.
+        why: what the client found, in its words.
+    """
+
+    def __init__(self, topic: str, partition: int, first: int, why: str, cure: str = "") -> None:
+        """Make the error; `cure` is for who knows what the topic is for."""
+        way_out = cure or "bring back a replica of the partition that is whole"
+        super().__init__(
+            f"{topic}/{partition}@{first}: a batch there is damaged on its broker's disk ({why}); what lies"
+            f" before it and in other partitions can be read: {way_out}"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.first = first
+        self.why = why
+
+    def with_cure(self, cure: str) -> Damaged:
+        """Return the same error with another way out."""
+        return Damaged(self.topic, self.partition, self.first, self.why, cure)

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from acker.kafka.client import CHECKED
+from acker.kafka.reader import FORCED
+
 PROJECT = Path(__file__).resolve().parents[1]
 PACKAGES = ("acker", "replay", "spout")
 FILES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
@@ -397,6 +400,33 @@ def test_only_the_command_prints() -> None:
     ]
 
     assert wrong == []
+
+
+def test_every_consumer_has_its_checksums_compared() -> None:
+    """O309: librdkafka's default is to hand out what was changed on a broker's disk.
+
+    A module that makes a consumer names `CHECKED`, or the `FORCED` settings of a reader that have it in them.
+    """
+    makers = {path for path in [*FILES, *TOOL_FILES] if any(map(_makes_a_consumer, ast.walk(tree_of(path))))}
+    unchecked = [short(path) for path in makers if not _says(path, {"CHECKED", "FORCED"})]
+
+    assert short(PROJECT / "spout" / "streaming" / "consume.py") in set(map(short, makers))
+    assert CHECKED["check.crcs"]
+    assert FORCED["check.crcs"]
+    assert unchecked == []
+
+
+def _makes_a_consumer(node: ast.AST) -> bool:
+    """Tell whether this calls a consumer's class, or hands it to `KafkaClient.make`."""
+    if not isinstance(node, ast.Call):
+        return False
+    names = [part for part in (node.func, *node.args[:1]) if isinstance(part, ast.Name | ast.Attribute)]
+    classes = {part.id if isinstance(part, ast.Name) else part.attr for part in names}
+    return bool(classes & {"Consumer", "ShareConsumer"}) and "isinstance" not in classes
+
+
+def _says(path: Path, names: set[str]) -> bool:
+    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(tree_of(path)))
 
 
 def test_nobody_calls_what_waits_without_end() -> None:

@@ -1,6 +1,6 @@
 """What all Kafka clients of the port share: settings, deadlines, and the translation of errors.
 
-librdkafka's error codes fall into eight classes, which are distinguished here and nowhere else:
+librdkafka's error codes fall into nine classes, which are distinguished here and nowhere else:
 
 ==============  ==================================================================================
 class           what happens
@@ -13,6 +13,7 @@ fence           `Fenced`: the transactional id has another owner
 abort           `Aborted`: the transaction cannot be committed any more; `RecordRefused`: for a record's sake
 credentials     `NotAuthenticated`: at once where nothing has answered yet, else in place of `Unreachable`
 right           `NotAuthorized`, with the right and the resource
+damage          `Damaged`, with the place; see `DAMAGE`
 the rest        `OutOfRange`, or `LogError` with what the broker said
 ==============  ==================================================================================
 
@@ -41,6 +42,7 @@ from acker.config.kafka_settings import hide_values, refused_setting
 from acker.errors import (
     Aborted,
     ConfigError,
+    Damaged,
     Fenced,
     LogError,
     NotAuthenticated,
@@ -52,7 +54,7 @@ from acker.errors import (
     Unreachable,
     WindhoverError,
 )
-from acker.kafka.port import Operation, Resource, Right, TopicPartition
+from acker.kafka.port import DamagedRun, Operation, Resource, Right, TopicPartition
 from acker.notation import readable
 from acker.redaction import HIDDEN, SecretValues, setting_secrets
 from acker.untrusted import Untrusted
@@ -125,6 +127,9 @@ for _each in (_log, _librdkafka):
 LOGGED: Mapping[str, Any] = MappingProxyType({"logger": _librdkafka})
 """Sends librdkafka's own log lines to Python's logging, from the calls that serve callbacks."""
 
+CHECKED: Mapping[str, Any] = MappingProxyType({"check.crcs": True})
+"""For each consumer: librdkafka's default is to hand out what was changed on a broker's disk."""
+
 SILENT: Mapping[str, Any] = MappingProxyType({"log.queue": True, "log_level": 0})
 """Drops librdkafka's own log lines. For producers: they die in the ordinary course (fenced), and
 confluent-kafka then runs Python callbacks with the exception already set, which Python does not survive."""
@@ -187,6 +192,20 @@ RECORD_REFUSED: Final = frozenset(
     }
 )
 """What a broker, or the client, says of records that the settings of a topic do not allow."""
+DAMAGE: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        KafkaError._BAD_COMPRESSION: "its records do not unpack",
+        KafkaError._BAD_MSG: "its checksum is wrong",
+        KafkaError._NOT_IMPLEMENTED: "it names a codec or a version that there is none of",
+        KafkaError.INVALID_MSG: "the broker cannot read its head",
+    }
+)
+"""What an event of a partition means by which the client reports a batch that cannot be read. Only the first
+one can be believed: behind a wrong checksum librdkafka (2.16) goes on in the middle of the batch, takes what
+it finds there for heads of further batches, and fetches from where they seem to lie."""
+
+PASSED_OVER_MAX: Final = 1_000
+"""So many runs of damaged offsets are remembered, to be shown."""
 
 NOT_IN_LOG: Final = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
@@ -422,6 +441,7 @@ class KafkaClient:
         self._sleep = sleep
         self.outage = Outage(clock, self.bootstrap)
         self._waited_ms: float | None = None
+        self.passed_over: dict[DamagedRun, None] = {}
 
     @property
     def bootstrap(self) -> str:
@@ -447,6 +467,11 @@ class KafkaClient:
             return kind({**COMMON, **defaults, **self.settings, **own, **forced})
         except KafkaException as error:
             raise ConfigError(refused_setting(error.args[0].str(), self.settings)) from None
+
+    def note_passed_over(self, run: DamagedRun) -> None:
+        """Note what a reader left out, for `Log.passed_over`; of very many runs the first ones."""
+        if run.start < run.end and len(self.passed_over) < PASSED_OVER_MAX:
+            self.passed_over[run] = None
 
     def share_deadline(self) -> None:
         """Let all calls from now on wait for answers as long as one alone may; see `Log.share_deadline`."""
@@ -574,6 +599,10 @@ class KafkaClient:
         if code in NOT_IN_LOG:
             return OutOfRange(f"{doing}: the position is not in the log ({text})")
         return LogError(f"{doing}: refused by {self.bootstrap}: {text}")
+
+    def damage(self, cause: KafkaError, place: TopicPartition, first: int) -> Damaged:
+        """Return the error of a batch that cannot be read, where `cause` is one of `DAMAGE`."""
+        return Damaged(*place, first, f"{DAMAGE[cause.code()]}; {self._text(cause)}")
 
     def unreachable(
         self, doing: str, timeout_ms: int | None, text: str, background: Background | None = None

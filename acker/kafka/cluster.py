@@ -67,6 +67,7 @@ from acker.kafka.client import (
 from acker.kafka.group import KafkaMembership
 from acker.kafka.port import (
     Bound,
+    DamagedRun,
     GroupMember,
     KnownOffsets,
     Membership,
@@ -337,6 +338,9 @@ class KafkaLog:
         answer = self._ask(f"deleting records of {names}", ask, use)
         self._note_silence(answer.errors)
         return self._texts_of(answer.errors)
+
+    def passed_over(self) -> Sequence[DamagedRun]:
+        return list(self._client.passed_over)
 
     def close(self) -> None:
         self._admin = self._asker = None

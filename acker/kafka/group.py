@@ -18,7 +18,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from acker.errors import TopicError
-from acker.kafka.client import LOGGED, Background, KafkaClient, Use
+from acker.kafka.client import CHECKED, LOGGED, Background, KafkaClient, Use
 from acker.kafka.port import Operation, TopicPartition
 
 COMMIT_EVERY_S: Final = 1.0
@@ -40,6 +40,7 @@ DEFAULTS = MappingProxyType(
 FORCED = MappingProxyType(
     {
         **LOGGED,
+        **CHECKED,
         "partition.assignment.strategy": "range",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

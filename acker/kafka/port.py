@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from acker.errors import LogError
+
 T = TypeVar("T")
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -25,6 +27,21 @@ Headers = tuple[tuple[str, bytes | None], ...]
 RECORD_OVERHEAD_BYTES: Final = 80
 """What a record costs beside its key, value and headers, in a batch of its own: 61 bytes of the batch, and at
 most 4 each for the lengths of record, key and value, 2 for the number of headers, 3 for the rest."""
+
+
+class UnreadableName(str):
+    """The name of a header of which the bytes are no UTF-8: a placeholder, such as ``\\xff\\xfe``.
+
+    Only a reader makes one, and no client can write such a name again: a copy of the record would have
+    another header. Its value is the record's own.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, name: bytes | None) -> UnreadableName:
+        """Show the bytes of a name, those that are no text escaped; None: nobody knows them."""
+        return cls("\\x??" if name is None else name.decode("utf-8", "backslashreplace"))
 
 
 class TopicPartition(NamedTuple):
@@ -65,6 +82,11 @@ class Record(NamedTuple):
         """Name it, ``topic/partition@offset``."""
         return f"{self.topic}/{self.partition}@{self.offset}"
 
+    @property
+    def unreadable_names(self) -> tuple[UnreadableName, ...]:
+        """The placeholders of header names that are no UTF-8, in order; mostly there is none."""
+        return tuple([name for name, _ in self.headers if type(name) is UnreadableName])
+
 
 class Outgoing(NamedTuple):
     """A record to write. The partition is always ours to compute.
@@ -78,6 +100,15 @@ class Outgoing(NamedTuple):
     key: bytes | None = None
     headers: Headers = ()
     timestamp_ms: int | None = None
+
+
+def unwritable(record: Outgoing) -> LogError:
+    """Return the error of a record that no client can write, since a header has an `UnreadableName`."""
+    names = ", ".join(name for name, _ in record.headers if type(name) is UnreadableName)
+    return LogError(
+        f"writing {record.topic}/{record.partition}: the name of a header is no UTF-8 ({names:.200}), and no"
+        " client can write it; give the placeholder as plain text, and say that it is one"
+    )
 
 
 def record_bytes(record: Record | Outgoing) -> int:
@@ -131,6 +162,23 @@ class GroupMember(NamedTuple):
     partitions: frozenset[int] | None
 
 
+class DamagedRun(NamedTuple):
+    """Offsets [start, end) of a partition that cannot be read, from where a reader stood.
+
+    `why` is what the client found, in its words.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    why: str
+
+    def __str__(self) -> str:
+        """Name it, ``topic/partition@start to end``."""
+        return f"{self.topic}/{self.partition}@{self.start} to {self.end}"
+
+
 class Assigned(Protocol):
     """Has partitions to read, each at a position."""
 
@@ -143,6 +191,15 @@ class Assigned(Protocol):
     def position(self, partition: TopicPartition) -> int:
         """Return the offset up to which everything was returned or passed, control records too."""
 
+    def pass_over(self, partition: TopicPartition) -> DamagedRun:
+        """Go on where a partition can be read again; return the offsets that are left out.
+
+        These are of the damaged batch at which it stands, and of damaged ones directly behind that. It may
+        take some seconds to find out. Where the partition can be read by now, nothing is left out.
+
+        Raises `Unreachable`: the broker does not answer.
+        """
+
     def close(self) -> None:
         """Leave; further calls are errors."""
 
@@ -153,7 +210,11 @@ class Reader(Assigned, Protocol):
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
         """Return records as soon as there are any, or none when `timeout_ms` is over.
 
-        Raises `OutOfRange`: a position is not in the log; never a silent jump.
+        Raises:
+            OutOfRange: a position is not in the log; never a silent jump.
+            Damaged: a partition stands at a batch that cannot be read; what lies before it was returned. This
+                is raised once, as soon as it is so, and then by each call that has nothing else to return.
+                The other partitions are read on, this one after `pass_over` or an assignment that names it.
         """
 
 
@@ -364,6 +425,9 @@ class Log(Protocol):
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
         """Let the broker drop records below the given offsets; return troubles as in `KnownOffsets`."""
+
+    def passed_over(self) -> Sequence[DamagedRun]:
+        """Return what readers of this view have passed over since it was made, each run once."""
 
     def close(self) -> None:
         """Release what the log itself holds; readers and writers are closed on their own."""

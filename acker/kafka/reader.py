@@ -3,6 +3,11 @@
 A position moves by the records that are returned and, at the end of a partition, by librdkafka's EOF
 event: its offset lies behind the markers and aborted records that no record tells of. The event comes
 when a fetch returns empty, which the broker delays by ``fetch.wait.max.ms``; hence its low value here.
+
+Where a batch cannot be read, its partition is taken from the client at once, whatever that has fetched behind
+it: only the first event of a damaged batch can be believed (`acker.kafka.client.DAMAGE`). The client may ask
+for offsets that there are none of, and stop fetching the partition when the answer comes, whatever it was
+assigned meanwhile. So it is replaced before that partition is read again.
 """
 
 from __future__ import annotations
@@ -17,10 +22,12 @@ import confluent_kafka
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from acker.errors import LogError, TopicError, WindhoverError
+from acker.errors import Damaged, LogError, TopicError, WindhoverError
 from acker.hot_paths import tuple_maker, uncollected
-from acker.kafka.client import LOGGED, Background, KafkaClient, Use
-from acker.kafka.port import Operation, Picked, Record, TopicPartition
+from acker.kafka.client import CHECKED, DAMAGE, LOGGED, Background, KafkaClient, Use
+from acker.kafka.damage import first_behind_damage
+from acker.kafka.headers import headers_of
+from acker.kafka.port import DamagedRun, Operation, Picked, Record, TopicPartition
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -58,6 +65,7 @@ T = TypeVar("T", list[Record], dict[TopicPartition, list[Message]])
 FORCED: Mapping[str, Any] = MappingProxyType(
     {
         **LOGGED,
+        **CHECKED,
         "auto.offset.reset": "error",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -83,23 +91,27 @@ class KafkaReader:
         self._client = client
         self._background = Background(client.clock)
         isolation = "read_committed" if committed else "read_uncommitted"
-        self._consumer: Consumer = client.make(
-            Consumer, defaults, {**FORCED, "isolation.level": isolation}, self._background
-        )
+        self._settings = defaults, {**FORCED, "isolation.level": isolation}
+        self._consumer = self._new_consumer()
         self._positions: dict[TopicPartition, int] = {}
         self._unread: set[TopicPartition] = set()
         self._failed: dict[TopicPartition, WindhoverError] = {}
+        self._damaged: dict[TopicPartition, Damaged] = {}  # not assigned to the client
+        self._untold: list[Damaged] = []
         self._counts: dict[str, int] = {}
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        if self._damaged.keys() & positions.keys():
+            self._replace_consumer()
         old = self._positions
         gone = [p for p in old if positions.get(p) != old[p] or p in self._failed]
         new = [p for p in positions if old.get(p) != positions[p] or p in self._failed]
-        if fetched := [client_partition(p) for p in gone if p not in self._unread]:
+        not_fetched = self._unread | self._damaged.keys()
+        if fetched := [client_partition(p) for p in gone if p not in not_fetched]:
             self._consumer.incremental_unassign(fetched)
         self._unread = (self._unread | set(new)) & positions.keys()
         self._positions = dict(positions)
-        self._failed = {}
+        self._failed, self._damaged, self._untold = {}, {}, []
 
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
         return self._wait(timeout_ms, lambda first: self._records(first, max_records)) or ()
@@ -113,8 +125,7 @@ class KafkaReader:
 
         `take` returns records, and whether a position moved without one.
         """
-        if self._failed:
-            raise next(iter(self._failed.values()))
+        self._raise_what_stopped()
         self._begin()
         deadline = self._client.deadline(timeout_ms)
         while True:
@@ -125,15 +136,29 @@ class KafkaReader:
             if first is None:
                 self._client.check_answers(self._consumer, "", "reading", self._background)
                 if deadline.is_over:
+                    self._raise_damage()
                     return None
                 continue
             records, moved = take(first)
             if records:
                 return records
-            if self._failed:
-                raise next(iter(self._failed.values()))
+            self._raise_what_stopped()
+            if deadline.is_over:
+                self._raise_damage()
             if moved or deadline.is_over:
                 return None
+
+    def _raise_what_stopped(self) -> None:
+        """Raise why a partition cannot be read on; of damage once."""
+        if self._failed:
+            raise next(iter(self._failed.values()))
+        if self._untold:
+            raise self._untold.pop(0)
+
+    def _raise_damage(self) -> None:
+        """Raise of damage again, where there is nothing else to return."""
+        if self._damaged:
+            raise next(iter(self._damaged.values()))
 
     def position(self, partition: TopicPartition) -> int:
         try:
@@ -141,8 +166,30 @@ class KafkaReader:
         except KeyError:
             raise LogError(f"{partition} is not assigned to this reader") from None
 
+    def pass_over(self, partition: TopicPartition) -> DamagedRun:
+        start = self.position(partition)
+        end = first_behind_damage(self._client, partition, start)
+        damaged = self._damaged.get(partition)
+        why = "nothing of it can be read" if damaged is None else damaged.why
+        self._replace_consumer()
+        self._positions[partition] = end
+        run = DamagedRun(*partition, start, end, why)
+        self._client.note_passed_over(run)
+        return run
+
     def close(self) -> None:
         self._consumer.close()
+
+    def _new_consumer(self) -> Consumer:
+        defaults, forced = self._settings
+        return self._client.make(Consumer, defaults, forced, self._background)
+
+    def _replace_consumer(self) -> None:
+        """Read all partitions by a new client, from their positions on; what this one has fetched is lost."""
+        self._consumer.close()
+        self._consumer = self._new_consumer()
+        self._unread = set(self._positions)
+        self._failed, self._damaged, self._untold = {}, {}, []
 
     def _records(self, first: Message, max_records: int) -> tuple[list[Record], bool]:
         with uncollected():
@@ -158,7 +205,12 @@ class KafkaReader:
         if max_records > 1 and first.error() is None:
             messages += self._consumer.consume(max_records - 1, 0)
         events = list(filter(Message.error, messages))
-        return [message for message in messages if not message.error()] if events else messages, events
+        if not events:
+            return messages, events
+        if any(is_damage(event) for event in events):
+            messages = before_damage(messages)
+            events = list(filter(Message.error, messages))
+        return [message for message in messages if not message.error()], events
 
     def _advance(self, last: Mapping[tuple[str, int], int]) -> None:
         for name, offset in last.items():
@@ -182,6 +234,10 @@ class KafkaReader:
                 if offset is not None and offset > self._positions.get(partition, offset):
                     self._positions[partition] = offset
                     moved = True
+            elif partition in self._damaged:
+                continue  # what the client makes of bytes within the batch
+            elif partition in self._positions and is_damage(event):
+                self._stop_at_damage(partition, error)
             elif partition in self._positions:
                 doing = f"reading {partition.topic}/{partition.partition} at {self._positions[partition]}"
                 use = Use(Operation.READ, topic=partition.topic)
@@ -189,6 +245,12 @@ class KafkaReader:
             elif error.fatal():
                 raise self._client.error(error, "reading")
         return moved
+
+    def _stop_at_damage(self, partition: TopicPartition, error: KafkaError) -> None:
+        damaged = self._client.damage(error, partition, self._positions[partition])
+        self._damaged[partition] = damaged
+        self._untold.append(damaged)
+        self._consumer.incremental_unassign([client_partition(partition)])
 
     def _begin(self) -> None:
         """Begin to fetch new partitions, once it is certain that they are there.
@@ -221,6 +283,24 @@ def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]
     return found
 
 
+def is_damage(event: Message) -> bool:
+    error = event.error()
+    return error is not None and error.code() in DAMAGE
+
+
+def before_damage(messages: list[Message]) -> list[Message]:
+    """Return messages without those that come behind a damaged batch of their partition; its event stays."""
+    stopped: set[TopicPartition] = set()
+    believed: list[Message] = []
+    for message in messages:
+        place = _place_of(message)
+        if place not in stopped:
+            believed.append(message)
+        if is_damage(message):
+            stopped.add(place)
+    return believed
+
+
 def _place_of(message: Message) -> TopicPartition:
     return TopicPartition(message.topic() or "", message.partition() or 0)
 
@@ -229,7 +309,6 @@ _record = tuple_maker(Record)
 
 
 def record_of(message: Message) -> Record:
-    headers = message.headers()
     kind, timestamp_ms = message.timestamp()
     return _record(
         (
@@ -238,7 +317,7 @@ def record_of(message: Message) -> Record:
             message.offset(),
             message.key(),
             message.value(),
-            () if headers is None else tuple(headers),
+            headers_of(message),
             timestamp_ms,
             kind - 1,  # the client counts from 0: unknown, created, appended
         )

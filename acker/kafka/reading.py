@@ -8,9 +8,44 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from acker.errors import DataLoss, OutOfRange, Unreachable
-from acker.kafka.port import Bound, KnownOffsets, Log, Record, TopicPartition
+from acker.errors import Damaged, DataLoss, OutOfRange, Unreachable
+from acker.kafka.port import Bound, KnownOffsets, Log, Reader, Record, TopicPartition
 from acker.kafka.standing import named_troubles
+
+OnDamage = Callable[[Damaged], int | None]
+"""Called where a batch cannot be read. It raises, or returns up to which offset the partition may be passed
+over; None: as far as it is damaged."""
+
+
+def raise_damage(error: Damaged) -> int | None:
+    """Pass over nothing: whoever needs the log needs all of it."""
+    raise error
+
+
+def pass_damage(error: Damaged) -> int | None:
+    """Pass over what cannot be read, for who shows the rest; `Log.passed_over` tells what is left out."""
+    return None
+
+
+def poll_past_damage(
+    reader: Reader, timeout_ms: int, max_records: int, on_damage: OnDamage
+) -> Sequence[Record]:
+    """Poll a reader, and let it pass over a damaged batch where `on_damage` allows it; none came then.
+
+    Raises `Damaged`: a batch may not be passed over, or is damaged further than may be.
+    """
+    try:
+        return reader.poll(timeout_ms, max_records)
+    except Damaged as error:
+        allowed_to = on_damage(error)
+        run = reader.pass_over(TopicPartition(error.topic, error.partition))
+        while allowed_to is not None and run.end > allowed_to:
+            allowed_to = on_damage(Damaged(run.topic, run.partition, allowed_to, run.why))
+        return ()
+
+
+PIECE_RECORDS: Final = 1_000
+"""So many records of a piece are in memory at a time."""
 
 POLLS: Final = 20
 """An answer is waited for in this many polls, so that a reader that moves on is never given up."""
@@ -25,12 +60,16 @@ def read_piece(
     committed: bool,
     wait_ms: int,
     alive: Callable[[], None] = lambda: None,
+    on_damage: OnDamage = raise_damage,
 ) -> Iterator[Record]:
     """Yield the records of a partition in [start, end), where `end` is one that `Log` returned.
 
     `alive` is called before each poll, so that a long read does not count as hung.
 
-    Raises `Unreachable`: nothing came for `wait_ms`, short of the end; `OutOfRange`: `start` is not there.
+    Raises:
+        Unreachable: nothing came for `wait_ms`, short of the end.
+        OutOfRange: `start` is not there.
+        Damaged: `on_damage` does not let a damaged batch be passed over; what lies before it was yielded.
     """
     if start >= end:
         return
@@ -40,7 +79,7 @@ def read_piece(
         idle = 0
         while (at := reader.position(partition)) < end:
             alive()
-            records = reader.poll(max(1, wait_ms // POLLS))
+            records = poll_past_damage(reader, max(1, wait_ms // POLLS), PIECE_RECORDS, on_damage)
             within = not records or records[-1].offset < end
             yield from records if within else [record for record in records if record.offset < end]
             idle = 0 if reader.position(partition) > at else idle + 1
@@ -85,8 +124,10 @@ class Follower:
         first: Mapping[TopicPartition, int] | None = None,
         committed: bool = True,
         patience_ms: int = PATIENCE_MS,
+        on_damage: OnDamage = raise_damage,
     ) -> None:
         """Begin at the log starts, or at `first`; `committed`: read nothing behind an open transaction."""
+        self._on_damage = on_damage
         self._log = log
         self._read_max = read_max
         self._patience_ms = patience_ms
@@ -119,6 +160,7 @@ class Follower:
         """Yield the records since the last call; afterwards `is_whole` shows whether these were all.
 
         A partition without a leader holds up no other; then they were not all, and `known` names it.
+        Raises `Damaged`: `on_damage` does not let a damaged batch be passed over; call again for the rest.
         """
         self.is_whole = False
         if self._unbegun:
@@ -136,7 +178,7 @@ class Follower:
                 self._stuck = behind
                 return
             try:
-                records = self._reader.poll(poll_ms, min(left, 1_000))
+                records = poll_past_damage(self._reader, poll_ms, min(left, 1_000), self._on_damage)
             except OutOfRange:
                 # What was deleted meanwhile is lost for every reader: go on where the log begins now.
                 starts = self._log.known(Bound.START, self._at).offsets

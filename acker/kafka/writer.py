@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from acker.errors import WindhoverError
 from acker.hot_paths import tuple_maker
 from acker.kafka.client import SILENT, Background, Deadline, KafkaClient, Use
-from acker.kafka.port import Operation, Outgoing, TopicPartition
+from acker.kafka.port import Operation, Outgoing, TopicPartition, UnreadableName, unwritable
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -102,7 +102,7 @@ class KafkaWriter:
                     partition,
                     on_delivery=on_delivery,
                     timestamp=timestamp_ms or 0,
-                    headers=list(headers) if headers else None,
+                    headers=_writable(record) if headers else None,
                 )
             except BufferError:
                 deadline = deadline or self._client.deadline()
@@ -190,6 +190,15 @@ class KafkaProducer(KafkaWriter):
         if error is not None:
             topic = message.topic() or ""
             self._refuse(error, f"writing {topic}/{message.partition()}", topic)
+
+
+def _writable(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
+    """Return a record's headers as the client takes them; a placeholder is none of them."""
+    headers: list[tuple[str, str | bytes | None]] = list(record.headers)
+    for name, _ in headers:
+        if name.__class__ is UnreadableName:
+            raise unwritable(record)
+    return headers
 
 
 def doing(record: Outgoing) -> str:

@@ -89,6 +89,7 @@ class AckerEventKind(StrEnum):
     UNREACHABLE = "broker_unreachable"
     STANDS = "partition_stands"
     GOES_ON = "partition_goes_on"
+    DAMAGED = "damaged"
     QUARANTINED = "record_quarantined"
     NOT_COPIED = "quarantine_refused"
     UNDECODABLE = "undecodable"

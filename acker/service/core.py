@@ -33,6 +33,7 @@ from acker.ledger.output import AckerEventKind, OutputBuilder, StepOutput
 from acker.ledger.sessions import Barrier, Pending, SessionRank, Sessions
 from acker.ledger.verdicts import RUN_BYTES, SOURCE_BYTES, LossCause, in_records
 from acker.service.bins import Bins
+from acker.service.passed_over import marked_offset
 from acker.wire import checks
 from acker.wire.codec import Codec, read_acks
 from acker.wire.events import (
@@ -234,7 +235,7 @@ class PartitionCore:
         """Apply some contributions: first repeats with other content, then absent roots, then values."""
         fresh: list[tuple[Session, Acks, Contribution, Pin]] = []
         for record in records:
-            event = read_acks(record.value or b"", self._acks_header) or self._decode(record)
+            event = self._decode_acks(record)
             if isinstance(event, Acks):
                 session = Session(event.group, event.epoch, event.session)
                 contribution = self._accept(record, session, event)
@@ -409,16 +410,32 @@ class PartitionCore:
         owner = self.sessions.groups[group].owner
         return f"session {owner.id} (epoch {owner.epoch}) holds group {group}"
 
+    def _decode_acks(self, record: Record) -> Event | None:
+        """Do as `_decode` does, in the quickest way for what is mostly there."""
+        if record.unreadable_names:
+            return self._decode(record)
+        return read_acks(record.value or b"", self._acks_header) or self._decode(record)
+
     def _decode(self, record: Record) -> Event | None:
+        if wrong := wrong_headers(record):
+            self._quarantine(record, wrong)
+            return None
         try:
             return self.codec.decode(record.value)
         except CodecError as error:
-            self._quarantine(record, str(error))
+            if marked_offset(record) is None:
+                self._quarantine(record, str(error))
             return None
 
     def _quarantine(self, record: Record, why: str) -> None:
         self.ledger.counts.quarantined_records += 1
         self.outbox.quarantine(record, why)
+
+
+def wrong_headers(record: Record) -> str:
+    """Return why no program of ours wrote a record, whatever its value says; empty: nothing shows that."""
+    names = record.unreadable_names
+    return f"the name of a header is no UTF-8: {names[0]:.100}" if names else ""
 
 
 def weight(value: bytes | None) -> int:

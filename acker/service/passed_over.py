@@ -1,22 +1,25 @@
-"""Records that stop their readers until an operator lets them all pass over: ``windhover topics repair``.
+"""What stops the readers of an ack topic until ``windhover topics repair`` lets them all pass over it.
 
 In `_ack_verdict`, `_ack_due` and `_ack_state` an unreadable record may be from a newer Windhover, so a
 process that reads one stops. If the record is garbage, an operator writes a mark, and every process passes
-over the record. A mark is a later record in the same partition; its key is ``passed-over/`` and the offset.
-So a process that may read the record may read the mark, a mark stays as long as its record, and only a
-process that met such a record has to search for marks. The value of a mark is text, which older versions pass
-over like any garbage.
+over the record. A damaged batch stops who needs its topic as well, in any ack topic.
+
+A mark is a later record in the same partition. Its key is ``passed-over/`` and the offset; for several
+offsets a header says where they end. So a process that may read the record may read the mark, a mark stays as
+long as its record, and only a process that met such a record has to search for marks. The value of a mark is
+text, which older versions pass over like any garbage.
 
 Source: docs/design/protocol.md, section 4.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from acker.errors import UnknownVersion, WindhoverError
-from acker.kafka.port import Log, Outgoing, Record, TopicPartition
-from acker.kafka.reading import read_piece
+from acker.errors import Damaged, UnknownVersion, WindhoverError
+from acker.kafka.port import Headers, Log, Outgoing, Record, TopicPartition
+from acker.kafka.reading import OnDamage, pass_damage, read_piece
 from acker.wire.codec import HEADER_BYTES, MAGIC
 
 PASSED_OVER: Final = b"passed-over/"
@@ -25,17 +28,27 @@ PASSED_OVER: Final = b"passed-over/"
 WHY_HEADER: Final = "windhover.why"
 BY_HEADER: Final = "windhover.by"
 
+UNTIL_HEADER: Final = "windhover.until"
+"""Of a mark for several offsets: where they end."""
+
 WAIT_MS: Final = 10_000
 
 _TAIL: Final = 1_000
 """So many last records of a partition are searched for a mark first; then 8 times as many, and so on."""
 
+DAMAGE_CURE: Final = (
+    "bring back a replica of the partition that is whole; where there is none, `windhover topics repair`"
+    " shows the batch, and --execute --why lets all pass over it"
+)
+
 CURE: Final = "if none did, `windhover topics repair` shows it, and --execute --why lets all pass over it"
 
 
-def passed_over_mark(place: TopicPartition, offset: int, why: str, by: str) -> Outgoing:
-    """Return the record that lets all pass over the record at an offset of a partition."""
-    headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
+def passed_over_mark(place: TopicPartition, offset: int, why: str, by: str, until: int = 0) -> Outgoing:
+    """Return the record that lets all pass over what is at an offset of a partition, or from it `until`."""
+    headers: Headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
+    if until > offset + 1:
+        headers += ((UNTIL_HEADER, b"%d" % until),)
     return Outgoing(*place, b"passed over: " + why.encode(), PASSED_OVER + b"%d" % offset, headers)
 
 
@@ -44,22 +57,76 @@ def marked_offset(record: Record) -> int | None:
     key = record.key
     if key is None or record.value is None or not key.startswith(PASSED_OVER):
         return None
-    digits = key[len(PASSED_OVER) :]
+    return _number(key[len(PASSED_OVER) :])
+
+
+def marked_offsets(record: Record) -> range:
+    """Return all offsets that a mark is about; none for a record that is no mark."""
+    first = marked_offset(record)
+    if first is None:
+        return range(0)
+    until = _number(dict(record.headers).get(UNTIL_HEADER) or b"")
+    return range(first, max(first + 1, until or 0))
+
+
+def _number(digits: bytes) -> int | None:
     return int(digits) if digits.isdigit() and len(digits) < 20 else None
 
 
 def is_passed_over(log: Log, record: Record, *, wait_ms: int) -> bool:
-    """Return whether a mark lets all pass over a record; search from the end of its partition back to it."""
+    """Return whether a mark lets all pass over a record."""
     place = TopicPartition(record.topic, record.partition)
+    return _marked_to(log, place, record.offset, wait_ms) is not None
+
+
+def damage_passed_over(log: Log, wait_ms: int = WAIT_MS) -> OnDamage:
+    """Return what lets readers of an ack topic pass over damaged batches that are marked, else raises."""
+
+    def allowed_to(error: Damaged) -> int | None:
+        place = TopicPartition(error.topic, error.partition)
+        until = _marked_to(log, place, error.first, wait_ms)
+        if until is None:
+            raise error.with_cure(DAMAGE_CURE) from error
+        return until
+
+    return allowed_to
+
+
+def read_ours(
+    log: Log,
+    place: TopicPartition,
+    start: int,
+    end: int,
+    *,
+    committed: bool,
+    wait_ms: int,
+    alive: Callable[[], None] = lambda: None,
+) -> Iterator[Record]:
+    """Yield the records of an ack topic as `read_piece` does, and pass over damaged batches that are marked.
+
+    Raises `Damaged`: a batch is not; it names the way out.
+    """
+    on_damage = damage_passed_over(log, wait_ms)
+    return read_piece(
+        log, place, start, end, committed=committed, wait_ms=wait_ms, alive=alive, on_damage=on_damage
+    )
+
+
+def _marked_to(log: Log, place: TopicPartition, offset: int, wait_ms: int) -> int | None:
+    """Return where the offsets end that are passed over together with one; None: it is not passed over.
+
+    The partition is searched from its end back to the offset, beyond whatever is damaged there.
+    """
     end = log.stable_ends([place])[place]
     reach = _TAIL
     while True:
-        first = max(record.offset + 1, end - reach, log.starts([place])[place])
-        for found in read_piece(log, place, first, end, committed=True, wait_ms=wait_ms):
-            if marked_offset(found) == record.offset:
-                return True
-        if end - reach <= record.offset + 1:
-            return False
+        first = max(offset + 1, end - reach, log.starts([place])[place])
+        piece = read_piece(log, place, first, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage)
+        for record in piece:
+            if offset in (marked := marked_offsets(record)):
+                return marked.stop
+        if end - reach <= offset + 1:
+            return None
         end, reach = first, reach * 8
 
 

@@ -24,11 +24,11 @@ from acker.config.settings import AckTopics
 from acker.errors import CodecError, DataLoss, Disagreement, Fenced, OutOfRange, UnknownVersion
 from acker.hot_paths import distinct
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import read_piece, require_start
+from acker.kafka.reading import require_start
 from acker.ledger.cohort import Pin, Session
 from acker.ledger.marks import Seen
-from acker.service.core import PartitionCore, weight
-from acker.service.passed_over import marked_offset, require_passed_over
+from acker.service.core import PartitionCore, weight, wrong_headers
+from acker.service.passed_over import marked_offset, read_ours, require_passed_over
 from acker.service.snapshot import load_state
 from acker.service.state import LastState, State, Stored, loading, read_last_state, verdicts_from
 from acker.wire.checks import wrong_verdicts
@@ -125,7 +125,7 @@ class Restore:
         start = self.log.starts([verdict])[verdict]
         wait_ms = self.limits.operation_ms
         self.at("restoring: looking for verdicts without State")
-        for record in read_piece(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
+        for record in read_ours(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
             raise Disagreement(
                 f"{record.topic}/{record.partition} holds verdicts (first at {record.offset}) but"
                 f" {self.topics.state} holds no State for it. Without State no root is known to be settled:"
@@ -138,7 +138,7 @@ class Restore:
         first = verdicts_from(self.log, verdict, state, end)
         read = 0
         wait_ms = self.limits.operation_ms
-        for record in read_piece(self.log, verdict, first, end, committed=True, wait_ms=wait_ms):
+        for record in read_ours(self.log, verdict, first, end, committed=True, wait_ms=wait_ms):
             self.at("restoring: verdicts")
             verdicts = self._verdicts(core, record)
             if verdicts is not None:
@@ -172,12 +172,14 @@ class Restore:
     def _refold(self, core: PartitionCore, state: State) -> None:
         where = TopicPartition(self.topics.ack, core.partition)
         wait_ms = self.limits.operation_ms
-        for record in read_piece(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):
+        for record in read_ours(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):
             self.at("restoring: contributions")
             self._refold_record(core, record)
             core.ack_bytes += weight(record.value)
 
     def _refold_record(self, core: PartitionCore, record: Record) -> None:
+        if wrong_headers(record):
+            return  # quarantined as what cannot be read
         try:
             acks = self.codec.decode(record.value)
         except CodecError:

@@ -20,7 +20,7 @@ from typing import Final
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import VERDICT_RETENTION_MS, AckTopics
-from acker.errors import Aborted, Fenced, PartitionStands, RecordRefused, Unreachable, WindhoverError
+from acker.errors import Aborted, Damaged, Fenced, PartitionStands, RecordRefused, Unreachable, WindhoverError
 from acker.kafka.port import Bound, Log, TopicPartition
 from acker.kafka.standing import StandingNews
 from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts, StepOutput
@@ -135,6 +135,7 @@ class AckerService:
         self._tally = tally or VerdictTally()
         self._waiting_since_ms: dict[int, int] = {}
         self._restored = self._restored_ms = 0
+        self._damaged: dict[int, Damaged] = {}
         self._away_since_ms: int | None = None
         self._is_amid_step = False
         self._reader = StepReader(log, topics, self._limits)
@@ -152,6 +153,7 @@ class AckerService:
             TopicError: an ack topic is missing.
             DataLoss: records that are still needed are no longer in the log.
             LogError: the log refused an operation for good.
+            Damaged: of each partition that is ours an ack topic has a damaged batch.
         """
         self._is_amid_step = True
         try:
@@ -228,7 +230,12 @@ class AckerService:
         moved = self._share(now_ms)
         if not self._owned:
             return moved
-        worked = self._work(now_ms) or moved
+        try:
+            worked = self._work(now_ms) or moved
+        except Damaged as error:
+            self._lose(error.partition, AckerEventKind.DAMAGED, error)
+            self._leave_damaged(error.partition, error, now_ms)
+            return True
         self._at("shortening logs")
         self._retention.step(self._owned.values(), now_ms)
         return worked
@@ -353,6 +360,7 @@ class AckerService:
             if number not in ours or not 0 <= now_ms - since_ms < self._limits.fenced_ms:
                 del self._fenced_ms[number]
         self._troubles = {number: self._troubles[number] for number in self._troubles.keys() & ours}
+        self._damaged = {n: error for n, error in self._damaged.items() if n in ours and n not in self._owned}
         missing = ours - self._owned.keys() - self._fenced_ms.keys()
         new = self._silent.in_turn(missing, now_ms, others_work=bool(self._owned))
         if new:
@@ -366,9 +374,22 @@ class AckerService:
                 if not self._owned:
                     raise
                 self._report(AckerEvent(_kind_of(error), new[0], str(error)))
+            except Damaged as error:
+                self._report(AckerEvent(AckerEventKind.DAMAGED, new[0], str(error)))
+                self._leave_damaged(new[0], error, now_ms)
         if new or gone:
             self._assign()
         return bool(new or gone)
+
+    def _leave_damaged(self, number: int, error: Damaged, now_ms: int) -> None:
+        """Leave a partition alone for a while of which an ack topic cannot be read; the others go on.
+
+        Raises the error where none of the partitions that the group has assigned to us can be read.
+        """
+        self._silent.failed(number, now_ms)
+        self._damaged[number] = error
+        if len(self._damaged) >= self._assigned:
+            raise error
 
     def _time_restores(self, ours: frozenset[int], now_ms: int) -> None:
         """Note how long partitions that were restored in the last step had waited, and which wait now."""

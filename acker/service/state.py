@@ -22,9 +22,8 @@ import numpy.typing as npt
 
 from acker.errors import CodecError, Disagreement
 from acker.kafka.port import Headers, Log, Record, TopicPartition
-from acker.kafka.reading import read_piece
 from acker.ledger.cohort import Session
-from acker.service.passed_over import CURE, kind_of, marked_offset
+from acker.service.passed_over import CURE, kind_of, marked_offset, read_ours
 from acker.wire.codec import Codec, load_schema
 
 BIN_PART: Final = 1_000_000
@@ -378,7 +377,7 @@ def _last_records(
     while again:
         last, whole = {}, {}
         following, pieces = 0, -1
-        for record in read_piece(log, where, start, end, committed=True, wait_ms=wait_ms):
+        for record in read_ours(log, where, start, end, committed=True, wait_ms=wait_ms):
             part = part_of_key(where.partition, record.key)
             is_passed = record.offset in passed and not _is_sound(codec, part, record)
             if part is not None and record.value is not None and not is_passed:

@@ -16,14 +16,16 @@ Source: docs/design/protocol.md, section 4, "Order between the three topics" (a)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
+from acker.kafka.reading import poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
+from acker.service.passed_over import damage_passed_over
 from acker.wire.codec import RECORD_BYTES_MAX
 
 _FETCH = 200
@@ -65,6 +67,7 @@ class StepReader:
         self._log = log
         self._topics = topics
         self._limits = limits
+        self._on_damage = damage_passed_over(log, limits.operation_ms)
         self._acks: Reader = log.reader(committed=False, patient=True)
         self._control: Reader = log.reader(committed=False, patient=True)
         self._assigned: frozenset[TopicPartition] = frozenset()
@@ -116,6 +119,7 @@ class StepReader:
         Raises:
             Unreachable: the broker does not answer; what was fetched stays here.
             OutOfRange: a log begins above the next position to read.
+            Damaged: a batch of one partition cannot be read; the others are as they were.
         """
         if self._broken:
             self._reassign()
@@ -126,14 +130,14 @@ class StepReader:
         if self._ends:
             self._read_control(now_ms)
         elif rest_ms := self._rest_ms(now_ms):
-            self._sort(self._control.poll(min(rest_ms, self._limits.poll_ms), _FETCH))
+            self._sort(self._poll(self._control, min(rest_ms, self._limits.poll_ms), _FETCH))
         else:
             self._fetched_ms = now_ms
             is_quiet = is_quiet and not self._came
             if is_quiet:
-                self._sort(self._control.poll(self._limits.quiet_ms, _FETCH))
+                self._sort(self._poll(self._control, self._limits.quiet_ms, _FETCH))
             is_all = self._fetch_acks(0 if is_quiet else self._limits.poll_ms)
-            self._sort(self._control.poll(0, _FETCH))
+            self._sort(self._poll(self._control, 0, _FETCH))
             together = self._together()
             self._came = any(self.records[number].acks or self.records[number].fails for number in together)
             if self._came:
@@ -186,6 +190,9 @@ class StepReader:
         self._acks.close()
         self._control.close()
 
+    def _poll(self, reader: Reader, timeout_ms: int, most: int) -> Sequence[Record]:
+        return poll_past_damage(reader, timeout_ms, most, self._on_damage)
+
     def _rest_ms(self, now_ms: int) -> int:
         """A fetch with contributions is paid with `pace_ms` of time; up to `BURST` of them may be unpaid."""
         if now_ms < self._fetched_ms:
@@ -198,7 +205,7 @@ class StepReader:
         count, size = len(held), sum(len(record.value or b"") for record in held)
         timeout_ms = 0 if held else wait_ms
         while (room := self._room(count, size)) > 0:
-            records = self._acks.poll(timeout_ms, room)
+            records = self._poll(self._acks, timeout_ms, room)
             if not records:
                 return True
             self._sort(records)
@@ -242,7 +249,7 @@ class StepReader:
                     self._set_apart(number, _Apart(now_ms, ends))
                 break
             before = [self._control.position(place) for place in behind]
-            records = self._control.poll(min(APART_POLL_MS, self._limits.operation_ms), _FETCH)
+            records = self._poll(self._control, min(APART_POLL_MS, self._limits.operation_ms), _FETCH)
             self._sort(records)
             count += len(records)
             is_idle = before == [self._control.position(place) for place in behind]

@@ -20,10 +20,10 @@ from acker.config.settings import AckTopics
 from acker.errors import Disagreement, OutOfRange
 from acker.hot_paths import Hits, distinct
 from acker.kafka.port import Log, TopicPartition
-from acker.kafka.reading import read_piece
 from acker.ledger.cohort import NEVER, Pin, RootCohort, Session
 from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
+from acker.service.passed_over import read_ours
 from acker.service.snapshot import load_state
 from acker.service.state import LastRestore, loading, read_last_state, state_codec
 from acker.wire.checks import read_verdicts
@@ -211,7 +211,7 @@ class ViewReader:
         kept = self._settled.pop(core.partition, None)
         if kept is None or not kept.first <= start <= kept.next <= end or len(kept.runs) > RUNS_MAX:
             kept = _Settled(start)
-        for record in read_piece(self.log, verdict, kept.next, end, committed=True, wait_ms=wait_ms):
+        for record in read_ours(self.log, verdict, kept.next, end, committed=True, wait_ms=wait_ms):
             event = read_verdicts(record.value)
             if event is not None:
                 kept.put(event)

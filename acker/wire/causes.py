@@ -22,6 +22,9 @@ from typing import Final
 HELD: Final = "HELD"
 """Error of a root that was not handed to any bolt, since a record before it waits (`ordering`)."""
 
+DAMAGED: Final = "DAMAGED"
+"""Error of a root whose record nobody could read, since it lies in a damaged batch; it has no operator."""
+
 EXPLICIT: Final = "FailTuple"
 """The class that an explicit fail counts as."""
 

@@ -15,6 +15,7 @@ import confluent_kafka
 from acker.config.limits import ReplayLimits
 from acker.errors import CheckFailed
 from acker.identity import I64
+from acker.kafka.client import CHECKED
 
 PATIENCE_S = 30.0
 CONSUMED = 10_000
@@ -39,6 +40,7 @@ def copies_a_second(kafka: Mapping[str, str], topic: str, to: str, wanted: I64) 
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
         "fetch.queue.backoff.ms": 5,
+        **CHECKED,
     }
     writing = {**kafka, "transactional.id": "bench-plain-copies", "linger.ms": 5, "compression.type": "lz4"}
     consumer, producer = confluent_kafka.Consumer(reading), confluent_kafka.Producer(writing)

@@ -22,6 +22,7 @@ from rich.console import Console
 from acker.config.limits import ReplayLimits
 from acker.errors import CheckFailed
 from acker.identity import I64, source_of
+from acker.kafka.client import CHECKED
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from acker.wire.codec import wire_codec
@@ -176,7 +177,12 @@ class _Bench:
 
     def seek(self, wanted: I64) -> Figure:
         """Let a plain consumer seek to each record, one after the other."""
-        settings = {**self._world.topics.kafka, "group.id": "bench-seek", "enable.auto.commit": False}
+        settings = {
+            **self._world.topics.kafka,
+            **CHECKED,
+            "group.id": "bench-seek",
+            "enable.auto.commit": False,
+        }
         consumer = confluent_kafka.Consumer(settings)
         place = confluent_kafka.TopicPartition(self._input.topic, 0, int(wanted[0]))
         consumer.assign([place])

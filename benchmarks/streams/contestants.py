@@ -39,6 +39,7 @@ from rich.console import Console
 import acker.config.topics
 from acker.config.topics import Topics
 from acker.errors import CheckFailed, Unreachable
+from acker.kafka.client import CHECKED
 from acker.kafka.reader import DEFAULTS
 from spout.standalone.kafka_spout import KafkaSpout
 
@@ -50,7 +51,7 @@ WAIT_S = WAIT_MS / 1000
 IDLE_MS_MAX = 30_000
 PROCESS_SECONDS_MAX = 120.0
 
-SETTINGS: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "isolation.level": "read_committed"})
+SETTINGS: Mapping[str, Any] = MappingProxyType({**DEFAULTS, **CHECKED, "isolation.level": "read_committed"})
 """Client settings of every contestant: those of Windhover's own readers."""
 
 NOT_FOR_SHARE = frozenset(

@@ -15,6 +15,7 @@ from collections import Counter
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from acker.errors import Unreachable
+from acker.kafka.client import CHECKED
 
 IDLE_SECONDS_MAX = 30.0
 _RECORDS_PER_CALL = 10_000
@@ -37,6 +38,7 @@ def consume_and_count(bootstrap: str, topic: str, records: int) -> tuple[float, 
             "auto.offset.reset": "earliest",
             "fetch.queue.backoff.ms": 5,  # the same as the spout's: the default stands idle for a second
             "queued.max.messages.kbytes": 262_144,
+            **CHECKED,
         }
     )
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions

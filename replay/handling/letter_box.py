@@ -19,7 +19,7 @@ from acker.config.settings import Input
 from acker.errors import TopicError
 from acker.hot_paths import uncollected
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import read_piece
+from acker.kafka.reading import pass_damage, read_piece
 from replay.records.headers import parse_location
 from replay.records.letters import Filter, Letter, Mark, parse_letter
 from replay.records.redrives import parse_audit
@@ -115,7 +115,10 @@ def find_letters(
         for place, start in starts.items():
             at: int | None = start
             while at is not None:
-                for record in read_piece(log, place, at, ends[place], committed=True, wait_ms=wait_ms):
+                piece = read_piece(
+                    log, place, at, ends[place], committed=True, wait_ms=wait_ms, on_damage=pass_damage
+                )
+                for record in piece:
                     box.put(record)
                 at = box.read_again()
     return box

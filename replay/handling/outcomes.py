@@ -16,7 +16,7 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import Follower, read_piece
+from acker.kafka.reading import Follower, pass_damage, read_piece
 from acker.wire.checks import read_verdicts
 from replay.records.due import parse_history
 from replay.records.headers import HISTORY, header_text, our_values, parse_location
@@ -63,7 +63,8 @@ def find_redrives(log: Log, found: Input, *, wait_ms: int, since_ms: int = 0) ->
     end = log.stable_ends([place])[place]
     begun: dict[str, RedriveBegun] = {}
     ended: dict[str, RedriveEnded] = {}
-    for record in read_piece(log, place, first, end, committed=True, wait_ms=wait_ms):
+    piece = read_piece(log, place, first, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage)
+    for record in piece:
         event = parse_audit(record)
         if isinstance(event, RedriveBegun):
             begun[event.redrive] = event
@@ -97,7 +98,9 @@ class RedriveOutcomes:
             firsts.append(where)
         self._input = found
         # when all is asked: nobody closes them if a question fails
-        self._verdicts, self._letters, self._copies = (Follower(log, list(at), first=at) for at in firsts)
+        self._verdicts, self._letters, self._copies = (
+            Follower(log, list(at), first=at, on_damage=pass_damage) for at in firsts
+        )
         self._settled: list[tuple[int, int, int, LetterOutcome]] = []
         self._dead: list[tuple[int, int]] = []
         self._roots: dict[int, dict[int, tuple[str, str]]] = {}

@@ -1,18 +1,23 @@
-"""Finds the records of the ack topics that stop their readers, and marks them so that all readers skip them.
+"""Finds what stops the readers of the ack topics, and marks it so that all readers pass over it.
+
+That is a record of an unknown version in the topics whose readers act by what it says, and a damaged batch in
+any topic that a service of ours reads.
 
 Source: `acker.service.passed_over`; docs/design/protocol.md, section 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
-from acker.config.topics import Topics
+from acker.config.topics import AckTopics, Topics
 from acker.errors import CodecError, UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import read_piece
-from acker.service.passed_over import kind_of, marked_offset, passed_over_mark
+from acker.kafka.reading import pass_damage, read_piece
+from acker.service.passed_over import kind_of, marked_offset, marked_offsets, passed_over_mark
 from acker.service.state import StatePart, part_of_key, state_codec
 from acker.wire.codec import Codec, wire_codec
 from replay.records.due import due_codec
@@ -24,7 +29,10 @@ FIRST_BYTES = 16
 
 
 class Unreadable(NamedTuple):
-    """A record that stops its readers, unless it `is_marked`; `first` are some bytes in hex."""
+    """What stops its readers, unless it `is_marked`: a record, or offsets from `offset` `until` another one.
+
+    Of a record `first` are some bytes in hex, and `size` is how many it has.
+    """
 
     place: TopicPartition
     offset: int
@@ -32,26 +40,69 @@ class Unreadable(NamedTuple):
     first: str
     kind: str
     is_marked: bool
+    until: int = 0
 
     def __str__(self) -> str:
         done = "; passed over" if self.is_marked else ""
         where = f"{self.place.topic}/{self.place.partition}@{self.offset}"
+        if self.until:
+            return f"{where} to {self.until}: a damaged batch ({self.kind}){done}"
         return f"{where}: {self.size:,} bytes, first {self.first or 'none'}; {self.kind}{done}"
 
 
 def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
-    """Yield the records of `_ack_verdict`, `_ack_due` and `_ack_state` that stop their readers."""
+    """Yield what stops the readers of the ack topics, by topic and partition; damaged batches come last."""
     names, wait_ms = topics.ack_topics, topics.replay.limits.operation_timeout_ms
     codecs: dict[str, Codec[Any]] = {names.verdict: wire_codec(), names.due: due_codec()}
-    for topic in (names.verdict, names.due, names.state):
+    read = (names.verdict, names.due, names.state, names.init, names.ack, names.fail)
+    there = log.topics(read)
+    for topic in (name for name in read if name in there):
         for number in range(topics.acker.partitions):
             place = TopicPartition(topic, number)
             start, end = log.starts([place])[place], log.stable_ends([place])[place]
-            records = read_piece(log, place, start, end, committed=True, wait_ms=wait_ms)
+            marks: list[range] = []
+            records = _noting_marks(
+                read_piece(log, place, start, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage),
+                marks,
+            )
             if topic == names.state:
-                yield from _of_state(place, records)
+                yield from _of_state(place, records, marks)
+            elif topic in codecs:
+                yield from _of(place, records, codecs[topic], marks)
             else:
-                yield from _of(place, records, codecs[topic])
+                deque(records, maxlen=0)  # acker and spout pass over what is garbage in it
+            for run in log.passed_over():
+                if (run.topic, run.partition) == place:
+                    is_marked = any(mark.start <= run.start and run.end <= mark.stop for mark in marks)
+                    kind = f"{run.why}; with it is lost: {LOST_WITH[_kind_of_topic(names, topic)]}"
+                    yield Unreadable(place, run.start, 0, "", kind, is_marked, run.end)
+
+
+LOST_WITH: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "init": "what spouts announced there; restart the queries, which emit again what has no verdict",
+        "ack": "what was acked there; those roots time out and are replayed",
+        "fail": "what failed there; those roots time out and are replayed, without their causes",
+        "verdict": "which roots were settled there; restart the queries. Nobody replays what those verdicts"
+        " lost: `windhover offsets reset` to a place before them emits it again",
+        "due": "which roots waited there for their replay: `windhover offsets reset` to a place before them"
+        " emits them again",
+        "state": "an acker's state; the one before it counts, where the topic still has it whole",
+    }
+)
+"""What an operator gives up with a damaged batch, and how it is had again."""
+
+
+def _kind_of_topic(names: AckTopics, topic: str) -> str:
+    return next(kind for kind in LOST_WITH if getattr(names, kind) == topic)
+
+
+def _noting_marks(records: Iterator[Record], marks: list[range]) -> Iterator[Record]:
+    """Yield records, and note which offsets marks among them are about."""
+    for record in records:
+        if offsets := marked_offsets(record):
+            marks.append(offsets)
+        yield record
 
 
 def pass_over(log: Log, found: Sequence[Unreadable], why: str, by: str) -> None:
@@ -59,38 +110,34 @@ def pass_over(log: Log, found: Sequence[Unreadable], why: str, by: str) -> None:
     producer = log.producer()
     try:
         for one in found:
-            producer.send(passed_over_mark(one.place, one.offset, why, by))
+            producer.send(passed_over_mark(one.place, one.offset, why, by, one.until))
         producer.flush(FLUSH_MS_MAX)
     finally:
         producer.close()
 
 
-def _of(place: TopicPartition, records: Iterator[Record], codec: Codec[Any]) -> Iterator[Unreadable]:
+def _of(
+    place: TopicPartition, records: Iterator[Record], codec: Codec[Any], marks: list[range]
+) -> Iterator[Unreadable]:
     """Yield records of an unknown version; other garbage does not stop the readers of these topics."""
     found: dict[int, Record] = {}
-    marked: set[int] = set()
     for record in records:
-        offset = marked_offset(record)
-        if offset is not None:
-            marked.add(offset)
-        elif record.value is not None:
+        if marked_offset(record) is None and record.value is not None:
             try:
                 codec.decode(record.value)
             except UnknownVersion:
                 found[record.offset] = record
             except CodecError:
                 continue
-    yield from (_unreadable(place, record, kind_of(record.value), marked) for record in found.values())
+    yield from (_unreadable(place, record, kind_of(record.value), marks) for record in found.values())
 
 
-def _of_state(place: TopicPartition, records: Iterator[Record]) -> Iterator[Unreadable]:
+def _of_state(place: TopicPartition, records: Iterator[Record], marks: list[range]) -> Iterator[Unreadable]:
     """Yield the unreadable records among the last ones under the keys of State."""
-    codec, marked = state_codec(), set[int]()
+    codec = state_codec()
     found: dict[int, list[tuple[Record, str]]] = {}
     for record in records:
-        part, offset = part_of_key(place.partition, record.key), marked_offset(record)
-        if offset is not None:
-            marked.add(offset)
+        part = part_of_key(place.partition, record.key)
         if part is None or record.value is None:
             continue
         kind = "not the part of this partition's State that its key names"
@@ -102,10 +149,11 @@ def _of_state(place: TopicPartition, records: Iterator[Record]) -> Iterator[Unre
             found.pop(part, None)
         else:
             found.setdefault(part, []).append((record, kind))
-    yield from (_unreadable(place, record, kind, marked) for each in found.values() for record, kind in each)
+    yield from (_unreadable(place, record, kind, marks) for each in found.values() for record, kind in each)
 
 
-def _unreadable(place: TopicPartition, record: Record, kind: str, marked: set[int]) -> Unreadable:
+def _unreadable(place: TopicPartition, record: Record, kind: str, marks: Sequence[range]) -> Unreadable:
     value = record.value or b""
     first = value[:FIRST_BYTES].hex(" ")
-    return Unreadable(place, record.offset, len(value), first, kind, record.offset in marked)
+    is_marked = any(record.offset in mark for mark in marks)
+    return Unreadable(place, record.offset, len(value), first, kind, is_marked)

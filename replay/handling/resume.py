@@ -13,7 +13,7 @@ from contextlib import closing
 
 from acker.config.topics import Topics
 from acker.kafka.port import Log, Outgoing, TopicPartition
-from acker.kafka.reading import read_piece
+from acker.service.passed_over import read_ours
 from replay.records.due import DueView, Pause, pause_key
 
 
@@ -24,7 +24,7 @@ def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
     for number in range(topics.acker.partitions):
         place, found = TopicPartition(topics.ack_topics.due, number), DueView()
         start, end = log.starts([place])[place], log.stable_ends([place])[place]
-        for record in read_piece(log, place, start, end, committed=True, wait_ms=wait_ms):
+        for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
             found.put(record)
         if inputs := found.pauses():
             paused[number] = inputs

@@ -28,7 +28,13 @@ from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
 from replay.records.copies import original_headers, story_headers
 from replay.records.due import Due
-from replay.records.headers import CAUSE_BYTES_MAX, PREFIX, joined_headers, parse_location
+from replay.records.headers import (
+    CAUSE_BYTES_MAX,
+    PREFIX,
+    joined_headers,
+    parse_location,
+    plain_headers,
+)
 from replay.records.record_time import time_headers, time_of
 
 KIP_PREFIX: Final = "__dlq.errors."
@@ -45,14 +51,17 @@ _SENTENCES: Final = {
     DeadReason.TIME_LIMIT: "given up after {attempt} emissions because it was lost behind its time limit",
     DeadReason.DROPPED: "dropped after {attempt} emissions because a rule drops its cause",
     DeadReason.GONE: "given up because {root} is no longer in the log",
+    DeadReason.DAMAGED: "given up because {root} lies in a batch that is damaged on its broker's disk",
     DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again",
     DeadReason.REFUSED: "given up after {attempt} emissions because its copy is refused ({why})",
     DeadReason.TOO_LARGE: "given up because the copy with its history is larger than the replay topic takes",
+    DeadReason.UNWRITABLE: "given up because the name of a header is no UTF-8: a copy cannot have it",
     DeadReason.UNREADABLE: "given up because what _ack_due held of {root} was overwritten and cannot be read",
 }
 
 _PAYLOAD_LOST: Final = {
     DeadReason.GONE: "the record is no longer in the log",
+    DeadReason.DAMAGED: "the record lies in a damaged batch",
     DeadReason.RECREATED: "the topic was deleted or created again",
     DeadReason.UNREADABLE: "which record it was, and of which topic, is no longer known for sure",
 }
@@ -95,7 +104,7 @@ def build_dead_letter(
         partition=partition_of(due.source) % topic.partitions,  # as in KIP-1191
         value=record.value if record else None,
         key=record.key if record else None,
-        headers=joined_headers(own, _our_headers(due, death, missing) + time, OUR_PREFIXES),
+        headers=joined_headers(plain_headers(own), _our_headers(due, death, missing) + time, OUR_PREFIXES),
         timestamp_ms=now_ms,
     )
     size = record_bytes(letter)

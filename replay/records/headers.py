@@ -28,12 +28,13 @@ raises. Of a header that comes twice the last counts, as in Kafka's own clients.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from acker.identity import OFFSET_MAX
-from acker.kafka.port import Headers
+from acker.kafka.port import Headers, UnreadableName
 from acker.wire.causes import clipped
 
 PREFIX: Final = "windhover."
@@ -48,6 +49,9 @@ CAUSE: Final = "windhover.cause"
 OPERATOR: Final = "windhover.operator"
 FIRST_EMITTED: Final = "windhover.first-emitted"
 HISTORY: Final = "windhover.history"
+UNREADABLE_NAMES: Final = "windhover.unreadable-names"
+"""Among the headers that came with a record: which of their names are placeholders, a JSON list of these. The
+names themselves were no UTF-8, which no client can write."""
 
 CAUSE_BYTES_MAX: Final = 1_024
 """A header value of ours that holds free text is cut to this many bytes."""
@@ -171,6 +175,15 @@ def our_values(headers: Headers) -> dict[str, bytes]:
     """Return the values of ours by name in a copy or dead letter; of a name that comes twice the last."""
     ours = parted_headers(headers).ours
     return {name: value for name, value in ours if value is not None and name.startswith(PREFIX)}
+
+
+def plain_headers(headers: Headers) -> Headers:
+    """Return headers as a client can write them: placeholders as plain text, and a header that names them."""
+    unreadable = [str(name) for name, _ in headers if isinstance(name, UnreadableName)]
+    if not unreadable:
+        return headers
+    note = UNREADABLE_NAMES, json.dumps(unreadable).encode()
+    return (*((str(name), value) for name, value in headers), note)
 
 
 def header_text(value: bytes | None) -> str:

@@ -38,6 +38,7 @@ from replay.records.headers import (
     parse_lineage,
     parse_location,
     parted_headers,
+    plain_headers,
 )
 from replay.records.record_time import RecordTime, WrittenTime, parse_record_time, written_time
 from replay.records.redrives import REDRIVE
@@ -239,7 +240,7 @@ def copy_of(
         partition=letter.origin_partition,
         value=record.value,
         key=record.key,
-        headers=joined_headers(own_headers(record.headers), ours),
+        headers=joined_headers(plain_headers(own_headers(record.headers)), ours),
         timestamp_ms=time.timestamp_ms,
     )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from acker.errors import ConfigError, OutOfRange, Unreachable
+from acker.errors import ConfigError, Damaged, OutOfRange, Unreachable
 from acker.identity import Root
 from acker.kafka.port import Headers, Log, Outgoing, TopicPartition
 from acker.kafka.reading import read_piece
@@ -87,7 +87,7 @@ class CutCopies:
                     found = roots.get((record.key, record.headers))
                     if found is not None:
                         self._there[found] = self._unsure[found][0]
-            except (ConfigError, OutOfRange, Unreachable):
+            except (ConfigError, Damaged, OutOfRange, Unreachable):
                 continue  # in doubt
         self._unsure = {}
         return self._there

@@ -17,11 +17,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from acker.config.topics import Input
-from acker.errors import CodecError, DataLoss, UnknownVersion
+from acker.errors import CodecError, Damaged, DataLoss, UnknownVersion
 from acker.identity import Root, acker_partition, is_replay, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
-from acker.kafka.reading import read_piece
-from acker.service.passed_over import marked_offset
+from acker.service.passed_over import DAMAGE_CURE, marked_offset, read_ours
 from acker.wire.checks import wrong_source
 from replay.policy.disposition import DeadReason
 from replay.records.due import (
@@ -114,7 +113,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
 
 def _stored(worker: Worker, due: TopicPartition) -> Iterator[Record]:
     start, end = worker.log.starts([due])[due], worker.log.stable_ends([due])[due]
-    return read_piece(
+    return read_ours(
         worker.log,
         due,
         start,
@@ -206,6 +205,8 @@ def entries_of(
 
 
 def _read(worker: Worker, place: RecordPlace, found: Record | Absence) -> Due | None:
+    if found is Absence.DAMAGED:
+        raise Damaged(*place, "a root waits in it", DAMAGE_CURE)
     if isinstance(found, Absence):
         raise DataLoss(
             f"a root waits at offset {place.offset} of {place.topic}/{place.partition}, which no longer"

@@ -7,16 +7,24 @@ the mean size of the records read; a larger one is skipped.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from acker.config.limits import ReplayLimits
-from acker.errors import OutOfRange, TopicError, Unreachable
+from acker.errors import Damaged, OutOfRange, TopicError, Unreachable
 from acker.hot_paths import tuple_maker
-from acker.kafka.port import RECORD_OVERHEAD_BYTES, Log, Picker, Record, TopicPartition, record_bytes
+from acker.kafka.port import (
+    RECORD_OVERHEAD_BYTES,
+    DamagedRun,
+    Log,
+    Picker,
+    Record,
+    TopicPartition,
+    record_bytes,
+)
 
 _POLL_MS: Final = 100
 _PICK_RECORDS: Final = 5_000
@@ -24,6 +32,9 @@ _PICK_FIRST: Final = 500
 """In the first poll at most so many records are read, since their mean size is unknown."""
 
 _TRIES: Final = 3
+
+_KNOWN_MAX: Final = 100
+"""So many damaged runs are remembered: to find where the log can be read behind one takes a second."""
 
 _PLACE: Callable[[Record], tuple[str, int, int]] = itemgetter(0, 1, 2)
 
@@ -49,10 +60,13 @@ class Absence(Enum):
         compacted topic compaction may have removed it, so there it is GONE. A topic that was compacted only
         in the past gives NEVER; a caller that has proof of a record must correct that
         (`replay.records.due.was_a_record`).
+    ``DAMAGED``
+        Its batch cannot be read now. It may be some day, by another replica.
     """
 
     GONE = "gone"
     NEVER = "never"
+    DAMAGED = "damaged"
 
 
 Answers = Mapping[RecordPlace, Record | Absence]
@@ -69,6 +83,9 @@ class Fetcher:
         self._picker: Picker | None = None
         self.read_records = 0
         self.read_bytes = 0
+        self.damaged: Sequence[DamagedRun] = ()
+        """What the last fetch passed over."""
+        self._known: deque[DamagedRun] = deque(maxlen=_KNOWN_MAX)
 
     def fetch(self, places: Iterable[RecordPlace], *, why: bool = True) -> Answers:
         """Read committed records; return each, or why there is none.
@@ -103,7 +120,8 @@ class Fetcher:
             self._picker = self._log.picker()
         inside = self._inside(offsets)
         limits = self._limits
-        run = _Run(self._picker, inside, limits.fetch_gap_bytes)
+        run = _Run(self._picker, inside, limits.fetch_gap_bytes, self._known)
+        self.damaged = run.damaged
         patience_ms = limits.fetch_patience_ms
         while run.left and (
             run.kept_bytes < limits.fetch_bytes_max and run.passed_bytes < limits.fetch_passed_bytes_max
@@ -119,11 +137,14 @@ class Fetcher:
                 )
         self.read_records += run.read_records
         self.read_bytes += run.read_bytes
+        self._known.extend(run.damaged)
         if len(run.found) == sum(map(len, offsets.values())):
             return run.found
         unread = {place for place in _places(run.left) if place not in run.found}
         answers: dict[RecordPlace, Record | Absence] = {
-            place: Absence.GONE for place in targets if place not in unread
+            place: Absence.DAMAGED if _is_within(place, run.damaged) else Absence.GONE
+            for place in targets
+            if place not in unread
         }
         answers.update(run.found)
         if why:
@@ -170,12 +191,23 @@ def _places(offsets: _Offsets) -> Iterator[RecordPlace]:
     return (RecordPlace(*name, offset) for name, some in offsets.items() for offset in some)
 
 
+def _is_within(place: RecordPlace, damaged: Sequence[DamagedRun]) -> bool:
+    return any(
+        run.start <= place.offset < run.end and place[:2] == (run.topic, run.partition) for run in damaged
+    )
+
+
 class _Run:
     """One fetch in progress: the offsets still to be read of each partition, and the records found."""
 
-    def __init__(self, picker: Picker, inside: _Offsets, gap_bytes: int) -> None:
+    def __init__(self, picker: Picker, inside: _Offsets, gap_bytes: int, known: Iterable[DamagedRun]) -> None:
+        """Begin; what is `known` to be damaged is not read to get to what lies behind it."""
+        self._damage_ends: dict[TopicPartition, list[int]] = {}
+        for run in known:
+            self._damage_ends.setdefault(TopicPartition(run.topic, run.partition), []).append(run.end)
         self.left = dict(inside)
         self.found: dict[RecordPlace, Record] = {}
+        self.damaged: list[DamagedRun] = []
         self.kept_bytes = 0
         self.passed_bytes = 0  # with `gap_bytes` for each skip
         self.read_bytes = 0
@@ -187,8 +219,13 @@ class _Run:
         picker.assign(self._positions)
 
     def read(self) -> bool:
-        """Read once; False when nothing moved."""
-        picked = self._picker.pick(_POLL_MS, self._offsets, self._near())
+        """Read once, or pass over what is damaged; False when nothing moved."""
+        try:
+            picked = self._picker.pick(_POLL_MS, self._offsets, self._near())
+        except Damaged as error:
+            self.damaged.append(self._picker.pass_over(TopicPartition(error.topic, error.partition)))
+            self._settle()
+            return True
         places = map(record_place, map(_PLACE, picked.records))
         self.found.update(zip(places, picked.records, strict=True))
         picked_bytes = sum(map(record_bytes, picked.records))
@@ -222,6 +259,9 @@ class _Run:
             elif (offsets[0] - position) * mean_bytes > self._gap_bytes:
                 self._positions[name] = offsets[0]
                 self.passed_bytes += self._gap_bytes
+                jumps = True
+            elif any(position < end <= offsets[0] for end in self._damage_ends.get(name, ())):
+                self._positions[name] = offsets[0]
                 jumps = True
         if jumps:
             self._picker.assign(self._positions)

@@ -65,8 +65,9 @@ def outcomes_of(
 ) -> list[RootOutcome]:
     """Read the records of due roots and build what to write, for each input in the order of the origins.
 
-    Roots whose payload did not fit into one fetch, or whose input cannot go on, are left out. `refused` has
-    the broker's words on the copies of those roots that die for it.
+    Left out are roots whose payload did not fit into one fetch, whose input cannot go on, or whose record
+    lies in a damaged batch, unless the input's `on_data_loss` is skip. `refused` has the broker's words on
+    the copies of those roots that die for it.
     """
     dues = sorted(dues, key=_rank)
     parts = worker.apart(
@@ -98,32 +99,47 @@ def _outcomes(
     unique = {owner.id: owner for owner in owners.values()}
     topics = {(due.topic, due.topic_id) for due in dues}
     infos = worker.topics_of(unique.values(), {topic for topic, _ in topics}, settings=True)
-    found = _fetch(worker, dues, unchanged(topics, infos))
+    skipping = {key for key, owner in owners.items() if not owner.fails_on_loss()}
+    found = _fetch(worker, dues, unchanged(topics, infos), now_ms)
+    found = [each for each in found if each.is_readable or (each.due.source, each.due.group) in skipping]
     build = _Build(infos, refused, now_ms)
     return [build.outcome(due, owners[due.source, due.group], record, dead) for due, record, dead in found]
 
 
-_Found = tuple[Due, Record | Absence, DeadReason | None]
-"""A due root, its record or why there is none, and why that makes it a dead letter, if it does."""
+class _Found(NamedTuple):
+    """A due root, its record or why there is none, and why that makes it a dead letter, if it does."""
+
+    due: Due
+    record: Record | Absence
+    dead: DeadReason | None
+
+    @property
+    def is_readable(self) -> bool:
+        return self.record is not Absence.DAMAGED
 
 
-def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]]) -> list[_Found]:
+_DEAD_OF: Final = {Absence.GONE: DeadReason.GONE, Absence.DAMAGED: DeadReason.DAMAGED}
+
+
+def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]], now_ms: int) -> list[_Found]:
     """Fetch records whose topic is `there` before and after; in a new topic an offset is another record."""
     targets = [
         (due, record_place((due.topic, partition_of(due.source), offset_of(due.position)))) for due in dues
     ]
-    answers = worker.fetcher.fetch(place for due, place in targets if (due.topic, due.topic_id) in there)
+    places = [place for due, place in targets if (due.topic, due.topic_id) in there]
+    answers = worker.readable(places, now_ms)
     there = worker.same_topics(there)
     found: list[_Found] = []
     for due, place in targets:
         if due.dead == DeadReason.UNREADABLE:
-            found.append((due, Absence.GONE, DeadReason.UNREADABLE))
+            found.append(_Found(due, Absence.GONE, DeadReason.UNREADABLE))
         elif (due.topic, due.topic_id) not in there:
-            found.append((due, Absence.GONE, DeadReason.RECREATED))
+            found.append(_Found(due, Absence.GONE, DeadReason.RECREATED))
         elif (record := answers.get(place)) is not None:
             if record is Absence.NEVER and was_a_record(due):
                 record = Absence.GONE
-            found.append((due, record, DeadReason.GONE if record is Absence.GONE else None))
+            dead = _DEAD_OF.get(record) if isinstance(record, Absence) else None
+            found.append(_Found(due, record, dead))
     return found
 
 
@@ -148,6 +164,8 @@ class _Build:
         if dead is None and self._refused:
             why = self._refused.get(Root(Source(due.source), Position(due.position)), "")
             dead = DeadReason.REFUSED if why else None
+        if dead is None and record is not None and record.unreadable_names:
+            dead = DeadReason.UNWRITABLE
         if dead is None and record is not None:
             copies, room = self._infos[owner.replay_topic], self._rooms[owner.replay_topic]
             copy = build_copy(due, record, copies.name, keeps_times=self._keeps_times[copies.name])

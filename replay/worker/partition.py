@@ -31,8 +31,8 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.hot_paths import tuple_maker, uncollected
-from acker.identity import Root, input_id_of
-from acker.kafka.port import Outgoing, Record, TopicPartition
+from acker.identity import Root, input_id_of, offset_of, partition_of
+from acker.kafka.port import DamagedRun, Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
@@ -40,6 +40,7 @@ from replay.records.due import (
     OWNER_KEY,
     PROGRESS_KEY,
     ROOT_KEY_BYTES,
+    Due,
     Pause,
     Progress,
     RefusedRoot,
@@ -47,7 +48,9 @@ from replay.records.due import (
     root_key,
 )
 from replay.worker.cut import CutCopies, Written
+from replay.worker.damage import HELD_UP_CURE
 from replay.worker.entries import restore
+from replay.worker.fetch import RecordPlace
 from replay.worker.firing import Firing, Firings
 from replay.worker.narrowing import Blame
 from replay.worker.outcome import RootOutcome
@@ -68,6 +71,7 @@ class VerdictPartition:
 
     Attributes:
         reads: its place.
+        held_up: by their offsets in `_ack_due`, waiting roots whose records lie in a damaged batch, and that.
         progress: how far verdicts are taken over, as `_ack_due` says; `intake` may be further.
         pauses: by an input's id.
     """
@@ -89,6 +93,7 @@ class VerdictPartition:
         self._placed: list[int] = []
         self._was_undone = False
         self._refusals = Refusals(worker.limits, worker.in_a_row)
+        self.held_up: dict[int, DamagedRun] = {}
         self._proof = Outgoing(*self._due, None, OWNER_KEY)
         self._verdicts_end = 0
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
@@ -247,7 +252,7 @@ class VerdictPartition:
         2. Prepare what is written for them.
         3. Write it, and behind it the progress, so that the next owner keeps few of the entries. If no more
            records of an input may become dead letters, write its pause, too.
-        4. Remove what is done from memory; the rest goes on waiting.
+        4. Remove what is done from memory; the rest goes on waiting, what is held up for some time.
 
         An error before the transaction leaves all roots waiting; an error of the transaction makes the caller
         drop the partition, except where a topic is missing or refuses a record: that is one input's. If an
@@ -285,6 +290,29 @@ class VerdictPartition:
         self._settle(firing, now_ms)
         return bool(firing.inputs or firing.pauses)
 
+    def _hold_up(self, left: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
+        """Report roots that lie in a damaged batch; return by their offsets when they are tried again.
+
+        `left` are roots that were due and are not done, mostly for other reasons.
+        """
+        worker = self._worker
+        until_ms: dict[int, int] = {}
+        inputs: dict[DamagedRun, int] = {}
+        for at, due in left.items():
+            if due is None:
+                continue
+            place = RecordPlace(due.topic, partition_of(due.source), offset_of(due.position))
+            holding = worker.damaged.holding(place, now_ms)
+            if holding is not None:
+                self.held_up[at], until_ms[at] = holding
+                inputs[holding.run] = input_id_of(due.source)
+        for run, input_id in inputs.items():
+            if worker.damaged.is_to_report(run, now_ms):
+                roots = sum(other == run for other in self.held_up.values())
+                fields = {"damaged": str(run), "why": run.why, "next_step": HELD_UP_CURE}
+                worker.report("held_up", input=worker.name_of(input_id), roots=roots, **fields)
+        return until_ms
+
     def _ready(self, now_ms: int) -> Sequence[int]:
         return [
             each
@@ -317,11 +345,15 @@ class VerdictPartition:
         done = firing.done()
         aside = self._refusals.aside
         were_aside = {offset for offset in done if aside.has(offset)} if aside else ()
+        for entry in firing.chosen:
+            self.held_up.pop(entry.offset, None)
         if len(done) == len(firing.chosen):
             self.waiting.done(firing.chosen, ())
         else:
             left = [entry for entry in firing.chosen if entry.offset not in done]
-            self.waiting.done([entry for entry in firing.chosen if entry.offset in done], left)
+            entries = {offset: firing.entries[offset] for _, offset in left if offset in firing.entries}
+            until_ms = self._hold_up(entries, now_ms)
+            self.waiting.done([entry for entry in firing.chosen if entry.offset in done], left, until_ms)
         self._refusals.done(done)
         waiting = [decision for decision in firing.decisions.values() if decision is not None]
         placed = self._placed if waiting else ()  # without `waiting` they are of another transaction

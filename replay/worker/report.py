@@ -18,7 +18,9 @@ class ReplayEvent:
     `name` is ``partition_opened``, ``partition_left``, ``fenced``, ``aborted``, ``unreachable``,
     ``not_committed`` (at the end), ``mended`` (once per root), ``undecodable`` (once per topic and flaw),
     ``dead_lettered`` and ``dropped`` (once per record), ``put_aside`` (at once, and again from time to time),
-    ``goes_on`` (after ``put_aside``), ``paused`` (by the breaker, once per partition), or ``topics_taken``.
+    ``goes_on`` (after ``put_aside``), ``held_up`` (roots in a damaged batch, likewise), ``damaged`` (an ack
+    topic's partition, each time that it is tried), ``paused`` (by the breaker, once per partition), or
+    ``topics_taken``.
     """
 
     name: str
@@ -76,6 +78,7 @@ class ReplayStatus(Counters):
         fetched_records: records read to write copies and dead letters, with those read between them.
         aside: those of `waiting` whose input cannot go on (see `ReplayService`), or whose copy or dead letter
             is refused. In `aside_by_input` an input that topics.yaml does not have is ``id 7``.
+        held_up: those of `waiting` whose record lies in a damaged batch, and that are tried again at times.
         paused: names of inputs that their breaker has paused in some partition, ascending.
         breaker_used: by an input's name the share of the allowed dead letters that there were; 1: it is open.
     """
@@ -89,5 +92,6 @@ class ReplayStatus(Counters):
     fetched_bytes: int
     aside: int
     aside_by_input: Mapping[str, int]
+    held_up: int = 0
     paused: tuple[str, ...]
     breaker_used: Mapping[str, float]

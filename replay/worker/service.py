@@ -21,9 +21,11 @@ from typing import Final
 
 from acker.config.limits import ReplayLimits
 from acker.config.topics import Topics
-from acker.errors import Aborted, Disagreement, Fenced, LogError, Unreachable, WindhoverError
+from acker.errors import Aborted, Damaged, Disagreement, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
+from acker.kafka.reading import poll_past_damage
 from acker.service.partition_counts import PartitionCounts
+from acker.service.passed_over import damage_passed_over
 from acker.service.silent import SilentPartitions
 from replay.worker.partition import VerdictPartition, paused_text
 from replay.worker.report import Counters, ReplayStatus, Report, Written
@@ -67,6 +69,7 @@ class ReplayService:
         self._status_ms = 0
         self._fenced_ms: dict[int, int] = {}
         self._silent = SilentPartitions(self._limits.operation_timeout_ms, self._limits.unreachable_ms)
+        self._damaged: dict[int, Damaged] = {}
         self._aborts: dict[int, int] = {}
         self._away_since_ms: int | None = None
 
@@ -83,6 +86,7 @@ class ReplayService:
             UnknownVersion: a newer Windhover wrote to the verdict topic or to `_ack_due`.
             Unreachable: the broker has not answered for longer than the limit `unreachable_ms`.
             LogError: the broker aborted too many transactions in a row.
+            Damaged: of each of our partitions an ack topic has a damaged batch.
         """
         try:
             worked = self._round(now_ms)
@@ -172,6 +176,7 @@ class ReplayService:
             fetched_bytes=worker.fetcher.read_bytes,
             aside=aside.total(),
             aside_by_input=dict(aside),
+            held_up=sum(len(each.held_up) for each in owned),
             paused=tuple(sorted({worker.name_of(of) for each in owned for of in each.pauses})),
             breaker_used={
                 worker.name_of(of): breaker.used(self._status_ms) for of, breaker in worker.breakers.items()
@@ -212,6 +217,7 @@ class ReplayService:
         self._fenced_ms = {
             n: at_ms for n, at_ms in self._fenced_ms.items() if n in owned and 0 <= now_ms - at_ms < pause_ms
         }
+        self._damaged = {n: error for n, error in self._damaged.items() if n in owned}
         missing = owned - self._partitions.keys() - self._fenced_ms.keys()
         opened = self._silent.in_turn(missing, now_ms, others_work=bool(self._partitions))
         for number in opened:
@@ -224,7 +230,11 @@ class ReplayService:
                     raise
                 self._worker.report("unreachable", partition=number, error=str(error))
                 break
+            except Damaged as error:
+                self._leave_damaged(number, error, now_ms)
+                break
             self._partitions[number] = partition
+            self._damaged.pop(number, None)
             self._is_assignment_stale = True
             self._worker.report(
                 "partition_opened",
@@ -258,7 +268,21 @@ class ReplayService:
                 ) from error
         except Unreachable as error:
             self._drop(number, "unreachable", error=str(error))
+        except Damaged as error:
+            self._drop(number, "partition_left")
+            self._leave_damaged(number, error, now_ms)
         return True
+
+    def _leave_damaged(self, number: int, error: Damaged, now_ms: int) -> None:
+        """Leave a partition alone for a while of which an ack topic cannot be read; the others go on.
+
+        Raises the error where none of the partitions that the group has assigned to us can be read.
+        """
+        self._silent.failed(number, now_ms)
+        self._damaged[number] = error
+        if len(self._damaged) >= self._share:
+            raise error
+        self._worker.report("damaged", partition=number, error=str(error))
 
     def _commit_soon(self, partition: VerdictPartition) -> None:
         if self._membership is not None:
@@ -285,7 +309,14 @@ class ReplayService:
             self._assigned, self._is_assignment_stale = frozenset(reading), False
         if not reading:
             return False
-        records = self._reader.poll(wait_ms, self._limits.verdict_records_max)
+        on_damage = damage_passed_over(self._worker.log, self._limits.operation_timeout_ms)
+        most = self._limits.verdict_records_max
+        try:
+            records = poll_past_damage(self._reader, wait_ms, most, on_damage)
+        except Damaged as error:
+            self._drop(error.partition, "partition_left")
+            self._leave_damaged(error.partition, error, now_ms)
+            return True
         for record in records:
             partition = reading[TopicPartition(record.topic, record.partition)]
             partition.offer(record, now_ms)

@@ -118,7 +118,8 @@ class Past(NamedTuple):
 def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
     """Decide what becomes of lost roots: one `Due` for each, in order, except for roots without a record.
 
-    A root gets an `Aside` if topics.yaml does not have its input, or if its replay topic cannot be read now.
+    A root gets an `Aside` if topics.yaml does not have its input, or if its replay topic, or the batch of the
+    copy there, cannot be read now.
     """
     owned = {
         key: _is_owned(worker, lost, now_ms) for key, lost in {id(r.lost): r.lost for r in roots}.items()
@@ -127,7 +128,7 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     replayed = [r for r in replayed if worker.is_ready(_input_of(r), now_ms)]
     pasts: dict[RecordPlace, Past | None] = {}
     if replayed:
-        for found in worker.apart(replayed, _input_of, lambda some: _pasts(worker, some), now_ms):
+        for found in worker.apart(replayed, _input_of, lambda some: _pasts(worker, some, now_ms), now_ms):
             pasts.update(found)
     dues: list[Due] = []
     for root in roots:
@@ -228,7 +229,10 @@ def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
     )
 
 
-def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[RecordPlace, Past | None]:
+def _pasts(worker: Worker, replayed: Sequence[LostRoot], now_ms: int) -> Mapping[RecordPlace, Past | None]:
+    """Return what was before some copies; those in damaged batches are missing where that stops the input."""
+    owners = {root.place: worker.input_of(root.lost.source, root.lost.group) for root in replayed}
+    skipping = {place for place, owner in owners.items() if not owner.fails_on_loss()}
     pasts: dict[RecordPlace, Past | None] = {}
     there = worker.same_topics({(root.lost.topic, root.lost.topic_id) for root in replayed})
     left: set[RecordPlace] = set()
@@ -241,8 +245,9 @@ def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[RecordPlace,
     # only the pasts stay in memory, not the records
     while left:
         worker.at("reading what was lost")
-        for place, record in worker.fetcher.fetch(left).items():
-            pasts[place] = _past(place, record)
+        for place, record in worker.readable(left, now_ms).items():
+            if record is not Absence.DAMAGED or place in skipping:
+                pasts[place] = _past(place, record)
             left.discard(place)
     return pasts
 
@@ -251,7 +256,8 @@ def _past(place: RecordPlace, record: Record | Absence) -> Past | None:
     if record is Absence.NEVER:
         return None
     if isinstance(record, Absence):
-        return Past(Lineage(location(*place)), dead=DeadReason.GONE)
+        dead = DeadReason.DAMAGED if record is Absence.DAMAGED else DeadReason.GONE
+        return Past(Lineage(location(*place)), dead=dead)
     return Past(parse_lineage(record.headers, *place), history_of(record.headers))
 
 

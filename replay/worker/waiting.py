@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -190,6 +191,9 @@ KEPT_BYTES: Final = 600
 """Memory of one entry without the texts of its history: the values, their tuples, its place in the dict."""
 
 
+NO_DELAY: Final[Mapping[int, int]] = MappingProxyType({})
+
+
 class DueRoots:
     """Lost roots that wait, each identified by its offset in `_ack_due`; each input has its own schedule."""
 
@@ -251,14 +255,17 @@ class DueRoots:
         find = self._kept.get
         return {entry.offset: (found[0] if (found := find(entry.offset)) else None) for entry in entries}
 
-    def done(self, entries: Iterable[DueRoot], left: Iterable[DueRoot]) -> None:
+    def done(
+        self, entries: Iterable[DueRoot], left: Iterable[DueRoot], until_ms: Mapping[int, int] = NO_DELAY
+    ) -> None:
         """Remove the taken roots in `entries`, which are done; those in `left` go on waiting.
 
-        An entry in `left` may be due later than before: then it is left alone until then, in memory.
+        An entry in `left` may be due later than before: then it is left alone until then, in memory. So is
+        one for which `until_ms` has, by its offset, when it is due again.
         """
         for entry in entries:
             found = self._kept.pop(entry.offset, None)
             self._kept_bytes -= found[1] if found else 0
             self._taken.pop(entry.offset)
-        for entry in left:
-            self._schedules[self._taken.pop(entry.offset)].add(*entry)
+        for due_ms, offset in left:
+            self._schedules[self._taken.pop(offset)].add(until_ms.get(offset, due_ms), offset)

@@ -25,7 +25,8 @@ from replay.policy.breaker import Breaker
 from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import Pause, due_codec
 from replay.worker.cut import CutCopies
-from replay.worker.fetch import Fetcher
+from replay.worker.damage import DamagedBatches
+from replay.worker.fetch import Absence, Answers, Fetcher, RecordPlace
 from replay.worker.refusals import RefusedInARow
 from replay.worker.report import Counters, ReplayEvent, Report, Written
 
@@ -93,6 +94,7 @@ class Worker:
         self._reported_ms: dict[int, int] = {}
         self._groups: dict[int, str] = {}
         self.fetcher = Fetcher(log, limits)
+        self.damaged = DamagedBatches(limits.input_retry_ms)
         self._report = report
         self.written = written
         self._log_once = LogOnce()
@@ -232,6 +234,16 @@ class Worker:
 
     def report(self, name: str, **fields: str | int) -> None:
         self._report(ReplayEvent(name, fields))
+
+    def readable(self, places: Collection[RecordPlace], now_ms: int) -> Answers:
+        """Fetch records as `Fetcher.fetch` does, without those that lie in a damaged batch met lately."""
+        held = {place for place in places if self.damaged.holding(place, now_ms) is not None}
+        answers: dict[RecordPlace, Record | Absence] = dict.fromkeys(held, Absence.DAMAGED)
+        left = [place for place in places if place not in held]
+        if left:
+            answers.update(self.fetcher.fetch(left))
+            self.damaged.met(self.fetcher.damaged, now_ms)
+        return answers
 
     def undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
         """Count a record that cannot be read, and report the first of each topic and flaw."""

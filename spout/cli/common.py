@@ -85,7 +85,11 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
 
     process = f"{socket.gethostname()}-{os.getpid()}"
     with closing(KafkaLog(topics.kafka, client_id=f"windhover-{command}", process=process)) as log:
-        yield topics, log
+        try:
+            yield topics, log
+        finally:
+            damaged = log.passed_over()
+            print_notes((f"not read is {run}: a damaged batch ({run.why})" for run in damaged), config)
 
 
 def parse_time(option: str, text: str | None, now_ms: int) -> int | None:

@@ -26,6 +26,14 @@ To = Annotated[
         " offset that a partition does not hold becomes the nearest that it holds, and the output says so.",
     ),
 ]
+Partition = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--partition",
+        min=0,
+        help="Only this partition; the others stay where they are. It may be given several times.",
+    ),
+]
 TakeOver = Annotated[
     bool,
     typer.Option(
@@ -54,6 +62,7 @@ def offsets_reset(
     name: Annotated[str, typer.Argument(metavar="INPUT", help="An input of topics.yaml, by its name.")],
     to: To,
     config: Config = DEFAULT_CONFIG,
+    partition: Partition = None,
     execute: Execute = False,
     take_over: TakeOver = False,
 ) -> int:
@@ -63,7 +72,7 @@ def offsets_reset(
         from spout.inspect.operate import moves, run_to_end, tracked_input
 
         found = tracked_input(topics, name)
-        plan = moves(log, found, place, at_ms=at_ms)
+        plan = moves(log, found, place, at_ms=at_ms, partitions=partition or ())
         for move in plan:
             say(str(move))
         if not execute:

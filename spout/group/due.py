@@ -16,7 +16,7 @@ from acker.errors import UnknownVersion
 from acker.identity import first_source, input_id_of, offset_of, partition_of
 from acker.kafka.port import KnownOffsets, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
-from acker.service.passed_over import require_passed_over
+from acker.service.passed_over import damage_passed_over, require_passed_over
 from replay.records.due import Due, Pause, Progress, sound
 from replay.records.headers import parse_location
 from replay.worker.fetch import RecordPlace
@@ -37,7 +37,9 @@ class DueReader(ABC):
         self.taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self._log = log
         places = [TopicPartition(topic, number) for number in range(partitions)]
-        self._follower = Follower(log, places, READ_MAX, patience_ms=PATIENCE_MS)
+        self._follower = Follower(
+            log, places, READ_MAX, patience_ms=PATIENCE_MS, on_damage=damage_passed_over(log)
+        )
 
     def read(self) -> bool:
         """Read on; return whether everything was read that was stable at the time of this call.

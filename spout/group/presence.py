@@ -24,6 +24,7 @@ from acker.errors import CodecError, Unreachable, WindhoverError
 from acker.kafka.port import Bound, Headers, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
 from acker.kafka.standing import all_known
+from acker.service.passed_over import damage_passed_over
 from acker.units import TIME_MS_MAX
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.codec import wire_codec
@@ -151,7 +152,9 @@ class Presence:
             starts = all_known(log.known(Bound.START, places), self._what)
         self._is_clipped = any(0 < starts[place] >= young[place] for place in places)
         first = {place: max(young[place], starts[place]) for place in places}
-        self._follower = Follower(log, places, first=first, committed=False)
+        self._follower = Follower(
+            log, places, first=first, committed=False, on_damage=damage_passed_over(log)
+        )
         with ExitStack() as undo:
             undo.callback(self.close)
             for record in self._follower.read():

@@ -20,7 +20,7 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, partition_of, source_of
 from acker.kafka.port import Bound, Log, Record, TopicPartition
-from acker.kafka.reading import READ_MAX, Follower
+from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import all_known
 from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS
@@ -185,9 +185,9 @@ class FailureLog(LogFigures):
                     return None
                 places = [TopicPartition(topic, number) for number in range(infos[topic].partitions)]
                 first = offsets_since(log, places, since_ms)
-                return undo.enter_context(closing(Follower(log, places, read_max, first=first)))
+                return undo.enter_context(closing(_follower(log, places, read_max, first)))
 
-            self._verdicts = undo.enter_context(closing(Follower(log, places, read_max, first=first)))
+            self._verdicts = undo.enter_context(closing(_follower(log, places, read_max, first)))
             self._letters = {one.id: letters_of(one.dead_letter.topic) for one in inputs}
             undo.pop_all()
         self._copies: dict[int, Follower] = {}
@@ -257,7 +257,7 @@ class FailureLog(LogFigures):
         for place, start in first.items():
             open_from = self._committed[number].get(place, start)
             first[place] = max(start, min(open_from, lowest.get(place.partition, open_from)))
-        return Follower(self._log, places, self._read_max, first=first)
+        return _follower(self._log, places, self._read_max, first)
 
     def _follow_new_partitions(self) -> None:
         followed = [
@@ -389,7 +389,7 @@ class FirstFailures:
         names, numbers = topics.ack_topics.verdict, range(topics.acker.partitions)
         places = [TopicPartition(names, number) for number in numbers]
         first = offsets_since(log, places, self._since_ms)
-        self._verdicts = Follower(log, places, read_max, first=first)
+        self._verdicts = _follower(log, places, read_max, first)
         self._seen: dict[FailureGroup, SeenCause] = {}
         self.counts = VerdictCounts()
 
@@ -442,3 +442,9 @@ def _last(history: Sequence[Loss]) -> Loss | None:
     """Return the last loss that was a failure; None: there is none."""
     failures = [loss for loss in history if loss.error != HELD and not left_out_by(loss)]
     return failures[-1] if failures else None
+
+
+def _follower(
+    log: Log, places: Sequence[TopicPartition], read_max: int, first: Mapping[TopicPartition, int]
+) -> Follower:
+    return Follower(log, places, read_max, first=first, on_damage=pass_damage)

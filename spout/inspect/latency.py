@@ -27,7 +27,7 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of, root_edge
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import READ_MAX, Follower
+from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.events import Acks, Init, Reason, Verdicts, positions
@@ -180,7 +180,9 @@ class CompletionLog(LogFigures):
         self._log, self._topics, self._read_max = log, topics, read_max
         self._numbers = range(topics.acker.partitions)
         self._inputs = {one.id: one for one in inputs}
-        self._inits = Follower(log, self._places(names.init), read_max, committed=False)
+        self._inits = Follower(
+            log, self._places(names.init), read_max, committed=False, on_damage=pass_damage
+        )
         self._verdicts: Follower | None = None
         self._first_ms: int | None = None
         self._sources: dict[int, list[TimedCohort]] = {}
@@ -207,7 +209,7 @@ class CompletionLog(LogFigures):
         if self._verdicts is None and self._first_ms is not None:
             places = self._places(self._topics.ack_topics.verdict)
             first = offsets_since(self._log, places, max(0, self._first_ms - CLOCKS_APART_MS))
-            self._verdicts = Follower(self._log, places, self._read_max, first=first)
+            self._verdicts = Follower(self._log, places, self._read_max, first=first, on_damage=pass_damage)
         for record in self._verdicts.read() if self._verdicts else ():
             if (event := read_verdicts(record.value)) is not None:
                 self._unplaced.append((record.timestamp_ms, event))

@@ -10,7 +10,7 @@ Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from acker.config.settings import Input
@@ -93,7 +93,9 @@ def tracked_input(topics: Topics, name: str) -> Input:
     return found
 
 
-def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> list[Move]:
+def moves(
+    log: Log, found: Input, to: Place, *, at_ms: int | None = None, partitions: Collection[int] = ()
+) -> list[Move]:
     """Compute where a rewind of an input would lead; nothing is changed.
 
     Args:
@@ -101,8 +103,17 @@ def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> lis
         found: the input.
         to: the place; an offset outside a partition's log becomes the nearest one inside.
         at_ms: wall time; if not None, the place is the first record at or after it, and `to` is ignored.
+        partitions: those that are moved, while the others stay where they are; empty: all.
+
+    Raises `UsageError`: the topic does not have one of the partitions.
     """
     specs = [spec for spec in sources_of(log, [found], tracked=True).values() if not spec.is_replay]
+    missing = sorted(set(partitions) - {spec.place.partition for spec in specs})
+    if missing:
+        names = ", ".join(map(str, missing))
+        raise UsageError(f"topic {found.topic} has no partition {names}; it has 0 to {len(specs) - 1}")
+    if partitions:
+        specs = [spec for spec in specs if spec.place.partition in partitions]
     places = [spec.place for spec in specs]
     starts, ends = log.starts(places), log.stable_ends(places)
     if at_ms is not None:

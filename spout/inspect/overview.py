@@ -23,7 +23,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import NotAuthorized, Unreachable, WindhoverError
 from acker.kafka.port import Bound, GroupMember, Log, TopicInfo, TopicPartition
-from acker.kafka.reading import READ_MAX, Follower
+from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import LateReaders, StandingPartition
 from acker.service.view import AckerView, ViewReader
 from acker.untrusted import UntrustedName, shell_word
@@ -529,7 +529,7 @@ class _DeadLetters:
         self._topic = info.name
         self._log = log
         self._places = places
-        self._follower = Follower(log, places, read_max)
+        self._follower = Follower(log, places, read_max, on_damage=pass_damage)
         self._letters: dict[tuple[int, int], tuple[int, int, int]] = {}
         """Partition and offset of the origin, and the time of death, by the place of the letter."""
 

@@ -18,7 +18,7 @@ from acker.config.topics import Topics
 from acker.errors import CodecError, WindhoverError
 from acker.identity import I64, OFFSET_MAX, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Bound, Log, Record, TopicPartition
-from acker.kafka.reading import Follower
+from acker.kafka.reading import Follower, pass_damage
 from acker.kafka.standing import all_known
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts
@@ -153,7 +153,8 @@ class WaitingRoots:
         self._read_max = read_max
         self._verdicts = [TopicPartition(names.verdict, number) for number in numbers]
         self._due_topic = names.due
-        self._due = Follower(log, [TopicPartition(names.due, number) for number in numbers], read_max)
+        places = [TopicPartition(names.due, number) for number in numbers]
+        self._due = Follower(log, places, read_max, on_damage=pass_damage)
         self._waiting: dict[tuple[int, bytes], _Waits] = {}
         self._lost: dict[int, deque[_LostRoot]] = {number: deque() for number in numbers}
         self._untaken: Follower | None = None
@@ -213,7 +214,9 @@ class WaitingRoots:
             if self._untaken is not None:
                 self._untaken.close()
             self._untaken_at = {where: max(offset, at.get(where, 0)) for where, offset in first.items()}
-            self._untaken = Follower(self._log, self._verdicts, self._read_max, first=self._untaken_at)
+            self._untaken = Follower(
+                self._log, self._verdicts, self._read_max, first=self._untaken_at, on_damage=pass_damage
+            )
         return self._untaken
 
     def _all(self) -> Iterator[_Waits]:

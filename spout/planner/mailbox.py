@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from acker.config.settings import UNREACHABLE_MS
-from acker.errors import TrackingError, UsageError
+from acker.errors import Damaged, TrackingError, UsageError
+from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.planning.journal import Journal
 from spout.planning.order import NotAcked
@@ -43,10 +44,22 @@ LISTENER_LATE_MS = 10_000
 then it says that it failed; only one that is gone says nothing."""
 
 
+DAMAGE_CURE = (
+    "all else was handed out. Offsets {start} to {end} are FAILED, and wait in the replay worker until a"
+    " whole replica leads the partition. Start it again to go on behind them; with on_data_loss: skip for the"
+    " input it goes on by itself, and they are absent"
+)
+
+
 class Published(NamedTuple):
-    """A batch is published; `not_acked` are the roots that are not acked by that, None: unknown."""
+    """A batch is published.
+
+    `not_acked` are the roots that are not acked by that, None: unknown. `damaged` are offsets that could not
+    be read, for which the query is to end.
+    """
 
     not_acked: tuple[NotAcked, ...] | None
+    damaged: tuple[DamagedRun, ...] = ()
 
 
 class Mailbox:
@@ -68,10 +81,18 @@ class Mailbox:
         self._last = folder / f"{stream}.last"
         self._idle = folder / f"{stream}.idle"
 
-    def put_published(self, plan: BatchPlan, not_acked: Sequence[NotAcked] | None = None) -> None:
-        """Say that a batch is published; `not_acked` None: nobody can tell what is not, or needs to know."""
+    def put_published(
+        self,
+        plan: BatchPlan,
+        not_acked: Sequence[NotAcked] | None = None,
+        damaged: Sequence[DamagedRun] = (),
+    ) -> None:
+        """Say that a batch is published; `not_acked` None: nobody can tell what is not, or needs to know.
+
+        `damaged`: what the query is to end for.
+        """
         if plan.ranges:
-            message = {"batch": _name(plan.ranges), "not_acked": not_acked}
+            message = {"batch": _name(plan.ranges), "not_acked": not_acked, "damaged": damaged}
             self._put(self._folder / plan.session, json.dumps(message))
 
     def published(self, session: str, ranges: Sequence[SourceRun]) -> Published | None:
@@ -80,7 +101,8 @@ class Mailbox:
         if message.get("batch") != _name(ranges):
             return None
         rows = message["not_acked"]
-        return Published(None if rows is None else tuple(NotAcked(*row) for row in rows))
+        not_acked = None if rows is None else tuple(NotAcked(*row) for row in rows)
+        return Published(not_acked, tuple(DamagedRun(*run) for run in message.get("damaged", ())))
 
     def put_listener(self, failure: str = "") -> None:
         """Say that a listener publishes the batches of the stream, or why it could not."""
@@ -179,6 +201,7 @@ class SinkWatch:
 
     Attributes:
         not_acked: which roots of the last batch are not acked by its publication; None: unknown.
+        damaged: what could not be read of the last batch, and the query is to end for.
     """
 
     def __init__(self, mailbox: Mailbox, *, durable_ms: int = UNREACHABLE_MS) -> None:
@@ -187,6 +210,7 @@ class SinkWatch:
         self._listener_late_ms = 2 * durable_ms + LISTENER_LATE_MS
         self._owed: Journal | None = None
         self.not_acked: tuple[NotAcked, ...] | None = None
+        self.damaged: tuple[DamagedRun, ...] = ()
 
     def planned(self, end: Journal) -> None:
         """Note the offset behind a batch that was planned."""
@@ -199,7 +223,7 @@ class SinkWatch:
             return False
         found = self._mailbox.published(self._owed.session, self._owed.ranges)
         if found is not None:
-            self._owed, self.not_acked = None, found.not_acked
+            self._owed, self.not_acked, self.damaged = None, found.not_acked, found.damaged
         return self._owed is not None
 
     @property
@@ -210,6 +234,15 @@ class SinkWatch:
         """Return why the stream's listener could not publish a batch; None: it could."""
         failure = self._mailbox.listener()
         return TrackingError(failure) if failure else None
+
+    def damage(self) -> Damaged | None:
+        """Return the error that ends the query behind a batch of which a part could not be read."""
+        if not self.damaged:
+            return None
+        run, more = self.damaged[0], len(self.damaged) - 1
+        others = f", and {more} more such batches" if more else ""
+        cure = DAMAGE_CURE.format(start=run.start, end=run.end)
+        return Damaged(run.topic, run.partition, run.start, run.why, cure + others)
 
     def refusal(self) -> TrackingError:
         """Return the error of a batch that is owed for good."""

@@ -29,7 +29,7 @@ from acker.config.limits import ReplayLimits
 from acker.identity import copies_source, first_source
 from acker.kafka.port import Bound, Record, TopicPartition
 from acker.wire.events import SourceRun, Verdicts, positions
-from replay.worker.fetch import Fetcher, RecordPlace
+from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.group.announce import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
@@ -90,6 +90,7 @@ class OrderWatch:
         self._fetcher = Fetcher(context.log, ReplayLimits())
         self._sight = SourceSight(context)
         self._lines: dict[RecordPlace, int | None] = {}
+        self._unreadable: set[RecordPlace] = set()  # origins of which nobody can tell the line
         self._stable: Mapping[TopicPartition, int] = {}
         self._reported: dict[int, str] = {}
         self.why: dict[str, str] = {}
@@ -283,8 +284,11 @@ class OrderWatch:
         `places` has for each origin where to read: a copy is still there when the source topic was compacted.
         """
         self._lines = {origin: line for origin, line in self._lines.items() if origin in places}
+        self._unreadable &= places.keys()
         missing = {places[origin]: origin for origin in sorted(places.keys() - self._lines)[:FETCH_MAX]}
         for place, record in (self._fetcher.fetch(missing, why=False) if missing else {}).items():
+            if record is Absence.DAMAGED:
+                self._unreadable.add(missing[place])
             key = record.key if isinstance(record, Record) else None
             self._lines[missing[place]] = None if key is None else line_of_key(key)
 
@@ -297,7 +301,9 @@ class OrderWatch:
             elif by == KEY and origin not in self._lines:
                 return None
             else:
-                waiting.append(WaitingRecord(origin.offset, self._lines.get(origin), is_blocked))
+                is_unreadable = by == KEY and origin in self._unreadable
+                line = self._lines.get(origin)
+                waiting.append(WaitingRecord(origin.offset, line, is_blocked, is_unreadable))
         self.blocked[str(spec)] = sum(record.is_blocked for record in waiting)
         named = self._not_acked.get(spec.source, {}).values()
         waiting += [WaitingRecord(each.origin, each.line, is_blocked=False) for each in named]

@@ -12,10 +12,10 @@ from contextlib import closing
 from acker.config.settings import AckTopics
 from acker.errors import CodecError, UnknownVersion, Unreachable
 from acker.kafka.port import Bound, Log, Record, TopicPartition
-from acker.kafka.reading import Follower
+from acker.kafka.reading import Follower, poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.service.partition_counts import PartitionCounts
-from acker.service.passed_over import marked_offset, require_passed_over
+from acker.service.passed_over import damage_passed_over, marked_offset, require_passed_over
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
 from acker.wire.codec import wire_codec
 from acker.wire.events import SourceRun, Taken, Verdicts
@@ -42,12 +42,13 @@ class VerdictReader:
         self._log = log
         self._is_drained = True
         self._watch = StandingWatch(log, Bound.STABLE_END)
+        self._on_damage = damage_passed_over(log)
         self._began = log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)])
         self._reader = log.reader(committed=True, patient=True)  # last: nobody closes it if a question fails
         self._reader.assign(self._began)
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
-        records = self._reader.poll(wait_ms, POLL_RECORDS_MAX)
+        records = poll_past_damage(self._reader, wait_ms, POLL_RECORDS_MAX, self._on_damage)
         self._is_drained = len(records) < POLL_RECORDS_MAX
         return records
 
@@ -60,7 +61,8 @@ class VerdictReader:
         if not old:
             return {}
         first = {at: max(start, taken_over[at.partition]) for at, start in self._log.starts(old).items()}
-        with closing(Follower(self._log, old, sys.maxsize, first=first)) as follower:
+        follower = Follower(self._log, old, sys.maxsize, first=first, on_damage=self._on_damage)
+        with closing(follower):
             lost = {
                 record.partition: record.offset + 1
                 for record in follower.read()
@@ -81,7 +83,14 @@ class VerdictReader:
         owners = {owner for owner, _ in pieces(runs, len(self._began))}
         places = [place for place in self._began if place.partition in owners]
         first = self._log.offsets_at(places, max(0, wall_ms))
-        follower = Follower(self._log, places, sys.maxsize, first=first, patience_ms=patience_ms)
+        follower = Follower(
+            self._log,
+            places,
+            sys.maxsize,
+            first=first,
+            patience_ms=patience_ms,
+            on_damage=self._on_damage,
+        )
         with closing(follower):
             for record in follower.read():
                 is_old = record.offset < self._began[TopicPartition(record.topic, record.partition)]

@@ -110,11 +110,13 @@ class WaitingRecord(NamedTuple):
     Attributes:
         origin: offset of its first emission; -1: unknown, so that it comes before all others.
         line: its line; None: it is in no line, or the record is gone.
+        is_unreadable: it lies in a damaged batch, so that it may be in any line.
     """
 
     origin: int
     line: int | None
     is_blocked: bool
+    is_unreadable: bool = False
 
 
 class NotAcked(NamedTuple):
@@ -145,7 +147,8 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
 
     By partition, nothing is read as long as a record waits, not even copies, which come behind it. Then only
     the copies are read, since records behind them may have to wait again. By key, all lines go on in which no
-    record waits; without room for records that may have to wait, the partition waits as a whole.
+    record waits; without room for records that may have to wait, or where the line of one that waits is not
+    known, the partition waits as a whole.
 
     Args:
         held_max: how many of its records may wait, be blocked, or be emitted at once.
@@ -153,10 +156,13 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
         name: ``topic/partition``, for messages.
     """
     first = min((record.origin for record in waiting), default=-1)
-    if by == PARTITION or len(waiting) + unread > held_max:
+    is_any_unreadable = any(record.is_unreadable for record in waiting)
+    if by == PARTITION or is_any_unreadable or len(waiting) + unread > held_max:
         if waiting:
             lined = LineUp(PARTITION, {WHOLE: first})
             full = "" if by == PARTITION else f"; {len(waiting) + unread:,} wait, max_held is {held_max:,}"
+            if is_any_unreadable:
+                full = "; a record that waits lies in a damaged batch, so its key is unknown"
             return Turn(False, 0, lined, f"waits for {name}@{first}{full}")
         return Turn(True, 0 if unread else held_max, LineUp(by))
     lines: dict[int, int] = {}
@@ -230,6 +236,7 @@ class Gate:
         self.failed: dict[int, int] = {}
         self._stopped: I64 | None = None  # the lines in which a record waits or failed, ascending
         self._standing: dict[int, tuple[int, int]] = {}
+        self._stops_all: tuple[int, Cause] | None = None  # behind which origin, and why
         self._one_by_one: list[tuple[int, int, int]] = []
         self._together: list[I64] = []
         self._placed_to = 0  # those of `_together` that `_standing` has
@@ -240,7 +247,7 @@ class Gate:
         self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
     ) -> dict[int, Cause]:
         """Admit records in their order as `admit` does; return by row why those are blocked that are."""
-        if self._most is not None:
+        if self._most is not None or self._stops_all is not None:
             rows = enumerate(zip(indices.tolist(), keys, list_of(origins), strict=True))
             admitted = ((row, self.admit(*record)) for row, record in rows)
             return {row: cause for row, cause in admitted if cause is not None}
@@ -289,6 +296,11 @@ class Gate:
             self._place(index, line, origin)
             self.fail(index)
         return Cause(self._operator, HELD, why)
+
+    def stop_all(self, origin: int, why: str) -> None:
+        """Block every record of any line behind an origin: one that cannot be read may be in each of them."""
+        if self._stops_all is None or origin < self._stops_all[0]:
+            self._stops_all = origin, Cause(self._operator, HELD, why)
 
     def holds(self, index: int) -> Cause | None:
         """Return why a record that has passed is blocked now; None: no earlier one failed."""
@@ -365,6 +377,8 @@ class Gate:
             first = stops.get(line)
             if first is not None and first < origin:
                 return waits_for(self._operator, self.place, first)
+        if self._stops_all is not None and self._stops_all[0] < origin:
+            return self._stops_all[1]
         return None
 
     def _has_failed(self, line: int, origin: int) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from acker.errors import TrackingError
 from acker.identity import I64
+from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
@@ -29,7 +30,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 14
+VERSION = 15
 
 _Steps = tuple[int, str, bytes]
 """A column: its first number, the type of its differences, and these."""
@@ -87,6 +88,7 @@ def encode(report: TaskReport) -> bytes:
         report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
         (_place_fields(report.firsts.places), _pack(report.firsts.wall_ms)),
         (_place_fields(report.traces.places), _pack(report.traces.ids)),
+        [tuple(run) for run in report.damaged],
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     pickled = io.BytesIO()
@@ -135,7 +137,8 @@ class _Builtins(pickle.Unpickler):
 def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
-    took, gave, counts, errors, held, untracked, released, lined, raised, keyed, firsts, traces = content
+    took, gave, counts, errors, held, untracked, released, lined, raised, keyed, *content = content
+    firsts, traces, damaged = content
     held, released = _held_and_released(held, released, as_they_are)
     bits = None
     if received is not None:
@@ -168,6 +171,7 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
         keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
         firsts=FirstEmissions(_places(firsts[0]), _unpack(firsts[1])),
         traces=RootTraces(_places(traces[0]), _unpack(traces[1]).reshape(-1, 3)),
+        damaged=tuple(DamagedRun(*run) for run in damaged),
     )
 
 

@@ -24,6 +24,8 @@ import numpy.typing as npt
 
 from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges, subscription_key
+from acker.kafka.port import DamagedRun
+from acker.wire.causes import DAMAGED
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
@@ -92,6 +94,7 @@ class TaskReport:
         took: fingerprint of the rows that came from `upstream`.
         gave: fingerprint of the rows that went to `consumer`.
         lost: how many of `absent` have left the log since the batch was planned.
+        damaged: offsets that a read task could not read; their roots are failed, or `absent`.
         errors: what bolts reported, the first ones.
         raised: the first traceback of each kind of exception by which they failed tuples.
         held: tuples that were handed to Spark's state.
@@ -128,6 +131,7 @@ class TaskReport:
     keyed_roots: KeyedRoots | None = None
     firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
     traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
+    damaged: tuple[DamagedRun, ...] = ()
 
     @property
     def head(self) -> str:
@@ -161,6 +165,7 @@ class BatchOutcome:
         firsts: of the copies among its roots.
         traces: of those of its roots that belong to one.
         held_open: bolts that left open what became of held tuples, with the roots, also of earlier batches.
+        damaged: offsets that nobody could read, ascending.
     """
 
     plan: BatchPlan
@@ -178,6 +183,12 @@ class BatchOutcome:
     firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
     traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
     held_open: tuple[tuple[str, RootPositions], ...] = ()
+    damaged: tuple[DamagedRun, ...] = ()
+
+    @property
+    def stops_for_damage(self) -> bool:
+        """Whether the query is to end once the batch is published, since a part of it could not be read."""
+        return any(cause.error == DAMAGED for cause, _ in self.failed)
 
 
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:

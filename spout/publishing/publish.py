@@ -101,9 +101,10 @@ def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchO
 def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """Return which roots of a batch that is read in order its publication does not ack.
 
-    None: nobody knows their lines, since the sink skipped the batch; or there are more than `NOT_ACKED_MAX`.
+    None: nobody knows their lines, since the sink skipped the batch, or some could not be read; or there are
+    more than `NOT_ACKED_MAX`.
     """
-    if not outcome.lined:
+    if not outcome.lined or outcome.stops_for_damage:
         return None
     roots = np.unique(np.concatenate([outcome.partial, *(indices for _, indices in outcome.failed)]))
     if not len(roots):

@@ -22,6 +22,7 @@ import numpy as np
 from acker.errors import TrackingError
 from acker.hot_paths import among, distinct
 from acker.identity import I64, U64
+from acker.kafka.port import DamagedRun
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun, united
 from spout.planning.order import behind
@@ -86,7 +87,7 @@ def settle(
         _follow(name, found, waiting)
     _check_received([stages[0] for stages in found.values()], plan.count)
     newest = [report for stages in found.values() for report in stages[0]]
-    absent, lost = _missing(evaluations, newest)
+    absent, lost, damaged = _missing(evaluations, newest)
     late_ms = -1 if moment is None else moment.late_ms
     counted = set(map(id, newest))
     others = [placed(r, keyed, counts=False) for r in every if id(r) not in counted]
@@ -94,13 +95,13 @@ def settle(
     held_open = [(r.operator, r.released.open_places) for r in newest if len(r.released.open_edges)]
     behind = (pair for r in newest if r.keyed_roots is not None for pair in left_by(r))
     held_open += [(bolt, keyed.find(numbers)) for bolt, numbers in behind]
-    return replace(outcome, absent=absent, lost=lost, held_open=tuple(held_open))
+    return replace(outcome, absent=absent, lost=lost, held_open=tuple(held_open), damaged=damaged)
 
 
 def _missing(
     evaluations: Sequence[Evaluated], newest: Sequence[TaskReport]
-) -> tuple[tuple[SourceRun, ...], int]:
-    """Return positions without a record, and how many of them have left the log since the batch was planned.
+) -> tuple[tuple[SourceRun, ...], int, tuple[DamagedRun, ...]]:
+    """Return positions without a record, how many of them have left the log, and what could not be read.
 
     They are what some evaluation of the source could not read that counts, or that feeds one that does.
     Both sides of a join read the batch, and what has left the log in between only one of them has seen.
@@ -109,7 +110,9 @@ def _missing(
     stages = {each.stage for each in evaluations if id(each.report) in counted}
     reads = [each for each in evaluations if each.stage in stages and each.report.plan is not None]
     lost = [sum(each.report.lost for each in reads if each.stage == stage) for stage in stages]
-    return united(run for each in reads for run in each.report.absent), max(lost, default=0)
+    absent = united(run for each in reads for run in each.report.absent)
+    damaged = {run for each in reads for run in each.report.damaged}
+    return absent, max(lost, default=0), tuple(sorted(damaged))
 
 
 def namesakes(name: str) -> str:

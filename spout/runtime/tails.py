@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import read_piece
+from acker.kafka.reading import pass_damage, read_piece
 
 RECORDS_MAX: Final = 200_000
 """How many records of one partition are read for one search, the last ones."""
@@ -62,7 +62,15 @@ class Tails:
         return self._read(where, read_from, end, committed=False)
 
     def _read(self, where: TopicPartition, first: int, end: int, *, committed: bool) -> Iterator[Record]:
-        return read_piece(self.log, where, first, end, committed=committed, wait_ms=self.wait_ms)
+        return read_piece(
+            self.log,
+            where,
+            first,
+            end,
+            committed=committed,
+            wait_ms=self.wait_ms,
+            on_damage=pass_damage,
+        )
 
     def lacks(self, topic: str, lacking: str) -> bool:
         """Tell whether a topic is missing, and note it."""

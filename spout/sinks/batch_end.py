@@ -69,6 +69,16 @@ class BatchEnd:
         """Write the events of an outcome, add up its counts, and write to the planning process."""
         if outcome.lost:
             _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
+        for run in outcome.damaged:
+            _LOGGER.error(
+                "batch_is_damaged place=%s/%s@%d to=%d batch=%d why=%r",
+                run.topic,
+                run.partition,
+                run.start,
+                run.end,
+                self.lane.seq,
+                run.why,
+            )
         named = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
         _leave_sigint_to_the_main_thread()
         stream.publisher.publish(publication_of(outcome, named), outcome.plan.partitions)
@@ -84,7 +94,8 @@ class BatchEnd:
                 how,
                 self.lane.seq,
             )
-        self.application.mailbox(stream).put_published(outcome.plan, not_acked(outcome))
+        damaged = outcome.damaged if outcome.stops_for_damage else ()
+        self.application.mailbox(stream).put_published(outcome.plan, not_acked(outcome), damaged)
 
 
 def _leave_sigint_to_the_main_thread() -> None:

@@ -57,6 +57,8 @@ class Client:
 
         Raises:
             UsageError: no such input, or the client is closed.
+            Damaged: a batch cannot be read, and `on_data_loss` is fail; all else that was read was opened
+                before, and can be settled. Another spout goes on behind it.
             WindhoverError: the error that stopped the spout.
         """
         with self._guard:

@@ -142,8 +142,9 @@ def _lowest(segment: Segment) -> int:
 class NextPublication:
     """Settlements that wait to be published; `number` is that of the publication, 1 for the first.
 
-    Append to `confirmed` an item that is confirmed alone, to `runs` items that are confirmed together, and to
-    `absent` positions that were planned and have no record.
+    Append to `confirmed` an item that is confirmed alone, to `runs` items that are confirmed together, to
+    `absent` positions that were planned and have no record, and to `unreadable` those that nobody could read,
+    each with the cause by which they fail.
     """
 
     def __init__(self) -> None:
@@ -151,10 +152,11 @@ class NextPublication:
         self.confirmed: list[int] = []
         self.runs: list[PositionRun] = []
         self.absent: list[SourceRun] = []
+        self.unreadable: list[tuple[SourceRun, Cause]] = []
         self._failed: dict[Cause, list[PositionRun]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.confirmed or self.runs or self._failed or self.absent)
+        return bool(self.confirmed or self.runs or self._failed or self.absent or self.unreadable)
 
     def fail(self, runs: Iterable[PositionRun], cause: Cause) -> None:
         self._failed.setdefault(cause, []).extend(runs)
@@ -167,6 +169,10 @@ class NextPublication:
         failed = {cause: records.positions(found) for cause, found in sorted(self._failed.items())}
         for found in (runs, *self._failed.values()):
             records.let_go(found)
+        for (source, start, end), cause in self.unreadable:
+            by_source = failed.setdefault(cause, {})
+            more = np.arange(start, end, dtype=np.int64)
+            by_source[source] = np.concatenate([by_source.get(source, more[:0]), more])
         plan = replace(around, ranges=_ranges([confirmed, *failed.values()], self.absent))
         index = plan.index()
         causes = tuple(
@@ -175,7 +181,7 @@ class NextPublication:
             if by
         )
         outcome = BatchOutcome(plan, causes, tuple(sorted(self.absent)), firsts=firsts)
-        self.confirmed, self.runs, self._failed, self.absent = [], [], {}, []
+        self.confirmed, self.runs, self._failed, self.absent, self.unreadable = [], [], {}, [], []
         self.number += 1
         return outcome
 

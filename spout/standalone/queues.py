@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from confluent_kafka import Message
 
 from acker.config.settings import Input
-from acker.errors import TupleError, UsageError
+from acker.errors import Damaged, TupleError, UsageError
 from acker.identity import I64, Root, input_id_of, offset_of, partition_of
 from acker.wire.events import Lost, PositionRun, positions
 from spout.planner.mailbox import PlannerStatus
@@ -75,6 +75,7 @@ class QueueCollection:
         self.records = ItemRecords()
         self.publication = NextPublication()
         self.is_active = True
+        self.damage: Damaged | None = None
         self.late_count = 0
         self.late_names: list[str] = []
         self._by_id = {found.id: self.by_name[found.name] for found in inputs}
@@ -97,7 +98,7 @@ class QueueCollection:
 
     def lacking(self, now_ms: int) -> dict[str, int]:
         """Return, for each input with too few records, how many more to plan."""
-        if not self.is_active:
+        if not self.is_active or self.damage is not None:
             return {}
         lacking = {
             name: queue.requested + queue.demand.ahead(now_ms) - queue.store.waiting
@@ -131,12 +132,17 @@ class QueueCollection:
     # -- what clients do
 
     def open(self, limits: ClientLimits, queue: Queue, count: int, now_ms: int) -> Items:
-        """Give waiting items to a client, as many as it may still open."""
+        """Give waiting items to a client, as many as it may still open.
+
+        Raises `Damaged`: a batch could not be read, and all that was read beside it is given out.
+        """
         room = queue.room(limits, count)
         if not room or not self.is_active:
             return Items()
         until_ms = None if limits.auto_abort_ms is None else now_ms + limits.auto_abort_ms
         lease = queue.store.open(limits.client, room, until_ms)
+        if lease is None and self.damage is not None:
+            raise self.damage
         if lease is None:
             queue.demand.missed(room, now_ms)
             return Items()

@@ -16,11 +16,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from confluent_kafka import Message
 
-from acker.errors import OutOfRange
+from acker.errors import Damaged, OutOfRange
 from acker.identity import I64, acker_partition, generation_of, offset_of, position_at
-from acker.kafka.port import Bound, KnownOffsets, Log, TopicPartition
+from acker.kafka.port import Bound, DamagedRun, KnownOffsets, Log, TopicPartition
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
-from acker.wire.events import SourceRun
+from acker.wire.events import SourceRun, difference
 from spout.group.announce import Looked, SightRequest
 from spout.group.sources import SourceSpec
 from spout.planning.plan import holes
@@ -33,6 +33,7 @@ class MessageReader(Protocol):
     def assign(self, positions: Mapping[TopicPartition, int]) -> None: ...
     def poll_messages(self, timeout_ms: int, max_records: int) -> Mapping[TopicPartition, list[Message]]: ...
     def position(self, partition: TopicPartition) -> int: ...
+    def pass_over(self, partition: TopicPartition) -> DamagedRun: ...
     def close(self) -> None: ...
 
 
@@ -44,15 +45,34 @@ class PlannedRecords(NamedTuple):
     positions: I64
 
 
+class UnreadableRun(NamedTuple):
+    """Positions that were planned and cannot be read, and the damaged batch that they lie in."""
+
+    run: SourceRun
+    damaged: DamagedRun
+
+
+class TakenRun(NamedTuple):
+    """What leaves a buffer: records, positions without a record, and positions that cannot be read."""
+
+    records: list[PlannedRecords]
+    absent: list[SourceRun]
+    unreadable: list[UnreadableRun]
+
+
 @dataclass(slots=True)
 class _Buffer:
-    """What was read of a source and not taken: offsets [begin, end), and the messages in this range."""
+    """What was read of a source and not taken: offsets [begin, end), and the messages in this range.
+
+    `damaged` are offsets of it that cannot be read.
+    """
 
     spec: SourceSpec
     generation: int
     begin: int
     end: int
     messages: deque[tuple[list[Message], I64]] = field(default_factory=deque)
+    damaged: list[DamagedRun] = field(default_factory=list)
 
     def first_position(self) -> int:
         return position_at(self.generation, self.begin)
@@ -102,6 +122,12 @@ class ReadAhead:
             found = self._reader.poll_messages(wait_ms, records_max)
         except OutOfRange:
             self._skip_what_is_gone()
+            return 0
+        except Damaged as error:
+            place = TopicPartition(error.topic, error.partition)
+            buffer = self._buffers[place]
+            buffer.damaged.append(self._reader.pass_over(place))
+            buffer.end = max(buffer.end, self._reader.position(place))
             return 0
         for place, messages in found.items():
             offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
@@ -159,8 +185,11 @@ class ReadAhead:
         buffers = {place: buffer for place in requests if (buffer := self._buffers.get(place)) is not None}
         return Looked({place: buffer.seen(requests[place].records) for place, buffer in buffers.items()}, ())
 
-    def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[PlannedRecords], list[SourceRun]]:
-        """Take a run's records out of a partition's buffer, and its positions without a record."""
+    def take(self, place: TopicPartition, run: SourceRun) -> TakenRun:
+        """Take a run's records out of a partition's buffer, and what of it has no record.
+
+        Positions that cannot be read are not among those without a record.
+        """
         buffer = self._buffers[place]
         shift = run.start - offset_of(run.start)
         expected, taken, absent = run.start, list[PlannedRecords](), list[SourceRun]()
@@ -180,7 +209,15 @@ class ReadAhead:
         if expected < run.end:
             absent.append(SourceRun(run.source, expected, run.end))
         buffer.begin = offset_of(run.start) + run.end - run.start
-        return taken, absent
+        unreadable = [
+            UnreadableRun(SourceRun(run.source, max(run.start, first), min(run.end, end)), damaged)
+            for damaged in buffer.damaged
+            if (first := damaged.start + shift) < run.end and run.start < (end := damaged.end + shift)
+        ]
+        buffer.damaged = [damaged for damaged in buffer.damaged if damaged.end > buffer.begin]
+        left_out = [each.run[1:] for each in unreadable]
+        without_record = difference([each[1:] for each in absent], left_out)
+        return TakenRun(taken, [SourceRun(run.source, *part) for part in without_record], unreadable)
 
     def forget_below(self, free: Mapping[int, int]) -> None:
         """Drop records that a former owner initialised: nothing below the first free position is planned.

@@ -20,13 +20,16 @@ from threading import Condition
 
 from acker.config.settings import Input, longest_unreachable_ms
 from acker.config.topics import Topics
-from acker.errors import UsageError
-from acker.kafka.port import Log
+from acker.errors import Damaged, UsageError
+from acker.identity import input_id_of, offset_of
+from acker.kafka.headers import headers_of
+from acker.kafka.port import DamagedRun, Log
+from acker.wire.causes import DAMAGED
 from acker.wire.events import SourceRun, Verdicts
 from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
-from spout.planner.mailbox import PlannerStatus
+from spout.planner.mailbox import DAMAGE_CURE, PlannerStatus
 from spout.planner.planner import Planner
 from spout.planning.intake import NewShare
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
@@ -34,11 +37,14 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.runtime.tracing import Spans, TracedRoots
 from spout.standalone.queues import QueueCollection
-from spout.standalone.read_ahead import InputAhead, MessageReader, PlannedRecords, Reaches, ReadAhead
-from spout.tuples.messages import headers_of
-
-Planned = tuple[list[PlannedRecords], list[SourceRun]]
-"""Records of a range that was planned, and its positions without a record."""
+from spout.standalone.read_ahead import (
+    InputAhead,
+    MessageReader,
+    Reaches,
+    ReadAhead,
+    TakenRun,
+)
+from spout.tuples.failures import Cause, cut_text
 
 
 class SpoutService:
@@ -219,7 +225,7 @@ class SpoutService:
         room = min(count, self._planner.room(self._input_ids[name]))
         competes = bool(copies) and bool(others) and ahead.copies.count + ahead.new.count > room
         kept = min(share.of(room), ahead.new.count) if competes else 0
-        planned: list[Planned] = []
+        planned: list[TakenRun] = []
         with self._planner.together():
             came = self._plan(ahead.copies, copies, room - kept, now_ms, planned)
             of_others = self._plan(ahead.new, others, room - came, now_ms, planned)
@@ -227,10 +233,12 @@ class SpoutService:
             share.note(room, of_others)
         if planned:
             with self._guard:
-                for records, absent in planned:
+                for records, absent, unreadable in planned:
                     for part in records:
                         self.queues.put(*part)
                     self.queues.publication.absent += absent
+                    for each in unreadable:
+                        self._leave_out(name, *each)
                 self._guard.notify_all()
         return came + of_others
 
@@ -240,7 +248,7 @@ class SpoutService:
         groups: Iterable[Sequence[int]],
         count: int,
         now_ms: int,
-        planned: list[Planned],
+        planned: list[TakenRun],
     ) -> int:
         """Plan at most `count` of what was read of sources, group by group; return how many records came.
 
@@ -258,13 +266,28 @@ class SpoutService:
                 ahead.forget_below(self._planner.free())
                 continue
             planned += taken
-            for source, messages, positions in chain.from_iterable(records for records, _ in taken):
+            for source, messages, positions in chain.from_iterable(part.records for part in taken):
                 came += len(messages)
                 if self._traced is not None:
                     headers = zip(positions.tolist(), map(headers_of, messages), strict=True)
                     self._traced.emit(source, headers, now_ms)
         ahead.show(())
         return came
+
+    def _leave_out(self, name: str, run: SourceRun, damaged: DamagedRun) -> None:
+        """Settle positions that cannot be read: absent, or failed, and then no more is planned."""
+        fields = {"input": name, "records": run.end - run.start, "place": damaged, "why": damaged.why}
+        self._report("batch_is_damaged", fields)
+        if not self._inputs[input_id_of(run.source)].fails_on_loss():
+            self.queues.publication.absent.append(run)
+            return
+        first, end = offset_of(run.start), offset_of(run.start) + run.end - run.start
+        place = f"{damaged.topic}/{damaged.partition}"
+        text = cut_text(f"offsets {first} to {end} of {place} cannot be read: {damaged.why}")
+        self.queues.publication.unreadable.append((run, Cause("", DAMAGED, text)))
+        if self.queues.damage is None:
+            cure = DAMAGE_CURE.format(start=first, end=end)
+            self.queues.damage = Damaged(damaged.topic, damaged.partition, first, damaged.why, cure)
 
     def _in_turn(self, groups: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """Return groups so that another one is the first at each call."""

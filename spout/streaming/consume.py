@@ -5,6 +5,9 @@ reading ends with the first message at or behind the end of the range, or with a
 event before it is no end: the replica that is read may learn later than the planning process what is
 committed, as a follower does (`client.rack`), or a new leader.
 
+A range may have a damaged batch. What lies before it and behind it is returned, and the offsets between are
+noted: whoever reads the range decides what becomes of them.
+
 A consumer has its first record 20 to 35 ms after it was created, so the worker process keeps a consumer whose
 position is where the next batch begins. A `seek` to any other position would take nearly as long, and would
 drop the records that were fetched ahead. Where none is kept, since another worker read the batch before, the
@@ -27,9 +30,11 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from acker.errors import DataLoss, Disagreement, WindhoverError
-from acker.kafka.client import SILENT, TRANSIENT, Background, KafkaClient, Use
-from acker.kafka.port import Operation
-from acker.kafka.reader import by_partition
+from acker.kafka import port
+from acker.kafka.client import CHECKED, DAMAGE, SILENT, TRANSIENT, Background, KafkaClient, Use
+from acker.kafka.damage import first_behind_damage
+from acker.kafka.port import DamagedRun, Operation
+from acker.kafka.reader import before_damage, by_partition, is_damage
 
 CHUNK_RECORDS = 8_192
 """How many messages are taken at a time; it is also the size of the batches that bolts receive."""
@@ -170,11 +175,13 @@ class Together:
             # partitions that are read go on to send what is new, also where another one is silent
             until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
             held = 0
+            is_damaged = False
             while left and held < CHUNK_BYTES and time.monotonic() < until_s:
                 if (first := consumer.poll(TOGETHER_WAIT_MS / 1000)) is None:
                     break
                 messages = [first] if first.error() else [first, *consumer.consume(CHUNK_RECORDS, 0)]
                 events, records = _separated(messages)
+                is_damaged = is_damaged or any(map(is_damage, events))
                 held += sum(map(len, records))
                 for place, group in by_partition(records).items():
                     if place in left:
@@ -196,18 +203,24 @@ class Together:
                 if left and (whole := fetched - left.keys()):
                     consumer.incremental_unassign([TopicPartition(*place) for place in whole])
                     fetched -= whole
-            consumer.incremental_unassign([TopicPartition(*place) for place in fetched])
+            if is_damaged:  # the client may go on in the middle of the batch, and stop there
+                self._forget(consumer)
+            else:
+                consumer.incremental_unassign([TopicPartition(*place) for place in fetched])
         except KafkaException:
-            self._consumer = None
-            consumer.close()
+            self._forget(consumer)
         return found
+
+    def _forget(self, consumer: Consumer) -> None:
+        self._consumer = None
+        consumer.close()
 
     def _connected(self, settings: Mapping[str, str]) -> Consumer:
         if self._consumer is None or self._settings != settings:
             if self._consumer is not None:
                 self._consumer.close()
             client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
-            self._consumer = client.make(Consumer, TOGETHER, AT_ONCE, self._background)
+            self._consumer = client.make(Consumer, TOGETHER, {**AT_ONCE, **CHECKED}, self._background)
             self._settings = settings
             self._topics = set()
         return self._consumer
@@ -218,9 +231,17 @@ _TOGETHER = Together()
 
 
 def _separated(messages: list[Message]) -> tuple[list[Message], list[Message]]:
-    """Return events and records of what a consumer returned, which mostly are records alone."""
+    """Return events and records of what a consumer returned, which mostly are records alone.
+
+    Of a partition with a damaged batch only what lies before that is returned.
+    """
     events = [message for message in messages if message.error() is not None]
-    return events, [message for message in messages if message.error() is None] if events else messages
+    if not events:
+        return events, messages
+    if any(map(is_damage, events)):
+        messages = before_damage(messages)
+        events = [message for message in messages if message.error() is not None]
+    return events, [message for message in messages if message.error() is None]
 
 
 def _below(messages: list[Message], end: int) -> list[Message]:
@@ -272,7 +293,11 @@ def _is_small(group: Sequence[Share]) -> bool:
 
 
 class TaskReader:
-    """Reads the shares of one task; `lost` counts offsets that had left the log before they were read."""
+    """Reads the shares of one task.
+
+    `lost` counts offsets that had left the log before they were read. `damaged` has those that cannot be
+    read, each run before the first chunk behind it is returned.
+    """
 
     def __init__(
         self,
@@ -283,6 +308,7 @@ class TaskReader:
     ) -> None:
         """Prepare; `shares` are in the order in which they will be read."""
         self.lost = 0
+        self.damaged: list[DamagedRun] = []
         self._settings = settings
         self._kept = kept
         self._together = together
@@ -299,6 +325,7 @@ class TaskReader:
         reader = self._ahead.pop(share, None)
         if reader is None:
             reader = RangeReader(self._settings, share, self._kept, self._early.pop(share, None))
+        reader.damaged = self.damaged
         if (following := self._following.get(share)) is not None:
             reader.fetch()  # before the next one, whose records may wait
             self._ahead[following] = RangeReader(self._settings, following, self._kept)
@@ -313,19 +340,21 @@ class TaskReader:
 
 
 class RangeReader:
-    """Reads a share of a batch; `lost` counts offsets that had left the log before they were read."""
+    """Reads a share of a batch; `lost` and `damaged` are as in `TaskReader`."""
 
     def __init__(
         self, settings: Mapping[str, str], share: Share, kept: Kept = _KEPT, early: Early | None = None
     ) -> None:
         """Prepare; `early` is what was read of the share already."""
         self.lost = 0
+        self.damaged: list[DamagedRun] = []
         self._early = early
         self._client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
         self._background = Background(time.monotonic)
         self._topic, self._partition, self._next, self._end, self._skips_loss, self._of_copies = share
         self._kept = kept
         self._is_lost = False
+        self._damage: KafkaError | None = None
         self._begun: tuple[Consumer, bool] | None = None
 
     def fetch(self) -> None:
@@ -368,10 +397,11 @@ class RangeReader:
                 records, end = self._accept(messages)
                 if records:
                     yield records
-                if self._is_lost:
-                    self._pass_over(consumer)
+                idle_ms = 0 if messages else idle_ms + WAIT_MS
+                if self._is_lost or self._damage is not None or self._is_silent(consumer, idle_ms):
+                    self._leave_out(consumer)
                     consumer.close()
-                    consumer, fresh, seen_end = self._open(), True, False
+                    consumer, fresh, seen_end, idle_ms = self._open(), True, False, 0
                     continue
                 if end is not None and end >= self._end:
                     break
@@ -380,7 +410,6 @@ class RangeReader:
                 # A kept consumer may still deliver the EOF event of the batch before. When nothing follows
                 # it, a new one sees where the partition ends now.
                 seen_end = seen_end or end is not None
-                idle_ms = 0 if messages else idle_ms + WAIT_MS
                 if messages:
                     self._background.answered()
                 elif idle_ms >= STALL_MS or self._background.is_hopeless:
@@ -406,7 +435,7 @@ class RangeReader:
 
     def _open(self) -> Consumer:
         settings = {**SETTINGS, "fetch.wait.max.ms": COPIES_WAIT_MS} if self._of_copies else SETTINGS
-        consumer: Consumer = self._client.make(Consumer, settings, {}, self._background)
+        consumer: Consumer = self._client.make(Consumer, settings, CHECKED, self._background)
         consumer.assign([TopicPartition(self._topic, self._partition, self._next)])
         return consumer
 
@@ -425,6 +454,9 @@ class RangeReader:
     def _is_end(self, error: KafkaError | None) -> bool:
         if error is None or error.code() == KafkaError._PARTITION_EOF:
             return True
+        if error.code() in DAMAGE:
+            self._damage = error
+            return False
         if error.code() in NOT_OURS:
             return False
         if error.code() not in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
@@ -432,8 +464,34 @@ class RangeReader:
         self._is_lost = True
         return False
 
+    def _is_silent(self, consumer: Consumer, idle_ms: int) -> bool:
+        """Return whether nothing came for `idle_ms` since a batch cannot be read of which nobody says so."""
+        if idle_ms < STALL_MS or self._background.is_hopeless:
+            return False
+        try:
+            first, end = self._bounds(consumer)
+        except KafkaException:  # the broker is silent to all
+            return False
+        return first <= self._next < end and self._first_readable() > self._next
+
+    def _leave_out(self, consumer: Consumer) -> None:
+        """Go on behind what has left the log, or cannot be read; note it."""
+        if self._is_lost:
+            self._is_lost = False
+            self._pass_over(consumer)
+            return
+        start, self._next = self._next, min(self._first_readable(), self._end)
+        error, self._damage = self._damage, None
+        place = port.TopicPartition(self._topic, self._partition)
+        why = "nothing of it can be read" if error is None else self._client.damage(error, place, start).why
+        if start < self._next:
+            self.damaged.append(DamagedRun(*place, start, self._next, why))
+
+    def _first_readable(self) -> int:
+        place = port.TopicPartition(self._topic, self._partition)
+        return first_behind_damage(self._client, place, self._next)
+
     def _pass_over(self, consumer: Consumer) -> None:
-        self._is_lost = False
         first, end = self._bounds(consumer)
         if first <= self._next:
             raise self._cut(first, end)

@@ -5,7 +5,7 @@ Source: docs/design/protocol.md, sections 5.1 ("Executors read exact ranges") an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
+from acker.errors import Damaged
 from acker.identity import (
     I64,
     copies_source,
@@ -23,7 +24,9 @@ from acker.identity import (
     offset_of,
     partition_of,
 )
-from acker.wire.events import SourceRun
+from acker.kafka.headers import headers_of
+from acker.wire.causes import DAMAGED
+from acker.wire.events import SourceRun, difference, united
 from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
@@ -39,7 +42,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
 from spout.tuples.failures import Cause, cause_of, cut_text
-from spout.tuples.messages import SPOUT, MessageRows, headers_of, record_key, record_keys
+from spout.tuples.messages import SPOUT, MessageRows, record_key, record_keys
 from spout.tuples.raised import Tracebacks, first_of_each
 from spout.tuples.tuple import Tuple
 
@@ -68,6 +71,25 @@ def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iter
             add(options.ledger, options.stream, reading.report() if reading.tracked else None)
 
 
+UNTRACKED_CURE: Final = (
+    "set on_data_loss: skip for the input to go on without such batches; a query that is tracked goes on"
+    " behind them when it is started again"
+)
+
+
+def _without(runs: Iterable[SourceRun], left_out: Sequence[SourceRun]) -> tuple[SourceRun, ...]:
+    """Return runs, ascending, without the positions of others."""
+    these, others = united(runs), united(left_out)
+    return tuple(
+        SourceRun(source, *part)
+        for source in dict.fromkeys(run.source for run in these)
+        for part in difference(
+            [run[1:] for run in these if run.source == source],
+            [run[1:] for run in others if run.source == source],
+        )
+    )
+
+
 class _Reading:
     """A task at work."""
 
@@ -78,6 +100,8 @@ class _Reading:
         self._options = options
         self._index = task.plan.index()
         self._absent: list[SourceRun] = []
+        self._unreadable: list[tuple[SourceRun, Cause]] = []
+        self._damaged_seen = 0
         self._emitted = 0
         self._untracked = [np.empty(0, np.int64)]
         self._held: list[tuple[int, Cause]] = []
@@ -110,7 +134,7 @@ class _Reading:
         copies = Copies()
         of_copies = copies_source(source)
         for share in (run for run in task.ranges if run.source == of_copies):
-            for messages, positions in self._read(share):
+            for messages, positions in self._read(share, gate):
                 pairs = zip(messages, positions.tolist(), strict=True)
                 copies.add(Copy(origin_of(headers_of(m), *place), position, m) for m, position in pairs)
         self.worker.gate = gate
@@ -121,7 +145,7 @@ class _Reading:
         self._held += copies.refuse_left_over(gate, partial(self._index_of, of_copies))
         gate.begin_new()
         for share in (run for run in task.ranges if run.source == source):
-            for messages, positions in self._read(share):
+            for messages, positions in self._read(share, gate):
                 offsets = positions - share.start + offset_of(share.start)
                 yield from self._feed_in_order(gate, messages, source, positions, offsets)
         self.worker.gate = None
@@ -129,7 +153,8 @@ class _Reading:
 
     def report(self) -> TaskReport:
         done = self.worker.report()
-        done = replace(done, failures=(*done.failures, *failures_of(self._held)))
+        unreadable = [(cause, self._indices_of(run)) for run, cause in self._unreadable]
+        done = replace(done, failures=(*done.failures, *failures_of(self._held), *unreadable))
         # where tuples go on, they may fail in other tasks
         narrow = self._options.narrow
         stops = not_done(done) if narrow is not None and narrow.stage.carry is Carry.NONE else None
@@ -138,8 +163,9 @@ class _Reading:
             done,
             plan=self._task.plan,
             ranges=self._task.ranges,
-            absent=tuple(sorted(self._absent)),
+            absent=_without(self._absent, [run for run, _ in self._unreadable]),
             lost=self._log.lost,
+            damaged=tuple(self._log.damaged),
             untracked=np.concatenate(self._untracked),
             lined=tuple(gate.lined(stops) for gate in self._gates),
             raised=first_of_each((*done.raised, *self._tracebacks)),
@@ -156,17 +182,48 @@ class _Reading:
     def _index_of(self, source: int, position: int) -> int:
         return int(self._index.of(source, np.array([position]))[0])
 
-    def _read(self, share: SourceRun) -> Iterator[tuple[list[Message], I64]]:
-        """Read a range; return its records with their positions, and note those that the log lacks."""
+    def _indices_of(self, run: SourceRun) -> I64:
+        return self._index.of(run.source, np.arange(run.start, run.end, dtype=np.int64))
+
+    def _read(self, share: SourceRun, gate: Gate | None = None) -> Iterator[tuple[list[Message], I64]]:
+        """Read a range; return its records with their positions, and note those that there are not.
+
+        What cannot be read fails, or is absent where the input's `on_data_loss` is skip. Behind it the `gate`
+        of an ordered partition lets nothing pass, since nobody knows whose record it is.
+        """
         expected = share.start
         for messages in self._log.chunks(self._exact(share)):
+            self._note_damage(share, gate)
             positions = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
             positions += share.start - offset_of(share.start)
             self._absent += holes(share.source, expected, positions)
             expected = int(positions[-1]) + 1
             yield messages, positions
+        self._note_damage(share, gate)
         if expected < share.end:
             self._absent.append(SourceRun(share.source, expected, share.end))
+
+    def _note_damage(self, share: SourceRun, gate: Gate | None) -> None:
+        """Note what of a range could not be read since the last call.
+
+        Raises `Damaged`: nobody would learn of it, since nothing of the stream is tracked.
+        """
+        found = self._log.damaged[self._damaged_seen :]
+        self._damaged_seen += len(found)
+        if self._exact(share).skips_loss:
+            return
+        shift = share.start - offset_of(share.start)
+        for run in found:
+            place = f"{run.topic}/{run.partition}"
+            if not self.tracked:
+                raise Damaged(run.topic, run.partition, run.start, run.why, UNTRACKED_CURE)
+            text = f"offsets {run.start} to {run.end} of {place} cannot be read: {run.why}"
+            unreadable = SourceRun(share.source, run.start + shift, run.end + shift)
+            self._unreadable.append((unreadable, Cause("", DAMAGED, cut_text(text))))
+            if gate is not None:
+                # of a copy the offset is not that of its first emission, which may be any
+                origin = -1 if is_replay(share.source) else run.start
+                gate.stop_all(origin, f"waits for {place}@{run.start}, which cannot be read")
 
     def _exact(self, share: SourceRun) -> Share:
         first = offset_of(share.start)

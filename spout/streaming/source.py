@@ -249,6 +249,10 @@ class Runner:
             while not self._planner.is_ready:
                 self._wait(POLL_MS)
             self._wait_for_sink(start)
+            if (damage := self._sink.damage()) is not None:
+                self._error = damage
+                self._publish(_now_ms(), force=True)
+                self._raise_error()
             if self._sink.not_acked is not None:
                 self._planner.note_published(start, self._sink.not_acked)
                 self._sink.not_acked = None

@@ -22,6 +22,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
+from acker.kafka.headers import headers_of
 from acker.wire.checks import LogOnce
 from replay.records.headers import location, our_values, parse_lineage, parted_headers
 from replay.records.record_time import TIMESTAMP, RecordTime, parse_record_time
@@ -52,11 +53,6 @@ ON_REQUEST: Final = frozenset({"headers", "windhover"})
 """Fields that only those get who name them."""
 
 _NAMES = tuple(name for name in ARROW_TYPES if name not in ON_REQUEST)
-
-
-def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
-    pairs: Sequence[tuple[str, str | bytes | None]] = message.headers() or ()  # type: ignore[assignment]
-    return tuple([(name, _as_bytes(value)) for name, value in pairs])
 
 
 def record_key(message: Message) -> bytes | None:
@@ -214,7 +210,7 @@ class MessageRows:
     def packed(self) -> tuple[Any, ...]:
         """Return them as built-in types and an array, for another process."""
         messages = [
-            (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp())
+            (m.topic(), m.partition(), m.offset(), m.key(), m.value(), list(headers_of(m)), m.timestamp())
             for m in self._messages
         ]
         return int(self.source), self._positions, tuple(self.came_from), messages

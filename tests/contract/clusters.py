@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -25,7 +26,10 @@ from acker.kafka.port import (
     Transactions,
 )
 from spout.local.embedded_cluster import EmbeddedCluster
+from tests.support.damage import Damage, batches, spoil
 from tests.support.memory.cluster import MemoryCluster, MemoryMembership
+from tests.support.odd_records import OddRecord, append_odd
+from tests.support.raw_records import Codec, RawRecord, encode_batch, produce
 from tests.support.waiting import eventually, settled
 
 TIMEOUT_MS = 20_000
@@ -64,6 +68,22 @@ class Cluster(ABC):
     @abstractmethod
     def delete(self, topic: str) -> None:
         """Delete a topic and wait until it is gone."""
+
+    @abstractmethod
+    def write_raw(self, place: TopicPartition, odd: OddRecord) -> int:
+        """Let a program of others write a record, which our clients might not; return its offset."""
+
+    @abstractmethod
+    def write_batch(self, place: TopicPartition, values: Sequence[bytes], codec: Codec = Codec.NONE) -> range:
+        """Write records that lie in one batch; return their offsets."""
+
+    @abstractmethod
+    def damage(self, place: TopicPartition, offsets: range, damage: Damage) -> None:
+        """Damage the batch that `write_batch` wrote at some offsets, where the broker has it."""
+
+    @abstractmethod
+    def mend(self, place: TopicPartition, offsets: range, damage: Damage) -> None:
+        """Undo what `damage` did."""
 
     @abstractmethod
     def vanish(self, member: Membership) -> None:
@@ -180,6 +200,24 @@ class InMemoryCluster(Cluster):
         """Delete a topic."""
         self.memory.delete_topic(topic)
 
+    def write_raw(self, place: TopicPartition, odd: OddRecord) -> int:
+        """Append a record as a reader must see it."""
+        return append_odd(self._cluster, place, odd)
+
+    def write_batch(self, place: TopicPartition, values: Sequence[bytes], codec: Codec = Codec.NONE) -> range:
+        """Append records one after the other."""
+        start = self.log.ends([place])[place]
+        self.write(*(Outgoing(*place, value) for value in values))
+        return range(start, start + len(values))
+
+    def damage(self, place: TopicPartition, offsets: range, damage: Damage) -> None:
+        """Let nobody read these offsets."""
+        self._cluster.partition(place).damage(offsets.start, offsets.stop)
+
+    def mend(self, place: TopicPartition, offsets: range, damage: Damage) -> None:
+        """Let all offsets be read again."""
+        self._cluster.partition(place).mend()
+
     def vanish(self, member: Membership) -> None:
         """Let the member's session time out."""
         if not isinstance(member, MemoryMembership):
@@ -190,9 +228,10 @@ class InMemoryCluster(Cluster):
 class KafkaCluster(Cluster):
     """A real broker."""
 
-    def __init__(self, prefix: str, bootstrap: str) -> None:
-        """Connect to a broker."""
+    def __init__(self, prefix: str, bootstrap: str, data: Path | None = None) -> None:
+        """Connect to a broker; `data` is where it keeps what is written."""
         self._bootstrap = bootstrap
+        self._data = data
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         super().__init__(prefix)
 
@@ -236,6 +275,27 @@ class KafkaCluster(Cluster):
         """Delete a topic and wait until it is gone."""
         _all_done(self._admin.delete_topics([topic]))
         eventually(lambda: topic not in self.log.topics([topic]))
+
+    def write_raw(self, place: TopicPartition, odd: OddRecord) -> int:
+        """Send a batch of one record over a socket."""
+        return produce(self._bootstrap, place, encode_batch([odd.record]))
+
+    def write_batch(self, place: TopicPartition, values: Sequence[bytes], codec: Codec = Codec.NONE) -> range:
+        """Send a batch over a socket."""
+        batch = encode_batch([RawRecord(value) for value in values], codec)
+        start = produce(self._bootstrap, place, batch)
+        return range(start, start + len(values))
+
+    def damage(self, place: TopicPartition, offsets: range, damage: Damage) -> None:
+        """Change the bytes in the broker's file; it runs on, and sends what is there."""
+        if self._data is None:
+            raise ValueError("the folder of the broker's data is needed to damage it")
+        [batch] = [each for each in batches(self._data, place) if each.start == offsets.start]
+        spoil(batch, damage)
+
+    def mend(self, place: TopicPartition, offsets: range, damage: Damage) -> None:
+        """Change the same bytes in the same way once more; that undoes the kinds that change single bits."""
+        self.damage(place, offsets, damage)
 
     def vanish(self, member: Membership) -> None:
         """Do nothing: a member that is not polled is dead to the group after six seconds."""

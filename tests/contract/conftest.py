@@ -6,15 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from spout.local.embedded import EmbeddedBroker
 from spout.local.embedded_cluster import EmbeddedCluster
-from tests.contract.clusters import (
-    Cluster,
-    InMemoryCluster,
-    KafkaCluster,
-    KafkaSpread,
-    MemorySpread,
-    Spread,
-)
+from tests.contract.clusters import Cluster, InMemoryCluster, KafkaCluster, KafkaSpread, MemorySpread, Spread
 
 MEMORY = "memory"
 KAFKA = "kafka"
@@ -26,7 +20,9 @@ def cluster(request: pytest.FixtureRequest, prefix: str) -> Iterator[Cluster]:
     if request.param == MEMORY:
         opened: Cluster = InMemoryCluster(prefix)
     else:
-        opened = KafkaCluster(prefix, request.getfixturevalue("broker").bootstrap)
+        broker = request.getfixturevalue("broker")
+        data = broker.directory / "data" if isinstance(broker, EmbeddedBroker) else None
+        opened = KafkaCluster(prefix, broker.bootstrap, data)
     yield opened
     opened.close()
 

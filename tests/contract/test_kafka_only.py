@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -9,17 +10,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
 from acker.errors import ConfigError, RecordRefused, Unreachable
+from acker.kafka import headers
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from spout.local.broker_settings import HOST
 from spout.local.embedded import EmbeddedBroker
 from tests.contract.clusters import TIMEOUT_MS, KafkaCluster, read_count, values
 from tests.support.brokers import Broker
+from tests.support.odd_records import NAMES
 from tests.support.waiting import eventually
 from tests.torture.stage.proxy import Proxy
 
@@ -315,3 +318,21 @@ def test_the_clients_own_messages_come_by_partition_and_move_the_positions(
     assert found == {places[0]: [b"0", b"2", b"4", b"6"], places[1]: [b"1", b"3", b"5"]}
     for client in (reader, producer, transactions, log):
         client.close()
+
+
+def test_the_first_odd_name_of_a_topic_is_logged_with_its_place(
+    broker: Broker, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """O103: one line for a topic, not for each record; another topic has a line of its own."""
+    with closing(KafkaCluster(prefix, broker.bootstrap)) as cluster:
+        places = [TopicPartition(cluster.topic(name=name), 0) for name in ("first", "second")]
+        for place in (places[0], places[0], places[1]):
+            cluster.write(Outgoing(*place, b"sound"))
+            cluster.write_raw(place, NAMES[0])
+        with caplog.at_level(logging.WARNING, headers.__name__):
+            for place, count in zip(places, (4, 2), strict=True):
+                read_count(cluster.reader({place: 0}), count)
+    lines = [line.getMessage() for line in caplog.records if line.name == headers.__name__]
+    first, second = lines
+    assert f"record={places[0].topic}/0@1 names='\\\\xff\\\\xfe'" in first
+    assert f"record={places[1].topic}/0@1" in second

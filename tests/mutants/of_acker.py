@@ -438,8 +438,8 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-contributions-again",
         "acker/service/restore.py",
-        "for record in read_piece(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):",
-        "for record in read_piece(self.log, where, state.ack, state.ack, committed=False, wait_ms=wait_ms):",
+        "for record in read_ours(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):",
+        "for record in read_ours(self.log, where, state.ack, state.ack, committed=False, wait_ms=wait_ms):",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
         "a root with half of its contributions would time out after a restart",
@@ -447,8 +447,8 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-committed-verdicts",
         "acker/service/restore.py",
-        "for record in read_piece(self.log, verdict, first, end, committed=True, wait_ms=wait_ms):",
-        "for record in read_piece(self.log, verdict, first, end, committed=False, wait_ms=wait_ms):",
+        "for record in read_ours(self.log, verdict, first, end, committed=True, wait_ms=wait_ms):",
+        "for record in read_ours(self.log, verdict, first, end, committed=False, wait_ms=wait_ms):",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_verdicts_of_a_transaction_that_was_never_committed_settle_nothing",
         "verdicts of an aborted transaction would settle roots that nobody heard of",

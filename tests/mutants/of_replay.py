@@ -420,8 +420,8 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "self._schedules[self._taken.pop(entry.offset)].add(*entry)",
-        "self._taken.pop(entry.offset)",
+        "self._schedules[self._taken.pop(offset)].add(until_ms.get(offset, due_ms), offset)",
+        "self._taken.pop(offset)",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",
     ),

@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from acker.kafka.port import TopicPartition
+from tests.support.waiting import eventually
 
 HEAD: Final = struct.Struct(">qiibIhiqqqhii")
 """A batch before its records: base offset, length, leader's epoch, magic, checksum, attributes, last offset's
@@ -35,6 +36,8 @@ _PRODUCE: Final = 0
 _PRODUCE_VERSION: Final = 7
 _ACKS_ALL: Final = -1
 _TIMEOUT_S: Final = 20.0
+_NO_LEADER_YET: Final = frozenset({3, 5, 6})
+"""UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER."""
 
 
 class Codec(IntEnum):
@@ -94,9 +97,26 @@ def with_checksum(batch: bytes) -> bytes:
 def produce(bootstrap: str, place: TopicPartition, batch: bytes) -> int:
     """Send a batch to the broker that leads its partition; return the offset of its first record.
 
+    A topic that was created a moment ago may not have its leaders yet: it is sent again then.
+
     Raises:
         Refused: the broker does not take it.
     """
+    placed: list[int] = []
+
+    def is_taken() -> bool:
+        try:
+            placed.append(_produce_once(bootstrap, place, batch))
+        except Refused as error:
+            if error.code not in _NO_LEADER_YET:
+                raise
+        return bool(placed)
+
+    eventually(is_taken)
+    return placed[0]
+
+
+def _produce_once(bootstrap: str, place: TopicPartition, batch: bytes) -> int:
     topic = place.topic.encode()
     body = b"".join(
         (

@@ -56,6 +56,11 @@ def test_an_operator_rewinds_an_input_and_releases_its_group(
         assert (exit_code, f"{prefix}a/0: 3 to 0, 3 offsets are emitted again" in said) == (0, True), said
         assert log.committed(f"{prefix}g", [place]) == {place: 0}
 
+        exit_code, said = command("offsets", "reset", "a", "--to", "4", "--partition", "0")
+        assert (exit_code, f"{prefix}a/0: 0 to 4, 4 offsets are left out" in said) == (0, True), said
+        exit_code, said = command("offsets", "reset", "a", "--to", "4", "--partition", "9")
+        assert (exit_code, "has no partition 9" in said) == (2, True), said
+
         exit_code, said = command("release", f"{prefix}g")
         assert (exit_code, "is released" in said) == (0, True), said
     log.close()

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from acker.errors import Fenced, LogError, OutOfRange, PartitionStands, RecordRefused, TopicError
-from acker.kafka.port import GroupMember, Outgoing, TimestampType, TopicInfo, TopicPartition, record_bytes
+from acker.kafka.port import (
+    GroupMember,
+    Outgoing,
+    TimestampType,
+    TopicInfo,
+    TopicPartition,
+    UnreadableName,
+    record_bytes,
+    unwritable,
+)
 from tests.support.memory.partition import MemoryPartition
 
 METADATA_BYTES_MAX = 4095
@@ -260,6 +269,8 @@ class MemoryBroker:
         settings = topic.info.settings
         if record_bytes(record) > topic.message_bytes_max:
             raise refused(record, "MSG_SIZE_TOO_LARGE: Broker: Message size too large")
+        if any(isinstance(name, UnreadableName) for name, _ in record.headers):
+            raise unwritable(record)
         if record.key is None and topic.compacted:
             raise refused(record, "INVALID_RECORD: Broker: Broker failed to validate record")
         if record.timestamp_ms and settings["message.timestamp.type"] == "CreateTime":

@@ -9,9 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from acker.errors import Aborted, Fenced, LogError, OutOfRange, RecordRefused, TopicError, Unreachable
-from acker.kafka.port import Outgoing, Picked, Reader, Record, TopicPartition
+from acker.errors import (
+    Aborted,
+    Damaged,
+    Fenced,
+    LogError,
+    OutOfRange,
+    RecordRefused,
+    TopicError,
+    Unreachable,
+)
+from acker.kafka.port import DamagedRun, Outgoing, Picked, Reader, Record, TopicPartition
 from tests.support.memory.broker import MemoryBroker, TransactionState
+
+DAMAGE_TEXT = "its checksum is wrong; in memory"
 
 
 class Faults(Protocol):
@@ -49,19 +60,26 @@ class MemoryReader:
         *,
         committed: bool,
         open_readers: set[Reader] | None = None,
+        passed_over: dict[DamagedRun, None] | None = None,
     ) -> None:
-        """Begin without partitions; it is among the `open_readers` until it is closed."""
+        """Begin without partitions; it is among the `open_readers` until it is closed.
+
+        `passed_over` gets what it leaves out.
+        """
+        self._passed_over = {} if passed_over is None else passed_over
         self._broker = broker
         self._faults = faults
         self._committed = committed
         self._open_readers = set() if open_readers is None else open_readers
         self._open_readers.add(self)
         self._positions: dict[TopicPartition, int] = {}
+        self._told: dict[TopicPartition, int] = {}  # where partitions stand whose damage was raised
         self._turn = 0
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Replace the assignment."""
         self._positions = dict(positions)
+        self._told = {}
         self._turn = 0
 
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
@@ -78,6 +96,11 @@ class MemoryReader:
                     f"position {at} of {partition.name.topic}/{partition.name.partition} is not in its log,"
                     f" which holds {partition.start} to {partition.end}"
                 )
+        stopped = [part.name for part in partitions if part.damage_at(positions[part.name])]
+        for name in stopped:
+            if self._told.get(name) != positions[name]:
+                self._told[name] = positions[name]
+                raise self._damaged(name)
         found: list[Record] = []
         for partition in partitions[self._turn :] + partitions[: self._turn]:
             at = positions[partition.name]
@@ -89,7 +112,23 @@ class MemoryReader:
             found += records
         self._turn = (self._turn + 1) % len(partitions) if partitions else 0
         self._faults.after("poll")
+        if stopped and not found:
+            raise self._damaged(stopped[0])
         return found
+
+    def pass_over(self, partition: TopicPartition) -> DamagedRun:
+        """Go on behind the damage at which a partition stands."""
+        self._faults.before("poll")
+        start = end = self.position(partition)
+        while (damage := self._broker.partition(partition).damage_at(end)) is not None:
+            end = damage[1]
+        self._positions[partition] = end
+        run = DamagedRun(*partition, start, end, DAMAGE_TEXT)
+        self._passed_over[run] = None
+        return run
+
+    def _damaged(self, name: TopicPartition) -> Damaged:
+        return Damaged(*name, self._positions[name], DAMAGE_TEXT)
 
     def position(self, partition: TopicPartition) -> int:
         """Return the offset up to which everything was returned, control records passed."""
@@ -129,6 +168,10 @@ class MemoryPicker:
     def position(self, partition: TopicPartition) -> int:
         """Return the offset up to which everything was passed or returned."""
         return self._reader.position(partition)
+
+    def pass_over(self, partition: TopicPartition) -> DamagedRun:
+        """Go on behind the damage at which a partition stands."""
+        return self._reader.pass_over(partition)
 
     def close(self) -> None:
         """Close the reader."""

@@ -18,6 +18,7 @@ from typing import TypeVar
 from acker.errors import Unreachable
 from acker.kafka.port import (
     Bound,
+    DamagedRun,
     GroupMember,
     KnownOffsets,
     Membership,
@@ -68,6 +69,7 @@ class MemoryLog:
         self._faults = faults
         self.open_readers: set[Reader] = set()
         self.deadlines_shared = 0
+        self._passed_over: dict[DamagedRun, None] = {}
 
     def share_deadline(self) -> None:
         """Count it; no call waits."""
@@ -75,7 +77,13 @@ class MemoryLog:
 
     def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         """Make a reader."""
-        return MemoryReader(self._broker, self._faults, committed=committed, open_readers=self.open_readers)
+        return MemoryReader(
+            self._broker,
+            self._faults,
+            committed=committed,
+            open_readers=self.open_readers,
+            passed_over=self._passed_over,
+        )
 
     def picker(self) -> Picker:
         """Make a reader of single records."""
@@ -176,6 +184,10 @@ class MemoryLog:
                 self._broker.delete_before(name, offset)
         self._faults.after("delete_before")
         return troubles
+
+    def passed_over(self) -> Sequence[DamagedRun]:
+        """Return what readers of this view have left out."""
+        return list(self._passed_over)
 
     def close(self) -> None:
         """Release nothing; there is nothing to release."""

@@ -10,6 +10,8 @@ state         who sees the slot
 ``ABORTED``   read_uncommitted readers only
 ``HIDDEN``    nobody: a commit or abort marker, or a record that was compacted away
 ============  =====================================================================
+
+A damaged batch is a range of offsets at which reading stops, whatever the slots in it hold.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _TRIM_SLOTS = 4096
 class MemoryPartition:
     """A partition's log. Offsets are what Kafka would give, markers of transactions included."""
 
-    __slots__ = ("_base", "_open", "_records", "_states", "name", "start", "timestamp_type")
+    __slots__ = ("_base", "_damaged", "_open", "_records", "_states", "name", "start", "timestamp_type")
 
     def __init__(self, name: TopicPartition) -> None:
         """Begin an empty log at offset 0."""
@@ -40,6 +42,7 @@ class MemoryPartition:
         self._records: list[Record] = []
         self._states = bytearray()
         self._open: dict[str, list[int]] = {}
+        self._damaged: list[tuple[int, int]] = []
 
     @property
     def end(self) -> int:
@@ -89,7 +92,7 @@ class MemoryPartition:
         Returns:
             The records, and the position behind them and behind what nobody may see there.
         """
-        stop = (self.stable_end if committed else self.end) - self._base
+        stop = self._until_damage(position, self.stable_end if committed else self.end) - self._base
         index = position - self._base
         found: list[Record] = []
         while index < stop and len(found) < limit:
@@ -105,6 +108,22 @@ class MemoryPartition:
         while index < stop and self._states[index] >= hidden_from:
             index += 1
         return found, max(index + self._base, position)
+
+    def damage(self, start: int, end: int) -> None:
+        """Let nobody read the offsets [start, end) any more, as those of a batch that is damaged on disk."""
+        self._damaged.append((start, end))
+
+    def mend(self) -> None:
+        """Let all be read again: another replica leads the partition."""
+        self._damaged.clear()
+
+    def damage_at(self, position: int) -> tuple[int, int] | None:
+        """Return the damaged offsets among which a position is; None: it can be read."""
+        return next(((start, end) for start, end in self._damaged if start <= position < end), None)
+
+    def _until_damage(self, position: int, stop: int) -> int:
+        starts = [start for start, end in self._damaged if end > position]
+        return max(position, min([stop, *starts]))
 
     def first_at(self, timestamp_ms: int) -> int:
         """Return the first offset whose timestamp is at or after `timestamp_ms`, or the end."""

@@ -27,6 +27,7 @@ class MemoryMessages:
         self.position = self._reader.position
         self.assign = self._reader.assign
         self.close = self._reader.close
+        self.pass_over = self._reader.pass_over
 
     def poll_messages(self, timeout_ms: int, max_records: int) -> Mapping[TopicPartition, list[Message]]:
         """Return what is there."""

@@ -328,16 +328,21 @@ def _without(runs: Sequence[PositionRun], left: set[int]) -> tuple[PositionRun, 
 
 
 def emit_ten(
-    world: World, *, skip: Sequence[int] = (), fail: Sequence[int] = (), then_ms: int = 1_000
+    world: World,
+    *,
+    skip: Sequence[int] = (),
+    fail: Sequence[int] = (),
+    error: str = "ValueError",
+    then_ms: int = 1_000,
 ) -> tuple[Planner, Journal]:
     """Let ten records be emitted, and acked but for some; return who planned them, and its batch's end.
 
-    `then_ms`: how much time passes.
+    `error`: by which some fail; `then_ms`: how much time passes.
     """
     world.produce(10)
     planner = world.ready()
     end = batch(planner, BEGINNING, world)
-    world.publish(BEGINNING, end, skip=skip, fail=fail)
+    world.publish(BEGINNING, end, skip=skip, fail=fail, error=error)
     world.run(then_ms)
     return planner, end
 

@@ -10,11 +10,33 @@ import pytest
 
 from acker.config.limits import AckerLimits
 from acker.identity import acker_partition, source_of
-from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, TopicPartition, UnreadableName
 from acker.ledger.output import AckerEventKind
 from acker.wire.codec import RECORD_BYTES_MAX, read_acks
-from acker.wire.events import Acks, FailCause, Fails, Init, PositionRun, SourceRun, Verdicts, pack_positions
-from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TOPIC, TOPIC_ID, TOPICS, World, Writer
+from acker.wire.events import (
+    Acks,
+    Event,
+    FailCause,
+    Fails,
+    Init,
+    PositionRun,
+    SourceRun,
+    Verdicts,
+    pack_positions,
+)
+from tests.support.odd_records import NO_UTF8, OddRecord, append_odd
+from tests.support.raw_records import RawRecord
+from tests.support.worlds.acker_world import (
+    CODEC,
+    GROUP,
+    SOURCE,
+    TOPIC,
+    TOPIC_ID,
+    TOPICS,
+    World,
+    Writer,
+    edge,
+)
 
 
 @pytest.fixture
@@ -264,3 +286,32 @@ def test_a_quarantine_that_takes_records_again_gets_them_whole(world: World, wri
         world.settle()
         world.now_ms += 20_000
     assert [record.value for record in world.quarantined(home())] == [None, b"small", b"small too"]
+
+
+INIT = Init(GROUP, "s1", 1, 0, 1_000_000, 30_000, 2, TOPIC, TOPIC_ID, (SourceRun(SOURCE, 10, 12),))
+FAILS = Fails("query/s1", 9, GROUP, "s1", 1, SOURCE, 0, (FailCause("split", "E", "no", pack(0)),))
+
+
+@pytest.mark.parametrize(
+    ("topic", "event"),
+    [(TOPICS.init, INIT), (TOPICS.ack, GOOD), (TOPICS.fail, FAILS)],
+    ids=TOPICS.names()[:3],
+)
+def test_a_record_with_a_header_that_no_program_of_ours_writes_is_quarantined(
+    world: World, writer: Writer, topic: str, event: Event
+) -> None:
+    """O104: whatever its value says; a restart, which reads contributions again, leaves it out as well."""
+    value = CODEC.encode(event)
+    spoilt = OddRecord("spoilt", RawRecord(value), ((UnreadableName.of(NO_UTF8), b"1"),))
+    append_odd(world.cluster, TopicPartition(topic, home()), spoilt)
+    world.settle()
+    [kept] = world.quarantined(home())
+    assert (kept.value, world.of()) == (value, {})
+    assert dict(kept.headers)["windhover.why"] == rb"the name of a header is no UTF-8: \xff\xfe"
+    writer.acks(values=[(7, edge(7) ^ 1)])
+    world.settle()
+    world.crash()
+    writer.acks(runs=[(0, 7)], values=[(7, 1)], seq=1)
+    world.settle()
+    assert world.of() == dict.fromkeys(range(8), "ACKED")
+    assert len(world.quarantined(home())) == 1

@@ -8,7 +8,7 @@ from acker.config import topics as topics_yaml
 from acker.config.topics import Topics
 from acker.errors import Disagreement, UnknownVersion
 from acker.kafka.port import Log, Outgoing, TopicPartition
-from acker.service.passed_over import passed_over_mark
+from acker.service.passed_over import passed_over_mark, read_ours
 from acker.service.state import StatePart, part_key, state_codec
 from replay.handling.repair import find_unreadable, pass_over
 from replay.records.due import PROGRESS_KEY, root_key
@@ -188,3 +188,28 @@ def test_a_mark_is_reported_by_nobody(world: replay_world.World) -> None:
     worker = world.worker()
     world.settle(worker)
     assert worker.status().undecodable == 2
+
+
+def test_damaged_batches_are_found_in_every_ack_topic_and_marked(world: replay_world.World) -> None:
+    """O347: with what is lost by passing over them; a second run finds nothing left to do."""
+    log = world.cluster.log()
+    topics = replay_world.topics()
+    names = topics.ack_topics
+    damaged = (names.init, names.ack, names.fail, names.verdict, names.due, names.state)
+    for name in damaged:
+        if name not in log.topics([name]):
+            world.cluster.create_topic(name, 2)
+        producer = log.producer()
+        for number in range(4):
+            producer.send(Outgoing(name, 1, GARBAGE, b"%d" % number))
+        producer.flush(0)
+        world.cluster.partition(TopicPartition(name, 1)).damage(1, 3)
+    found = [str(one) for one in find_unreadable(log, topics) if one.until]
+    assert sorted(one.partition(": ")[0] for one in found) == sorted(f"{name}/1@1 to 3" for name in damaged)
+    assert all("a damaged batch (its checksum is wrong" in one and "with it is lost" in one for one in found)
+    assert len(repair(log, topics)) == len(damaged)
+    assert repair(world.cluster.log(), topics) == []
+    for name in damaged:
+        place = TopicPartition(name, 1)
+        read = read_ours(log, place, 0, 5, committed=True, wait_ms=1_000)
+        assert [record.offset for record in read] == [0, 3, 4]

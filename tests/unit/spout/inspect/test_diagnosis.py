@@ -13,10 +13,11 @@ from starlette.testclient import TestClient
 from acker.errors import Unreachable
 from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.wire.causes import HELD
-from acker.wire.events import Reason
+from acker.wire.causes import DAMAGED, HELD
+from acker.wire.events import Reason, SourceRun
 from replay.records.due import Due, Loss
 from replay.records.headers import Lineage
+from replay.worker.damage import HELD_UP_CURE
 from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.diagnosis import LEFT_OPEN, Circumstances, diagnose, explained
 from spout.inspect.readings import Reading
@@ -35,6 +36,10 @@ YAML = yaml_of(
     retry="{attempts: 2, initial: 1s, jitter: 0}",
     dead_letter="{max_ratio: 1}",
 )
+A = source_of(1, 0)
+RETRY_MS = 60_000
+"""After so long the replay workers try a damaged batch again."""
+
 WATCH = "windhover inspect sentences/0@3 --watch 2"
 
 
@@ -247,6 +252,77 @@ def test_a_lost_record_that_retention_took_before_its_replay(world: World) -> No
     situation, text, then = why(world)
     assert (situation, then) == ("LOST_FROM_LOG", "windhover topics check")
     assert "the dead letter sentences.g.dlq/0@0" in text.lower()
+
+
+def damage_three(world: World, until: int = 4) -> None:
+    """Let nobody read the records from sentences/0@2 on."""
+    world.cluster.partition(TopicPartition("sentences", 0)).damage(2, until)
+
+
+DAMAGED_THERE = "there, in a batch that is damaged on its broker's disk: nobody can read it"
+
+
+def test_a_record_in_a_damaged_batch_that_nobody_emitted_yet(world: World) -> None:
+    """O371: the way past it is named before a query meets it."""
+    world.produce(10)
+    damage_three(world)
+    world.ready()
+    situation, text, then = why(world)
+    assert (situation, then) == ("HELD_UP", "windhover offsets reset sentences --help")
+    assert "damaged" in text
+    assert story_of(world)["in_the_log"] == DAMAGED_THERE
+    assert why(world, "sentences/0@5")[0] == "NOT_EMITTED"
+
+
+def test_a_lost_record_that_the_replay_workers_hold_up_says_so_and_how_it_goes_on(world: World) -> None:
+    """O372: alone; with the cure that the workers' log has."""
+    damage_three(world)
+    planner, end = emit_ten(world, fail=(2, 3), error=DAMAGED)
+    situation, text, then = why(world)
+    assert (situation, then) == ("HELD_UP", "windhover replay run")
+    assert text.startswith("It lies in a batch that is damaged on its broker's disk, so no bolt has seen it.")
+    world.start_replays()
+    world.run(2_500)
+    situation, text, then = why(world)
+    assert (situation, then) == ("HELD_UP", WATCH)
+    assert "hold it up, alone" in text
+    assert HELD_UP_CURE in text
+    story = story_of(world)
+    assert story["now"] == "held up: it lies in a batch that is damaged on its broker's disk"
+    world.cluster.partition(TopicPartition("sentences", 0)).mend()
+    assert why(world)[0] == "HELD_UP", "the workers have not tried again yet"
+    world.run(RETRY_MS)
+    assert why(world)[0] == "NOT_EMITTED", "its copy is on the replay topic"
+    world.publish(end, batch(planner, end, world))
+    world.run(1_500)
+    assert why(world)[0] == "DONE"
+
+
+def test_a_record_that_was_left_out_with_its_damaged_batch_is_not_done() -> None:
+    """O373: with skip it is absent for the acker, or a dead letter, and nobody has processed it."""
+    world = World(yaml_of(timeout="4s", on_data_loss="skip", dead_letter="{max_ratio: 1}"))
+    damage_three(world)
+    world.start_replays()
+    world.produce(10)
+    planner = world.ready()
+    world.run(100)
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, absent=[SourceRun(A, 3, 4)], fail=(2,), error=DAMAGED)
+    world.run(2_500)
+    situation, text, then = why(world)
+    assert (situation, then) == ("LOST_FROM_LOG", "")
+    assert "nobody has processed it: input sentences has `on_data_loss: skip`" in text
+    assert why(world, "sentences/0@2") == (
+        "LOST_FROM_LOG",
+        "It lies in a batch that is damaged on its broker's disk, and input sentences has"
+        " `on_data_loss: skip`. The dead letter sentences.g.dlq/0@0 has its history, and no payload.",
+        "windhover dlq show sentences.g.dlq/0@0",
+    )
+    assert why(world, "sentences/0@5")[0] == "DONE"
+    world.cluster.partition(TopicPartition("sentences", 0)).mend()
+    situation, text, then = why(world)
+    assert (situation, then) == ("LEFT_OUT", "windhover offsets reset sentences --help")
+    assert "could not be read when its batch was emitted" in text
 
 
 def test_a_record_whose_verdict_was_not_read_is_too_old_to_know(world: World) -> None:

@@ -164,6 +164,34 @@ def test_an_offset_that_the_log_holds_is_named_as_it_is(to: Place) -> None:
     assert "asked" not in str(move)
 
 
+def test_a_reset_of_one_partition_leaves_the_others_where_they_are() -> None:
+    """O365: the way past a damaged batch: its own partition begins behind it."""
+    world = World()
+    world.produce(10, partition=1)
+    planner, _ = running(world)
+    world.kill(planner)
+    plan = moves(world.log, world.topics.inputs["sentences"], 7, partitions=[1])
+    assert [str(move.place) for move in plan] == [str(TopicPartition("sentences", 1))]
+    do(world, GroupSession(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan))
+    committed = world.log.committed("g", [TopicPartition("sentences", number) for number in range(2)])
+    assert list(committed.values()) == [10, 7]
+    world.produce(2)
+    fresh = world.ready()
+    again = batch(fresh, BEGINNING, world)
+    assert positions(BEGINNING, again) == [
+        (A, 10, 12),
+        (B, position_at(1, 7), position_at(1, 10)),
+    ]
+
+
+@pytest.mark.parametrize("partitions", [[2], [0, 7]])
+def test_a_reset_of_a_partition_that_there_is_not_is_refused(partitions: list[int]) -> None:
+    """O366: with those that there are."""
+    world = World()
+    with pytest.raises(UsageError, match=rf"has no partition {partitions[-1]}; it has 0 to 1"):
+        moves(world.log, world.topics.inputs["sentences"], "earliest", partitions=partitions)
+
+
 def test_a_reset_is_safe_while_trees_are_open() -> None:
     """What was open is put back once; the records are emitted again in the new generation besides."""
     world = World()

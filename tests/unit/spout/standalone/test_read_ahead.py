@@ -40,7 +40,7 @@ class ReadWorld:
 
 def offsets(world: ReadWorld, start: int, end: int) -> tuple[list[int], list[SourceRun]]:
     """Take [start, end) of the first partition; return the offsets that came, and what is absent."""
-    taken, absent = world.ahead.take(PLACE, SourceRun(A, start, end))
+    taken, absent, _ = world.ahead.take(PLACE, SourceRun(A, start, end))
     return [message.offset() or 0 for part in taken for message in part.messages], absent
 
 

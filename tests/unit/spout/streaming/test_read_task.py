@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from acker.errors import Disagreement, TrackingError, Unreachable
 from acker.identity import copies_source, position_at, source_of
+from acker.kafka.port import DamagedRun
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
 from spout.bolts.bolts import BasicBolt
@@ -313,6 +314,7 @@ def test_a_partition_that_is_read_to_its_end_keeps_no_other_one_waiting(
 
 def test_what_a_silent_leader_keeps_back_is_an_error_that_names_him(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consume, "STALL_MS", 2 * consume.WAIT_MS)
+    monkeypatch.setattr(consume, "first_behind_damage", lambda _client, _place, at: at)
     replica, broker = Replica([None, None], 3), SimpleNamespace(host="kafka-2", port=9092)
     for leader, text in (2, "nothing came from its leader, kafka-2:9092"), (-1, "it has no leader"):
         topic = SimpleNamespace(error=None, partitions={0: SimpleNamespace(leader=leader)})
@@ -376,6 +378,7 @@ class Log:
     def __init__(self, _kafka: object, _shares: object) -> None:
         """Read shares."""
         self.lost = 0
+        self.damaged: list[DamagedRun] = []
 
     def close(self) -> None:
         """Count it."""

@@ -1,0 +1,69 @@
+"""Damaged batches that a worker has met: the roots that lie in them wait, alone, and are tried again.
+
+A worker knows what it met itself, and forgets it when the roots are tried again: another replica may lead the
+partition by then. A new owner of a verdict partition meets it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from acker.kafka.port import DamagedRun
+from replay.worker.fetch import RecordPlace
+
+HELD_UP_CURE: Final = (
+    "Bring back a replica of the partition that is whole; or set on_data_loss: skip for the input and send"
+    " the replay workers SIGHUP: each of them becomes a dead letter without payload then"
+)
+
+
+class HeldUp(NamedTuple):
+    """Offsets that cannot be read, and until when nobody tries (wall time, ms)."""
+
+    run: DamagedRun
+    until_ms: int
+
+
+class DamagedBatches:
+    """The damaged batches that were met lately, by their partitions."""
+
+    def __init__(self, retry_ms: int) -> None:
+        self._retry_ms = retry_ms
+        self._known: dict[tuple[str, int], list[HeldUp]] = {}
+        self._reported_ms: dict[tuple[str, int, int], int] = {}
+
+    def met(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
+        """Note what a fetch has passed over.
+
+        Of a batch that is known in part the rest is tried again together with that, and not later: else a
+        batch through which others are read all the time would never be tried again.
+        """
+        for run in runs:
+            known = self._current((run.topic, run.partition), now_ms)
+            same = [each for each in known if each.run.start < run.end and run.start < each.run.end]
+            is_known = any(each.run.start <= run.start and run.end <= each.run.end for each in same)
+            if run.start < run.end and not is_known:
+                until_ms = min([each.until_ms for each in same], default=now_ms + self._retry_ms)
+                known.append(HeldUp(run, until_ms))
+
+    def holding(self, place: RecordPlace, now_ms: int) -> HeldUp | None:
+        """Return what a record lies in that is not to be read now; None: read it."""
+        name = place.topic, place.partition
+        known = self._current(name, now_ms) if name in self._known else ()
+        return next((each for each in known if each.run.start <= place.offset < each.run.end), None)
+
+    def is_to_report(self, run: DamagedRun, now_ms: int) -> bool:
+        """Return whether a run is to be named now: at once, and then when it has been tried again."""
+        place = run.topic, run.partition, run.end  # another fetch may have come upon it further in front
+        if abs(now_ms - self._reported_ms.get(place, -1 << 60)) < self._retry_ms:
+            return False
+        self._reported_ms[place] = now_ms
+        return True
+
+    def _current(self, name: tuple[str, int], now_ms: int) -> list[HeldUp]:
+        """Return what is known of a partition, without what is to be tried again."""
+        known = self._known.get(name, [])
+        # a clock that was set back must not hold anything up for long
+        self._known[name] = [each for each in known if 0 < each.until_ms - now_ms <= self._retry_ms]
+        return self._known[name]

@@ -22,6 +22,7 @@ from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
 from spout.planner.mailbox import Mailbox, PlannerStatus, read_status
 from spout.runtime.endpoints import serve
+from spout.runtime.forks import Owner
 from spout.runtime.metrics import Scraped, counter, gauge
 from spout.sinks.foreach_batch import sink as publishing
 from spout.spark.private import arrow_schema_of
@@ -168,6 +169,7 @@ class SubmittedTopology:
         self._options = options
         self._query: StreamingQuery | None = None
         self._ended = ""
+        self._owner = Owner("this topology", "Only the driver's own process can talk to Spark")
 
     @property
     def query(self) -> StreamingQuery | None:
@@ -207,6 +209,7 @@ class SubmittedTopology:
         Returns:
             The last status.
         """
+        self._owner.check()
         if self._query is None or not self._query.isActive:
             return self._end("stopped")
         deadline = time.monotonic() + timeout_s
@@ -218,6 +221,7 @@ class SubmittedTopology:
 
     def kill(self) -> TopologyStatus:
         """End at once. A running batch is interrupted; a restart from the checkpoint runs it again."""
+        self._owner.check()
         return self._end("killed")
 
     def await_termination(self, timeout_s: int | None = None) -> bool:
@@ -226,6 +230,7 @@ class SubmittedTopology:
         Raises:
             pyspark.errors.StreamingQueryException: it failed.
         """
+        self._owner.check()
         if self._query is None:
             return bool(self._ended)
         if timeout_s is None:
@@ -235,6 +240,7 @@ class SubmittedTopology:
 
     def status(self) -> TopologyStatus:
         """Return the current status."""
+        self._owner.check()
         failure = None if self._query is None else self._query.exception()
         work = self._frame.stream.work
         return TopologyStatus(
@@ -302,6 +308,7 @@ class SubmittedTopology:
         return self.status()
 
     def _check_not_ended(self, action: str) -> None:
+        self._owner.check()
         if self._ended:
             raise UsageError(
                 f"the topology was {self._ended} and cannot be {action}; submit it again, with its checkpoint"

@@ -893,8 +893,7 @@ MUTANTS = (
         "spout/standalone/client.py",
         "self._lock = self._guard = Behind(",
         "_ = Behind(",
-        "tests/unit/spout/standalone/test_forked_spouts.py"
-        "::test_each_call_in_a_forked_child_says_what_to_do",
+        "tests/unit/spout/standalone/test_forked_spouts.py::test_each_call_in_a_forked_child_says_what_to_do",
         "a forked worker would confirm records of which nobody ever hears",
     ),
     Mutant(
@@ -902,8 +901,7 @@ MUTANTS = (
         "spout/standalone/engine.py",
         "self.lock = self.guard = self._requested = self._work = self.behind",
         "_ = self.behind",
-        "tests/unit/spout/standalone/test_forked_spouts.py"
-        "::test_each_call_in_a_forked_child_says_what_to_do",
+        "tests/unit/spout/standalone/test_forked_spouts.py::test_each_call_in_a_forked_child_says_what_to_do",
         "to close a spout in a forked worker would hang",
     ),
     Mutant(

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from acker.errors import UsageError
-from spout.bolts.outputs import parse_output
+from spout.bolts.outputs import arrow_output, known_zone, zone_of_session
 from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
@@ -25,7 +25,6 @@ from spout.runtime.endpoints import serve
 from spout.runtime.forks import Owner
 from spout.runtime.metrics import Scraped, counter, gauge
 from spout.sinks.foreach_batch import sink as publishing
-from spout.spark.private import arrow_schema_of
 from spout.streaming.application import Application, Stream, classic
 from spout.streaming.frames import Node, narrowed, node_of, through
 from spout.streaming.map_task import MapTask
@@ -324,7 +323,10 @@ def submit(
         allowed = ", ".join(SubmitOptions.__annotations__)
         raise UsageError(f"submit has no option {', '.join(unknown)}; it has {allowed}")
     cores = classic(spark).sparkContext.defaultParallelism
-    compiled = compiled_for(lambda bolt, output: arrow_schema_of(parse_output(bolt, output)), cores=cores)
+    zone = zone_of_session(spark)
+    compiled = compiled_for(
+        lambda bolt, output: arrow_output(bolt, output, zone), cores=cores, zone=known_zone(spark)
+    )
     check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))
     frame = frame_of(spark, compiled)
     submitted = SubmittedTopology(compiled, frame, options)

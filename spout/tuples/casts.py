@@ -52,6 +52,38 @@ _ARROW_KNOWS: Final = (datetime(1970, 1, 1), datetime(2037, 1, 1))
 """Arrow has the rules of zones for these years; from 2038 on it knows no summer time."""
 
 
+@cache
+def with_zone(kind: pa.DataType, zone: str) -> pa.DataType:
+    """Return a type in which times that have a zone, also within lists, structs and maps, have this one."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, zone)
+    if pa.types.is_map(kind):
+        key, item = (_field_with_zone(field, zone) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_with_zone(field, zone) for field in kind])
+    return pa.list_(_field_with_zone(kind.value_field, zone)) if pa.types.is_list(kind) else kind
+
+
+def _field_with_zone(field: pa.Field, zone: str) -> pa.Field:
+    return field.with_type(with_zone(field.type, zone))
+
+
+@cache
+def schema_with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
+    """Return a schema whose types are `with_zone`."""
+    return pa.schema([_field_with_zone(field, zone) for field in schema], metadata=schema.metadata)
+
+
+def in_zone(batch: pa.RecordBatch, zone: str) -> pa.RecordBatch:
+    """Return the same instants with another zone; the same batch, where no column has times with a zone."""
+    schema = schema_with_zone(batch.schema, zone)
+    if schema.equals(batch.schema):
+        return batch
+    columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a column as an Arrow type.
 
@@ -192,13 +224,13 @@ def _list(column: pa.Array, kind: pa.ListType) -> pa.Array:
 
 
 def _map(column: pa.MapArray, kind: pa.MapType) -> pa.Array:
-    pairs = _pairs(column)
+    pairs = pairs_of(column)
     keys, items = pairs.flatten().flatten()
     cast = _cast(keys, kind.key_type), _cast(items, kind.item_type)
     return pa.MapArray.from_arrays(_offsets(pairs), *cast, type=kind, mask=column.is_null())
 
 
-def _pairs(column: pa.MapArray) -> pa.ListArray:
+def pairs_of(column: pa.MapArray) -> pa.ListArray:
     """Return maps as lists of their pairs; a part of an array would have the pairs of the whole one."""
     kind = column.type
     fields = [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]
@@ -231,7 +263,7 @@ def _refuse_keys_twice(column: pa.Array) -> None:
     elif pa.types.is_list(kind):
         _refuse_keys_twice(column.flatten())
     else:
-        pairs = _pairs(column)
+        pairs = pairs_of(column)
         keys, items = pairs.flatten().flatten()
         seen: set[tuple[int, str]] = set()
         for row, key in zip(pc.list_parent_indices(pairs).to_pylist(), keys, strict=True):

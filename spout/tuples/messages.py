@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
 from replay.records.headers import location, parse_lineage
+from spout.tuples.exact import zone_of
 from spout.tuples.tuple import MessageId, StreamId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -75,6 +77,24 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
 )
 """How to read a tuple's field, by name. Values are as in Spark's column; a timestamp has the zone UTC."""
 
+
+@cache
+def _getters_in(zone: str) -> Mapping[str, Callable[[Message], Any]]:
+    """Return the same with times in a zone; in UTC where Python's calendar has no such day in the zone."""
+    if zone == "UTC":
+        return GETTERS
+    read, there = GETTERS["timestamp"], zone_of(zone)
+
+    def timestamp(message: Message) -> datetime:
+        at: datetime = read(message)
+        try:
+            return at.astimezone(there)
+        except OverflowError:
+            return at
+
+    return {**GETTERS, "timestamp": timestamp}
+
+
 SPOUT = StreamId("spout")
 """`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder` have their own names."""
 
@@ -82,12 +102,17 @@ SPOUT = StreamId("spout")
 class MessageRows:
     """Messages of one partition, in order."""
 
-    __slots__ = ("_messages", "_positions", "_replayed", "came_from", "names", "source")
+    __slots__ = (
+        "_getters", "_messages", "_positions", "_replayed", "_zone", "came_from", "names", "source",
+    )  # fmt: skip
 
     names: Sequence[str]
 
-    def __init__(self, messages: Sequence[Message], source: int, positions: I64) -> None:
+    def __init__(self, messages: Sequence[Message], source: int, positions: I64, zone: str = "UTC") -> None:
+        """Take messages of a source, with their positions; their times are read in a zone."""
         self.names = _NAMES
+        self._zone = zone
+        self._getters = _getters_in(zone)
         self.came_from = SPOUT
         self._messages = messages
         self.source = Source(source)
@@ -98,7 +123,7 @@ class MessageRows:
         return len(self._messages)
 
     def value(self, name: str, row: int) -> Any:
-        return GETTERS[name](self._messages[row])
+        return self._getters[name](self._messages[row])
 
     def message_id(self, row: int) -> MessageId:
         """Return where a record was first emitted: a copy has that in its headers; else at its own place."""
@@ -123,7 +148,7 @@ class MessageRows:
     def part(self, first: int, size: int) -> MessageRows:
         """Return `size` of the messages, from `first` on."""
         end = first + size
-        part = MessageRows(self._messages[first:end], self.source, self._positions[first:end])
+        part = MessageRows(self._messages[first:end], self.source, self._positions[first:end], self._zone)
         part.came_from = self.came_from
         return part
 
@@ -133,14 +158,15 @@ class MessageRows:
             (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp())
             for m in self._messages
         ]
-        return int(self.source), self._positions, tuple(self.came_from), messages
+        return int(self.source), self._positions, self._zone, tuple(self.came_from), messages
 
     @classmethod
     def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
         """Restore messages that another process packed; they need no client here."""
-        source, positions, came_from, messages = packed
+        source, positions, zone, came_from, messages = packed
         names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
-        rows = cls([Message(**dict(zip(names, m, strict=True))) for m in messages], source, positions)
+        unpacked = [Message(**dict(zip(names, m, strict=True))) for m in messages]
+        rows = cls(unpacked, source, positions, zone)
         rows.came_from = StreamId(*came_from)
         return rows
 
@@ -156,7 +182,7 @@ class MessageRows:
             return pa.repeat(pa.scalar(GETTERS[name](messages[0]), ARROW_TYPES[name]), rows)
         if name == "timestamp":
             ms = np.fromiter((message.timestamp()[1] for message in messages), np.int64, rows)
-            return pa.array(ms * 1000).cast(_TIMESTAMP)
+            return pa.array(ms * 1000).cast(pa.timestamp("us", tz=self._zone))
         if name == "headers":
             return pa.array([[{"key": k, "value": v} for k, v in headers_of(m)] for m in messages], _HEADERS)
         getter = GETTERS[name]

@@ -15,12 +15,16 @@ import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
 from acker.identity import Position, Root, Source
+from spout.tuples.casts import pairs_of, with_zone
 from spout.tuples.exact import exact_values
 from spout.tuples.places import Places
 from spout.tuples.tuple import SPARK, MessageId, StreamId, Tuple, short_repr, text_of, values_in_order
 
 ARRAY_BYTES_MAX: Final = (1 << 31) - 2
 """Bytes of the texts of one Arrow array."""
+
+_NO_FORM: Final = (ValueError, OverflowError, LookupError)
+"""What PyArrow raises for a value that Python has no form of, and for a zone that Python does not know."""
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""
@@ -106,7 +110,11 @@ class ArrowRows:
         return int(self.batch.num_rows)
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value; `ValueError`: it is no UTF-8, or a time beyond the year 9999, and so on."""
+        """Return one value; `ValueError`: it is no UTF-8, or a time beyond the year 9999, and so on.
+
+        A time has the column's zone, that of the session. It is in UTC where the calendar of Python has no
+        such day in that zone, or Python does not know the zone.
+        """
         values = self._lists.get(name)
         if values is None:
             column = self.batch.column(name)
@@ -114,9 +122,12 @@ class ArrowRows:
                 try:
                     values = self._lists[name] = column.to_pylist()
                     return values[row]
-                except (ValueError, OverflowError):
+                except _NO_FORM:
                     self._odd.add(name)
-            return column[row].as_py()  # so that only the tuple fails whose value it is
+            try:  # one by one, so that only the tuple fails whose value it is
+                return column[row].as_py()
+            except _NO_FORM:
+                return column.slice(row, 1).cast(with_zone(column.type, "UTC"))[0].as_py()
         return values[row]
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
@@ -128,7 +139,7 @@ def python_values(column: pa.Array) -> list[Any]:
     """Return the values of a column; Arrow's scalars where Python has no form of one of them."""
     try:
         values: list[Any] = column.to_pylist()
-    except (ValueError, OverflowError):
+    except _NO_FORM:
         values = list(column)
     return values
 
@@ -169,26 +180,35 @@ def _array(values: Sequence[Any], field: pa.Field, bolt: str) -> pa.Array:
 
 
 @cache
-def _has_not_null(field: pa.Field) -> bool:
-    return not field.nullable or any(map(_has_not_null, _parts(field.type)))
+def has_not_null(field: pa.Field) -> bool:
+    """Return whether a field is NOT NULL, or has a part that is."""
+    return not field.nullable or any(map(has_not_null, _parts(field.type)))
 
 
 def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
-    """Return the fields of a struct, or the one of a list; Spark's DDL has no NOT NULL for those of a map."""
+    """Return the fields of a struct, that of a list, or that of a map's values; its keys are never null."""
     if pa.types.is_struct(kind):
         return tuple(kind)
+    if pa.types.is_map(kind):
+        return (kind.item_field,)
     return (kind.value_field,) if pa.types.is_list(kind) else ()
+
+
+def _parted(array: pa.Array) -> Sequence[pa.Array]:
+    """Return what `_parts` describes of a column without nulls."""
+    if pa.types.is_struct(array.type):
+        return list(array.flatten())
+    return [pairs_of(array).flatten().field("value") if pa.types.is_map(array.type) else array.flatten()]
 
 
 def check_nulls(bolt: str, field: pa.Field, array: pa.Array) -> None:
     """Raise `ValueError` if there is a null where the field or a part of it is NOT NULL: Spark would fail."""
-    if not _has_not_null(field):
+    if not has_not_null(field):
         return
     if array.null_count and not field.nullable:
         raise ValueError(f"bolt {bolt!r} emitted a null as {field.name!r}, which is NOT NULL")
     if parts := _parts(field.type):
-        flat = array.drop_null().flatten()
-        for part, child in zip(parts, flat if pa.types.is_struct(field.type) else [flat], strict=True):
+        for part, child in zip(parts, _parted(array.drop_null()), strict=True):
             check_nulls(bolt, part, child)
 
 

@@ -85,7 +85,12 @@ class TupleTimes:
     def _at(self, micros: Any) -> Any:
         import pandas as pd
 
-        at = _EPOCH + timedelta(microseconds=int(micros))
+        try:
+            at = _EPOCH + timedelta(microseconds=int(micros))
+        except OverflowError:
+            raise OverflowError(
+                f"a time lies {int(micros)} µs behind 1970, and Python has the years 1 to 9999 alone"
+            ) from None
         with suppress(OverflowError):  # in that zone it is before the year 1, or behind 9999
             at = at.astimezone(zone_of(self._zone))
         return pd.Timestamp(at)

@@ -1,9 +1,14 @@
-"""Values that bolts read and emit in a real Spark whose session is not in UTC: none is shifted, cut or lost."""
+"""Values that bolts read and emit in a real Spark whose session is not in UTC: none is shifted or cut."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +20,6 @@ from acker.config.topics import load_topics
 from acker.errors import UsageError
 from spout.builder.topology import TopologyBuilder
 from tests.support.bolts.value_bolts import (
-    TIMED,
     Forwards,
     HoldsTimes,
     Localizes,
@@ -32,7 +36,6 @@ from tests.support.brokers import Broker
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import (
     DEADLINE_S,
-    StreamWorld,
     VerdictWorld,
     config_of,
     read_held,
@@ -46,7 +49,6 @@ INPUTS = (
     "times",
     "shuffled",
     "held",
-    "acked",
     "whole",
     "whole_columns",
     "whole_chain",
@@ -63,11 +65,12 @@ INSTANTS = [
     datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), datetime(1883, 1, 1, tzinfo=UTC),
     datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC),
 ]  # fmt: skip
-"""Among them times in summer and in winter, in an hour that is there twice, before there was a standard time."""
+"""Among them times of summer and winter, of an hour that is there twice, of before a standard time."""
 
 LOCAL = [
     ("2026-01-01 12:00:00.000005", 0), ("2026-11-01 01:30:00", 0), ("2026-03-08 02:30:00", 0),
-    ("2050-07-01 00:00:00", 0), ("1883-01-01 00:00:00", 0), ("0001-01-02 00:00:00", 0), ("9999-12-30 00:00:00", 0),
+    ("2050-07-01 00:00:00", 0), ("1883-01-01 00:00:00", 0), ("0001-01-02 00:00:00", 0),
+    ("9999-12-30 00:00:00", 0),
 ]  # fmt: skip
 """Times without a zone; among them one that the clock skips."""
 
@@ -90,7 +93,8 @@ def timed(spark: SparkSession) -> DataFrame:
     rows = spark.createDataFrame([(micros(at),) for at in INSTANTS], "us bigint").coalesce(1)
     at = rows.select(sql.timestamp_micros("us").alias("at"))
     return at.selectExpr(
-        "at", "array(at) AS times", "named_struct('at', at) AS named", "map('k', at) AS by", "CAST(at AS timestamp_ntz) AS ntz",
+        "at", "array(at) AS times", "named_struct('at', at) AS named", "map('k', at) AS by",
+        "CAST(at AS timestamp_ntz) AS ntz",
     )  # fmt: skip
 
 
@@ -126,8 +130,8 @@ def test_a_time_without_a_zone_is_local_time_of_the_session(spark: SparkSession,
     found = texts.transform(spout.bolt(bolt)).selectExpr(*EXACT).collect()
     local = "CAST(text AS timestamp)"
     literal = texts.selectExpr(
-        f"{local} AS at", f"array({local}) AS times", f"named_struct('at', {local}) AS named", f"map('k', {local}) AS by",
-        "CAST(text AS timestamp_ntz) AS ntz",
+        f"{local} AS at", f"array({local}) AS times", f"named_struct('at', {local}) AS named",
+        f"map('k', {local}) AS by", "CAST(text AS timestamp_ntz) AS ntz",
     ).selectExpr(*EXACT)  # fmt: skip
     assert found == literal.collect()
 
@@ -150,12 +154,26 @@ def test_a_session_whose_zone_python_does_not_know_is_refused_where_there_are_ti
         assert row.at == micros(datetime(2026, 1, 1, hour, 0, 0, 5, tzinfo=UTC)), zone
     spark.conf.set("spark.sql.session.timeZone", "PST")
     with pytest.raises(
-        UsageError, match="bolt 'Localizes': .* has a timestamp, .*'PST' is not known .* region"
+        UsageError, match=r"bolt 'Localizes': .* has a timestamp, .*'PST' is not known .* region"
     ):
         texts.transform(spout.bolt(Localizes()))
     words = spark.createDataFrame([(b"hawk",)], "value binary")
     assert words.transform(spout.bolt(Whole())).count() == 1, "which has no times"
     spark.conf.set("spark.sql.session.timeZone", ZONE)
+
+
+@pytest.mark.parametrize(("zone", "like"), [("", "udf"), ("UTC", "pandas"), ("Asia/Kathmandu", "pandas")])
+def test_a_process_may_have_another_zone_than_its_session(tmp_path: Path, zone: str, like: str) -> None:
+    """O908: the session's counts, as for Spark's literals and pandas; a UDF has the process's."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.bolts.zone_job", str(tmp_path), *([zone] if zone else [])],
+        env={**os.environ, "TZ": ZONE}, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["bolt"] == said[like], said
+    if not zone:
+        assert said["udf"] == said["pandas"]
 
 
 def test_a_schema_says_not_null_where_the_output_does(spark: SparkSession) -> None:
@@ -170,11 +188,14 @@ def test_a_schema_says_not_null_where_the_output_does(spark: SparkSession) -> No
 @pytest.mark.parametrize(
     ("output", "says"),
     [
-        ("word strin", "'strin', which is none"), ("word", "has no type"), ("word string,", "a field is empty"),
+        ("word strin", "'strin', which is none"), ("word", "has no type"),
+        ("word string,", "a field is empty"),
         ("word varchar(5)", "declare string"), ("months interval year to month", "declare int"),
-        ("word string collate UTF8_LCASE", "declare string, and a cast"), ("at time(3)", "Arrow does not carry"),
+        ("word string collate UTF8_LCASE", "declare string, and a cast"),
+        ("at time(3)", "Arrow does not carry"),
         ("a int, A int", "each once"), ("s struct<a: int, a: int>", "each of its fields once"),
-        ("s struct<a: int, A: int>", "each once"), ("_TASK int", "none _task"), ("d decimal(39, 1)", "max precision"),
+        ("s struct<a: int, A: int>", "each once"), ("_TASK int", "none _task"),
+        ("d decimal(39, 1)", "max precision"),
         ("place geometry(4326)", "declare binary"), ("", "each once"), (None, "a text in Spark's DDL"),
     ],
 )  # fmt: skip
@@ -241,14 +262,6 @@ def in_micros(frame: DataFrame) -> DataFrame:
     return frame.withColumn("at", sql.unix_micros("at"))
 
 
-def times_of(world: StreamWorld, name: str) -> dict[str, int]:
-    """Return the times of an input's records, µs, as Spark has them without a bolt."""
-    frame = world.read(name).selectExpr(
-        "CAST(value AS string) AS line", "unix_micros(timestamp) AS at", "'' AS wall"
-    )
-    return {str(line): int(str(at)) for line, at, _ in world.rows.get(name, [])} if frame is None else {}
-
-
 @pytest.mark.parametrize("name", ["times", "shuffled"])
 def test_the_time_of_a_record_is_local_and_the_same_instant_behind_a_shuffle(
     world: VerdictWorld, name: str
@@ -272,20 +285,11 @@ def test_the_time_of_a_record_is_local_and_the_same_instant_behind_a_shuffle(
 def test_a_keyed_bolt_passes_times_on_as_they_are(world: VerdictWorld) -> None:
     """O907: it read a time without a zone, and what it emitted counted as UTC; a NaN became a null."""
     world.produce("held", "a", "b", "half", "c", "null", "d")
-    lines = (
-        read_held(world, "held").selectExpr(
-            "CAST(value AS string) AS line",
-            "timestamp_micros(CASE WHEN value IN ('a', 'b') THEN 1793514600000000 ELSE 1793511000000000 - IF(value IN ('half', 'c'), 0, 60000000) END) AS at",
-            "at AS key_at",
-            "_windhover",
-        )
-        if False
-        else read_held(world, "held").selectExpr(
-            "CAST(value AS string) AS line",
-            "timestamp_micros(CASE WHEN CAST(value AS string) IN ('a', 'b') THEN 1793514600000000"
-            " WHEN CAST(value AS string) IN ('half', 'c') THEN 1793511000000000 ELSE -62135510400000000 END) AS at",
-            "_windhover",
-        )
+    when = "CASE WHEN CAST(value AS string) IN {} THEN {} WHEN CAST(value AS string) IN {} THEN {} ELSE 0 END"
+    second, first = micros(INSTANTS[2]), micros(INSTANTS[1])
+    at = when.format("('a', 'b')", second, "('half', 'c')", first)
+    lines = read_held(world, "held").selectExpr(
+        "CAST(value AS string) AS line", f"timestamp_micros({at}) AS at", "_windhover"
     )
     rows = lines.transform(spout.hold(None)).transform(spout.keyed(HoldsTimes(), by="at"))
     kept: list[tuple[Any, ...]] = []
@@ -309,11 +313,70 @@ def test_a_keyed_bolt_passes_times_on_as_they_are(world: VerdictWorld) -> None:
         query.stop()
     by_line = {line: row for line, *row in kept}
     assert {line: (row[0], row[3]) for line, row in by_line.items()} == {
-        "a": (1793514600000000, 1793514600000000),
-        "b": (1793514600000000, 1793514600000000),
+        "a": (second, second),
+        "b": (second, second),
     }
     assert by_line["a"][1] == "2026-11-01 01:30:00", "the second one, of two"
     assert all(row[4] != row[4] for row in by_line.values()), "NaN is NaN"
     verdicts = world.verdicts("held")
     assert sorted(verdicts.values()).count("ACKED") == 2
     assert sum("HoldsTimes: TupleError" in why for why in verdicts.values()) == 4
+
+
+@pytest.mark.parametrize("name", ["whole", "whole_columns", "whole_chain", "whole_shuffled"])
+def test_a_null_in_a_field_that_is_not_null_fails_its_record(world: VerdictWorld, name: str) -> None:
+    """O1101: the query ended at each batch, by a mismatch of schemas; also where another bolt follows."""
+    world.produce(name, "hawk", "null", "in", "kite")
+    bolt = WholeColumns() if name == "whole_columns" else Whole()
+    frame = world.read(name).transform(spout.bolt(bolt, name="whole"))
+    if name in ("whole_chain", "whole_shuffled"):
+        grouping = spout.shuffle(2) if name == "whole_shuffled" else None
+        frame = frame.transform(spout.bolt(PassesWhole(), grouping=grouping))
+    assert [field.nullable for field in frame.schema.fields if field.name != "_windhover"][:2] == [
+        False,
+        False,
+    ]
+    with world.running(name, frame) as query:
+        found = world.wait_for(name, 4, query)
+    assert found.acked == {0, 3}
+    assert {line: operator for line, (operator, *_) in found.failed.items()} == {1: "whole", 2: "whole"}
+    assert "emitted a null as 'line', which is NOT NULL" in found.failed[1][2]
+    assert "emitted a null as 'n', which is NOT NULL" in found.failed[2][2]
+    assert sorted(row[0] for row in world.rows[name]) == ["hawk", "kite"]
+
+
+@pytest.mark.parametrize("name", ["topology", "keyed"])
+def test_a_topology_keeps_times_and_refuses_nulls_as_well(world: VerdictWorld, name: str) -> None:
+    """O904, O907, O1101: across its shuffles, and through its keyed bolt."""
+    lines = ["hawk", "null", "half", "kite"] if name == "topology" else ["hawk", "hawk", "null", "null"]
+    world.produce(name, *lines)
+    began = micros(datetime.now(UTC))
+    builder = TopologyBuilder()
+    builder.set_spout("lines", world.topics, name, startingOffsets="earliest", minPartitions=1)
+    builder.set_bolt("times", Times()).shuffle_grouping("lines")
+    builder.set_bolt("forwards", Forwards(), 2).fields_grouping("times", "line")
+    last = "forwards"
+    if name == "keyed":
+        builder.set_bolt("holds", HoldsTimes()).fields_grouping("forwards", "line")
+        last = "holds"
+    kept: list[tuple[Any, ...]] = []
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        kept.extend(tuple(row) for row in in_micros(batch).collect())
+
+    running = builder.submit(
+        world.spark, sink={last: write}, checkpoint=world.folder / f"{name}-checkpoint",
+    )  # fmt: skip
+    try:
+        eventually(lambda: len(world.verdicts(name)) == 4, DEADLINE_S, told=running.status)
+    finally:
+        running.kill()
+    times = shown(kept)
+    assert all(is_local and abs(at - began) < 600_000_000 for at, is_local in times.values())
+    lost = [why for why in world.verdicts(name).values() if why != "ACKED"]
+    if name == "topology":
+        assert (times.keys(), len(lost)) == ({"hawk", "null", "kite"}, 1)
+        assert lost[0].startswith("times: ")
+    else:
+        assert (times.keys(), len(lost)) == ({"hawk"}, 2)
+        assert all(why.startswith("holds: TupleError") for why in lost)

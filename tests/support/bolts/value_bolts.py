@@ -10,7 +10,10 @@ import pyarrow as pa
 
 import spout
 
-TIMED = "at timestamp, times array<timestamp>, named struct<at: timestamp>, by map<string, timestamp>, ntz timestamp_ntz"
+TIMED = (
+    "at timestamp, times array<timestamp>, named struct<at: timestamp>, by map<string, timestamp>,"
+    " ntz timestamp_ntz"
+)
 
 
 def wall(value: Any) -> str:
@@ -118,10 +121,10 @@ class HoldsTimes(spout.KeyedBolt):
             return
         for each in held:
             half = 1.5 if "half" in each["line"] else 1.0
-            nothing = None if "null" in each["line"] else key[0]
-            collector.emit(
-                (each["line"], each["at"], wall(each["at"]), half, nothing, float("nan")), anchors=each
-            )
+            found = each["at"] if isinstance(key[0], str) else key[0]
+            time = None if "null" in each["line"] else found
+            row = (each["line"], each["at"], wall(each["at"]), half, time, float("nan"))
+            collector.emit(row, anchors=each)
         collector.ack(*held)
 
 
@@ -129,7 +132,8 @@ class Whole(spout.BasicBolt):
     """Emits a line; ``null`` is none, ``in`` has a null within."""
 
     output: ClassVar[str] = (
-        "line string not null, named struct<n: int not null> not null, `a ``b` array<struct<`c d`: int not null>>"
+        "line string not null, named struct<n: int not null> not null,"
+        " `a ``b` array<struct<`c d`: int not null>>"
     )
 
     def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:

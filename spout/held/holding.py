@@ -169,7 +169,7 @@ def ack_anchors(
         refuse_left_out(rows, called)
         rows = gathered(rows, called)
         if bolt is None:
-            step, schema = None, visible_schema(rows)
+            step, schema = None, visible_schema(rows, called)
         else:
             _refuse_namesakes(rows, called)
             schema = output_schema(called, bolt, zone_of_session(rows.sparkSession))

@@ -177,7 +177,8 @@ class Tuple:
     >>> line.value(1) == line[1] == line.values[1] and "word" not in line
     True
 
-    A ``timestamp`` is a `datetime` in UTC, before and behind Spark's own operators.
+    A ``timestamp`` is a `datetime` with the time zone of the Spark session (in a `spout.KafkaSpout` UTC),
+    before and behind Spark's own operators: its clock shows what a UDF reads.
     """
 
     __slots__ = ("_row", "_rows")

@@ -28,11 +28,10 @@ _CURES: Final = {
 }
 """What Arrow does not carry, or not as it is declared, and what to declare in its place."""
 
-_KINDS: Final = frozenset({
-    "array", "bigint", "binary", "boolean", "byte", "date", "dec", "decimal", "double", "float", "int",
-    "integer", "interval", "long", "map", "numeric", "real", "short", "smallint", "string", "struct", "time",
-    "timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint", "variant", "void",
-})  # fmt: skip
+_KINDS: Final = frozenset(
+    "array bigint binary boolean byte date dec decimal double float int integer interval long map numeric real"
+    " short smallint string struct time timestamp timestamp_ltz timestamp_ntz tinyint variant void".split()
+)
 """The first words of the types that a bolt can emit."""
 
 _NESTED: Final = frozenset({"array", "map", "struct"})

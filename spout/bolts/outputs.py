@@ -34,9 +34,17 @@ from spout.tuples.exact import zone_of
 from spout.tuples.tuple import DEFAULT_STREAM
 
 _CARRIED: Final = (
-    NumericType, StringType, BinaryType, BooleanType, DateType, TimestampType, TimestampNTZType,
-    DayTimeIntervalType, VariantType, NullType,
-)  # fmt: skip
+    NumericType,
+    StringType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    TimestampType,
+    TimestampNTZType,
+    DayTimeIntervalType,
+    VariantType,
+    NullType,
+)
 """Types of single values that Arrow carries between Spark and Python as they are declared."""
 
 _ZONE: Final = "spark.sql.session.timeZone"
@@ -49,8 +57,8 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2}):?(\d{2})?")
 def zone_of_session(session: SparkSession) -> str:
     """Return the time zone of a Spark session, by a name that Arrow and Python read.
 
-    Java has names that they do not know, as ``GMT+5``, ``PST`` or ``Z``. Of these the last one that cannot be
-    told is returned as it is.
+    Java has names that they do not have. Of these an offset (``GMT+5``) and UTC (``Z``) have other ones; any
+    other (``PST``) is returned as it is.
     """
     named = session.conf.get(_ZONE) or "UTC"
     if named.removeprefix("Etc/") in _UTC:
@@ -62,7 +70,7 @@ def zone_of_session(session: SparkSession) -> str:
     return f"{sign}{int(hours):02}:{minutes or '00'}"
 
 
-def known_zone(session: SparkSession) -> str:
+def zone_or_utc(session: SparkSession) -> str:
     """Return the same, or UTC where Python does not know the zone: the instants are what they are."""
     named = zone_of_session(session)
     try:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from acker.errors import UsageError
-from spout.bolts.outputs import arrow_output, known_zone, zone_of_session
+from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
 from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
@@ -325,7 +325,7 @@ def submit(
     cores = classic(spark).sparkContext.defaultParallelism
     zone = zone_of_session(spark)
     compiled = compiled_for(
-        lambda bolt, output: arrow_output(bolt, output, zone), cores=cores, zone=known_zone(spark)
+        lambda bolt, output: arrow_output(bolt, output, zone), cores=cores, zone=zone_or_utc(spark)
     )
     check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))
     frame = frame_of(spark, compiled)

@@ -19,10 +19,10 @@ from acker.identity import I64
 from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
-from spout.tuples.casts import exact_cast
+from spout.tuples.casts import check_nulls, exact_cast
 from spout.tuples.failures import Cause, cause_of
 from spout.tuples.raised import Tracebacks
-from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, check_nulls, in_order, misfits, missized
+from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized
 from spout.tuples.tuple import values_in_order
 
 RowFailure = tuple[int, Cause]

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
 from spout.bolts.bolts import ArrowBolt, BatchCollector
-from spout.bolts.outputs import known_zone
+from spout.bolts.outputs import zone_or_utc
 from spout.spark.private import arrow_schema_of
 from spout.streaming.frames import loose, node_of
 from spout.topology.chain import Step
@@ -85,7 +85,7 @@ def visible_schema(rows: DataFrame, operator: str) -> pa.Schema:
     Raises `UsageError`, for an `operator`: Arrow does not carry a column.
     """
     fields = [field for field in rows.schema.fields if field.name != ANCHOR]
-    zone = known_zone(rows.sparkSession)
+    zone = zone_or_utc(rows.sparkSession)
     try:
         return arrow_schema_of(StructType(fields), zone)
     except PySparkTypeError as error:

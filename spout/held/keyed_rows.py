@@ -23,7 +23,7 @@ from acker.errors import TupleError, UsageError
 from spout.bolts.bolts import bolt_name, check_bolt, invoke, stop_on
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
-from spout.bolts.outputs import arrow_output, known_zone, zone_of_session
+from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
 from spout.execution.bolt_work import ClockNs
 from spout.held.keyed_exit import (
     ACKED,
@@ -145,7 +145,7 @@ def held_by_key(
         schema: the bolt's output.
         keys: for each column of `streams`, the fields of its tuples that are the key.
     """
-    zone = known_zone(rows.sparkSession)
+    zone = zone_or_utc(rows.sparkSession)
     key = rows.columns[: rows.columns.index(next(iter(streams)))]
     kinds = {name: rows.schema[name].dataType for name in (*key, *streams)}
     task = KeyedTask(

@@ -36,7 +36,7 @@ from spout.bolts.bolts import (
 )
 from spout.bolts.groupings import Grouping
 from spout.bolts.hooks import TaskHook
-from spout.bolts.outputs import known_zone, output_schema, zone_of_session
+from spout.bolts.outputs import output_schema, zone_of_session, zone_or_utc
 from spout.isolation.safety import Safety, limit_ms, tried_once
 from spout.runtime.tracing import configured_spans
 from spout.spark.private import spark_type_of
@@ -151,7 +151,7 @@ def read_stream(
         schema=", ".join(f"{name} {kind}" for name, kind in schema.items()),
         columns=tuple(columns),
         anchored=tracked,
-        zone=known_zone(spark),
+        zone=zone_or_utc(spark),
         roots_carry=carry,
         traced=tracked and configured_spans() is not None,
         safety=stream.safety,

@@ -35,8 +35,8 @@ from spout.bolts.hooks import TaskHook
 from spout.topology.bundles import BUNDLES, Bundling, PlacedRows, unbundled, unbundled_apart
 from spout.topology.stages import Layout, Route, SinkOutput
 from spout.tuples.anchors import PATHS_TYPE, Carry
+from spout.tuples.casts import has_not_null
 from spout.tuples.columns import ANCHOR, COLUMN, ROOT, ROOT_TYPE, TASK, TO
-from spout.tuples.rows import has_not_null
 from spout.tuples.tuple import StreamId
 
 

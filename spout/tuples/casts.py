@@ -12,7 +12,7 @@ value.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Final
@@ -271,3 +271,36 @@ def _refuse_keys_twice(column: pa.Array) -> None:
                 raise pa.ArrowInvalid(f"the map has the key {key} twice")
             seen.add((row, str(key)))
         _refuse_keys_twice(items)
+
+
+@cache
+def has_not_null(field: pa.Field) -> bool:
+    """Return whether a field is NOT NULL, or has a part that is."""
+    return not field.nullable or any(map(has_not_null, _parts(field.type)))
+
+
+def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
+    """Return the fields of a struct, that of a list, or that of a map's values; its keys are never null."""
+    if pa.types.is_struct(kind):
+        return tuple(kind)
+    if pa.types.is_map(kind):
+        return (kind.item_field,)
+    return (kind.value_field,) if pa.types.is_list(kind) else ()
+
+
+def _parted(array: pa.Array) -> Sequence[pa.Array]:
+    """Return what `_parts` describes of a column without nulls."""
+    if pa.types.is_struct(array.type):
+        return list(array.flatten())
+    return [pairs_of(array).flatten().field("value") if pa.types.is_map(array.type) else array.flatten()]
+
+
+def check_nulls(bolt: str, field: pa.Field, array: pa.Array) -> None:
+    """Raise `ValueError` if there is a null where the field or a part of it is NOT NULL: Spark would fail."""
+    if not has_not_null(field):
+        return
+    if array.null_count and not field.nullable:
+        raise ValueError(f"bolt {bolt!r} emitted a null as {field.name!r}, which is NOT NULL")
+    if parts := _parts(field.type):
+        for part, child in zip(parts, _parted(array.drop_null()), strict=True):
+            check_nulls(bolt, part, child)

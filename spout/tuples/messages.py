@@ -103,8 +103,15 @@ class MessageRows:
     """Messages of one partition, in order."""
 
     __slots__ = (
-        "_getters", "_messages", "_positions", "_replayed", "_zone", "came_from", "names", "source",
-    )  # fmt: skip
+        "_getters",
+        "_messages",
+        "_positions",
+        "_replayed",
+        "_zone",
+        "came_from",
+        "names",
+        "source",
+    )
 
     names: Sequence[str]
 

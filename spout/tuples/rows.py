@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Sized
-from functools import cache
 from operator import countOf
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
 from acker.identity import Position, Root, Source
-from spout.tuples.casts import pairs_of, with_zone
+from spout.tuples.casts import check_nulls, with_zone
 from spout.tuples.exact import exact_values
 from spout.tuples.places import Places
 from spout.tuples.tuple import SPARK, MessageId, StreamId, Tuple, short_repr, text_of, values_in_order
@@ -177,39 +176,6 @@ def _array(values: Sequence[Any], field: pa.Field, bolt: str) -> pa.Array:
         raise too_large(bolt, len(values), array.nbytes, f" as {field.name!r}")
     check_nulls(bolt, field, array)
     return array
-
-
-@cache
-def has_not_null(field: pa.Field) -> bool:
-    """Return whether a field is NOT NULL, or has a part that is."""
-    return not field.nullable or any(map(has_not_null, _parts(field.type)))
-
-
-def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
-    """Return the fields of a struct, that of a list, or that of a map's values; its keys are never null."""
-    if pa.types.is_struct(kind):
-        return tuple(kind)
-    if pa.types.is_map(kind):
-        return (kind.item_field,)
-    return (kind.value_field,) if pa.types.is_list(kind) else ()
-
-
-def _parted(array: pa.Array) -> Sequence[pa.Array]:
-    """Return what `_parts` describes of a column without nulls."""
-    if pa.types.is_struct(array.type):
-        return list(array.flatten())
-    return [pairs_of(array).flatten().field("value") if pa.types.is_map(array.type) else array.flatten()]
-
-
-def check_nulls(bolt: str, field: pa.Field, array: pa.Array) -> None:
-    """Raise `ValueError` if there is a null where the field or a part of it is NOT NULL: Spark would fail."""
-    if not has_not_null(field):
-        return
-    if array.null_count and not field.nullable:
-        raise ValueError(f"bolt {bolt!r} emitted a null as {field.name!r}, which is NOT NULL")
-    if parts := _parts(field.type):
-        for part, child in zip(parts, _parted(array.drop_null()), strict=True):
-            check_nulls(bolt, part, child)
 
 
 def too_large(bolts: str, rows: int, size: int, what: str = "") -> TupleError:

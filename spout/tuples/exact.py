@@ -33,12 +33,14 @@ value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from functools import cache
 from itertools import chain, islice
 from math import isfinite
+from operator import itemgetter
 from types import NoneType
 from typing import Any, Final, Protocol
 from zoneinfo import ZoneInfo
@@ -54,6 +56,9 @@ MIDNIGHT: Final = time()
 _VARIANT: Final = b"variant"
 """Spark marks the second field of the struct that is a variant by this metadata."""
 
+_LISTS: Final = frozenset({list, tuple, NoneType})
+_DICTS: Final = frozenset({dict, NoneType})
+_DATETIMES: Final = frozenset({datetime, NoneType})
 _NO_ZONE: Final = frozenset({NoneType})
 
 _ZONES: Final = frozenset({timezone, ZoneInfo})
@@ -128,7 +133,7 @@ class _Leaf:
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
         plain = self.plain
-        if plain.issuperset(map(type, values)):
+        if set(map(type, values)) <= plain:
             return values
         return [value if type(value) in plain else self._exact_one(value) for value in values]
 
@@ -161,7 +166,7 @@ class _Times:
     zone: tzinfo | None
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
-        if {datetime, NoneType}.issuperset(map(type, values)):
+        if set(map(type, values)) <= _DATETIMES:
             zones = {type(value.tzinfo) for value in values if value is not None}
             if zones <= (_NO_ZONE if self.zone is None else _ZONES):
                 return values
@@ -198,9 +203,14 @@ class _Lists:
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
         lists: Sequence[Any] = values
-        if not {list, tuple, NoneType}.issuperset(map(type, values)):
+        if not set(map(type, values)) <= _LISTS:
             lists = [_listed(value) for value in values]
-        elements = list(chain.from_iterable(value for value in lists if value is not None))
+        filled = [value for value in lists if value is not None]
+        form = _form_of(self._element)
+        # the most frequent case, for which the elements need no list of their own
+        if isinstance(form, _Leaf) and set(map(type, chain.from_iterable(filled))) <= form.plain:
+            return lists
+        elements = list(chain.from_iterable(filled))
         exact = exact_values(elements, self._element)
         if exact is elements:
             return lists
@@ -214,20 +224,16 @@ class _Structs:
     def __init__(self, kind: pa.StructType) -> None:
         self._fields = list(kind)
         self._names = [field.name for field in kind]
+        self._pick = itemgetter(*self._names) if len(self._fields) > 1 else None
         self._is_variant = any(_VARIANT in (field.metadata or {}) for field in kind)
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
         structs: Sequence[Any] = values
-        if not {dict, NoneType}.issuperset(map(type, values)):
+        if not set(map(type, values)) <= _DICTS:
             structs = [self._named(value) for value in values]
-        names = frozenset(self._names)
-        for struct in structs:
-            if struct is not None and not struct.keys() <= names:
-                unknown = ", ".join(short_repr(name) for name in struct if name not in names)
-                raise pa.ArrowInvalid(f"the struct has no field {unknown}; it has {', '.join(self._names)}")
+        columns = self._columns(structs)
         changed: dict[str, Sequence[Any]] = {}
-        for field in self._fields:
-            column = [None if struct is None else struct.get(field.name) for struct in structs]
+        for field, column in zip(self._fields, columns, strict=True):
             exact = exact_values(column, field.type)
             if exact is not column:
                 changed[field.name] = exact
@@ -237,6 +243,19 @@ class _Structs:
             None if struct is None else {**struct, **{name: column[row] for name, column in changed.items()}}
             for row, struct in enumerate(structs)
         ]
+
+    def _columns(self, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """Return the values of each field; `ArrowInvalid`: a struct has a field that its type does not have."""
+        width = len(self._fields)
+        if self._pick is not None and None not in structs and set(map(len, structs)) == {width}:
+            with suppress(KeyError):  # with as many names as there are fields, all of them are these fields
+                return list(zip(*map(self._pick, structs), strict=True))
+        names = frozenset(self._names)
+        for struct in structs:
+            if struct is not None and not struct.keys() <= names:
+                unknown = ", ".join(short_repr(name) for name in struct if name not in names)
+                raise pa.ArrowInvalid(f"the struct has no field {unknown}; it has {', '.join(self._names)}")
+        return [[None if struct is None else struct.get(name) for struct in structs] for name in self._names]
 
     def _named(self, value: Any) -> Any:
         """Return one struct as a dictionary; None: a null."""
@@ -270,6 +289,8 @@ class _Maps:
         self._item = item
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        if set(map(type, values)) <= _DICTS and self._are_exact([value for value in values if value]):
+            return values
         maps = [None if _is_missing(value) or value is None else list(_pairs(value)) for value in values]
         keys = [key for pairs in maps if pairs is not None for key, _ in pairs]
         items = [item for pairs in maps if pairs is not None for _, item in pairs]
@@ -281,6 +302,18 @@ class _Maps:
                 self._refuse_twice([key for key, _ in pairs])
         return exact
 
+    def _are_exact(self, maps: Sequence[dict[Any, Any]]) -> bool:
+        """Return whether dictionaries are maps as they are: keys of one class, which are sure to differ."""
+        keys = list(chain.from_iterable(maps))
+        items = list(chain.from_iterable(map(dict.values, maps)))
+        classes = set(map(type, keys))
+        return (
+            len(classes) <= 1
+            and classes <= _ALWAYS_UNLIKE
+            and exact_values(keys, self._key) is keys
+            and exact_values(items, self._item) is items
+        )
+
     def _refuse_twice(self, keys: Sequence[Any]) -> None:
         """Raise `ArrowInvalid` if two keys are one in the map: 1 and 1.0, "a" and b"a", 0.1 in two widths."""
         seen: list[Any] = []
@@ -290,7 +323,7 @@ class _Maps:
             seen.append(key)
 
 
-_ALWAYS_UNLIKE: Final = (str, bytes, int, bool, date, Decimal)
+_ALWAYS_UNLIKE: Final = frozenset({str, bytes, int, bool, date, Decimal})
 """Classes of whose values two different ones stay different in a map."""
 
 

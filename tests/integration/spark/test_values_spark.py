@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ def test_a_time_that_is_read_and_emitted_is_the_same_instant_and_shows_local_tim
     rows = timed(spark)
     watching = [spout.TaskHook()] * hooks
     passed = rows.transform(spout.bolt(bolt, name="first", hooks=watching)).transform(
-        spout.bolt(bolt, name="second", grouping=grouping, hooks=watching)
+        spout.bolt(copy(bolt), name="second", grouping=grouping, hooks=watching)
     )
     expected = sorted(rows.selectExpr(*EXACT, "CAST(at AS string) AS wall").collect())
     assert sorted(passed.selectExpr(*EXACT, "wall").collect()) == expected

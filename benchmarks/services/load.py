@@ -265,6 +265,8 @@ def _pass_by(world: World, roots: int) -> None:
 class _Spread(BasicBolt):
     """Emit as many tuples as the input says."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         for number in range(tuple["number"]):
             collector.emit((number,))
@@ -272,6 +274,8 @@ class _Spread(BasicBolt):
 
 class _Sink(BasicBolt):
     """Ack every tuple."""
+
+    output = "value string"
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         pass

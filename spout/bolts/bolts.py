@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from acker.errors import BoltStopped, MessageIdUnknown, TupleError, UsageError
 from spout.bolts.collectors import BasicCollector, OutputCollector
+from spout.bolts.ddl import field_names
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.tuples.culprits import Isolated
 from spout.tuples.failures import Cause, FailTuple, cause_of
@@ -87,8 +88,11 @@ class Stopping:
 class _Declares(Stopping):
     """What all forms of a bolt declare."""
 
-    output: ClassVar[str] = "value string"
-    """The fields that it emits on the default stream, as Spark DDL: ``"word string, length int"``."""
+    output: ClassVar[str] = ""
+    """The fields that it emits on the default stream, as Spark DDL: ``"word string, length int not null"``.
+
+    A bolt without one is refused where it is attached, unless it overrides `declare`.
+    """
 
     def declare(self, declarer: OutputDeclarer) -> None:
         """Declare the output streams. If you do not override it: `output` on the default stream.
@@ -337,7 +341,7 @@ def bolt_name(bolt: object, name: str | None) -> str:
 
 
 def check_bolt(name: str, bolt: object) -> None:
-    """Raise `UsageError` if a call of one of the bolt's methods would not run the author's code."""
+    """Raise `UsageError` if a method of a bolt would not run its author's code, or it says no output."""
     _refuse_class(f"bolt {name!r}", bolt)
     if isinstance(bolt, Stopping):
         for method in ("prepare", "execute") if isinstance(bolt, Bolt) else ("execute",):
@@ -347,6 +351,24 @@ def check_bolt(name: str, bolt: object) -> None:
                     f" {'for every tuple' if method == 'execute' else 'with the collector of each task'}"
                 )
     _refuse_unrun(name, bolt, "declare", "prepare", "execute", "tick", "cleanup")
+    for output, _ in declared_streams(name, bolt).values():
+        field_names(name, output)
+
+
+def declared_streams(name: str, bolt: object) -> dict[str, tuple[str, bool]]:
+    """Return the streams that a bolt declares: by stream, the DDL of its fields, and whether it is direct.
+
+    Raises `UsageError`: it declares one twice, or by a name that none may have.
+    """
+    declarer = OutputDeclarer()
+    try:
+        if isinstance(bolt, _Declares):
+            bolt.declare(declarer)
+        elif isinstance(bolt, Stopping):  # a keyed bolt, which has one stream
+            declarer.declare(getattr(bolt, "output", ""))
+    except UsageError as error:
+        raise UsageError(f"bolt {name!r}: {error}") from error
+    return declarer.streams
 
 
 def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:

@@ -269,8 +269,8 @@ class KeyedBolt(Stopping):
     cause. If `stops_on` names it, it ends the query instead; the key then holds the same tuples as before.
     """
 
-    output: ClassVar[str] = "value string"
-    """What it emits, as Spark DDL."""
+    output: ClassVar[str] = ""
+    """What it emits, as Spark DDL; without it, it is refused where it is attached."""
 
     tick_ms: ClassVar[int] = 0
     """`tick` is called for a key that got no tuple for this long; 0: never."""

@@ -2,42 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator
+from typing import Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
 
 from acker.errors import UsageError
 from spout.bolts.bolts import AnyBolt, OutputDeclarer
+from spout.bolts.ddl import field_names, refuse_twice
 from spout.spark.private import arrow_schema_of
-from spout.tuples.columns import ANCHOR, TASK, TO
+from spout.tuples.exact import zone_of
 from spout.tuples.tuple import DEFAULT_STREAM
+
+_CARRIED: Final = (
+    NumericType,
+    StringType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    TimestampType,
+    TimestampNTZType,
+    DayTimeIntervalType,
+    VariantType,
+    NullType,
+)
+"""Types of single values that Arrow carries between Spark and Python as they are declared."""
+
+_ZONE: Final = "spark.sql.session.timeZone"
+_CASES: Final = "spark.sql.caseSensitive"
+
+_UTC: Final = frozenset({"Z", "UTC", "UCT", "GMT", "UT", "Zulu", "Universal", "Greenwich"})
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2}):?(\d{2})?")
+
+
+def zone_of_session(session: SparkSession) -> str:
+    """Return the time zone of a Spark session, by a name that Arrow and Python read.
+
+    Java has names that they do not have. Of these an offset (``GMT+5``) and UTC (``Z``) have other ones; any
+    other (``PST``) is returned as it is.
+    """
+    named = session.conf.get(_ZONE) or "UTC"
+    if named.removeprefix("Etc/") in _UTC:
+        return "UTC"
+    offset = _OFFSET.fullmatch(named)
+    if offset is None:
+        return named
+    sign, hours, minutes = offset.groups()
+    return f"{sign}{int(hours):02}:{minutes or '00'}"
+
+
+def zone_or_utc(session: SparkSession) -> str:
+    """Return the same, or UTC where Python does not know the zone: the instants are what they are."""
+    named = zone_of_session(session)
+    try:
+        zone_of(named)
+    except pa.ArrowInvalid:
+        return "UTC"
+    return named
 
 
 def parse_output(bolt: str, output: str) -> StructType:
-    """Read the fields of a stream; `UsageError`: no valid DDL, no fields, or a name that none may have."""
+    """Read the fields of a stream, by Spark's own parser.
+
+    Raises `UsageError`: no valid DDL, no fields, a name that none may have, or a type that no bolt can emit.
+    """
+    field_names(bolt, output)
     try:
         parsed = StructType.fromDDL(output)
     except PySparkException as error:
         raise UsageError(f"bolt {bolt!r}: output = {output!r} is no schema: {error}") from error
-    if not isinstance(parsed, StructType) or not parsed.names or _has_no_name_of_its_own(parsed.names):
-        raise UsageError(
-            f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", each once, and'
-            f" none {TASK} or {TO}, or with a name that begins with {ANCHOR}"
-        )
+    if not isinstance(parsed, StructType):
+        raise UsageError(f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string"')
+    case_sensitive = _is_case_sensitive()
+    for struct in _structs(parsed):
+        refuse_twice(bolt, output, struct.names, case_sensitive=case_sensitive)
+    for field in parsed.fields:
+        if refused := next(_not_carried(field.dataType), None):
+            raise UsageError(
+                f"bolt {bolt!r}: output = {output!r}: field {field.name!r} is {refused}, which Arrow does not"
+                " carry as it is declared, so that no bolt can emit it"
+            )
     return parsed
 
 
-def _has_no_name_of_its_own(names: Sequence[str]) -> bool:
-    is_taken = any(name in (TASK, TO) or name.startswith(ANCHOR) for name in names)
-    return is_taken or len(set(names)) < len(names)
+def _is_case_sensitive() -> bool:
+    session = SparkSession.getActiveSession()
+    return session is not None and session.conf.get(_CASES) == "true"
 
 
-def output_schema(bolt: str, instance: AnyBolt) -> pa.Schema:
+def _structs(kind: DataType) -> Iterator[StructType]:
+    """Yield a struct and those within it."""
+    if isinstance(kind, StructType):
+        yield kind
+    for part in _parts(kind):
+        yield from _structs(part)
+
+
+def _parts(kind: DataType) -> list[DataType]:
+    if isinstance(kind, StructType):
+        return [field.dataType for field in kind.fields]
+    if isinstance(kind, MapType):
+        return [kind.keyType, kind.valueType]
+    return [kind.elementType] if isinstance(kind, ArrayType) else []
+
+
+def _not_carried(kind: DataType) -> Iterator[str]:
+    """Yield the types within a type that reach Spark as others, or not at all."""
+    parts = _parts(kind)
+    for part in parts:
+        yield from _not_carried(part)
+    is_nested = isinstance(kind, StructType | ArrayType | MapType)
+    is_plain = isinstance(kind, _CARRIED) and kind.simpleString().partition(" collate ")[1] == ""
+    # of a time of day Arrow tells no digits, and Spark has six where nobody says how many
+    if not is_nested and not is_plain and kind.simpleString() != "time(6)":
+        yield kind.simpleString()
+
+
+def output_schema(bolt: str, instance: AnyBolt, zone: str = "UTC") -> pa.Schema:
     """Return the Arrow schema of the output of a bolt that is used without a `TopologyBuilder`.
 
-    Raises `UsageError`: see `parse_output`; or it does not declare exactly the default stream, or as direct.
+    Raises `UsageError`: see `arrow_output`; or it does not declare exactly the default stream, or as direct.
     """
     declarer = OutputDeclarer()
     instance.declare(declarer)
@@ -48,4 +151,31 @@ def output_schema(bolt: str, instance: AnyBolt) -> pa.Schema:
             f"bolt {bolt!r} declares {found}; on a DataFrame a bolt has the stream {DEFAULT_STREAM!r} alone,"
             " not direct: put it into a spout.TopologyBuilder"
         )
-    return arrow_schema_of(parse_output(bolt, output))
+    return arrow_output(bolt, output, zone)
+
+
+def arrow_output(bolt: str, output: str, zone: str) -> pa.Schema:
+    """Return the Arrow schema of a stream; its times have the zone of the Spark session.
+
+    Raises `UsageError`: see `parse_output`; or a field is a timestamp, and Python does not know the zone.
+    """
+    parsed = parse_output(bolt, output)
+    has_times = any(isinstance(part, TimestampType) for part in _leaves(parsed))
+    if has_times:
+        try:
+            zone_of(zone)
+        except pa.ArrowInvalid as error:
+            raise UsageError(
+                f"bolt {bolt!r}: output = {output!r} has a timestamp, and {error}; name a region in {_ZONE},"
+                " as America/Los_Angeles, or an offset, as -08:00"
+            ) from error
+    return arrow_schema_of(parsed, zone if has_times else "UTC")
+
+
+def _leaves(kind: DataType) -> Iterator[DataType]:
+    """Yield the types of single values within a type."""
+    parts = _parts(kind)
+    for part in parts:
+        yield from _leaves(part)
+    if not parts:
+        yield kind

@@ -16,15 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from acker.errors import UsageError
-from spout.bolts.outputs import parse_output
+from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
 from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
 from spout.planner.mailbox import Mailbox, PlannerStatus, read_status
 from spout.runtime.endpoints import serve
+from spout.runtime.forks import Owner
 from spout.runtime.metrics import Scraped, counter, gauge
 from spout.sinks.foreach_batch import sink as publishing
-from spout.spark.private import arrow_schema_of
 from spout.streaming.application import Application, Stream, classic
 from spout.streaming.frames import Node, narrowed, node_of, through
 from spout.streaming.map_task import MapTask
@@ -168,6 +168,7 @@ class SubmittedTopology:
         self._options = options
         self._query: StreamingQuery | None = None
         self._ended = ""
+        self._owner = Owner("this topology", "Only the driver's own process can talk to Spark")
 
     @property
     def query(self) -> StreamingQuery | None:
@@ -207,6 +208,7 @@ class SubmittedTopology:
         Returns:
             The last status.
         """
+        self._owner.check()
         if self._query is None or not self._query.isActive:
             return self._end("stopped")
         deadline = time.monotonic() + timeout_s
@@ -218,6 +220,7 @@ class SubmittedTopology:
 
     def kill(self) -> TopologyStatus:
         """End at once. A running batch is interrupted; a restart from the checkpoint runs it again."""
+        self._owner.check()
         return self._end("killed")
 
     def await_termination(self, timeout_s: int | None = None) -> bool:
@@ -226,6 +229,7 @@ class SubmittedTopology:
         Raises:
             pyspark.errors.StreamingQueryException: it failed.
         """
+        self._owner.check()
         if self._query is None:
             return bool(self._ended)
         if timeout_s is None:
@@ -235,6 +239,7 @@ class SubmittedTopology:
 
     def status(self) -> TopologyStatus:
         """Return the current status."""
+        self._owner.check()
         failure = None if self._query is None else self._query.exception()
         work = self._frame.stream.work
         return TopologyStatus(
@@ -302,6 +307,7 @@ class SubmittedTopology:
         return self.status()
 
     def _check_not_ended(self, action: str) -> None:
+        self._owner.check()
         if self._ended:
             raise UsageError(
                 f"the topology was {self._ended} and cannot be {action}; submit it again, with its checkpoint"
@@ -317,7 +323,10 @@ def submit(
         allowed = ", ".join(SubmitOptions.__annotations__)
         raise UsageError(f"submit has no option {', '.join(unknown)}; it has {allowed}")
     cores = classic(spark).sparkContext.defaultParallelism
-    compiled = compiled_for(lambda bolt, output: arrow_schema_of(parse_output(bolt, output)), cores=cores)
+    zone = zone_of_session(spark)
+    compiled = compiled_for(
+        lambda bolt, output: arrow_output(bolt, output, zone), cores=cores, zone=zone_or_utc(spark)
+    )
     check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))
     frame = frame_of(spark, compiled)
     submitted = SubmittedTopology(compiled, frame, options)

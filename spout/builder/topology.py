@@ -23,11 +23,12 @@ from spout.bolts.bolts import (
     ArrowBolt,
     BasicBolt,
     Bolt,
-    OutputDeclarer,
     check_bolt,
     check_hooks,
     check_runs,
+    declared_streams,
 )
+from spout.bolts.ddl import field_names
 from spout.bolts.hooks import TaskHook
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.builder.compiled import Compiled, ParseOutput, SinkFunctions, Spout, WriteBatch
@@ -35,6 +36,7 @@ from spout.topology.explain import explain
 from spout.topology.graph import Component, Graph, Kind, OutputStream, Subscription
 from spout.topology.keyed_graph import check_keyed
 from spout.topology.stages import layout
+from spout.tuples.casts import with_zone
 from spout.tuples.columns import SOURCE_COLUMNS
 from spout.tuples.messages import ARROW_TYPES
 from spout.tuples.tuple import DEFAULT_STREAM, StreamId
@@ -195,10 +197,15 @@ class TopologyBuilder:
         """Observe every bolt with a hook, as Storm's ``topology.auto.task.hooks``."""
         self._hooks += check_hooks("every", [hook])
 
-    def compile(self, parse: ParseOutput, sink: SinkFunctions = None, *, cores: int) -> Compiled:
-        """Check the topology and cut it into stages, without Spark; for `sink` and errors see `submit`."""
+    def compile(
+        self, parse: ParseOutput, sink: SinkFunctions = None, *, cores: int, zone: str = "UTC"
+    ) -> Compiled:
+        """Check the topology and cut it into stages, without Spark; for `sink` and errors see `submit`.
+
+        `zone`: the one that times of records have for bolts.
+        """
         read = one_read(self._spouts)
-        graph, schemas = self.declared(parse)
+        graph, schemas = self.declared(parse, zone)
         graph = graph.checked()
         sinks = sinks_of(graph, sink)
         ordered = [name for name in read.inputs if read.topics.input(name).ordered]
@@ -215,14 +222,15 @@ class TopologyBuilder:
             next((bolt for bolt in bolts.values() if isinstance(bolt, KeyedBolt)), None),
         )
 
-    def declared(self, parse: ParseOutput) -> tuple[Graph, dict[StreamId, pa.Schema]]:
+    def declared(self, parse: ParseOutput, zone: str = "UTC") -> tuple[Graph, dict[StreamId, pa.Schema]]:
         """Return the graph, not checked yet, and its schemas; `UsageError`: a bolt declares no streams."""
         schemas: dict[StreamId, pa.Schema] = {}
         has_headers = any(each.options.get("includeHeaders") for each in self._spouts.values())
         components: dict[str, Component] = {}
         for name in self._spouts:
             columns = [*SOURCE_COLUMNS, *(["headers"] if has_headers else [])]
-            schemas[StreamId(name)] = pa.schema([(column, ARROW_TYPES[column]) for column in columns])
+            types = [(column, with_zone(ARROW_TYPES[column], zone)) for column in columns]
+            schemas[StreamId(name)] = pa.schema(types)
             components[name] = Component(name, {DEFAULT_STREAM: OutputStream(tuple(columns))}, is_spout=True)
         for name, declared in self._bolts.items():
             streams: dict[str, OutputStream] = {}
@@ -269,19 +277,6 @@ class TopologyBuilder:
             raise UsageError(f"two components are called {name!r}; give one of them another name")
         if not name or "+" in name or "/" in name:
             raise UsageError(f"a component cannot be called {name!r}: not empty, without + and /")
-
-
-def declared_streams(name: str, bolt: AnyBolt | KeyedBolt) -> dict[str, tuple[str, bool]]:
-    """Return the streams that a bolt declares: by stream, the DDL of its fields, and whether it is direct."""
-    declarer = OutputDeclarer()
-    try:
-        if isinstance(bolt, KeyedBolt):
-            declarer.declare(bolt.output)
-        else:
-            bolt.declare(declarer)
-    except UsageError as error:
-        raise UsageError(f"bolt {name!r}: {error}") from error
-    return declarer.streams
 
 
 def one_read(spouts: Mapping[str, Spout]) -> Spout:
@@ -348,13 +343,6 @@ def _check_write(write: WriteBatch) -> None:
     check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
 
 
-def names_only(_bolt: str, output: str) -> pa.Schema:
+def names_only(bolt: str, output: str) -> pa.Schema:
     """Parse the names of an output's fields; their types do not matter for a plan, and stay open."""
-    fields: list[str] = []
-    depth, begin = 0, 0
-    for at, character in enumerate(f"{output},"):
-        depth += (character in "<(") - (character in ">)")
-        if character == "," and not depth:
-            fields += output[begin:at].replace(":", " ").split()[:1]
-            begin = at + 1
-    return pa.schema([(name.strip("`"), pa.null()) for name in fields])
+    return pa.schema([(name, pa.null()) for name in field_names(bolt, output)])

@@ -57,6 +57,7 @@ from spout.topology.stage_pass import BoltPass, StreamPass
 from spout.tuples.counts import Counted, Tally, What
 from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.places import Deliveries, only_roots
+from spout.tuples.rows import python_values
 from spout.tuples.tuple import AnchoredTuple, PlacedTuple, Rows, StreamId
 
 ClockNs = Callable[[], int]
@@ -253,11 +254,11 @@ class BoltWork(BoltObserver):
         self._pulse.begin(self.name)
         try:
             invoke(self.name, bolt.execute, rows.arrow(bolt.fields), collector)
-            emitted = batches_of(self.name, self._streams, self.collector, collector)
+            emitted, unfit = batches_of(self.name, self._streams, self.collector, collector, self._misfits)
             blocks = [
                 block_by_row(stream, None, batch, parents, rows, places) for stream, batch, parents in emitted
             ]
-            failures = collector.failures
+            failures = [*collector.failures, *unfit]
             open_rows = sorted(set(collector.left_open).difference(row for row, _ in failures))
             for block, (_, _, parents) in zip(blocks, emitted, strict=True) if open_rows else ():
                 children = np.flatnonzero(np.isin(parents, open_rows)).tolist()
@@ -374,11 +375,12 @@ class BoltWork(BoltObserver):
         self._pulse.begin(self.name)
         try:
             invoke(self.name, bolt.execute, rows.arrow(bolt.fields), collector)
-            for stream, batch, parents in batches_of(self.name, self._streams, self.collector, collector):
-                values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            emitted, unfit = batches_of(self.name, self._streams, self.collector, collector, self._misfits)
+            for stream, batch, parents in emitted:
+                values = zip(*map(python_values, batch.columns), strict=True)
                 for parent, row in zip(parents.tolist(), values, strict=True):
                     self.collector.emit(row, inputs[parent], stream.id.stream)
-            causes = dict(collector.failures)
+            causes = dict([*unfit, *collector.failures])
             settled = {*causes, *collector.left_open}
             for number, received in enumerate(inputs):
                 if number not in settled:

@@ -19,9 +19,10 @@ from acker.identity import I64
 from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
+from spout.tuples.casts import check_nulls, exact_cast
 from spout.tuples.failures import Cause, cause_of
 from spout.tuples.raised import Tracebacks
-from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, check_nulls, in_order, misfits, missized
+from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized
 from spout.tuples.tuple import values_in_order
 
 RowFailure = tuple[int, Cause]
@@ -126,62 +127,138 @@ def fitted_by_hand(
     return fit.batch, kept, failed
 
 
-def batches_of(
-    bolt: str, streams: Mapping[str, StreamPass], named: OutputCollector, collector: BatchCollector
-) -> list[tuple[StreamPass, pa.RecordBatch, I64]]:
-    """Return what an Arrow bolt emitted, one batch for each stream, and the input row of each row.
+class ColumnFits(NamedTuple):
+    """What an Arrow bolt emitted.
 
-    Rows that descend from input rows that it failed are left out.
+    Attributes:
+        batches: for each stream it, its rows, and the number of the input row of each.
+        failures: the input rows that failed, since a row that was emitted for them does not fit.
+    """
+
+    batches: list[tuple[StreamPass, pa.RecordBatch, I64]]
+    failures: list[RowFailure]
+
+
+def batches_of(
+    bolt: str,
+    streams: Mapping[str, StreamPass],
+    named: OutputCollector,
+    collector: BatchCollector,
+    log: Tracebacks | None,
+) -> ColumnFits:
+    """Return what an Arrow bolt emitted, one batch for each stream; why rows do not fit goes to the log.
+
+    Rows that descend from input rows that failed are left out.
 
     Raises:
         TupleError: another number of columns than the stream has, or a stream that it does not declare.
-        ArrowException: a column cannot be cast to the type of its field.
+        ArrowException: a column has a type that does not go with its field; or a value does not fit, and
+            `log` is None, since nothing is tracked.
     """
-    failed = [row for row, _ in collector.failures]
-    found: list[tuple[StreamPass, pa.RecordBatch, I64]] = []
+    blocks: list[tuple[StreamPass, pa.RecordBatch, I64]] = []
+    causes: dict[int, Cause] = {}
     for name in dict.fromkeys(collector.streams):
         if named.named(name).direct:
             named.checked((), name)
         stream = streams[name]
         here = [n for n, each in enumerate(collector.streams) if each == name]
-        batch = _joined(bolt, stream.schema, [collector.columns[n] for n in here])
         parents = np.concatenate([collector.parents[n] for n in here])
-        if failed:
-            keep = ~np.isin(parents, failed)
-            batch, parents = batch.filter(pa.array(keep)), parents[keep]
-        found.append((stream, batch, parents))
-    return found
+        fit = _Columns(bolt)
+        batch = fit.joined(stream.schema, [collector.columns[n] for n in here])
+        for row, error in sorted(fit.errors.items()):
+            if log is None:
+                raise error
+            cause = cause_of(bolt, error)
+            log.keep(bolt, cause.error, "", error)
+            causes.setdefault(int(parents[row]), cause)
+        blocks.append((stream, batch, parents))
+    failed = {row for row, _ in collector.failures} | causes.keys()
+    if failed:
+        blocks = [_apart_from(failed, *block) for block in blocks]
+    return ColumnFits(blocks, list(causes.items()))
 
 
-def _joined(
-    bolt: str, schema: pa.Schema, emitted: Sequence[Sequence[pa.Array] | Mapping[str, pa.Array]]
-) -> pa.RecordBatch:
-    parts: list[list[pa.ChunkedArray]] = []
-    for columns in emitted:
-        listed = values_in_order(columns, schema.names, bolt) if isinstance(columns, Mapping) else columns
-        if len(listed) != len(schema):
-            fields = ", ".join(schema.names)
-            raise TupleError(f"bolt {bolt!r} emitted {len(listed)} columns, whose fields are {fields}")
-        parts.append([_cast(bolt, field, column) for field, column in zip(schema, listed, strict=True)])
-    arrays: list[pa.Array] = []
-    for field, columns in zip(schema, zip(*parts, strict=True), strict=True):
-        chunks = [chunk for column in columns for chunk in column.chunks]
+def _apart_from(
+    failed: Collection[int], stream: StreamPass, batch: pa.RecordBatch, parents: I64
+) -> tuple[StreamPass, pa.RecordBatch, I64]:
+    keep = ~np.isin(parents, list(failed))
+    return stream, batch.filter(pa.array(keep)), parents[keep]
+
+
+class _Columns:
+    """Fits emitted columns to their fields; `errors` has those of rows that do not fit, by their number."""
+
+    def __init__(self, bolt: str) -> None:
+        self._bolt = bolt
+        self.errors: dict[int, Exception] = {}
+
+    def joined(
+        self, schema: pa.Schema, emitted: Sequence[Sequence[pa.Array] | Mapping[str, pa.Array]]
+    ) -> pa.RecordBatch:
+        """Return all emissions of one stream as one batch; a value that does not fit is null there."""
+        bolt = self._bolt
+        chunks: list[list[pa.Array]] = [[pa.array([], field.type)] for field in schema]
+        first = 0
+        for columns in emitted:
+            listed = values_in_order(columns, schema.names, bolt) if isinstance(columns, Mapping) else columns
+            if len(listed) != len(schema):
+                fields = ", ".join(schema.names)
+                raise TupleError(f"bolt {bolt!r} emitted {len(listed)} columns, whose fields are {fields}")
+            for field, column, fitting in zip(schema, listed, chunks, strict=True):
+                row = first
+                for chunk in self._chunks_of(field, column):
+                    fitting += self._fitted(field, chunk, row)
+                    row += len(chunk)
+            first += len(listed[0]) if listed else 0
+        arrays: list[pa.Array] = []
+        for field, fitting in zip(schema, chunks, strict=True):
+            try:
+                arrays.append(fitting[1] if len(fitting) == 2 else pa.concat_arrays(fitting))
+            except pa.ArrowInvalid as error:  # a table of them would go on in a second batch
+                says = (
+                    f"bolt {bolt!r} emitted more as {field.name!r} than one array can have; emit less at once"
+                )
+                raise TupleError(f"{says}: {error}") from error
+        # not by its schema: a value that does not fit is null until its row is left out
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _chunks_of(self, field: pa.Field, column: Any) -> Sequence[pa.Array]:
+        if isinstance(column, pa.ChunkedArray):
+            return column.chunks  # type: ignore[no-any-return]
+        if isinstance(column, pa.Array):
+            return (column,)
+        raise TupleError(
+            f"bolt {self._bolt!r} emitted a {type(column).__name__} as {field.name!r}, no Arrow array"
+        )
+
+    def _fitted(self, field: pa.Field, column: pa.Array, first: int) -> list[pa.Array]:
+        """Return a column as its field's type, in parts; `first`: the number of its first row.
+
+        Where a value does not fit, it is found by halves, so that the rows beside it pass.
+
+        Raises `ArrowException`: no column of this type fits the field.
+        """
         try:
-            empty = pa.array([], field.type)
-            arrays.append(chunks[0] if len(chunks) == 1 else pa.concat_arrays([empty, *chunks]))
-        except pa.ArrowInvalid as error:  # a table of them would go on in a second batch
-            says = f"bolt {bolt!r} emitted more as {field.name!r} than one array can have; emit less at once"
-            raise TupleError(f"{says}: {error}") from error
-        check_nulls(bolt, field, arrays[-1])
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+            fitted = exact_cast(column, field.type)
+            check_nulls(self._bolt, field, fitted)
+        except (pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            says = f"bolt {self._bolt!r} emitted {column.type} as {field.name!r}, which is {_shown(field)}"
+            raise type(error)(f"{says}: {error}") from error
+        except (ValueError, OverflowError) as error:
+            if len(column) > 1:
+                half = len(column) // 2
+                return [
+                    *self._fitted(field, column.slice(0, half), first),
+                    *self._fitted(field, column.slice(half), first + half),
+                ]
+            says = f"bolt {self._bolt!r} emitted {column[0]} as {field.name!r}, which is {_shown(field)}"
+            self.errors[first] = type(error)(f"{says}: {error}")
+            return [pa.nulls(1, field.type)]
+        return [fitted]
 
 
-def _cast(bolt: str, field: pa.Field, column: pa.Array) -> pa.ChunkedArray:
-    if not isinstance(column, pa.Array | pa.ChunkedArray):
-        raise TupleError(f"bolt {bolt!r} emitted a {type(column).__name__} as {field.name!r}, no Arrow array")
-    chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-    try:
-        return chunked.cast(field.type)
-    except pa.ArrowException as error:
-        says = f"bolt {bolt!r} emitted {column.type} as {field.name!r}, which is {field.type}: {error}"
-        raise type(error)(says) from error
+def _shown(field: pa.Field) -> str:
+    """Return the type of a field in Spark's words."""
+    from spout.spark.private import spark_type_of  # only where something does not fit
+
+    return str(spark_type_of(field.type).simpleString())

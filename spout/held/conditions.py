@@ -9,12 +9,14 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
 from spout.bolts.bolts import ArrowBolt, BatchCollector
+from spout.bolts.outputs import zone_or_utc
 from spout.spark.private import arrow_schema_of
 from spout.streaming.frames import loose, node_of
 from spout.topology.chain import Step
@@ -71,15 +73,25 @@ def fail_when(
 
     def attach(rows: DataFrame) -> DataFrame:
         whole = with_anchors(rows, called)
-        step = Step(called, FailWhen(reason), visible_schema(whole))
+        step = Step(called, FailWhen(reason), visible_schema(whole, called))
         return loose(whole.withColumn(FLAG, test), step).frame(anchored=ANCHOR in rows.columns)
 
     return attach
 
 
-def visible_schema(rows: DataFrame) -> pa.Schema:
-    """Return the Arrow schema of rows without the hidden column."""
-    return arrow_schema_of(StructType([field for field in rows.schema.fields if field.name != ANCHOR]))
+def visible_schema(rows: DataFrame, operator: str) -> pa.Schema:
+    """Return the Arrow schema of rows without the hidden column.
+
+    Raises `UsageError`, for an `operator`: Arrow does not carry a column.
+    """
+    fields = [field for field in rows.schema.fields if field.name != ANCHOR]
+    zone = zone_or_utc(rows.sparkSession)
+    try:
+        return arrow_schema_of(StructType(fields), zone)
+    except PySparkTypeError as error:
+        raise UsageError(
+            f"{operator!r}: Arrow does not carry a column of these rows: {error}; drop it before, or cast it"
+        ) from error
 
 
 def with_anchors(rows: DataFrame, operator: str) -> DataFrame:

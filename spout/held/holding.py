@@ -24,7 +24,7 @@ from acker.errors import UsageError
 from acker.identity import I64, subscription_key
 from spout.bolts.bolts import ArrowBolt, BasicBolt, bolt_name, check_bolt, check_hooks
 from spout.bolts.hooks import TaskHook
-from spout.bolts.outputs import output_schema
+from spout.bolts.outputs import output_schema, zone_of_session
 from spout.execution.fitting import RowFailure
 from spout.held.conditions import visible_schema, with_anchors
 from spout.held.held_plan import refuse_left_out
@@ -169,10 +169,10 @@ def ack_anchors(
         refuse_left_out(rows, called)
         rows = gathered(rows, called)
         if bolt is None:
-            step, schema = None, visible_schema(rows)
+            step, schema = None, visible_schema(rows, called)
         else:
             _refuse_namesakes(rows, called)
-            schema = output_schema(called, bolt)
+            schema = output_schema(called, bolt, zone_of_session(rows.sparkSession))
             step = Step(called, bolt, schema, watching)
         read = streams_behind(rows)
         for stream in read:

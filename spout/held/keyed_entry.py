@@ -208,8 +208,12 @@ def keyed_frame(
     """Put a keyed bolt, and the bolts of its stage, behind the rows of the stage before."""
     named = "" if task.ledger is None else label(entry_of(task.bolt))
     held = through(rows, task, task.schema(last.schema), named)
+    if stage.keyed is None:
+        raise TypeError(f"stage {stage.name} is no keyed bolt's")
     streams = {each.column: each.id for each in task.streams.values()}
-    return behind_keyed(held_by_key(held, task.bolt, bolt, streams), task.bolt, stage)
+    keys = {each.column: each.key for each in task.streams.values()}
+    by_key = held_by_key(held, task.bolt, bolt, stage.keyed.schema, streams, keys)
+    return behind_keyed(by_key, task.bolt, stage)
 
 
 def _numbers(column: pa.Array) -> I64:

@@ -1,7 +1,9 @@
 """Behind a keyed bolt: what it settled is reported, and what it emitted goes on to bolts or to the sink.
 
 Spark runs a keyed bolt where nothing can report to the ledger. So it reports in rows, each a text in the
-column `REPORT` beside anchors, and the next operator takes them out:
+column `REPORT` beside anchors, and the next operator takes them out. What it emitted is in the column
+`EMITTED`, each row as Arrow has it: Spark would make a pandas column of the rows of all keys, which shifts
+times, takes NaN for null, and refuses the rows of all keys for a value of one.
 
 ==============  =================================================  =======================
 the text        meaning of the row                                 its anchors
@@ -20,7 +22,7 @@ If Spark evaluates rows without a result that counts, the counts in them do not 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -46,14 +48,29 @@ from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
 from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised, first_of_each
-from spout.tuples.rows import ArrowRows
+from spout.tuples.rows import ArrowRows, batch_of, one_batch
 from spout.tuples.tuple import StreamId
 
 REPORT = "_windhover_report"
-"""The column."""
+"""The column with the texts."""
+
+EMITTED = "_windhover_emitted"
+"""The column with the emitted rows."""
 
 ACKED = ""
 RESET = "reset"
+
+
+def packed_row(values: Sequence[Any], schema: pa.Schema, bolt: str) -> bytes:
+    """Write one row as a message of Arrow; errors as `batch_of`."""
+    packed: bytes = batch_of([values], schema, bolt).serialize().to_pybytes()
+    return packed
+
+
+def unpacked_rows(column: pa.Array, schema: pa.Schema, bolt: str) -> pa.RecordBatch:
+    """Return the rows in messages of Arrow; `TupleError`: all are too large for one batch."""
+    rows = [pa.ipc.read_record_batch(message.as_buffer(), schema) for message in column]
+    return one_batch(rows, schema, bolt)
 
 
 def counts_text(counts: Counts) -> str:
@@ -106,6 +123,12 @@ class ExitTask:
     ledger: Any = None
     safety: Safety = field(default_factory=Safety)
 
+    @property
+    def _schema(self) -> pa.Schema:
+        if self.stage.keyed is None:
+            raise TypeError(f"stage {self.stage.name} is no keyed bolt's")
+        return self.stage.keyed.schema
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Hand emitted rows on; report after the last row was taken."""
         with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
@@ -125,7 +148,7 @@ class ExitTask:
                 anchors = emitted.column(ANCHOR)
                 places, edges = anchors_of(anchors)
                 roots.append(KeyedRoots(edges, places))
-                rows = ArrowRows(emitted.drop_columns([REPORT, ANCHOR]))
+                rows = ArrowRows(unpacked_rows(emitted.column(EMITTED), self._schema, self.stage.name))
                 yield run.feed(rows, Anchors(Carry.HOPS, paths_of(anchors)) if self.stage.tracked else None)
             yield from run.finish()
             if self.ledger is not None:

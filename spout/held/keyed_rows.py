@@ -11,32 +11,41 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat, zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.types import DataType, FractionalType
+from pyspark.sql.types import FractionalType
 
 from acker.errors import TupleError, UsageError
 from spout.bolts.bolts import bolt_name, check_bolt, invoke, stop_on
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
-from spout.bolts.outputs import parse_output
+from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
 from spout.execution.bolt_work import ClockNs
-from spout.held.keyed_exit import ACKED, REPORT, RESET, behind_keyed, counts_text, lone_stage
+from spout.held.keyed_exit import (
+    ACKED,
+    EMITTED,
+    REPORT,
+    RESET,
+    behind_keyed,
+    counts_text,
+    lone_stage,
+    packed_row,
+)
+from spout.held.keyed_times import TupleTimes, as_micros, has_times
 from spout.publishing.delayed import by_key
 from spout.publishing.ledger import TaskName, task_name
-from spout.spark.private import arrow_schema_of, arrow_type_of, pandas_converter_of
 from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS, HELD_TYPE
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Tally, What
 from spout.tuples.failures import cause_of
 from spout.tuples.raised import Tracebacks
-from spout.tuples.rows import check_nulls, size_error
-from spout.tuples.tuple import SPARK, StreamId, short_repr
+from spout.tuples.rows import misfits, size_error
+from spout.tuples.tuple import SPARK, StreamId, text_of
 
 PandasFrame = Any  # pandas ships no types
 
@@ -58,8 +67,8 @@ Streams = Mapping[str, StreamId]
 Tuples come as structs, since a column of numbers with a null among them would come as floats.
 """
 
-ReportedRow = tuple[Sequence[Any], str | None, Iterable[tuple[int, int, int]]]
-"""Values of a row, the text of its report, and its anchors: source, position and edge."""
+ReportedRow = tuple[Sequence[Any] | None, str | None, Iterable[tuple[int, int, int]]]
+"""Values of an emitted row, or None; the text of its report; its anchors: source, position and edge."""
 
 
 def keyed(
@@ -105,37 +114,54 @@ def keyed(
             " keeps no key"
         )
     columns = key_columns(called, by)
-    output = parse_output(called, bolt.output)
 
     def attach(rows: DataFrame) -> DataFrame:
         if ANCHOR not in rows.columns or f"array<{rows.schema[ANCHOR].dataType.simpleString()}>" != ANCHORS:
             raise UsageError(f"{called!r}: these rows are not held; put spout.hold(None) before it")
-        stage = lone_stage(called, arrow_schema_of(output), tracked=bool(streams_read(rows)))
+        schema = arrow_output(called, bolt.output, zone_of_session(rows.sparkSession))
+        stage = lone_stage(called, schema, tracked=bool(streams_read(rows)))
         key = [sql.col(name).alias(KEY.format(number)) for number, name in enumerate(columns)]
         fields = sql.struct(*(sql.col(f"`{name}`") for name in rows.columns if name != ANCHOR))
         keyed_rows = rows.select(*key, fields.alias(TUPLE), ANCHOR)
-        return behind_keyed(held_by_key(keyed_rows, called, bolt, {TUPLE: SPARK}), called, stage)
+        held = held_by_key(keyed_rows, called, bolt, schema, {TUPLE: SPARK}, {TUPLE: columns})
+        return behind_keyed(held, called, stage)
 
     return attach
 
 
-def held_by_key(rows: DataFrame, called: str, bolt: KeyedBolt, streams: Streams) -> DataFrame:
+def held_by_key(
+    rows: DataFrame,
+    called: str,
+    bolt: KeyedBolt,
+    schema: pa.Schema,
+    streams: Streams,
+    keys: Mapping[str, Sequence[str]],
+) -> DataFrame:
     """Put a keyed bolt behind rows with the anchors of held tuples; it returns rows with reports.
 
     The columns before the first of `streams` are the key; where it is `ONE_KEY`, all tuples have the key ().
+
+    Args:
+        schema: the bolt's output.
+        keys: for each column of `streams`, the fields of its tuples that are the key.
     """
-    output = parse_output(called, bolt.output)
-    fields = tuple(Field.of(each.name, each.dataType, nullable=each.nullable) for each in output.fields)
+    zone = zone_or_utc(rows.sparkSession)
     key = rows.columns[: rows.columns.index(next(iter(streams)))]
+    kinds = {name: rows.schema[name].dataType for name in (*key, *streams)}
     task = KeyedTask(
         called,
         bolt,
-        fields,
+        schema,
         tracked=bool(streams_read(rows)),
         streams=streams,
+        keys=keys,
+        times={name: TupleTimes(kinds[name], zone) for name in streams if has_times(kinds[name])},
         one_key=key == [ONE_KEY],
-        floats=tuple(isinstance(rows.schema[name].dataType, FractionalType) for name in key),
+        floats=tuple(isinstance(kinds[name], FractionalType) for name in key),
+        timed=tuple(has_times(kinds[name]) for name in key),
     )
+    numbers = [as_micros(sql.col(name), kinds[name]).alias(name) for name in streams]
+    rows = rows.select(*key, *numbers, ANCHOR)
 
     def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
         return task(key, parts, state)
@@ -143,7 +169,7 @@ def held_by_key(rows: DataFrame, called: str, bolt: KeyedBolt, streams: Streams)
     ticks = bolt.tick_ms or bolt.tick_every_ms
     timeout = GroupStateTimeout.ProcessingTimeTimeout if ticks else GroupStateTimeout.NoTimeout
     return rows.groupBy(*key).applyInPandasWithState(
-        run, f"{bolt.output}, {REPORT} string, {ANCHOR} {ANCHORS}", "held binary", "append", timeout
+        run, f"{EMITTED} binary, {REPORT} string, {ANCHOR} {ANCHORS}", "held binary", "append", timeout
     )
 
 
@@ -157,48 +183,32 @@ def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-class Field(NamedTuple):
-    """A field of a keyed bolt's output."""
-
-    name: str
-    kind: DataType
-    arrow: pa.Field
-
-    @classmethod
-    def of(cls, name: str, kind: DataType, *, nullable: bool = True) -> Field:
-        return cls(name, kind, pa.field(name, arrow_type_of(kind), nullable))
-
-    def check(self, value: Any, bolt: str) -> None:
-        """Convert a value alone: Spark converts the rows of all keys together, and would end the query.
-
-        Raises `Exception`: the value does not fit; any exception of Spark's or Arrow's conversions.
-        """
-        if value is not None and pa.types.is_nested(self.arrow.type):
-            import pandas as pd  # type: ignore[import-untyped]  # only workers need it
-
-            value = pandas_converter_of(self.kind)(pd.Series([value], dtype=object)).iloc[0]
-        check_nulls(bolt, self.arrow, pa.array([value], self.arrow.type, from_pandas=True))
-
-
 @dataclass(frozen=True, slots=True)
 class KeyedTask:
     """The function that Spark calls for each key, with the values that it needs.
 
     Attributes:
+        schema: of what the bolt emits.
         tracked: whether the rows come from a tracked stream; a single tuple of a topology may still be
             unanchored.
+        keys: for each column of `streams`, the fields of its tuples that are the key.
+        times: for each column of `streams`, the times in its tuples; none: it has none.
         floats: of each column of the key, whether it is of floats; a NaN in another one is a null.
+        timed: of each column of the key, whether it has times.
         _prepared: the task for which the bolt was prepared, if it was.
     """
 
     name: str
     bolt: KeyedBolt
-    fields: tuple[Field, ...]
+    schema: pa.Schema
     now_ns: ClockNs = time.perf_counter_ns
     tracked: bool = False
     streams: Streams = field(default_factory=lambda: {TUPLE: SPARK})
+    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    times: Mapping[str, TupleTimes] = field(default_factory=dict)
     one_key: bool = False
     floats: tuple[bool, ...] = ()
+    timed: tuple[bool, ...] = ()
     _prepared: list[TaskName] = field(default_factory=list)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
@@ -206,7 +216,6 @@ class KeyedTask:
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
     ) -> Iterator[PandasFrame]:
         """Work on one key: on new tuples, on a tick, or on both."""
-        key = () if self.one_key else self._with_nulls(key)
         batch_ms = state.getCurrentProcessingTimeMs()
         due_ms, held = _kept(state)
         if len(self.streams) == 1:  # an older version held tuples without it
@@ -214,15 +223,18 @@ class KeyedTask:
             for each in held:
                 if each.came_from == SPARK:
                     each.source_component, each.source_stream = stream
+        for kept in held if self.times else ():
+            kept.values = self._with_zones(kept)
         arrived = () if state.hasTimedOut else parts
-        new = [each for part in arrived for each in _tuples(part, self.streams, batch_ms)]
+        unreadable: list[tuple[KeyedTuple, Exception]] = []
+        new = [each for part in arrived for each in self._tuples(part, batch_ms, unreadable)]
         held += new
+        key = () if self.one_key else self._with_times(self._with_nulls(key), held)
         every_ms = self.bolt.tick_every_ms
         # it is later where the clock was set back, or the bolt had a longer interval before
         due_ms = min(due_ms, batch_ms + every_ms)
         is_due = bool(every_ms and due_ms) and batch_ms >= due_ms
-        names = [each.name for each in self.fields]
-        collector = first = KeyedCollector(self.name, held, self._check, names, self._tracebacks)
+        collector = first = KeyedCollector(self.name, held, self._check, self.schema.names, self._tracebacks)
         place = task_name()
         if self._prepared != [place]:
             self.bolt.prepare(BoltContext(self.name, place.partition, place.batch))
@@ -230,7 +242,7 @@ class KeyedTask:
             self._tracebacks.clear()
         began_ns = self.now_ns()
         try:
-            if not state.hasTimedOut:
+            if not state.hasTimedOut and (new or not unreadable):
                 invoke(self.name, self.bolt.execute, key, held, collector)
             if (state.hasTimedOut or is_due) and collector.held:
                 invoke(self.name, self.bolt.tick, key, collector.held, collector)
@@ -242,6 +254,10 @@ class KeyedTask:
             cause = cause_of(self.name, error, self._tracebacks)
             collector.failed = [(each, cause) for each in held]
         first.is_closed = True
+        for received, overflow in unreadable:
+            if not self.tracked and received.anchor is None:
+                raise overflow
+            collector.failed.append((received, cause_of(self.name, overflow, self._tracebacks)))
         took_ns = self.now_ns() - began_ns
         if not every_ms:
             due_ms = 0
@@ -250,7 +266,7 @@ class KeyedTask:
         waits = [each for each in (self.bolt.tick_ms, due_ms - batch_ms) if each and each > 0]
         _keep(state, collector.held, due_ms, min(waits, default=0))
         counts = counts_of(new, collector, batch_ms, took_ns, self.name)
-        yield self._frame(reported_rows(len(self.fields), collector, counts))
+        yield self._frame(reported_rows(collector, counts))
 
     def _with_nulls(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(
@@ -258,30 +274,68 @@ class KeyedTask:
             for value, is_float in zip_longest(key, self.floats)
         )
 
+    def _with_times(self, key: tuple[Any, ...], held: Sequence[KeyedTuple]) -> tuple[Any, ...]:
+        """Return a key with the times of a tuple that has it: in a key Spark gives times without a zone."""
+        if not held or not any(self.timed):
+            return key
+        column = self._column_of(held[0])
+        names, times = self.keys[column], self.times[column]
+        return tuple(
+            held[0].values.get(name, times.localize(part)) if is_timed else part
+            for part, name, is_timed in zip(key, names, self.timed, strict=True)
+        )
+
+    def _with_zones(self, held: KeyedTuple) -> Mapping[str, Any]:
+        """Return the values of a tuple from the state, where an earlier version kept times without a zone."""
+        times = self.times.get(self._column_of(held))
+        return held.values if times is None else times.read_kept(held.values)
+
+    def _column_of(self, held: KeyedTuple) -> str:
+        first = next(iter(self.streams))
+        return next((name for name, stream in self.streams.items() if stream == held.came_from), first)
+
+    def _tuples(
+        self, part: PandasFrame, batch_ms: int, unreadable: list[tuple[KeyedTuple, Exception]]
+    ) -> Iterator[KeyedTuple]:
+        """Yield the tuples that arrived; one with a time beyond Python's years is put aside."""
+        columns = (part[column] for column in self.streams)
+        for anchor, *structs in zip(part[ANCHOR], *columns, strict=True):
+            place = None if anchor is None else (anchor["source"], anchor["position"], anchor["edge"])
+            for (column, stream), struct in zip(self.streams.items(), structs, strict=True):
+                if struct is None:
+                    continue
+                # PySpark 4.2 has a Row, 4.3 a dictionary
+                values = struct if isinstance(struct, dict) else struct.asDict()
+                received = KeyedTuple(values, place, batch_ms, stream)
+                try:
+                    if column in self.times:
+                        received.values = self.times[column].read(values)
+                except OverflowError as error:
+                    unreadable.append((received, error))
+                else:
+                    yield received
+
     def _check(self, values: Sequence[Any]) -> None:
         """Check that an emission fits the output; `TupleError`: it does not."""
-        wrong = size_error(values, [each.name for each in self.fields], self.name)
+        wrong = size_error(values, self.schema.names, self.name)
         if wrong is not None:
             raise wrong
-        for each, value in zip(self.fields, values, strict=True):
-            try:
-                each.check(value, self.name)
-            except Exception as error:
-                raise TupleError(
-                    f"bolt {self.name!r} emitted {short_repr(value)}, a {type(value).__name__},"
-                    f" as {each.name!r}, which is {each.kind.simpleString()}: {error}"
-                ) from error
+        for misfit in misfits([values], self.schema, self.name):
+            raise TupleError(text_of(misfit.error)) from misfit.error
 
     def _frame(self, rows: Iterable[ReportedRow]) -> PandasFrame:
-        import pandas as pd
+        import pandas as pd  # type: ignore[import-untyped]  # only workers need it
 
-        columns = [*(each.name for each in self.fields), REPORT, ANCHOR]
         return pd.DataFrame(
             [
-                [*values, text, [dict(zip(HELD_TYPE.names, each, strict=True)) for each in anchors]]
+                [
+                    None if values is None else packed_row(values, self.schema, self.name),
+                    text,
+                    [dict(zip(HELD_TYPE.names, each, strict=True)) for each in anchors],
+                ]
                 for values, text, anchors in rows
             ],
-            columns=pd.Index(columns),
+            columns=pd.Index([EMITTED, REPORT, ANCHOR]),
             dtype=object,
         )
 
@@ -301,19 +355,9 @@ def counts_of(
     return tally.counts()
 
 
-def _tuples(part: PandasFrame, streams: Streams, batch_ms: int) -> Iterator[KeyedTuple]:
-    for anchor, *structs in zip(part[ANCHOR], *(part[column] for column in streams), strict=True):
-        found = None if anchor is None else (anchor["source"], anchor["position"], anchor["edge"])
-        for stream, struct in zip(streams.values(), structs, strict=True):
-            if struct is not None:  # PySpark 4.2 has a Row, 4.3 a dictionary
-                values = struct if isinstance(struct, dict) else struct.asDict()
-                yield KeyedTuple(values, found, batch_ms, stream)
-
-
-def reported_rows(width: int, collector: KeyedCollector, counts: Counts) -> Iterator[ReportedRow]:
+def reported_rows(collector: KeyedCollector, counts: Counts) -> Iterator[ReportedRow]:
     """Yield the rows of one call: emissions; acked, reset and failed tuples; tracebacks; counts."""
     yield from zip(collector.emissions, repeat(None), collector.anchors, strict=False)
-    nothing = [None] * width
     failed = by_key((cause, each) for each, cause in collector.failed)
     for text, tuples in (
         (ACKED, collector.acked),
@@ -321,11 +365,11 @@ def reported_rows(width: int, collector: KeyedCollector, counts: Counts) -> Iter
         *((json.dumps(cause), tuples) for cause, tuples in failed.items()),
     ):
         if tuples:
-            yield nothing, text, [each.anchor for each in tuples if each.anchor is not None]
+            yield None, text, [each.anchor for each in tuples if each.anchor is not None]
     if raised := collector.tracebacks.take():
-        yield nothing, json.dumps(list(raised)), []
+        yield None, json.dumps(list(raised)), []
     if counts:
-        yield nothing, counts_text(counts), []
+        yield None, counts_text(counts), []
 
 
 class _Kept(pickle.Unpickler):

@@ -33,6 +33,7 @@ from spout.local import java
 from spout.local.broker_settings import HOST, LOG4J, Listener, Member, server_properties
 from spout.local.jars import Repository, kafka_jars, make_folder, written_whole
 from spout.runtime import tether
+from spout.runtime.forks import Owner
 
 T = TypeVar("T")
 
@@ -132,6 +133,7 @@ class EmbeddedBroker:
         self._files = dict(files or {})
         self._jvm_args = tuple(jvm)
         self._member = member
+        self._owner = Owner("this broker", "Start and end it there")
 
     @property
     def bootstrap(self) -> str:
@@ -167,8 +169,9 @@ class EmbeddedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
-        self._remove()
+        if self._owner.is_here:  # a forked process leaves the context too, and the broker is not its own
+            self.stop()
+            self._remove()
 
     def _remove(self) -> None:
         if self._kept is None and self._directory is not None:
@@ -207,6 +210,7 @@ class EmbeddedBroker:
 
     def launch(self) -> None:
         """Do as `start`, but do not wait for an answer: the first nodes of a cluster answer together."""
+        self._owner.check()
         if not self._port:
             if self._member is None:
                 require_free(self._fixed_port)
@@ -258,12 +262,14 @@ class EmbeddedBroker:
 
     def stop(self) -> None:
         """Shut the broker down in order; after 15 s it is killed. Without a running broker do nothing."""
+        self._owner.check()
         if self._process is not None and tether.stop(self._process, STOP_TIMEOUT_MS):
             _keep(self.directory / _CLASSES, self._kept_classes())
             (self.directory / _CLASSES).unlink(missing_ok=True)
         self._release()
 
     def kill(self) -> None:
+        self._owner.check()
         if self._process is not None:
             tether.kill(self._process)
         self._release()

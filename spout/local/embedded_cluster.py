@@ -25,6 +25,7 @@ from spout.local.embedded import (
 )
 from spout.local.jars import make_folder
 from spout.runtime.endpoints import PORT_MAX
+from spout.runtime.forks import Owner
 
 BROKERS_MAX: Final = 9
 """A test machine has no memory for more: a broker takes some 350 MB."""
@@ -69,6 +70,7 @@ class EmbeddedCluster:
                 f"port {port}: {brokers} brokers have the ports from there on, and {PORT_MAX} is the last;"
                 f" name {PORT_MAX - brokers + 1} or a lower one"
             )
+        self._owner = Owner("this cluster", "Start and end it there")
         self._kept = directory
         self._has_answered = False
         self.directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
@@ -115,6 +117,8 @@ class EmbeddedCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._owner.is_here:
+            return
         if self._kept is not None:
             self.stop()
         else:

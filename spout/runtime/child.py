@@ -18,6 +18,7 @@ from typing import Literal, Self
 
 from acker.errors import Unreachable
 from spout.runtime import tether
+from spout.runtime.forks import Owner
 
 Kind = Literal["acker", "replay", "driver", "ui"]
 """The kind of process; names of events in its log begin with it. A driver has its own program."""
@@ -52,12 +53,15 @@ class Child:
         self._temporary: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at_byte = 0
+        self._owner = Owner(f"this {kind}", "End it there, where it was started")
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self._owner.is_here:
+            return
         self.stop()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -85,6 +89,7 @@ class Child:
 
     def start(self) -> None:
         """Start it, for the first time or again, unless it runs."""
+        self._owner.check()
         if self.alive():
             return
         self._started_at_byte = self.log.stat().st_size if self.log.exists() else 0
@@ -118,10 +123,12 @@ class Child:
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """See `tether.stop`."""
+        self._owner.check()
         return self._process is None or tether.stop(self._process, int(timeout_s * 1000))
 
     def kill(self) -> None:
         """End it by SIGKILL, as a crash would."""
+        self._owner.check()
         if self._process is not None:
             tether.kill(self._process)
 

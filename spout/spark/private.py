@@ -242,14 +242,14 @@ def columns_read(operator: JavaObject) -> set[str]:
     return {str(each.name()) for each in sequence(operator.children().apply(0).output())}
 
 
-def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema for a Spark schema, with times in UTC."""
-    return _conversion("to_arrow_schema")(schema, timezone="UTC")
+def arrow_schema_of(schema: StructType, zone: str = "UTC") -> pa.Schema:
+    """Return the Arrow schema for a Spark schema, with times in a zone."""
+    return _conversion("to_arrow_schema")(schema, timezone=zone)
 
 
-def arrow_type_of(kind: DataType) -> pa.DataType:
-    """Return the Arrow type for a Spark type, with times in UTC."""
-    return _conversion("to_arrow_type")(kind, timezone="UTC")
+def arrow_type_of(kind: DataType, zone: str = "UTC") -> pa.DataType:
+    """Return the Arrow type for a Spark type, with times in a zone."""
+    return _conversion("to_arrow_type")(kind, timezone=zone)
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:
@@ -259,14 +259,6 @@ def spark_schema_of(schema: pa.Schema) -> StructType:
 
 def spark_type_of(kind: pa.DataType) -> DataType:
     found: DataType = _conversion("from_arrow_type")(kind)
-    return found
-
-
-def pandas_converter_of(kind: DataType) -> Callable[[Any], Any]:
-    """Return Spark's function that converts a pandas Series of a nested type to the form for Arrow."""
-    found: Callable[[Any], Any] = _conversion("_create_converter_from_pandas")(
-        kind, timezone="UTC", error_on_duplicated_field_names=False
-    )
     return found
 
 

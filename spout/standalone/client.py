@@ -5,10 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from acker.errors import Unreachable, UsageError
-from spout.standalone.engine import Engine
+from spout.runtime.forks import Behind, tell_of_forks
+from spout.standalone.engine import FORK_CURE, Engine
 from spout.standalone.items import Item, Items, Part
 from spout.standalone.queues import ClientLimits, Queue, QueueCollection, Settleable
 from spout.tuples.failures import cause_of
@@ -33,11 +34,18 @@ class Client:
         self._queues = runner.queues
         self._lock = runner.lock
         self._guard = runner.guard
-        self._is_closed = False
+        self._is_closed = self._is_forked = False
         self._turn = 0
         self._closed = closed
         self._finalizer = weakref.finalize(self, runner.orphan, limits.client, closed)
         self._finalizer.atexit = False
+        tell_of_forks(self)
+
+    def forked(self) -> None:
+        """Refuse every further call: a forked child has none of the threads that would publish."""
+        self._lock = self._guard = Behind(f"client {self._name!r}", FORK_CURE)  # type: ignore[assignment]
+        self._is_forked = True
+        self._finalizer.detach()
 
     @property
     def name(self) -> str:
@@ -183,13 +191,17 @@ class Client:
             self._guard.notify_all()
             return returned
 
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(f"client {self._name!r} cannot be sent to another process. {FORK_CURE}")
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None or not self._is_forked:  # what ends a forked child is not hidden by a second error
+            self.close()
 
     def _checked(self) -> QueueCollection:
         if self._is_closed:

@@ -20,6 +20,7 @@ from typing import Final
 
 from acker.errors import Unreachable, UsageError
 from spout.planner.mailbox import PlannerStatus
+from spout.runtime.forks import Behind, keep_for_good, tell_of_forks
 from spout.standalone.queues import QueueCollection, SpoutStatus
 from spout.standalone.service import SpoutService
 
@@ -40,6 +41,11 @@ CLOSE_MS: Final = 70_000
 
 STATUS_EVERY_MS: Final = 250
 
+FORK_CURE: Final = (
+    "Make and open a KafkaSpout in the process that uses it (gunicorn: in post_fork, or without preload_app;"
+    " multiprocessing: within the target, or with the start method spawn)"
+)
+
 _LOGGER = logging.getLogger("windhover.spout")
 
 
@@ -47,8 +53,11 @@ class Engine:
     """A service with its threads; `KafkaSpout` and its clients share it.
 
     `lock` protects the queues; `guard` is a condition on it, notified when something has changed for clients.
-    Under the guard `is_fit` means that `check` raises nothing, `is_idle` that nothing is to publish.
+    Under the guard `is_fit` means that `check` raises nothing, `is_idle` that nothing is to publish. `behind`
+    stands in the place of both in a process that was forked from this one; None: this process was not.
     """
+
+    behind: Behind | None = None
 
     def __init__(self, make: Callable[[threading.Condition], SpoutService]) -> None:
         lock = threading.Lock()
@@ -67,6 +76,15 @@ class Engine:
         self._status: PlannerStatus | None = None
         self._status_ms = 0
         self._epoch_ms = (time.time_ns() - time.monotonic_ns()) // 1_000_000
+        tell_of_forks(self)
+
+    def forked(self) -> None:
+        """Refuse every further call: in a forked child nothing plans, and nothing publishes."""
+        self.behind = Behind("this KafkaSpout", FORK_CURE)
+        # a thread of the parent may have held the lock when it was forked, and nobody opens it here
+        self.lock = self.guard = self._requested = self._work = self.behind  # type: ignore[assignment]
+        self.is_fit = False
+        keep_for_good(self._service)
 
     @property
     def queues(self) -> QueueCollection:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from threading import Condition
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from prometheus_client import Metric
 
@@ -29,7 +29,7 @@ from spout.runtime.endpoints import serve
 from spout.runtime.metrics import Scraped, counter, gauge
 from spout.runtime.tracing import configured_spans
 from spout.standalone.client import Client
-from spout.standalone.engine import Engine
+from spout.standalone.engine import FORK_CURE, Engine
 from spout.standalone.items import Item, shortened
 from spout.standalone.queues import ClientLimits, SpoutStatus
 from spout.standalone.service import SpoutService
@@ -109,6 +109,7 @@ class KafkaSpout:
             Unreachable: no acker, or no broker, answers in time.
             SessionRefused: another process owns the group, and is alive.
         """
+        self._refuse_behind_fork()
         if self._is_open:
             raise UsageError("this spout was opened before; make another one")
         self._is_open = True
@@ -216,7 +217,11 @@ class KafkaSpout:
 
         Raises `UsageError`: the port is in use, or the address is not of this machine.
         """
+        self._refuse_behind_fork()
         serve(Scraped(lambda: spout_metrics(self.status(), self._runner.now_ms())), port)
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(f"a KafkaSpout cannot be sent to another process. {FORK_CURE}")
 
     def __enter__(self) -> Self:
         return self.open()
@@ -224,9 +229,15 @@ class KafkaSpout:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None or self._runner.behind is None:  # an error that ends a forked child is not hidden
+            self.close()
+
+    def _refuse_behind_fork(self) -> None:
+        if self._runner.behind is not None:
+            self._runner.behind.refuse()
 
     def _taken(self, verb: str, message_id: object) -> Item | None:
+        self._refuse_behind_fork()
         if not isinstance(message_id, Item):
             named = message_id.root if isinstance(message_id, MessageId) else message_id
             if not isinstance(named, Root):

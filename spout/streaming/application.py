@@ -31,6 +31,7 @@ from spout.planner.mailbox import Mailbox
 from spout.publishing.batch_warnings import LeftOpen
 from spout.publishing.ledger import ReportLedger, Reports, TracebackLog
 from spout.publishing.publish import Publisher
+from spout.runtime.forks import Owner, tell_of_forks
 from spout.spark.private import most_tasks, session_uuid
 from spout.tuples.anchors import Carry
 from spout.tuples.counts import Counts, added
@@ -148,12 +149,21 @@ class OwnFolder(TemporaryDirectory[str]):
     def __init__(self, prefix: str) -> None:
         _remove_left(prefix)
         super().__init__(prefix=prefix)
+        self._is_here = True
         claim = Path(self.name) / f"{_LOCK}.new"
         self._lock = os.open(claim, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         claim.rename(claim.with_name(_LOCK))  # nobody finds it before it is locked
+        tell_of_forks(self)
+
+    def forked(self) -> None:
+        """Leave the folder to the parent, whatever the child drops, and when it ends."""
+        self._finalizer.detach()  # type: ignore[attr-defined]  # it removes the folder
+        self._is_here = False
 
     def cleanup(self) -> None:
+        if not self._is_here:
+            return
         super().cleanup()
         if self._lock >= 0:
             os.close(self._lock)
@@ -194,6 +204,10 @@ class Application:
         self.sunk: set[str] = set()
         self.listeners: dict[str, StreamingQueryListener] = {}
         self._sessions: dict[str, int] = {}
+        self._owner = Owner(
+            "this Spark session",
+            "Fork before the session starts, or use it in the driver's own process alone",
+        )
 
     @property
     def sink_folder(self) -> Path:
@@ -206,11 +220,16 @@ class Application:
 
     @staticmethod
     def of(session: SparkSession) -> Application:
-        """Return the application of a session's SparkContext; the first call creates it."""
+        """Return the application of a session's SparkContext; the first call creates it.
+
+        Raises `UsageError`: the session is of Spark Connect, or of the process that this one was forked from.
+        """
         context = classic(session).sparkContext
         if context not in _APPLICATIONS:
             _APPLICATIONS[context] = Application(context)
-        return _APPLICATIONS[context]
+        found = _APPLICATIONS[context]
+        found._owner.check()
+        return found
 
     def number_of(self, session: SparkSession) -> int:
         """Return the number of a Spark session among those that read streams, from 1."""

@@ -173,9 +173,7 @@ def through(
 
 def narrowed(options: SourceOptions, stage: StagePass) -> SourceOptions:
     """Return source options with which a stage runs inside the source's read task."""
-    fields = spark_schema_of(stage.leaving).fields
-    schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
-    return replace(options, narrow=SealedStage(stage), schema=schema)
+    return replace(options, narrow=SealedStage(stage), schema=spark_schema_of(stage.leaving))
 
 
 def node_of(rows: DataFrame) -> Node | None:

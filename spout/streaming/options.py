@@ -28,6 +28,8 @@ from spout.tuples.columns import SOURCE_COLUMNS
 from spout.tuples.tuple import Tuple
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from spout.topology.stage_pass import StagePass
 
 STREAM_OPTION = "windhover_stream"
@@ -74,7 +76,8 @@ class SourceOptions:
         application: name and id of the Spark application, which others that try to take the group are shown.
         status_path: file to which the planning process writes its status, or None.
         sink_folder: where the sink marks the batches that it has published; see `spout.planner.mailbox`.
-        schema: Spark DDL of the rows that a read task returns.
+        schema: what a read task returns: Spark's DDL, or a schema, whose names and nulls need no DDL.
+        zone: the zone that the times of records have for bolts: the Spark session's.
         columns: columns that the source returns when no bolt runs inside it.
         anchored: whether each row ends with the hidden anchor column.
         traced: whether read tasks report the trace contexts of records.
@@ -95,7 +98,8 @@ class SourceOptions:
     application: str = ""
     status_path: str | None = None
     sink_folder: str = ""
-    schema: str = ""
+    schema: str | StructType = ""
+    zone: str = "UTC"
     columns: tuple[str, ...] = tuple(SOURCE_COLUMNS)
     anchored: bool = False
     roots_carry: Carry = Carry.PACKED

@@ -39,6 +39,7 @@ from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
 from spout.streaming.options import SourceOptions
 from spout.streaming.ordered_read import Copies, Copy, origin_of
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
+from spout.tuples.casts import in_zone
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
 from spout.tuples.failures import Cause, cause_of, cut_text
@@ -61,12 +62,9 @@ def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iter
         running = running_stage(options.narrow.stage, options.safety, again=again)
     with running as worker:
         with closing(_Reading(task, options, worker)) as reading, no_garbage_collection():
-            for share in task.ranges:
-                if first_source(share.source) not in task.order:
-                    yield from reading.share(share)
-            for source, line_up in sorted(task.order.items()):
-                yield from reading.in_order(source, line_up)
-            yield from worker.finish()
+            # a Python source hands its times out in UTC: Spark compares the types, names of zones included
+            for batch in _rows(task, reading, worker):
+                yield in_zone(batch, "UTC")
         if options.ledger is not None:
             add(options.ledger, options.stream, reading.report() if reading.tracked else None)
 
@@ -88,6 +86,15 @@ def _without(runs: Iterable[SourceRun], left_out: Sequence[SourceRun]) -> tuple[
             [run[1:] for run in others if run.source == source],
         )
     )
+
+
+def _rows(task: ReadTask, reading: _Reading, worker: TaskRun | _Bare) -> Iterator[pa.RecordBatch]:
+    for share in task.ranges:
+        if first_source(share.source) not in task.order:
+            yield from reading.share(share)
+    for source, line_up in sorted(task.order.items()):
+        yield from reading.in_order(source, line_up)
+    yield from worker.finish()
 
 
 class _Reading:
@@ -248,7 +255,7 @@ class _Reading:
             messages, positions, indices = [messages[row] for row in kept], positions[kept], indices[kept]
         if messages:
             self._emitted += len(messages)
-            rows = MessageRows(messages, source, positions)
+            rows = MessageRows(messages, source, positions, self._options.zone)
             if self.tracked and is_replay(source):
                 self._firsts.append(FirstEmissions.of(source, *rows.first_emissions()))
             if self.tracked and self._options.traced:
@@ -296,7 +303,7 @@ class _Reading:
         refused: dict[int, Cause] = {}
         if predicate is None or not self.tracked:
             return free, refused
-        rows = MessageRows(messages, source, positions)
+        rows = MessageRows(messages, source, positions, self._options.zone)
         for row in range(len(messages)):
             try:
                 if not predicate(Tuple(rows, row)):

@@ -96,7 +96,7 @@ class WindhoverSource(DataSource):
     def name(cls) -> str:
         return cls.FORMAT if cls.session == 1 else f"{cls.FORMAT}_{cls.session}"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         return self._source_options.schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

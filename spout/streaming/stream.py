@@ -36,7 +36,7 @@ from spout.bolts.bolts import (
 )
 from spout.bolts.groupings import Grouping
 from spout.bolts.hooks import TaskHook
-from spout.bolts.outputs import output_schema
+from spout.bolts.outputs import output_schema, zone_of_session, zone_or_utc
 from spout.isolation.safety import Safety, limit_ms, tried_once
 from spout.runtime.tracing import configured_spans
 from spout.spark.private import spark_type_of
@@ -151,6 +151,7 @@ def read_stream(
         schema=", ".join(f"{name} {kind}" for name, kind in schema.items()),
         columns=tuple(columns),
         anchored=tracked,
+        zone=zone_or_utc(spark),
         roots_carry=carry,
         traced=tracked and configured_spans() is not None,
         safety=stream.safety,
@@ -266,7 +267,8 @@ def bolt(
     watching = check_hooks(called, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
-        step = Step(called, instance, output_schema(called, instance), watching)
+        zone = zone_of_session(rows.sparkSession)
+        step = Step(called, instance, output_schema(called, instance, zone), watching)
         node = node_of(rows)
         if node is None:
             node = loose(rows if grouping is None else grouping.apply(rows), step)

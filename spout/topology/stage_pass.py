@@ -35,6 +35,7 @@ from spout.bolts.hooks import TaskHook
 from spout.topology.bundles import BUNDLES, Bundling, PlacedRows, unbundled, unbundled_apart
 from spout.topology.stages import Layout, Route, SinkOutput
 from spout.tuples.anchors import PATHS_TYPE, Carry
+from spout.tuples.casts import has_not_null
 from spout.tuples.columns import ANCHOR, COLUMN, ROOT, ROOT_TYPE, TASK, TO
 from spout.tuples.tuple import StreamId
 
@@ -81,8 +82,11 @@ class StreamPass:
 
     @property
     def as_arrow(self) -> bool:
-        """Whether its tuples are needed as Arrow rows, so that each of them must fit its types."""
-        return self.batched or self.leaves
+        """Whether its tuples are needed as Arrow rows, so that each of them must fit its types.
+
+        A stream that says NOT NULL is looked at in any case: nobody else would find a null.
+        """
+        return self.batched or self.leaves or any(map(has_not_null, self.schema))
 
 
 @dataclass(frozen=True, slots=True)

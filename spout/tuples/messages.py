@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -26,6 +27,7 @@ from acker.kafka.headers import headers_of
 from acker.wire.checks import LogOnce
 from replay.records.headers import location, our_values, parse_lineage, parted_headers
 from replay.records.record_time import TIMESTAMP, RecordTime, parse_record_time
+from spout.tuples.exact import zone_of
 from spout.tuples.tuple import MessageId, StreamId
 
 _LOGGER = logging.getLogger("windhover.spout")
@@ -125,6 +127,25 @@ COLUMN_MS_MAX: Final = ((1 << 63) - 1) // 1_000
 
 _log_once = LogOnce()
 
+
+@cache
+def _getters_in(zone: str, *, is_copy: bool) -> Mapping[str, Callable[[Message], Any]]:
+    """Return the same with times in a zone; in UTC where Python's calendar has no such day in the zone."""
+    getters = COPY_GETTERS if is_copy else GETTERS
+    if zone == "UTC":
+        return getters
+    read, there = getters["timestamp"], zone_of(zone)
+
+    def timestamp(message: Message) -> datetime:
+        in_utc: datetime = read(message)
+        try:
+            return in_utc.astimezone(there)
+        except OverflowError:
+            return in_utc
+
+    return {**getters, "timestamp": timestamp}
+
+
 SPOUT = StreamId("spout")
 """`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder` have their own names."""
 
@@ -132,17 +153,28 @@ SPOUT = StreamId("spout")
 class MessageRows:
     """Messages of one partition, in order."""
 
-    __slots__ = ("_getters", "_messages", "_positions", "_replayed", "came_from", "names", "source")
+    __slots__ = (
+        "_getters",
+        "_messages",
+        "_positions",
+        "_replayed",
+        "_zone",
+        "came_from",
+        "names",
+        "source",
+    )
 
     names: Sequence[str]
 
-    def __init__(self, messages: Sequence[Message], source: int, positions: I64) -> None:
+    def __init__(self, messages: Sequence[Message], source: int, positions: I64, zone: str = "UTC") -> None:
+        """Take messages of a source, with their positions; their times are read in a zone."""
         self.names = _NAMES
+        self._zone = zone
         self.came_from = SPOUT
         self._messages = messages
         self.source = Source(source)
         self._replayed = is_replay(self.source)
-        self._getters = COPY_GETTERS if self._replayed else GETTERS
+        self._getters = _getters_in(zone, is_copy=self._replayed)
         self._positions = positions
 
     def __len__(self) -> int:
@@ -187,7 +219,7 @@ class MessageRows:
             row = int(is_outside.argmax())
             self._tell_null(messages[row], int(times_ms[row]))
             times_ms = np.where(is_outside, 0, times_ms)  # so that none of them overflows below
-        return pa.array(times_ms * 1_000, mask=is_outside).cast(_TIMESTAMP)
+        return pa.array(times_ms * 1_000, mask=is_outside).cast(pa.timestamp("us", tz=self._zone))
 
     def _tell_null(self, message: Message, ms: int) -> None:
         topic = message.topic() or ""
@@ -203,7 +235,7 @@ class MessageRows:
     def part(self, first: int, size: int) -> MessageRows:
         """Return `size` of the messages, from `first` on."""
         end = first + size
-        part = MessageRows(self._messages[first:end], self.source, self._positions[first:end])
+        part = MessageRows(self._messages[first:end], self.source, self._positions[first:end], self._zone)
         part.came_from = self.came_from
         return part
 
@@ -213,14 +245,15 @@ class MessageRows:
             (m.topic(), m.partition(), m.offset(), m.key(), m.value(), list(headers_of(m)), m.timestamp())
             for m in self._messages
         ]
-        return int(self.source), self._positions, tuple(self.came_from), messages
+        return int(self.source), self._positions, self._zone, tuple(self.came_from), messages
 
     @classmethod
     def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
         """Restore messages that another process packed; they need no client here."""
-        source, positions, came_from, messages = packed
+        source, positions, zone, came_from, messages = packed
         names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
-        rows = cls([Message(**dict(zip(names, m, strict=True))) for m in messages], source, positions)
+        unpacked = [Message(**dict(zip(names, m, strict=True))) for m in messages]
+        rows = cls(unpacked, source, positions, zone)
         rows.came_from = StreamId(*came_from)
         return rows
 

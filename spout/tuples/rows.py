@@ -6,8 +6,7 @@ Rows of a topic are in `spout.tuples.messages`. A value is converted when somebo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence, Sized
 from operator import countOf
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -15,11 +14,16 @@ import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
 from acker.identity import Position, Root, Source
+from spout.tuples.casts import check_nulls, with_zone
+from spout.tuples.exact import exact_values
 from spout.tuples.places import Places
 from spout.tuples.tuple import SPARK, MessageId, StreamId, Tuple, short_repr, text_of, values_in_order
 
 ARRAY_BYTES_MAX: Final = (1 << 31) - 2
 """Bytes of the texts of one Arrow array."""
+
+_NO_FORM: Final = (ValueError, OverflowError, LookupError)
+"""What PyArrow raises for a value that Python has no form of, and for a zone that Python does not know."""
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""
@@ -105,7 +109,11 @@ class ArrowRows:
         return int(self.batch.num_rows)
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value; `ValueError`: it is no UTF-8, or a time beyond the year 9999, and so on."""
+        """Return one value; `ValueError`: it is no UTF-8, or a time beyond the year 9999, and so on.
+
+        A time has the column's zone, that of the session. It is in UTC where the calendar of Python has no
+        such day in that zone, or Python does not know the zone.
+        """
         values = self._lists.get(name)
         if values is None:
             column = self.batch.column(name)
@@ -113,14 +121,26 @@ class ArrowRows:
                 try:
                     values = self._lists[name] = column.to_pylist()
                     return values[row]
-                except (ValueError, OverflowError):
+                except _NO_FORM:
                     self._odd.add(name)
-            return column[row].as_py()  # so that only the tuple fails whose value it is
+            try:  # one by one, so that only the tuple fails whose value it is
+                return column[row].as_py()
+            except _NO_FORM:
+                return column.slice(row, 1).cast(with_zone(column.type, "UTC"))[0].as_py()
         return values[row]
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
         """Return the named columns; None: all."""
         return self.batch if fields is None else self.batch.select(list(fields))
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column; Arrow's scalars where Python has no form of one of them."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except _NO_FORM:
+        values = list(column)
+    return values
 
 
 class Misfit(NamedTuple):
@@ -151,76 +171,11 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> pa.
 
 
 def _array(values: Sequence[Any], field: pa.Field, bolt: str) -> pa.Array:
-    _check_maps(values, field.type)
-    array = pa.array(values, field.type)
+    array = pa.array(exact_values(values, field.type), field.type)
     if isinstance(array, pa.ChunkedArray):
         raise too_large(bolt, len(values), array.nbytes, f" as {field.name!r}")
     check_nulls(bolt, field, array)
     return array
-
-
-@cache
-def _has_not_null(field: pa.Field) -> bool:
-    return not field.nullable or any(map(_has_not_null, _parts(field.type)))
-
-
-def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
-    """Return the fields of a struct, or the one of a list; Spark's DDL has no NOT NULL for those of a map."""
-    if pa.types.is_struct(kind):
-        return tuple(kind)
-    return (kind.value_field,) if pa.types.is_list(kind) else ()
-
-
-def check_nulls(bolt: str, field: pa.Field, array: pa.Array) -> None:
-    """Raise `ValueError` if there is a null where the field or a part of it is NOT NULL: Spark would fail."""
-    if not _has_not_null(field):
-        return
-    if array.null_count and not field.nullable:
-        raise ValueError(f"bolt {bolt!r} emitted a null as {field.name!r}, which is NOT NULL")
-    if parts := _parts(field.type):
-        flat = array.drop_null().flatten()
-        for part, child in zip(parts, flat if pa.types.is_struct(field.type) else [flat], strict=True):
-            check_nulls(bolt, part, child)
-
-
-@cache
-def _has_map(kind: pa.DataType) -> bool:
-    return pa.types.is_map(kind) or any(_has_map(kind.field(n).type) for n in range(kind.num_fields))
-
-
-def _check_maps(values: Iterable[Any], kind: pa.DataType) -> None:
-    """Raise `ArrowInvalid` if a map in values of a type has a null for a pair: PyArrow would end the process.
-
-    As to all else that does not fit, PyArrow raises.
-    """
-    if not _has_map(kind):
-        return
-    # soon done, since nearly all of them are dicts
-    if pa.types.is_map(kind) and not _has_map(kind.item_type):
-        values = [value for value in values if type(value) is not dict]
-    for value in values:
-        if value is None or isinstance(value, pa.Scalar):
-            continue
-        if pa.types.is_map(kind):
-            _check_maps(_items_of(value), kind.item_type)
-        elif pa.types.is_struct(kind):
-            pairs = zip(kind.names, value, strict=False) if isinstance(value, tuple) else value
-            named = value if isinstance(value, Mapping) else dict(pairs)
-            for field in kind:
-                _check_maps([named.get(field.name)], field.type)
-        else:
-            _check_maps(value, kind.value_type)
-
-
-def _items_of(value: Any) -> Iterable[Any]:
-    """Return the items of a map, which may be a list of pairs; `ArrowInvalid`: one of these is none."""
-    if isinstance(value, Mapping):
-        return value.values()
-    pairs = list(value)
-    for pair in pairs:
-        if not isinstance(pair, tuple | Mapping):
-            raise pa.ArrowInvalid(f"a map has {short_repr(pair)} for a pair of key and value")
-    return [pair[1] for pair in pairs if isinstance(pair, tuple) and pair[1:]]
 
 
 def too_large(bolts: str, rows: int, size: int, what: str = "") -> TupleError:
@@ -264,8 +219,7 @@ def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception 
 
     for value, field in zip(row, schema, strict=True):
         try:
-            _check_maps([value], field.type)
-            pa.array([value], field.type)
+            pa.array(exact_values([value], field.type), field.type)
         except Exception as error:  # noqa: BLE001 - as in `misfits`
             message = (
                 f"bolt {bolt!r} emitted {short_repr(value)}, a {type(value).__name__}, as {field.name!r},"

@@ -61,17 +61,33 @@ def text_of(error: BaseException) -> str:
         return f"<no text: {type(raised).__name__}>"
 
 
+def by_names(row: tuple[Any, ...], fields: Sequence[str]) -> tuple[Any, ...]:
+    """Return a row in the order of fields, where it names its values by just these, in another order.
+
+    Spark's ``Row(b=2, a=1)`` and named tuples name them. All other tuples are in order as they are.
+    """
+    names = getattr(row, "__fields__", None) or getattr(row, "_fields", None)
+    if not isinstance(names, list | tuple) or list(names) == list(fields):
+        return row
+    if len(names) != len(fields) or set(names) != set(fields):
+        return row
+    values = dict(zip(names, row, strict=True))
+    return tuple([values[name] for name in fields])
+
+
 def values_in_order(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any]:
     """Return the values of an emission in the order of its fields.
 
-    A tuple is returned as it is, and a list as a tuple, since it may change; a mapping where the stream's
-    `fields` are not known stays one.
+    A tuple is returned as it is, unless it names its values and has them in another order; a list as a tuple,
+    since it may change; a mapping where the stream's `fields` are not known stays one.
 
     Raises `TupleError`: a mapping does not have exactly the stream's fields, the values have no order (a
     set), or this is one value in place of a row.
     """
-    if isinstance(values, tuple | list):
-        return tuple(values) if isinstance(values, list) else values
+    if isinstance(values, list):
+        return tuple(values)
+    if isinstance(values, tuple):
+        return values if fields is None else by_names(values, fields)
     whose = "" if fields is None else f", whose fields are {', '.join(fields)}"
     if isinstance(values, Mapping):
         if fields is None:
@@ -161,7 +177,8 @@ class Tuple:
     >>> line.value(1) == line[1] == line.values[1] and "word" not in line
     True
 
-    A ``timestamp`` is a `datetime` in UTC, before and behind Spark's own operators.
+    A ``timestamp`` is a `datetime` with the time zone of the Spark session (in a `spout.KafkaSpout` UTC),
+    before and behind Spark's own operators: its clock shows what a UDF reads.
     """
 
     __slots__ = ("_row", "_rows")

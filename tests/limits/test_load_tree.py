@@ -37,6 +37,8 @@ ROOT = 5
 class Spread(BasicBolt):
     """Emit a million tuples for one."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit every number up to the one that comes."""
         for number in range(tuple["number"]):
@@ -45,6 +47,8 @@ class Spread(BasicBolt):
 
 class SpreadByHand(Bolt):
     """Emit a million tuples for one, anchored by hand."""
+
+    output = "value string"
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Keep the collector."""
@@ -60,6 +64,8 @@ class SpreadByHand(Bolt):
 class Drop(BasicBolt):
     """Take every tuple but a certain one."""
 
+    output = "value string"
+
     def __init__(self, bad: int = -1) -> None:
         self.bad = bad
 
@@ -71,6 +77,8 @@ class Drop(BasicBolt):
 
 class DropByHand(Bolt):
     """Ack every tuple but a certain one, which it forgets; or none at all."""
+
+    output = "value string"
 
     def __init__(self, forgotten: int = -1, *, acks: bool = True) -> None:
         self.forgotten = forgotten

@@ -1186,6 +1186,31 @@ MUTANTS = (
         "copies that fail again and again would be all that clients get",
     ),
     Mutant(
+        "a-client-learns-of-a-fork",
+        "spout/standalone/client.py",
+        "self._lock = self._guard = Behind(",
+        "_ = Behind(",
+        "tests/unit/spout/standalone/test_forked_spouts.py::test_each_call_in_a_forked_child_says_what_to_do",
+        "a forked worker would confirm records of which nobody ever hears",
+    ),
+    Mutant(
+        "a-spout-learns-of-a-fork",
+        "spout/standalone/engine.py",
+        "self.lock = self.guard = self._requested = self._work = self.behind",
+        "_ = self.behind",
+        "tests/unit/spout/standalone/test_forked_spouts.py::test_each_call_in_a_forked_child_says_what_to_do",
+        "to close a spout in a forked worker would hang",
+    ),
+    Mutant(
+        "a-forked-child-leaves-the-folder-of-its-parent",
+        "spout/streaming/application.py",
+        "self._finalizer.detach()",
+        "_ = self._finalizer",
+        "tests/unit/spout/standalone/test_forked_spouts.py"
+        "::test_a_folder_of_the_parent_stays_when_a_child_ends",
+        "a query's batches would fail as soon as a forked child of its driver ends",
+    ),
+    Mutant(
         "an-item-is-confirmed-once",
         "spout/standalone/queues.py",
         "if store.settle(client, lease, what.serial):\n                self.publication",

@@ -62,6 +62,8 @@ def scripts(draw: st.DrawFn) -> Script:
 class Scripted(Bolt):
     """Does with the tuples of a task, when all are there, what a script says."""
 
+    output = "value string"
+
     def __init__(self, acts: Sequence[str], emissions: Sequence[Sequence[int]] = ()) -> None:
         self._acts = acts
         self._emissions = emissions

@@ -35,8 +35,9 @@ inputs:
   doomed: {id: 2, group: "%(prefix)sg2", topic: "%(prefix)sdoomed", partitions: 4, retry: {initial: 100ms}}
   hasty: {id: 3, group: "%(prefix)sg3", topic: "%(prefix)shasty", partitions: 1, timeout: 1s,
           retry: {initial: 100ms}}
+  forked: {id: 5, group: "%(prefix)sg5", topic: "%(prefix)sforked", partitions: 1}
   contested: {id: 4, group: "%(prefix)sg4", topic: "%(prefix)scontested", partitions: 4}
-  holed: {id: 5, group: "%(prefix)sg5", topic: "%(prefix)sholed", partitions: 1}
+  holed: {id: 6, group: "%(prefix)sg6", topic: "%(prefix)sholed", partitions: 1}
 """
 
 HOLDER = """
@@ -48,6 +49,38 @@ with spout.KafkaSpout(spout.load(sys.argv[1]), "doomed") as spout_, spout_.clien
     client.confirm(items[:2], wait_ms=20_000)
     print(",".join(item["value"].decode() for item in items), flush=True)
     time.sleep(60)
+"""
+
+
+FORKER = """
+import multiprocessing, os, sys, spout
+from acker.errors import UsageError
+
+def work(client):
+    client.confirm(client.open(1))
+
+topics = spout.load(sys.argv[1])
+unopened = spout.KafkaSpout(topics, "contested")
+with spout.KafkaSpout(topics, "forked") as lines, lines.client("parent") as client:
+    items = []
+    while len(items) < 8:
+        items += client.open(8 - len(items), wait_ms=20_000)
+    if os.fork() == 0:
+        try:
+            print("confirmed in the child:", client.confirm(items))
+        except UsageError as error:
+            print("child:", error, flush=True)
+        sys.exit(5)  # it leaves the contexts of the parent, and destroys its objects
+    print("exit code of the child:", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+    if os.fork() == 0:
+        unopened.open()
+    print("exit code of the second:", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+    worker = multiprocessing.get_context("fork").Process(target=work, args=(client,))
+    worker.start()
+    worker.join(20)
+    print("exit code of the worker:", worker.exitcode, flush=True)
+    print("confirmed by the parent:", client.confirm(items, wait_ms=20_000))
+unopened.close()
 """
 
 
@@ -205,3 +238,23 @@ def test_a_hole_is_passed_at_once_whatever_a_client_asks_for(installation: Insta
             assert (number_of(item), client.confirm(item, wait_ms=WAIT_MS)) == (number, 1)
         eventually(lambda: installation.committed("holed") == 120_010)
         assert spout_.status().group.absent == 120_005
+
+
+def test_a_child_of_a_fork_says_so_and_the_parent_goes_on(installation: Installation) -> None:
+    """O701: the child confirmed 8 records, none of which was; to leave the context it waited for good."""
+    installation.produce("forked", 8)
+    done = subprocess.run(
+        [sys.executable, "-c", FORKER, str(installation.config)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    said = done.stdout.splitlines()
+    assert [line for line in said if not line.startswith("child:")] == [
+        "exit code of the child: 5",
+        "exit code of the second: 1",
+        "exit code of the worker: 1",
+        "confirmed by the parent: 8",
+    ], done.stdout + done.stderr
+    [told] = [line for line in said if line.startswith("child:")]
+    assert "client 'parent' was made in process" in told
+    assert "this KafkaSpout was made in process" in done.stderr, "the second one, which was not open yet"
+    assert done.returncode == 0

@@ -12,10 +12,9 @@ import pyarrow as pa
 from spout.builder.compiled import Compiled
 from spout.builder.topology import TopologyBuilder
 from spout.held.keyed_entry import EntryTask, keyed_streams
-from spout.held.keyed_exit import REPORT, ExitTask
-from spout.held.keyed_rows import KEY, ONE_KEY, Field, KeyedTask
+from spout.held.keyed_exit import EMITTED, REPORT, ExitTask
+from spout.held.keyed_rows import KEY, ONE_KEY, KeyedTask
 from spout.publishing.fold import TaskReport
-from spout.spark.private import spark_schema_of
 from spout.streaming.map_task import MapTask
 from spout.topology.bundles import unbundled
 from spout.topology.stage_pass import StagePass
@@ -70,13 +69,11 @@ class KeyedQuery:
         [reads] = layout.graph.inputs_of(layout.keyed)
         bolt = compiled.keyed
         assert bolt is not None
-        output = schema_of(layout.keyed, bolt.output)
-        fields = tuple(Field.of(each.name, each.dataType) for each in spark_schema_of(output).fields)
         key = [KEY.format(number) for number in range(len(reads.fields))] or [ONE_KEY]
         task = KeyedTask(
             layout.keyed,
             bolt,
-            fields,
+            schema_of(layout.keyed, bolt.output),
             tracked=True,
             streams={name: reads.producer for name in rows.schema.names if name not in (ANCHOR, *key)},
             one_key=not reads.fields,
@@ -88,6 +85,6 @@ class KeyedQuery:
             state = self._states.setdefault(values, FakeState())
             self.keys.add(() if task.one_key else values)
             frames += task(values, [part], state)  # type: ignore[arg-type]  # a stand-in
-        schema = pa.schema([*output, (REPORT, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
+        schema = pa.schema([(EMITTED, pa.binary()), (REPORT, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
         for each in frames or [pd.DataFrame(columns=schema.names, dtype=object)]:
             yield pa.RecordBatch.from_pandas(each, schema, preserve_index=False)

@@ -26,12 +26,16 @@ from tests.support.worlds.topology_world import SOURCE, TOPICS, ran, record, sch
 class Fine(BasicBolt):
     """Does nothing."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Drop the tuple."""
 
 
 class Yields(BasicBolt):
     """Yields in the place of emitting."""
+
+    output = "value string"
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> Iterator[str]:  # type: ignore[override]  # on purpose
         """Emit nothing."""
@@ -41,12 +45,16 @@ class Yields(BasicBolt):
 class Awaits(BasicBolt):
     """Is never awaited."""
 
+    output = "value string"
+
     async def execute(self, tuple: Tuple, collector: BasicCollector) -> None:  # type: ignore[override]  # on purpose
         """Emit nothing."""
 
 
 class Streams(BasicBolt):
     """An async generator."""
+
+    output = "value string"
 
     async def execute(self, tuple: Tuple, collector: BasicCollector) -> Any:  # type: ignore[override]  # on purpose
         """Emit nothing."""
@@ -55,6 +63,8 @@ class Streams(BasicBolt):
 
 class Nothing(BasicBolt):
     """Says nothing of what it does."""
+
+    output = "value string"
 
 
 class Prepares(Fine):
@@ -67,6 +77,8 @@ class Prepares(Fine):
 class YieldsColumns(spout.ArrowBolt):
     """Yields batches."""
 
+    output = "value string"
+
     def execute(self, batch: Any, collector: spout.BatchCollector) -> Iterator[Any]:  # type: ignore[override]  # on purpose
         """Emit nothing."""
         yield batch
@@ -74,6 +86,8 @@ class YieldsColumns(spout.ArrowBolt):
 
 class AwaitsByHand(spout.Bolt):
     """Is never awaited."""
+
+    output = "value string"
 
     def prepare(self, context: spout.BoltContext, collector: spout.OutputCollector) -> None:
         """Keep nothing."""
@@ -85,12 +99,16 @@ class AwaitsByHand(spout.Bolt):
 class Unprepared(spout.Bolt):
     """Has no collector."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple) -> None:
         """Do nothing."""
 
 
 class Ticks(spout.KeyedBolt):
     """Yields at a tick."""
+
+    output = "value string"
 
     def execute(self, key: Any, held: Any, collector: spout.KeyedCollector) -> None:
         """Wait."""
@@ -102,6 +120,8 @@ class Ticks(spout.KeyedBolt):
 
 class Mute(spout.KeyedBolt):
     """Says nothing of what it does."""
+
+    output = "value string"
 
 
 class Late(TaskHook):
@@ -189,6 +209,8 @@ def test_a_hook_of_all_bolts_is_looked_at_too() -> None:
 
 def test_a_rich_bolt_does_not_fit_what_acks_by_itself() -> None:
     class Rich(spout.Bolt):
+        output = "value string"
+
         def prepare(self, context: spout.BoltContext, collector: spout.OutputCollector) -> None: ...
 
         def execute(self, tuple: Tuple) -> None: ...

@@ -34,6 +34,8 @@ CONTEXT = BoltContext("pass", 0, 1)
 class Split(BasicBolt):
     """Split a line; fail what says so."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit each word; then fail a line that holds ``fail`` or ``raise``."""
         for word in tuple["line"].split():
@@ -47,6 +49,8 @@ class Split(BasicBolt):
 class Upper(BasicBolt):
     """Make words big; numbers fail."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit the word in capitals."""
         if tuple["word"].isdigit():
@@ -57,6 +61,8 @@ class Upper(BasicBolt):
 class Reverse(ArrowBolt):
     """Emit a batch's rows in reverse order, and fail the first."""
 
+    output = "value string"
+
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Emit all rows, the first one's too."""
         order = np.arange(batch.num_rows)[::-1]
@@ -66,6 +72,8 @@ class Reverse(ArrowBolt):
 
 class Forget(ArrowBolt):
     """Emit every row twice, and leave open those that say so."""
+
+    output = "value string"
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Emit all rows, the open ones too."""
@@ -78,6 +86,8 @@ class Forget(ArrowBolt):
 class Broken(ArrowBolt):
     """Fail whatever comes."""
 
+    output = "value string"
+
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Emit, then raise."""
         collector.emit([batch.column(0)], np.arange(batch.num_rows))
@@ -86,6 +96,8 @@ class Broken(ArrowBolt):
 
 class Wrong(BasicBolt):
     """Emit what does not fit the output for some lines."""
+
+    output = "value string"
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit a word, then a number or two values where the line says so."""
@@ -98,6 +110,8 @@ class Wrong(BasicBolt):
 
 class Hold(Bolt):
     """Join all lines into one tuple, at the end."""
+
+    output = "value string"
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Keep the collector."""
@@ -158,6 +172,8 @@ def test_a_basic_bolt_acks_what_returns_and_fails_what_raises() -> None:
 
 class Emits(BasicBolt):
     """Emits as a line says."""
+
+    output = "value string"
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit what fits, too much, nothing, text, on a stream, or what is no row."""
@@ -230,6 +246,8 @@ def test_a_position_in_the_place_of_a_stream_is_told_likewise() -> None:
 
 class Columns(ArrowBolt):
     """Emits a column too many, or on a stream."""
+
+    output = "value string"
 
     def __init__(self, stream: str) -> None:
         """Emit on this stream."""
@@ -313,6 +331,8 @@ def test_descendants_of_one_row_that_two_bolts_leave_open_do_not_cancel() -> Non
 
 def test_a_row_that_an_arrow_bolt_left_open_and_failed_is_failed() -> None:
     class Both(ArrowBolt):
+        output = "value string"
+
         def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
             collector.leave_open(0)
             collector.fail(0, "both")
@@ -333,6 +353,8 @@ def test_an_arrow_bolt_that_raises_fails_its_whole_batch() -> None:
 class Words(ArrowBolt):
     """Emit words in capitals; refuse a batch of none."""
 
+    output = "value string"
+
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Emit all rows."""
         if not batch.num_rows:
@@ -342,6 +364,8 @@ class Words(ArrowBolt):
 
 class Nulls(BasicBolt):
     """Emit a word that is null; fail ``none``."""
+
+    output = "value string"
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit one row."""
@@ -442,6 +466,8 @@ def ordered_run(run: StageRun, rows: ArrowRows, keys: bytes) -> Gate:
 class Seen(BasicBolt):
     """Passes words on, fails what says so, and keeps all it sees."""
 
+    output = "value string"
+
     def __init__(self, *bad: str) -> None:
         """Fail some words."""
         self.bad, self.seen = bad, list[str]()
@@ -490,6 +516,8 @@ def test_in_order_what_does_not_fit_the_output_holds_back_the_next_chunk() -> No
 class Picky(Bolt):
     """A rich bolt that fails what says so, at once."""
 
+    output = "value string"
+
     def __init__(self) -> None:
         """See nothing yet."""
         self.seen = list[str]()
@@ -528,6 +556,8 @@ def test_in_order_a_simple_bolt_before_a_rich_one_holds_back_too() -> None:
 
 class Forward(Bolt):
     """A rich bolt that passes on."""
+
+    output = "value string"
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Keep the collector."""

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, StringType
 
 import spout
 from acker.errors import TupleError
@@ -16,7 +15,7 @@ from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import TaskHook
 from spout.bolts.keyed_bolt import KeyedTuple
 from spout.execution.stage_run import StageRun
-from spout.held.keyed_rows import Field, KeyedTask
+from spout.held.keyed_rows import KeyedTask
 from spout.topology.chain import Chain, Step
 from spout.tuples.messages import MessageRows
 from spout.tuples.tuple import Tuple
@@ -194,8 +193,7 @@ class Mute(spout.KeyedBolt):
 
 
 def test_a_keyed_bolt_emits_by_field_name_too() -> None:
-    fields = (Field.of("word", StringType()), Field.of("n", IntegerType()))
-    task = KeyedTask("it", Mute(), fields)
+    task = KeyedTask("it", Mute(), SCHEMA)
     collector = spout.KeyedCollector("it", [KeyedTuple({}, None)], task._check, ["word", "n"])
     collector.emit({"n": 1, "word": "a"})
     assert collector.emissions == [("a", 1)]

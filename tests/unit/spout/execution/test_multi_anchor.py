@@ -86,6 +86,8 @@ class Columns(ArrowBolt):
 class Forgets(Bolt):
     """Neither acks nor fails ``ab``; resets the timeout of ``cd`` before it acks it."""
 
+    output = "value string"
+
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Keep the collector."""
         self._collector = collector

@@ -33,6 +33,8 @@ PLAN = BatchPlan("g", "s", 1, 4, 77, 30_000, True, (SourceRun(SOURCE, 0, 8),))
 class Leaves(spout.ArrowBolt):
     """Leaves rows open; ``exit`` ends its process."""
 
+    output = "value string"
+
     def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
         """Leave all open."""
         if "exit" in batch.column(0).to_pylist():
@@ -44,6 +46,8 @@ class Leaves(spout.ArrowBolt):
 class Passes(spout.BasicBolt):
     """Emits what it gets; ``exit`` ends its process."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
         """Emit it."""
         if tuple["word"] == "exit":
@@ -53,6 +57,8 @@ class Passes(spout.BasicBolt):
 
 class Forgets(spout.Bolt):
     """Neither acks nor fails."""
+
+    output = "value string"
 
     def prepare(self, context: spout.BoltContext, collector: spout.OutputCollector) -> None:
         """Need nothing."""

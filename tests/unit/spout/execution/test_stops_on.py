@@ -52,6 +52,8 @@ def act(value: bytes | str) -> str:
 class Save(BasicBolt):
     """Hands lines on, unless its service is gone."""
 
+    output = "value string"
+
     stops_on: ClassVar[tuple[type[Exception], ...]] = (ConnectionError,)
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
@@ -61,6 +63,8 @@ class Save(BasicBolt):
 
 class SaveRich(Bolt):
     """Does it by hand."""
+
+    output = "value string"
 
     stops_on = (ConnectionError,)
 
@@ -76,6 +80,8 @@ class SaveRich(Bolt):
 
 class SaveAll(ArrowBolt):
     """Does it for whole batches."""
+
+    output = "value string"
 
     stops_on = (ConnectionError,)
 
@@ -252,6 +258,8 @@ def test_a_bolt_stops_on_nothing_unless_it_says_so() -> None:
 
 class Origins(BasicBolt):
     """Hands on what a line descends from."""
+
+    output = "value string"
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit the origin."""

@@ -30,6 +30,8 @@ MS = 1_000_000
 class Split(BasicBolt):
     """Splits a line; ``bad`` fails it, ``odd`` is reported, a number does not fit."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit each word, also those of a line that fails then."""
         for word in tuple[0].split():
@@ -43,6 +45,8 @@ class Split(BasicBolt):
 class Upper(ArrowBolt):
     """Emits each word twice; the first row fails twice."""
 
+    output = "value string"
+
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Emit, then fail."""
         rows = np.arange(batch.num_rows)
@@ -53,6 +57,8 @@ class Upper(ArrowBolt):
 
 class Hold(Bolt):
     """Holds lines up to the end of the task; ``bad`` fails, ``now`` is acked at once, ``forget`` never."""
+
+    output = "value string"
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Begin with none."""

@@ -62,6 +62,8 @@ def held(words: list[str], positions: list[int]) -> pa.RecordBatch:
 class Forgets(spout.ArrowBolt):
     """Fails the rows that say so, and leaves others open."""
 
+    output = "value string"
+
     def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
         """Emit all."""
         collector.emit(batch.columns, pa.array(range(batch.num_rows)))

@@ -63,6 +63,8 @@ def act(word: str) -> None:
 class Words(BasicBolt):
     """Splits lines."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit each word."""
         for word in tuple[0].split():
@@ -71,6 +73,8 @@ class Words(BasicBolt):
 
 class Act(BasicBolt):
     """Does to its process what words say."""
+
+    output = "value string"
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit, then act."""
@@ -81,6 +85,8 @@ class Act(BasicBolt):
 class Upper(BasicBolt):
     """Hands words on."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Hand the word on."""
         collector.emit([tuple[0]])
@@ -88,6 +94,8 @@ class Upper(BasicBolt):
 
 class Fussy(Bolt):
     """Acts on each word, and settles it."""
+
+    output = "value string"
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Keep the collector."""
@@ -103,6 +111,8 @@ class Fussy(Bolt):
 class ActAll(ArrowBolt):
     """Does what words say, whole batches at once."""
 
+    output = "value string"
+
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Act for all, then emit them in reverse order; ``bad`` fails."""
         words = batch.column(0).to_pylist()
@@ -117,6 +127,8 @@ class ActAll(ArrowBolt):
 
 class Gather(Bolt):
     """Holds all words of the task, and hands them on together in the end."""
+
+    output = "value string"
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Begin with nothing."""
@@ -155,6 +167,8 @@ class Cleaned(Act):
 
 class Written(BasicBolt):
     """Writes to a file at the end what it was given, as one that writes in bulk does."""
+
+    output = "value string"
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -331,6 +345,8 @@ def test_slow_tuples_below_the_limit_are_left_alone() -> None:
     calls = multiprocessing.Value("q", 0)  # which the child shares
 
     class Slow(BasicBolt):
+        output = "value string"
+
         def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
             calls.value += 1
             threading.Event().wait(0.05)
@@ -364,6 +380,8 @@ def test_a_bolt_that_dies_without_a_tuple_is_named(bolt: type[AnyBolt], how: str
 
 class Together(Bolt):
     """Works on every four words together, and on the rest in the end."""
+
+    output = "value string"
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Begin with nothing."""
@@ -405,6 +423,8 @@ def test_what_dies_while_it_is_held_is_found_by_trial(count: int) -> None:
 class Peel(BasicBolt):
     """Acts, and hands words on without a dash before them."""
 
+    output = "value string"
+
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit what the next bolt may act on."""
         act(tuple[0])
@@ -439,6 +459,8 @@ def test_a_search_gives_up_where_nothing_helps() -> None:
 
 def test_an_error_that_is_no_tuple_s_is_raised_in_the_worker() -> None:
     class Unanchored(Bolt):
+        output = "value string"
+
         def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
             self._collector = collector
 

@@ -88,6 +88,8 @@ def written_spans() -> Written:
 class Split(spout.BasicBolt):
     """Emits each word with the trace context of its line; ``bad`` fails it."""
 
+    output = "value string"
+
     def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
         for word in tuple["value"].decode().split():
             if word == "bad":
@@ -97,6 +99,8 @@ class Split(spout.BasicBolt):
 
 class Count(spout.BasicBolt):
     """Emits nothing."""
+
+    output = "value string"
 
     def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
         pass

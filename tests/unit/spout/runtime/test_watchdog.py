@@ -74,16 +74,22 @@ def test_each_form_of_a_bolt_tells_each_call() -> None:
     asking = Asking()
 
     class Row(BasicBolt):
+        output = "value string"
+
         def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
             asking.look()
             collector.emit((tuple[0],))
 
     class Batch(ArrowBolt):
+        output = "value string"
+
         def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
             asking.look()
             collector.emit(batch.columns, np.arange(batch.num_rows))
 
     class Rich(Bolt):
+        output = "value string"
+
         def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
             self._collector = collector
 

@@ -54,4 +54,3 @@ def test_types_of_arrow_and_spark_are_each_others() -> None:
     assert private.spark_schema_of(arrow) == schema
     assert private.arrow_type_of(IntegerType()) == pa.int32()
     assert private.spark_type_of(pa.int32()) == IntegerType()
-    assert private.pandas_converter_of(ArrayType(LongType())) is not None

@@ -4,56 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any, cast
 
 import pytest
 
 from acker.errors import LogError, SessionSuperseded, Unreachable, UsageError
-from spout.planner.mailbox import PlannerStatus
 from spout.standalone import engine as engines
 from spout.standalone.client import Client
-from spout.standalone.engine import Engine
-from spout.standalone.queues import ClientLimits, QueueCollection
+from spout.standalone.queues import ClientLimits
 from spout.standalone.service import SpoutService
 from tests.support.memory.clients import NoFaults
 from tests.support.memory.cluster import MemoryLog
 from tests.support.worlds.kestrel_world import KestrelWorld, MemoryMessages
 from tests.support.worlds.planning import STEP_MS
+from tests.support.worlds.quiet_spout import Quiet, engine_of
 
 WAIT_S = 10.0
-
-
-class Quiet:
-    """A service that has its group, and nothing to read or to publish."""
-
-    is_ready = True
-    durable = 0
-
-    def __init__(self) -> None:
-        self.queues = QueueCollection(list(KestrelWorld().topics.inputs.values()))
-        self.is_closed = False
-
-    def open(self, now_ms: int) -> None:
-        """Begin."""
-
-    def read(self, now_ms: int, wait_ms: int) -> bool:
-        """Read nothing."""
-        return False
-
-    def step(self, now_ms: int) -> bool:
-        """Plan nothing."""
-        return False
-
-    def publish(self) -> None:
-        """Have nothing to publish."""
-
-    def status(self, now_ms: int) -> PlannerStatus:
-        """Say that it runs."""
-        return PlannerStatus("running", "g")
-
-    def close(self) -> None:
-        """Leave."""
-        self.is_closed = True
 
 
 class Superseded(Quiet):
@@ -101,10 +66,6 @@ class Uncommitted(Hanging):
     def close(self) -> None:
         """Fail to commit."""
         raise LogError("the commit was refused")
-
-
-def engine_of(service: Quiet) -> Engine:
-    return Engine(lambda _: cast("SpoutService", cast("Any", service)))
 
 
 def frames(error: BaseException) -> Iterator[object]:

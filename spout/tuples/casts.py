@@ -1,0 +1,306 @@
+"""Arrow columns that a bolt emits, cast to the types of its fields; what would lose something is refused.
+
+Arrow's own safe cast refuses to cut a number, a digit of a decimal or a unit of time. It still rounds a
+decimal to a float and a float to a decimal, drops the time of a date and the fields that a struct does not
+have, takes 2 for true, numbers for times, and a time without a zone for one in UTC. The rules here are those
+that `spout.tuples.exact` has for values of Python. Beyond these, a decimal becomes a float that becomes the
+same decimal again (15 digits do), a float the decimal of its shortest digits, a text what it says.
+
+`ArrowTypeError` is raised where types do not go together, whatever the values are; `ArrowInvalid` for a
+value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spout.tuples.exact import exact_values
+
+_LISTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+"""Arrow's forms of a list. A cast of a view to a list loses all values, so each is taken apart here."""
+
+_FAMILIES: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
+    pa.types.is_timestamp,
+    pa.types.is_date,
+    pa.types.is_time,
+    pa.types.is_duration,
+)
+"""Kinds of times; no number is one of them."""
+
+
+_TEXTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+)
+
+
+_ARROW_KNOWS: Final = (datetime(1970, 1, 1), datetime(2037, 1, 1))
+"""Arrow has the rules of zones for these years; from 2038 on it knows no summer time."""
+
+
+@cache
+def with_zone(kind: pa.DataType, zone: str) -> pa.DataType:
+    """Return a type in which times that have a zone, also within lists, structs and maps, have this one."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, zone)
+    if pa.types.is_map(kind):
+        key, item = (_field_with_zone(field, zone) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_with_zone(field, zone) for field in kind])
+    return pa.list_(_field_with_zone(kind.value_field, zone)) if pa.types.is_list(kind) else kind
+
+
+def _field_with_zone(field: pa.Field, zone: str) -> pa.Field:
+    return field.with_type(with_zone(field.type, zone))
+
+
+@cache
+def schema_with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
+    """Return a schema whose types are `with_zone`."""
+    return pa.schema([_field_with_zone(field, zone) for field in schema], metadata=schema.metadata)
+
+
+def in_zone(batch: pa.RecordBatch, zone: str) -> pa.RecordBatch:
+    """Return the same instants with another zone; the same batch, where no column has times with a zone."""
+    schema = schema_with_zone(batch.schema, zone)
+    if schema.equals(batch.schema):
+        return batch
+    columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column as an Arrow type.
+
+    Raises:
+        ArrowTypeError, ArrowNotImplementedError: no column of this type becomes one of that type.
+        ArrowInvalid: a value would lose something.
+    """
+    found = _cast(column, kind)
+    if _has(pa.types.is_map, kind):
+        _refuse_keys_twice(found)
+    return found
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    have = column.type
+    if have == kind and not _has(pa.types.is_time, kind):
+        return column
+    if pa.types.is_time(kind) and pa.types.is_time(have):
+        return _time_of_day(column, kind)
+    if pa.types.is_null(have):
+        return column.cast(kind)
+    if pa.types.is_dictionary(have):
+        return _cast(column.dictionary_decode(), kind)
+    if pa.types.is_run_end_encoded(have):
+        return _cast(pc.run_end_decode(column), kind)
+    if pa.types.is_struct(kind) and pa.types.is_struct(have):
+        return _struct(column, kind)
+    if pa.types.is_list(kind) and any(is_list(have) for is_list in _LISTS):
+        return _list(column, kind)
+    if pa.types.is_map(kind) and pa.types.is_map(have):
+        return _map(column, kind)
+    return _leaf(column, kind)
+
+
+def _leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    have = column.type
+    if pa.types.is_timestamp(have) and pa.types.is_timestamp(kind):
+        return _timestamp(column, kind)
+    _refuse_other_family(have, kind)
+    if pa.types.is_integer(have) and pa.types.is_decimal(kind):
+        # to a decimal that has room for all of them, whatever these are
+        return column.cast(pa.decimal128(38, min(kind.scale, 18))).cast(kind)
+    if pa.types.is_floating(have) and pa.types.is_decimal(kind):
+        # by its shortest digits: 0.1, and not what a float has behind them
+        column = column.cast(pa.string())
+    found = column.cast(kind)
+    if pa.types.is_floating(kind) and not pa.types.is_decimal(have):
+        _refuse_infinite(column, found)
+    elif _loses_in_silence(have, kind):
+        _refuse_changed(column, found)
+    return found
+
+
+def _refuse_other_family(have: pa.DataType, kind: pa.DataType) -> None:
+    """Raise `ArrowTypeError` if one of two types is of times, and the other is not, or of another kind."""
+    before = next((number for number, is_one in enumerate(_FAMILIES) if is_one(have)), -1)
+    after = next((number for number, is_one in enumerate(_FAMILIES) if is_one(kind)), -1)
+    is_midnight = pa.types.is_timestamp(have) and have.tz is None and pa.types.is_date(kind)
+    is_text = any(map(_is_text, (have, kind)))
+    if before != after and not is_midnight and not is_text:
+        raise pa.ArrowTypeError(f"{have} is no {kind}: cast it as you mean it, by pyarrow.compute")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(is_text(kind) for is_text in _TEXTS)
+
+
+def _timestamp(column: pa.Array, kind: pa.TimestampType) -> pa.Array:
+    have = column.type
+    if (have.tz is None) is (kind.tz is None):
+        return column.cast(kind)
+    if kind.tz is None:
+        raise pa.ArrowTypeError(
+            f"{have} has a zone, and timestamp_ntz has none: emit pc.local_timestamp(column), or make the"
+            " field a timestamp"
+        )
+    local = column.cast(pa.timestamp("us"))
+    if kind.tz == "UTC":
+        return local.cast(kind)
+    bounds = pc.min_max(local).as_py()
+    if bounds["min"] is not None and _ARROW_KNOWS[0] <= bounds["min"] <= bounds["max"] < _ARROW_KNOWS[1]:
+        try:
+            return pc.assume_timezone(local, kind.tz, ambiguous="earliest").cast(kind)
+        except pa.ArrowException:
+            pass  # a clock skips one of the times
+    return pa.array(exact_values(local.to_pylist(), kind), kind)
+
+
+def _time_of_day(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    found = column.cast(kind)
+    nanos = found.cast(pa.int64())
+    whole = pc.multiply(pc.divide(nanos, 1_000), 1_000)
+    if len(pc.indices_nonzero(pc.not_equal(whole, nanos))):
+        raise pa.ArrowInvalid("a time of day has nanoseconds, and Spark's has microseconds")
+    return found
+
+
+def _loses_in_silence(have: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether Arrow's safe cast may change a value: what it gives is then cast back and compared."""
+    if pa.types.is_decimal(have):
+        return bool(pa.types.is_floating(kind))
+    if pa.types.is_floating(have) or pa.types.is_integer(have):
+        return bool(pa.types.is_boolean(kind))
+    return bool(pa.types.is_date(kind))
+
+
+def _refuse_changed(column: pa.Array, found: pa.Array) -> None:
+    """Raise `ArrowInvalid` unless what a cast gave becomes the same values again."""
+    changed = pc.indices_nonzero(pc.not_equal(found.cast(column.type, safe=False), column))
+    if len(changed):
+        raise pa.ArrowInvalid(f"{column[changed[0].as_py()]} would become {found[changed[0].as_py()]}")
+
+
+def _refuse_infinite(column: pa.Array, found: pa.Array) -> None:
+    """Raise `ArrowInvalid` if a float is infinite that was a finite number, or a text of one."""
+    for row in pc.indices_nonzero(pc.is_inf(found)).to_pylist():
+        before = str(column[row])
+        if "inf" not in before.lower():
+            raise pa.ArrowInvalid(f"{before} is beyond the range of {found.type}")
+
+
+def _struct(column: pa.Array, kind: pa.StructType) -> pa.Array:
+    names = [field.name for field in column.type]
+    unknown = sorted(set(names) - {field.name for field in kind})
+    if unknown or len(set(names)) < len(names):
+        which = ", ".join(unknown or names)
+        has = ", ".join(field.name for field in kind)
+        raise pa.ArrowTypeError(f"the struct has no field {which}, or has it twice; its fields are {has}")
+    children = dict(zip(names, column.flatten(), strict=True))
+    nothing = pa.nulls(len(column))
+    cast = [_cast(children.get(field.name, nothing), field.type) for field in kind]
+    return pa.StructArray.from_arrays(cast, fields=list(kind), mask=column.is_null())
+
+
+def _list(column: pa.Array, kind: pa.ListType) -> pa.Array:
+    elements = _cast(column.flatten(), kind.value_type)
+    return pa.ListArray.from_arrays(_offsets(column), elements, type=kind, mask=column.is_null())
+
+
+def _map(column: pa.MapArray, kind: pa.MapType) -> pa.Array:
+    pairs = pairs_of(column)
+    keys, items = pairs.flatten().flatten()
+    cast = _cast(keys, kind.key_type), _cast(items, kind.item_type)
+    return pa.MapArray.from_arrays(_offsets(pairs), *cast, type=kind, mask=column.is_null())
+
+
+def pairs_of(column: pa.MapArray) -> pa.ListArray:
+    """Return maps as lists of their pairs; a part of an array would have the pairs of the whole one."""
+    kind = column.type
+    fields = [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]
+    return column.cast(pa.list_(pa.struct(fields)))
+
+
+def _offsets(column: pa.Array) -> pa.Array:
+    """Return where each list of a column begins among the elements of all of them, and where they end."""
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0), dtype=np.int64)
+    ends = np.cumsum(lengths)
+    if len(ends) and ends[-1] > np.iinfo(np.int32).max:
+        raise pa.ArrowInvalid(f"{ends[-1]:,} elements are more than one column can have")
+    return pa.array(np.concatenate([[0], ends]).astype(np.int32))
+
+
+@cache
+def _has(is_one: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+    """Return whether a type, or a part of it, is one of some kind."""
+    return is_one(kind) or any(_has(is_one, kind.field(n).type) for n in range(kind.num_fields))
+
+
+def _refuse_keys_twice(column: pa.Array) -> None:
+    """Raise `ArrowInvalid` if a map of a column has one key twice."""
+    kind = column.type
+    if not _has(pa.types.is_map, kind):
+        return
+    if pa.types.is_struct(kind):
+        for child in column.flatten():
+            _refuse_keys_twice(child)
+    elif pa.types.is_list(kind):
+        _refuse_keys_twice(column.flatten())
+    else:
+        pairs = pairs_of(column)
+        keys, items = pairs.flatten().flatten()
+        seen: set[tuple[int, str]] = set()
+        for row, key in zip(pc.list_parent_indices(pairs).to_pylist(), keys, strict=True):
+            if (row, str(key)) in seen:
+                raise pa.ArrowInvalid(f"the map has the key {key} twice")
+            seen.add((row, str(key)))
+        _refuse_keys_twice(items)
+
+
+@cache
+def has_not_null(field: pa.Field) -> bool:
+    """Return whether a field is NOT NULL, or has a part that is."""
+    return not field.nullable or any(map(has_not_null, _parts(field.type)))
+
+
+def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
+    """Return the fields of a struct, that of a list, or that of a map's values; its keys are never null."""
+    if pa.types.is_struct(kind):
+        return tuple(kind)
+    if pa.types.is_map(kind):
+        return (kind.item_field,)
+    return (kind.value_field,) if pa.types.is_list(kind) else ()
+
+
+def _parted(array: pa.Array) -> Sequence[pa.Array]:
+    """Return what `_parts` describes of a column without nulls."""
+    if pa.types.is_struct(array.type):
+        return list(array.flatten())
+    return [pairs_of(array).flatten().field("value") if pa.types.is_map(array.type) else array.flatten()]
+
+
+def check_nulls(bolt: str, field: pa.Field, array: pa.Array) -> None:
+    """Raise `ValueError` if there is a null where the field or a part of it is NOT NULL: Spark would fail."""
+    if not has_not_null(field):
+        return
+    if array.null_count and not field.nullable:
+        raise ValueError(f"bolt {bolt!r} emitted a null as {field.name!r}, which is NOT NULL")
+    if parts := _parts(field.type):
+        for part, child in zip(parts, _parted(array.drop_null()), strict=True):
+            check_nulls(bolt, part, child)

@@ -1,0 +1,465 @@
+"""Emitted values as values that PyArrow converts without a loss; what would lose something is refused.
+
+PyArrow converts more than it should: 1.5 becomes 1 in a field of whole numbers, a time becomes a date, 1,500
+nanoseconds become one microsecond, a time without a zone counts as one in UTC. Here each value of a column
+either stays what it is, or becomes an equal one of a class that PyArrow converts exactly, or `ArrowInvalid`
+is raised. A value of another kind (a text in a field of numbers) is left to PyArrow, which refuses it.
+
+==============  ==========================================  ==================================================
+field           converted, since nothing is lost            refused
+==============  ==========================================  ==================================================
+whole number    1.0, Decimal("1"), NumPy's whole numbers    1.5, NaN, a bool, what is beyond the field's range
+float           0.1 (the nearest float is its meaning)      what is finite and would become infinite
+decimal         whole numbers of Python and NumPy           digits beyond precision or scale; a float
+date            a time at midnight without a zone           any other time; a number
+timestamp       a time without a zone, as local time;       nanoseconds; a number; a date
+                pandas' and NumPy's times
+timestamp_ntz   pandas' and NumPy's times                   a time with a zone; nanoseconds; a number
+interval        pandas' and NumPy's durations               nanoseconds; months; a number
+array           any sequence, also of NumPy                 an element that is refused
+struct          a mapping, or a row, by names;              a name that the struct does not have, or twice
+                a tuple by position
+map             a mapping, or pairs                         a key that is there twice
+==============  ==========================================  ==================================================
+
+NaT and NA of pandas are nulls. Local time is that of the zone in the field's type: of the Spark session.
+Where a clock is set back, the earlier of the two times is meant, unless the time has ``fold=1``; a time that
+a clock skips counts from before the step. Python's own conversion and Spark's SQL do the same.
+
+The values of a column are looked at together, by their classes: for a column of `int` this costs 25 ns a
+value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from functools import cache
+from itertools import chain, islice
+from math import isfinite
+from operator import itemgetter
+from types import NoneType
+from typing import Any, Final, Protocol
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spout.tuples.tuple import by_names, short_repr
+
+MIDNIGHT: Final = time()
+
+_VARIANT: Final = b"variant"
+"""Spark marks the second field of the struct that is a variant by this metadata."""
+
+_LISTS: Final = frozenset({list, tuple, NoneType})
+_DICTS: Final = frozenset({dict, NoneType})
+_DATETIMES: Final = frozenset({datetime, NoneType})
+_NO_ZONE: Final = frozenset({NoneType})
+
+_ZONES: Final = frozenset({timezone, ZoneInfo})
+"""Classes of zones that have an offset at each time."""
+
+_DAY_OR_LESS: Final = frozenset({"W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"})
+"""NumPy's units whose length is the same always, unlike a month's."""
+
+
+def exact_values(values: Sequence[Any], kind: pa.DataType) -> Sequence[Any]:
+    """Return values that PyArrow converts exactly to an Arrow type; the same object where they all were so.
+
+    Raises `ArrowException`: one of them would lose something.
+    """
+    form = _form_of(kind)
+    return values if form is None else form.exact(values)
+
+
+class _Form(Protocol):
+    """What the values of a field may be."""
+
+    def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return values as `exact_values` does."""
+
+
+@cache
+def _form_of(kind: pa.DataType) -> _Form | None:
+    """Return the form of a type; None: PyArrow converts all values of it exactly, or refuses them."""
+    form: _Form | None = None
+    if pa.types.is_integer(kind):
+        form = _Leaf(kind, frozenset({int, NoneType}), _whole_number)
+    elif pa.types.is_decimal(kind):
+        form = _Leaf(kind, frozenset({int, Decimal, NoneType}), _decimal)
+    elif pa.types.is_float32(kind):
+        form = _Narrow()
+    elif pa.types.is_date(kind):
+        form = _Leaf(kind, frozenset({date, NoneType}), _date)
+    elif pa.types.is_timestamp(kind):
+        form = _Times(kind, None if kind.tz is None else zone_of(kind.tz))
+    elif pa.types.is_time(kind):
+        form = _Leaf(kind, frozenset({NoneType}), _time_of_day)
+    elif pa.types.is_duration(kind):
+        form = _Leaf(kind, frozenset({timedelta, NoneType}), _duration)
+    elif pa.types.is_map(kind):
+        form = _Maps(kind.key_type, kind.item_type)
+    elif pa.types.is_struct(kind):
+        form = _Structs(kind)
+    elif pa.types.is_list(kind) and _form_of(kind.value_type) is not None:
+        form = _Lists(kind.value_type)
+    return form
+
+
+@cache
+def zone_of(name: str) -> tzinfo:
+    """Return a time zone by the name that it has in an Arrow type: a region, or an offset as ``+05:00``.
+
+    Raises `ArrowInvalid`: this machine does not know it.
+    """
+    try:
+        return pa.lib.string_to_tzinfo(name)  # type: ignore[no-any-return]  # PyArrow ships no types of it
+    except (ValueError, LookupError, OSError) as error:
+        raise pa.ArrowInvalid(f"the time zone {name!r} is not known here: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """Single values: those of the `plain` classes stay as they are, all others are made exact one by one."""
+
+    kind: pa.DataType
+    plain: frozenset[type]
+    exact_one: Callable[[Any], Any]
+
+    def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        plain = self.plain
+        if set(map(type, values)) <= plain:
+            return values
+        return [value if type(value) in plain else self._exact_one(value) for value in values]
+
+    def _exact_one(self, value: Any) -> Any:
+        if _is_missing(value):
+            return None
+        if isinstance(value, pa.Scalar):
+            # of the same type it needs no class of Python, which may have none for it
+            return value if value.type == self.kind else self.exact([value.as_py()])[0]
+        return self.exact_one(value)
+
+
+class _Narrow:
+    """Floats of 32 bits: each value becomes the nearest one, which must not be infinite."""
+
+    def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        kept = [None if _is_missing(value) else value for value in values]
+        narrow = pa.array(kept, pa.float32())
+        for row in pc.indices_nonzero(pc.is_inf(narrow)).to_pylist():
+            if isfinite(kept[row]):
+                raise pa.ArrowInvalid(f"{short_repr(kept[row])} is beyond the range of float")
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Times; `zone` is that of a time that has none, None: the field takes no zone."""
+
+    kind: pa.DataType
+    zone: tzinfo | None
+
+    def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        if set(map(type, values)) <= _DATETIMES:
+            zones = {type(value.tzinfo) for value in values if value is not None}
+            if zones <= (_NO_ZONE if self.zone is None else _ZONES):
+                return values
+        return [self._exact_one(value) for value in values]
+
+    def _exact_one(self, value: Any) -> Any:
+        if value is None or _is_missing(value):
+            return None
+        if isinstance(value, pa.Scalar):
+            return value if value.type == self.kind else self._exact_one(value.as_py())
+        if isinstance(value, np.datetime64):
+            value = _datetime_of(value)
+        if not isinstance(value, datetime):
+            _refuse_number(value, "a time")
+            return value
+        value = _without_pandas(value)
+        # a zone of somebody's own may have no offset, and then the time counts as one without a zone
+        has_zone = value.utcoffset() is not None
+        if self.zone is None:
+            if has_zone:
+                raise pa.ArrowInvalid(
+                    f"{short_repr(value)} has a zone, and timestamp_ntz has none: emit it without"
+                    " (value.replace(tzinfo=None)), or make the field a timestamp"
+                )
+            return value.replace(tzinfo=None)
+        return value if has_zone else value.replace(tzinfo=self.zone)
+
+
+class _Lists:
+    """Lists, whose elements are looked at together."""
+
+    def __init__(self, element: pa.DataType) -> None:
+        self._element = element
+
+    def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        lists: Sequence[Any] = values
+        if not set(map(type, values)) <= _LISTS:
+            lists = [_listed(value) for value in values]
+        filled = [value for value in lists if value is not None]
+        form = _form_of(self._element)
+        # the most frequent case, for which the elements need no list of their own
+        if isinstance(form, _Leaf) and set(map(type, chain.from_iterable(filled))) <= form.plain:
+            return lists
+        elements = list(chain.from_iterable(filled))
+        exact = exact_values(elements, self._element)
+        if exact is elements:
+            return lists
+        rest = iter(exact)
+        return [None if value is None else list(islice(rest, len(value))) for value in lists]
+
+
+class _Structs:
+    """Structs as dictionaries, each field of all of them as a column."""
+
+    def __init__(self, kind: pa.StructType) -> None:
+        self._fields = list(kind)
+        self._names = [field.name for field in kind]
+        self._pick = itemgetter(*self._names) if len(self._fields) > 1 else None
+        self._is_variant = any(_VARIANT in (field.metadata or {}) for field in kind)
+
+    def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        structs: Sequence[Any] = values
+        if not set(map(type, values)) <= _DICTS:
+            structs = [self._named(value) for value in values]
+        columns = self._columns(structs)
+        changed: dict[str, Sequence[Any]] = {}
+        for field, column in zip(self._fields, columns, strict=True):
+            exact = exact_values(column, field.type)
+            if exact is not column:
+                changed[field.name] = exact
+        if not changed:
+            return structs
+        return [
+            None if struct is None else {**struct, **{name: column[row] for name, column in changed.items()}}
+            for row, struct in enumerate(structs)
+        ]
+
+    def _columns(self, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """Return the values of each field; `ArrowInvalid`: a struct has a field that its type lacks."""
+        width = len(self._fields)
+        if self._pick is not None and None not in structs and set(map(len, structs)) == {width}:
+            with suppress(KeyError):  # with as many names as there are fields, all of them are these fields
+                return list(zip(*map(self._pick, structs), strict=True))
+        names = frozenset(self._names)
+        for struct in structs:
+            if struct is not None and not struct.keys() <= names:
+                unknown = ", ".join(short_repr(name) for name in struct if name not in names)
+                raise pa.ArrowInvalid(f"the struct has no field {unknown}; it has {', '.join(self._names)}")
+        return [[None if struct is None else struct.get(name) for struct in structs] for name in self._names]
+
+    def _named(self, value: Any) -> Any:
+        """Return one struct as a dictionary; None: a null."""
+        if value is None or _is_missing(value):
+            return None
+        if isinstance(value, pa.Scalar):
+            return self._named(value.as_py())
+        if self._is_variant and hasattr(value, "metadata") and hasattr(value, "value"):
+            return {"value": value.value, "metadata": value.metadata}
+        if isinstance(value, Mapping):
+            return dict(value)
+        if isinstance(value, tuple):
+            if len(value) != len(self._names):
+                raise pa.ArrowInvalid(
+                    f"{len(value)} values for the {len(self._names)} fields of the struct:"
+                    f" {', '.join(self._names)}"
+                )
+            return dict(zip(self._names, by_names(value, self._names), strict=True))
+        if isinstance(value, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+            named = dict(value)
+            if len(named) == len(value):
+                return named
+        raise pa.ArrowTypeError(f"a {type(value).__name__} is no struct: emit a dictionary, or a tuple")
+
+
+class _Maps:
+    """Maps as lists of pairs; PyArrow would end the process at a null for a pair."""
+
+    def __init__(self, key: pa.DataType, item: pa.DataType) -> None:
+        self._key = key
+        self._item = item
+
+    def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        if set(map(type, values)) <= _DICTS and self._are_exact([value for value in values if value]):
+            return values
+        maps = [None if _is_missing(value) or value is None else list(_pairs(value)) for value in values]
+        keys = [key for pairs in maps if pairs is not None for key, _ in pairs]
+        items = [item for pairs in maps if pairs is not None for _, item in pairs]
+        exact_keys, exact_items = exact_values(keys, self._key), exact_values(items, self._item)
+        pairs_left = zip(exact_keys, exact_items, strict=True)
+        exact = [None if pairs is None else list(islice(pairs_left, len(pairs))) for pairs in maps]
+        for before, pairs in zip(values, exact, strict=True):
+            if pairs is not None and len(pairs) > 1 and not (type(before) is dict and _are_unlike(before)):
+                self._refuse_twice([key for key, _ in pairs])
+        return exact
+
+    def _are_exact(self, maps: Sequence[dict[Any, Any]]) -> bool:
+        """Return whether dictionaries are maps as they are: keys of one class, which are sure to differ."""
+        keys = list(chain.from_iterable(maps))
+        items = list(chain.from_iterable(map(dict.values, maps)))
+        classes = set(map(type, keys))
+        return (
+            len(classes) <= 1
+            and classes <= _ALWAYS_UNLIKE
+            and exact_values(keys, self._key) is keys
+            and exact_values(items, self._item) is items
+        )
+
+    def _refuse_twice(self, keys: Sequence[Any]) -> None:
+        """Raise `ArrowInvalid` if two keys are one in the map: 1 and 1.0, "a" and b"a", 0.1 in two widths."""
+        seen: list[Any] = []
+        for key in pa.array(keys, self._key).to_pylist():
+            if key in seen:
+                raise pa.ArrowInvalid(f"the map has the key {short_repr(key)} twice")
+            seen.append(key)
+
+
+_ALWAYS_UNLIKE: Final = frozenset({str, bytes, int, bool, date, Decimal})
+"""Classes of whose values two different ones stay different in a map."""
+
+
+def _are_unlike(named: dict[Any, Any]) -> bool:
+    """Return whether keys of a dictionary are sure to differ as keys of a map: all are of one such class."""
+    kinds = set(map(type, named))
+    return len(kinds) == 1 and kinds.pop() in _ALWAYS_UNLIKE
+
+
+def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the pairs of a map, which may be a list of them."""
+    if isinstance(value, Mapping):
+        yield from value.items()
+        return
+    if isinstance(value, pa.Scalar):
+        yield from value.as_py()
+        return
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise pa.ArrowTypeError(f"a {type(value).__name__} is no map: emit a dictionary")
+    for pair in value:
+        if isinstance(pair, tuple) and len(pair) == 2:
+            yield pair
+        elif isinstance(pair, Mapping) and pair.keys() == {"key", "value"}:
+            yield pair["key"], pair["value"]
+        else:
+            raise pa.ArrowInvalid(f"a map has {short_repr(pair)} for a pair of key and value")
+
+
+def _listed(value: Any) -> Any:
+    """Return the elements of a list in a list; None: a null. Those of NumPy are numbers of Python."""
+    if value is None or _is_missing(value):
+        return None
+    if isinstance(value, np.ndarray):
+        # not `tolist` for times: of nanoseconds it makes numbers
+        return list(value) if value.dtype.kind in "mM" else value.tolist()
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        return value.to_pylist()
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable) or not hasattr(value, "__len__"):
+        raise pa.ArrowTypeError(f"a {type(value).__name__} is no list: emit a list")
+    return list(value)
+
+
+def _whole_number(value: Any) -> Any:
+    if isinstance(value, bool | np.bool_):
+        raise pa.ArrowTypeError(f"{short_repr(value)} is a bool, no number: emit int(value)")
+    if isinstance(value, np.datetime64 | np.timedelta64):  # a count of some unit, by NumPy's own conversion
+        raise pa.ArrowTypeError(f"{short_repr(value)} is no number: emit value.astype('int64') of one unit")
+    is_list = isinstance(value, np.ndarray) and value.ndim > 0
+    if is_list or not hasattr(value, "__int__"):
+        return value
+    try:
+        whole = int(value)
+        is_whole = bool(whole == value)
+    except (TypeError, ValueError, OverflowError):  # a complex number, an array, NaN, infinity
+        is_whole = False
+    if not is_whole:
+        raise pa.ArrowInvalid(f"{short_repr(value)} is no whole number: emit round(value), or int(value)")
+    return whole
+
+
+def _decimal(value: Any) -> Any:
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def _date(value: Any) -> Any:
+    if isinstance(value, np.datetime64):
+        value = _datetime_of(value)
+    if not isinstance(value, datetime):
+        _refuse_number(value, "a date")
+        return value
+    value = _without_pandas(value)
+    if value.tzinfo is not None or value.time() != MIDNIGHT:
+        raise pa.ArrowInvalid(f"{short_repr(value)} is a time, and a date has none: emit value.date()")
+    return value.date()
+
+
+def _time_of_day(value: Any) -> Any:
+    if isinstance(value, time):
+        if value.tzinfo is not None:
+            raise pa.ArrowInvalid(f"{short_repr(value)} has a zone, which a time of day has not")
+        return value
+    _refuse_number(value, "a time of day")
+    return value
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, np.timedelta64):
+        return _timedelta_of(value)
+    if isinstance(value, timedelta):
+        if getattr(value, "nanoseconds", 0):
+            raise pa.ArrowInvalid(f"{short_repr(value)} has nanoseconds, and an interval has microseconds")
+        return value.to_pytimedelta() if hasattr(value, "to_pytimedelta") else value
+    _refuse_number(value, "a duration")
+    return value
+
+
+def _refuse_number(value: Any, what: str) -> None:
+    """Raise `ArrowTypeError` for a number in a field of times, which PyArrow takes as microseconds."""
+    if hasattr(value, "__int__") or isinstance(value, np.generic):
+        raise pa.ArrowTypeError(f"{short_repr(value)}, a {type(value).__name__}, is not {what}")
+
+
+def _without_pandas(value: datetime) -> datetime:
+    """Return a time as Python's own class; `ArrowInvalid`: it has nanoseconds."""
+    if getattr(value, "nanosecond", 0):
+        raise pa.ArrowInvalid(f"{short_repr(value)} has nanoseconds, and Spark's times have microseconds")
+    to_datetime: Callable[[], datetime] | None = getattr(value, "to_pydatetime", None)
+    return value if to_datetime is None else to_datetime()
+
+
+def _datetime_of(value: np.datetime64) -> datetime | None:
+    """Return NumPy's time as Python's; `ArrowInvalid`: it has nanoseconds, or is beyond the year 9999."""
+    if np.isnat(value):
+        return None
+    micros = value.astype("datetime64[us]")
+    found = micros.item()
+    # in the value's own unit again: a number that is too large for microseconds wraps around
+    if micros.astype(value.dtype) != value or not isinstance(found, datetime):
+        raise pa.ArrowInvalid(f"{short_repr(value)} is no time of whole microseconds up to the year 9999")
+    return found
+
+
+def _timedelta_of(value: np.timedelta64) -> timedelta | None:
+    if np.isnat(value):
+        return None
+    unit, _ = np.datetime_data(value.dtype)
+    micros = value.astype("timedelta64[us]") if unit in _DAY_OR_LESS else None
+    found = None if micros is None else micros.item()
+    if micros is None or not isinstance(found, timedelta) or micros.astype(value.dtype) != value:
+        raise pa.ArrowInvalid(f"{short_repr(value)} is no duration of whole microseconds")
+    return found
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a value is NaT or NA of pandas, which is not imported for it."""
+    kind = type(value)
+    return kind.__name__ in ("NaTType", "NAType") and kind.__module__.startswith("pandas.")

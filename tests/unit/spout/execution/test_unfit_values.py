@@ -1,0 +1,156 @@
+"""A value that its field would bend fails its own record, in each form of a bolt, and is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import spout
+from acker.errors import BoltStopped
+from spout.bolts.hooks import TaskHook
+from spout.execution.stage_run import StageRun
+from spout.topology.chain import Chain, Step
+from spout.tuples.messages import MessageRows
+from tests.support.worlds.topology_world import SOURCE, ran, record, schema_of
+
+VALUES: dict[str, Any] = {
+    "fits": 7, "whole": 7.0, "half": 1.5, "below zero": -0.9, "decimal": Decimal("1.5"), "large": 2**31,
+    "text": "one",
+}  # fmt: skip
+FITS = {"fits", "whole"}
+LINES = ["fits", "half", "whole", "below zero", "fits", "decimal", "large", "text", "fits"]
+
+
+class ByRow(spout.BasicBolt):
+    """Emits a value for each line, and before it one that fits."""
+
+    output = "line string, n int"
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit both."""
+        line = tuple["value"].decode()
+        collector.emit((line, 0))
+        collector.emit((line, VALUES[line]))
+
+
+class ByHand(spout.Bolt):
+    """The same, by hand."""
+
+    output = "line string, n int"
+
+    def prepare(self, context: spout.BoltContext, collector: spout.OutputCollector) -> None:
+        """Keep the collector."""
+        self._collector = collector
+
+    def execute(self, tuple: spout.Tuple) -> None:
+        """Emit both."""
+        line = tuple["value"].decode()
+        self._collector.emit((line, 0), anchors=tuple)
+        self._collector.emit((line, VALUES[line]), anchors=tuple)
+        self._collector.ack(tuple)
+
+
+@pytest.mark.parametrize("where", ["rows", "child", "topology"])
+@pytest.mark.parametrize("hooks", [0, 1])
+@pytest.mark.parametrize("bolt", [ByRow(), ByHand()])
+def test_a_row_with_a_value_that_does_not_fit_fails_its_record(bolt: Any, hooks: int, where: str) -> None:
+    """O806: 1.5 became 1, and -0.9 became 0."""
+    rows: list[Any] = []
+    failed = ran(bolt, [line.encode() for line in LINES], [TaskHook()] * hooks, where, rows)
+    assert [LINES[root] for root in sorted(failed)] == [line for line in LINES if line not in FITS]
+    for root, cause in failed.items():
+        assert cause.message.startswith(f"bolt 'it' emitted {VALUES[LINES[root]]!r}, a "), cause
+        assert "as 'n', which is int: " in cause.message
+    kept = [(line, value) for line in LINES if line in FITS for value in (0, 7)]
+    assert sorted(row for row in rows if row[0] in FITS) == sorted(kept)
+
+
+class Columns(spout.ArrowBolt):
+    """Emits columns, and before them a row for each line that fits."""
+
+    output = "line string, n int"
+
+    def __init__(self, *columns: pa.Array) -> None:
+        """Emit these, one after the other."""
+        self._columns = columns
+
+    def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
+        """Emit all."""
+        lines = batch.column("value").cast(pa.string())
+        collector.emit([lines, pa.array([0] * len(lines))], np.arange(len(lines)))
+        row = 0
+        for column in self._columns:
+            parents = np.arange(row, row + len(column))
+            collector.emit([lines.take(pa.array(parents)), column], parents)
+            row += len(column)
+
+
+@pytest.mark.parametrize("where", ["rows", "child", "topology"])
+@pytest.mark.parametrize("hooks", [0, 1])
+@pytest.mark.parametrize(
+    ("columns", "bad"),
+    [
+        ([pa.array([7.0, 1.5, 7.0, 7.0, -0.9, 7.0, None, float("nan")])], {1, 4, 7}),
+        ([pa.array([7, 2**31]), pa.array([Decimal("1.5")] * 3 + [Decimal("7.0")] * 3)], {1, 2, 3, 4}),
+        ([pa.chunked_array([[7, 2**40], [], [7, 7, 2**40, 7, 7, 7]])], {1, 4}),
+        ([pa.array(["7", "one", "7", "7", "7", "7", "", "7.5"])], {1, 6, 7}),
+        ([pa.array([1.5] * 8)], set(range(8))),
+        ([pa.array([7.0] * 8)], set()),
+    ],
+)  # fmt: skip
+def test_a_column_with_such_values_fails_their_records_alone(
+    columns: list[pa.Array], bad: set[int], hooks: int, where: str
+) -> None:
+    """O807: all records of the batch failed, of 1,000 healthy ones each."""
+    rows: list[Any] = []
+    lines = [b"%d" % number for number in range(8)]
+    failed = ran(Columns(*columns), lines, [TaskHook()] * hooks, where, rows)
+    assert failed.keys() == bad
+    values = [value for column in columns for value in column.to_pylist()]
+    for root, cause in failed.items():
+        assert cause.message.startswith("bolt 'it' emitted "), cause
+        assert "as 'n', which is int: " in cause.message
+        assert str(values[root])[:3] in cause.message
+    assert {int(line) for line, _ in rows} == set(range(8)) - bad
+
+
+def test_a_column_of_another_kind_fails_the_whole_batch() -> None:
+    """There is no value of it that would fit."""
+    failed = ran(Columns(pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * 2)), [b"0", b"1"], [], "rows")
+    assert failed.keys() == {0, 1}
+    assert "emitted timestamp[us, tz=UTC] as 'n', which is int" in failed[0].message
+
+
+def untracked(bolt: Any, lines: list[bytes]) -> Iterator[Any]:
+    """Let a bolt work on lines that nothing tracks."""
+    run = StageRun(
+        Chain((Step("it", bolt, schema_of("it", bolt.output)),)).stage, spout.BoltContext("it", 0, 1)
+    )
+    messages = [record(line, offset) for offset, line in enumerate(lines)]
+    yield run.feed(MessageRows(messages, SOURCE, np.arange(len(lines))), None)
+
+
+def test_untracked_such_a_value_ends_the_task() -> None:
+    with pytest.raises(pa.ArrowInvalid, match=r"bolt 'it' emitted 1\.5 as 'n', which is int"):
+        list(untracked(Columns(pa.array([7.0, 1.5])), [b"0", b"1"]))
+    with pytest.raises(pa.ArrowInvalid, match=r"bolt 'it' emitted 1\.5, a float, as 'n', which is int"):
+        list(untracked(ByRow(), [b"half"]))
+
+
+class Stops(Columns):
+    """Stops at what does not fit."""
+
+    stops_on = (pa.ArrowException,)
+
+
+def test_a_value_that_does_not_fit_is_no_exception_of_execute() -> None:
+    """It fails its record even where the bolt stops on PyArrow's errors; a column of another kind is one."""
+    assert ran(Stops(pa.array([7.0, 1.5])), [b"0", b"1"], [], "rows").keys() == {1}
+    with pytest.raises(BoltStopped):
+        ran(Stops(pa.array([datetime(2026, 1, 1)] * 2)), [b"0", b"1"], [], "rows")

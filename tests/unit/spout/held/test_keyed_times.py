@@ -1,0 +1,180 @@
+"""Times of a keyed bolt: read with the zone of the session, out of Spark's numbers and out of old states."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+import spout
+from spout.bolts.keyed_bolt import KeyedTuple
+from spout.held.keyed_exit import EMITTED, REPORT
+from spout.held.keyed_rows import TUPLE, KeyedTask
+from spout.held.keyed_times import TupleTimes, has_times
+from spout.tuples.columns import ANCHOR
+from tests.support.fake_state import FakeState
+
+ZONE = "America/New_York"
+NEW_YORK = ZoneInfo(ZONE)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+AT = TimestampType()
+KIND = StructType(
+    [
+        StructField("at", AT), StructField("n", LongType()), StructField("ntz", TimestampNTZType()),
+        StructField("all", ArrayType(AT)), StructField("named", StructType([StructField("at", AT)])),
+        StructField("by", MapType(StringType(), AT)), StructField("from", MapType(AT, LongType())),
+    ]
+)  # fmt: skip
+
+INSTANTS = [
+    datetime(2026, 1, 1, 12, 0, 0, 5, tzinfo=UTC), datetime(2026, 11, 1, 5, 30, tzinfo=UTC),
+    datetime(2026, 11, 1, 6, 30, tzinfo=UTC), datetime(1883, 1, 1, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), datetime(2050, 7, 1, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+]  # fmt: skip
+
+
+def micros(at: datetime) -> int:
+    return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def arriving(at: datetime) -> dict[str, Any]:
+    """Return a tuple as Spark hands it in."""
+    us = micros(at)
+    return {
+        "at": us, "n": us, "ntz": pd.Timestamp("2026-01-01"), "all": np.array([us, None], object),
+        "named": {"at": us}, "by": {"k": us, "none": None}, "from": {us: 7},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("at", INSTANTS)
+def test_each_time_of_a_tuple_has_the_zone_and_is_its_instant(at: datetime) -> None:
+    """O907: an hour of autumn and the first day of all years as well; also behind a state."""
+    read = TupleTimes(KIND, ZONE).read(arriving(at))
+    [key] = read["from"]
+    for found in (read["at"], read["all"][0], read["named"]["at"], read["by"]["k"], key):
+        for time in (found, pickle.loads(pickle.dumps(found, protocol=5))):
+            assert isinstance(time, pd.Timestamp)
+            assert micros(time.to_pydatetime(warn=False)) == micros(at)
+    assert (read["n"], read["ntz"], read["all"][1], read["by"]["none"]) == (
+        micros(at), pd.Timestamp("2026-01-01"), None, None,
+    )  # fmt: skip
+
+
+def test_the_clock_shows_local_time() -> None:
+    read = TupleTimes(KIND, ZONE).read(arriving(INSTANTS[0]))
+    assert read["at"].isoformat() == "2026-01-01T07:00:00.000005-05:00"
+
+
+def test_nulls_stay_nulls_and_a_stream_without_times_is_not_touched() -> None:
+    nothing = dict.fromkeys(KIND.names)
+    assert TupleTimes(KIND, ZONE).read(nothing) == nothing
+    plain = StructType([StructField("n", LongType()), StructField("ntz", TimestampNTZType())])
+    values = {"n": 7, "ntz": pd.Timestamp("2026-01-01")}
+    assert not has_times(plain)
+    assert TupleTimes(plain, ZONE).read(values) is values
+
+
+def test_a_time_beyond_pythons_years_is_refused() -> None:
+    with pytest.raises(OverflowError):
+        TupleTimes(KIND, ZONE).read(arriving(INSTANTS[0]) | {"at": 2**62})
+
+
+class Shows(spout.KeyedBolt):
+    """Emits the times that it holds, and that of its key."""
+
+    output = "us bigint"
+
+    def __init__(self, keys: list[Any]) -> None:
+        """Note the keys."""
+        self.keys = keys
+
+    def execute(
+        self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Emit them once there are three."""
+        self.keys.append(key)
+        if len(held) == 3:
+            for each in held:
+                collector.emit((micros(each["at"].to_pydatetime()),))
+            collector.ack(*held)
+
+
+NAMED = StructType([StructField("at", AT)])
+
+
+class Key:
+    """One key at work."""
+
+    def __init__(self, key: tuple[Any, ...]) -> None:
+        import pyarrow as pa
+
+        self.keys: list[Any] = []
+        self.state = FakeState()
+        self.schema = pa.schema([("us", pa.int64())])
+        self.key = key
+        self.task = KeyedTask(
+            "shows", Shows(self.keys), self.schema, tracked=True, keys={TUPLE: ("at",)},
+            times={TUPLE: TupleTimes(NAMED, ZONE)}, floats=(False,), timed=(True,),
+        )  # fmt: skip
+
+    def get(self, *us: int) -> list[dict[str, Any]]:
+        """Let tuples come."""
+        anchors = [{"source": 1, "position": n, "edge": 7} for n in range(len(us))]
+        part = pd.DataFrame({TUPLE: [{"at": each} for each in us], ANCHOR: anchors})
+        frames = self.task(self.key, [part], self.state)  # type: ignore[arg-type]
+        return [row for frame in frames for row in frame.to_dict("records")]
+
+    def emitted(self, rows: list[dict[str, Any]]) -> list[int]:
+        """Return what was emitted."""
+        import pyarrow as pa
+
+        packed = [row[EMITTED] for row in rows if row[EMITTED] is not None]
+        return [
+            pa.ipc.read_record_batch(pa.py_buffer(row), self.schema).to_pylist()[0]["us"] for row in packed
+        ]
+
+
+def test_what_a_state_of_before_holds_is_local_time() -> None:
+    """O907: it has a time without a zone; beside it stands one with a zone now, and both are compared."""
+    key = Key((pd.Timestamp("2026-01-01 07:00"),))
+    old = KeyedTuple({"at": pd.Timestamp("2026-01-01 07:00")}, (1, 9, 7))
+    key.state.update((pickle.dumps((0, [old]), protocol=5),))
+    noon = micros(datetime(2026, 1, 1, 12, tzinfo=UTC))
+    assert key.emitted(key.get(noon, noon)) == [noon] * 3
+
+
+def test_a_key_has_the_exact_time_of_its_tuples() -> None:
+    """O907: of an hour that is there twice Spark's key does not say which one it is."""
+    second = INSTANTS[2]
+    key = Key((pd.Timestamp("2026-11-01 01:30"),))
+    key.get(micros(second))
+    [(time,)] = key.keys
+    assert micros(time.to_pydatetime()) == micros(second)
+
+
+def test_a_tuple_that_cannot_be_read_fails_alone() -> None:
+    """O909: the query ended at it each time that it was started."""
+    key = Key((None,))
+    noon = micros(INSTANTS[0])
+    rows = key.get(noon, 2**62)
+    [failed] = [row for row in rows if "OverflowError" in str(row[REPORT]) and row[ANCHOR]]
+    assert "the years 1 to 9999" in failed[REPORT]
+    assert [anchor["position"] for anchor in failed[ANCHOR]] == [1]
+    assert key.emitted(key.get(noon, noon)) == [noon] * 3

@@ -25,14 +25,13 @@ from acker.service.passed_over import WHY_HEADER
 from acker.service.snapshot import carried_of, carry, state_of
 from acker.service.state import (
     BIN_PART,
-    LastRestore,
     StatePart,
     Stored,
     bin_of,
     part_key,
     parts_of,
-    restored_headers,
 )
+from acker.service.state_notes import LastRestore, StateNotes, moved_deadlines
 from acker.wire.codec import Codec
 
 ORIGIN_HEADER = "windhover.origin"
@@ -164,11 +163,14 @@ class PartitionAcker:
         records += [self._quarantined(record, why) for record, why in output.quarantined]
         for number, part in [*bins, *((part.part, part) for part in parts)]:
             value = None if part is None else self._stored.encode(part)
-            headers = () if number else restored_headers(self._restored)
+            headers = () if number else self._notes().headers()
             records.append(
                 Outgoing(self._topics.state, partition, value, part_key(partition, number), headers)
             )
         return records
+
+    def _notes(self) -> StateNotes:
+        return StateNotes(self._restored, moved_deadlines(self.core.ledger.cohorts()))
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:
         headers = (

@@ -9,7 +9,6 @@ with the bins before it. What stands behind these is of a transaction that was c
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from acker.errors import CodecError, Disagreement
-from acker.kafka.port import Headers, Log, Record, TopicPartition
+from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
 from acker.service.passed_over import CURE, kind_of, marked_offset
+from acker.service.state_notes import StateNotes, read_notes
 from acker.wire.codec import Codec, load_schema
 
 BIN_PART: Final = 1_000_000
@@ -244,32 +244,8 @@ _TAIL: Final = 64
 """Number of last records of the state log that are read first; each further try reads 8 times as many."""
 
 
-class LastRestore(NamedTuple):
-    """When an acker partition was restored, wall time, and how long that took since its assignment."""
-
-    at_ms: int
-    took_ms: int
-
-
-RESTORED_HEADER: Final = "windhover.restored"
-"""In the first piece of each State: the last restore of its writer. It is for people alone."""
-
-
-def restored_headers(last: LastRestore | None) -> Headers:
-    return () if last is None else ((RESTORED_HEADER, json.dumps(last).encode()),)
-
-
-def read_restored(headers: Headers) -> LastRestore | None:
-    """Return the restore that a piece of State names; None: an older version or something else wrote it."""
-    try:
-        at_ms, took_ms = json.loads(dict(headers).get(RESTORED_HEADER) or b"")
-        return LastRestore(int(at_ms), int(took_ms))
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
 class LastState(NamedTuple):
-    """A state, its bins, the wall time at which it was written, and the last restore of its writer.
+    """A state, its bins, the wall time at which it was written, and what its writer noted beside it.
 
     `is_last` is False if pieces or bins of another State follow that do not count.
     """
@@ -277,7 +253,7 @@ class LastState(NamedTuple):
     state: State
     bins: dict[int, Carried]
     at_ms: int
-    restored: LastRestore | None
+    notes: StateNotes
     is_last: bool
 
 
@@ -305,7 +281,7 @@ def read_last_state(
             if all(BIN_PART + number in parts for number in needed):
                 bins = {n: carried_from(codec, parts[BIN_PART + n]) for n in needed}
                 written_ms = max(record.timestamp_ms for record in whole.values())
-                return LastState(state, bins, written_ms, read_restored(whole[0].headers), is_last)
+                return LastState(state, bins, written_ms, read_notes(whole[0].headers), is_last)
         if first == start:
             if not last:
                 return None

@@ -59,12 +59,14 @@ def hold(
     ('_windhover', 'struct<source:bigint,position:bigint,edge:bigint>')
 
     Behind it every row must reach an aggregate with `collect_anchors`, or a join (`join_anchors`). A record
-    stays open until `ack_anchors` has acked all its rows, and is replayed if its timeout passes before that.
-    So the input's timeout must be longer than a window and its delay, and `max_spout_pending` larger than the
-    number of records in the open windows. Rows that a filter behind it drops time out, so filter before it.
-    Rows of an inner join without a match, or with a null in its condition, time out too; use an outer join to
-    decide about them. Compute sliding windows before it (``withColumn("window", window(...))``), so that each
-    copy of a row is held separately. Hold each side of a join before the join, under its own name.
+    stays open until `ack_anchors` has acked all its rows. Its `timeout` ends with the batch that holds it;
+    from then on `held_timeout` counts, three days by default. If that passes it is replayed, and counts again
+    in a window that is still open. So `held_timeout` must be longer than a window, its delay and any time in
+    which the topic is quiet, and `max_spout_pending` larger than the number of records in the open windows.
+    Rows that a filter behind it drops stay open for so long, so filter before it. So do rows of an inner join
+    without a match, or with a null in its condition; use an outer join to decide about them. Compute sliding
+    windows before it (``withColumn("window", window(...))``), so that each copy of a row is held separately.
+    Hold each side of a join before the join, under its own name.
 
     Args:
         until: the event time at which a watermark drops the row: the window's end, or the event time itself
@@ -296,7 +298,10 @@ def released_by(
     reset: Sequence[int] = (),
     left_open: Sequence[int] = (),
 ) -> Released:
-    """Release the anchors of rows, but not of those that failed, are reset or left open, by row numbers."""
+    """Release the anchors of rows, but not of those that failed, are reset or left open, by row numbers.
+
+    A keyed bolt holds on those whose timeout it resets.
+    """
     rows, places, edges = anchors
     if not (len(failed) or len(reset) or len(left_open)):
         return Released(places, edges.view(np.uint64))
@@ -308,7 +313,12 @@ def released_by(
     failures = tuple((cause, places.at(slice(*of))) for (_, cause), of in zip(failed, ends, strict=True))
     acked_edges, open_edges = (edges[some].view(np.uint64) for some in (acked, opened))
     return Released(
-        places.at(acked), acked_edges, failures, places.at(touched), places.at(opened), open_edges
+        places.at(acked),
+        acked_edges,
+        failures,
+        held_on=places.at(touched),
+        open_places=places.at(opened),
+        open_edges=open_edges,
     )
 
 

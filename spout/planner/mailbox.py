@@ -6,7 +6,7 @@ needs no port, survives its writer, and is replaced whole, so nobody reads half 
 
 | message | file | from | to |
 |---|---|---|---|
-| this batch is published; what is not acked | ``<session>`` | the sink, or the listener | planning process |
+| published: what is not acked, what is held | ``<session>`` | the sink, or the listener | planning process |
 | a listener publishes, or why it could not | ``<stream>.listens`` | the listener | planning process |
 | how many cores there are | ``cores`` | the driver, after a batch | planning process |
 | plan no batch | ``<stream>.inactive`` | the driver | planning process |
@@ -44,9 +44,14 @@ then it says that it failed; only one that is gone says nothing."""
 
 
 class Published(NamedTuple):
-    """A batch is published; `not_acked` are the roots that are not acked by that, None: unknown."""
+    """A batch is published.
+
+    `not_acked` are the roots that are not acked by that, and `held` those of which Spark's state holds
+    tuples; None: unknown.
+    """
 
     not_acked: tuple[NotAcked, ...] | None
+    held: tuple[SourceRun, ...] | None = ()
 
 
 class Mailbox:
@@ -68,10 +73,15 @@ class Mailbox:
         self._last = folder / f"{stream}.last"
         self._idle = folder / f"{stream}.idle"
 
-    def put_published(self, plan: BatchPlan, not_acked: Sequence[NotAcked] | None = None) -> None:
+    def put_published(
+        self,
+        plan: BatchPlan,
+        not_acked: Sequence[NotAcked] | None = None,
+        held: Sequence[SourceRun] | None = (),
+    ) -> None:
         """Say that a batch is published; `not_acked` None: nobody can tell what is not, or needs to know."""
         if plan.ranges:
-            message = {"batch": _name(plan.ranges), "not_acked": not_acked}
+            message = {"batch": _name(plan.ranges), "not_acked": not_acked, "held": held}
             self._put(self._folder / plan.session, json.dumps(message))
 
     def published(self, session: str, ranges: Sequence[SourceRun]) -> Published | None:
@@ -79,8 +89,11 @@ class Mailbox:
         message = json.loads(_text(self._folder / session) or "{}")
         if message.get("batch") != _name(ranges):
             return None
-        rows = message["not_acked"]
-        return Published(None if rows is None else tuple(NotAcked(*row) for row in rows))
+        rows, runs = message["not_acked"], message["held"]
+        return Published(
+            None if rows is None else tuple(NotAcked(*row) for row in rows),
+            None if runs is None else tuple(SourceRun(*run) for run in runs),
+        )
 
     def put_listener(self, failure: str = "") -> None:
         """Say that a listener publishes the batches of the stream, or why it could not."""

@@ -29,7 +29,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 14
+VERSION = 15
 
 _Steps = tuple[int, str, bytes]
 """A column: its first number, the type of its differences, and these."""
@@ -79,6 +79,7 @@ def encode(report: TaskReport) -> bytes:
         (
             (len(released.edges), [(first, width) for first, width, _ in places]),
             [(tuple(cause), _place_fields(places)) for cause, places in released.failures],
+            _place_fields(released.held_on),
             _place_fields(released.touched),
             (_place_fields(released.open_places), _pack(released.open_edges.view(np.int64))),
         ),
@@ -176,7 +177,7 @@ def _held_and_released(
 ) -> tuple[Held, Released]:
     """Read what `encode` wrote; the edges of what is held come first, places last."""
     numbers, until_ms, fails_late = held
-    (count, places), failures, touched, (open_places, open_edges) = released
+    (count, places), failures, held_on, touched, (open_places, open_edges) = released
     indices = _from_steps(*numbers)
     edges = np.frombuffer(as_they_are, np.uint64, len(indices) + count)
     columns, begin = [], edges.nbytes
@@ -194,6 +195,7 @@ def _held_and_released(
             RootPositions(sources, positions),
             edges[len(indices) :],
             causes,
+            _places(held_on),
             _places(touched),
             _places(open_places),
             _unpack(open_edges).view(np.uint64),

@@ -154,6 +154,7 @@ class BatchOutcome:
         partial: ascending indices of the roots whose contribution is not their root edge.
         residual: for each of `partial`, the XOR of the edges that are outstanding; never 0.
         touched: ascending indices of roots whose timeout was reset.
+        held: ascending indices of roots of which Spark's state holds tuples.
         errors: what bolts reported, the first ones of each task.
         older: what it contributes to roots of earlier batches.
         lined: of each partition that was read in order, which records are in which lines.
@@ -169,6 +170,7 @@ class BatchOutcome:
     partial: I64 = field(default_factory=_NONE.copy)
     residual: U64 = field(default_factory=lambda: np.empty(0, np.uint64))
     touched: I64 = field(default_factory=_NONE.copy)
+    held: I64 = field(default_factory=_NONE.copy)
     lost: int = 0
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
@@ -255,7 +257,7 @@ def placed(report: TaskReport, roots: KeyedRoots, *, counts: bool = True) -> Tas
     done = report.released
     if not counts:
         none = RootPositions.together(())
-        done = replace(done, places=none, edges=np.empty(0, np.uint64), touched=none)
+        done = replace(done, places=none, edges=np.empty(0, np.uint64), held_on=none, touched=none)
         report = replace(report, released=done, touched=_NONE)
     if report.keyed_roots is None:
         return report
@@ -267,6 +269,7 @@ def placed(report: TaskReport, roots: KeyedRoots, *, counts: bool = True) -> Tas
         RootPositions.together([done.places, *(roots.find(numbers) for numbers, _ in left)]),
         np.concatenate([done.edges, *(edges for _, edges in left)]),
         (*done.failures, *((cause, roots.find(numbers)) for cause, numbers in report.failures)),
+        done.held_on,
         RootPositions.together([done.touched, roots.find(report.touched)]),
     )
     return replace(report, released=released, failures=(), outstanding={}, touched=_NONE)

@@ -139,6 +139,7 @@ def _summed(
     staying = [(report.held, ~gone if gone.any() else slice(None)) for report, gone in late]
     kept_on = [(held.indices[stays], held.edges[stays]) for held, stays in staying]
     partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, *released.edges])
+    held = _held(plan, newest, [*kept_on, *released.edges], partial) if kept_on else _NONE
     partial, residual = _left_open_too(plan, partial, residual, [r.outstanding for r in others])
     too_late = [
         (Cause(r.operator, LATE, "a watermark dropped it"), np.unique(r.held.indices[gone]))
@@ -152,12 +153,13 @@ def _summed(
     not_done = [*failures, *released.failures, *too_late]
     failed = np.concatenate([_NONE, *(indices for _, indices in not_done)])
     lined = tuple(each for report in every for each in report.lined)
-    held = behind(lined, failed, partial[kept], free) if lined else []
+    blocked = behind(lined, failed, partial[kept], free) if lined else []
     return BatchOutcome(
         plan,
-        _one_cause_each([*not_done, *held], free),
+        _one_cause_each([*not_done, *blocked], free),
         partial=partial[kept],
         residual=residual[kept],
+        held=held[~among(held, distinct(np.concatenate([failed, free])))] if len(held) else held,
         touched=distinct(np.concatenate([_NONE, *(report.touched for report in newest), released.touched])),
         counts=added(report.counts for report in newest),
         errors=tuple(error for report in newest for error in report.errors),
@@ -167,6 +169,19 @@ def _summed(
         firsts=FirstEmissions.together(report.firsts for report in newest),
         traces=RootTraces.together(report.traces for report in newest),
     )
+
+
+def _held(
+    plan: BatchPlan, newest: Sequence[TaskReport], edges: Sequence[tuple[I64, U64]], partial: I64
+) -> I64:
+    """Return the roots of which Spark's state holds a tuple after the batch, as ascending indices.
+
+    `edges` are those of what was held and of what was released in the same batch, and `partial` all roots
+    that are not complete; where bolts left nothing open, these are the ones.
+    """
+    if not any(report.outstanding for report in newest):
+        return partial
+    return residuals(plan, (), edges)[0]
 
 
 def _left_open_too(

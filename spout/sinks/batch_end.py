@@ -15,7 +15,7 @@ from acker.errors import TrackingError
 from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.ledger import Reports
-from spout.publishing.publish import BatchLane, not_acked, publication_of
+from spout.publishing.publish import BatchLane, held_runs, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.application import Application, Stream
 from spout.streaming.batch_log import logged, moment_of, refuse_repeats
@@ -70,7 +70,8 @@ class BatchEnd:
             _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
         named = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
         _leave_sigint_to_the_main_thread()
-        stream.publisher.publish(publication_of(outcome, named), outcome.plan.partitions)
+        longer_ms = {one.id: one.held_longer_ms for one in stream.inputs}
+        stream.publisher.publish(publication_of(outcome, named, longer_ms), outcome.plan.partitions)
         stream.late += outcome.late
         stream.work.add(outcome.counts, outcome.errors, counted(outcome))
         for record in islice(isolated_records(outcome, stream.inputs), LOGGED_MAX):
@@ -80,7 +81,8 @@ class BatchEnd:
                 *record.cause,
                 self.lane.seq,
             )
-        self.application.mailbox(stream).put_published(outcome.plan, not_acked(outcome))
+        mailbox = self.application.mailbox(stream)
+        mailbox.put_published(outcome.plan, not_acked(outcome), held_runs(outcome))
 
 
 def _leave_sigint_to_the_main_thread() -> None:

@@ -8,7 +8,7 @@ live, and how much is pending. The first line of the table whose condition holds
     verdict ACKED, or no such record                   DONE
     it waits in `_ack_due`                             PAUSED, PUT_ASIDE, BLOCKED, TIMED_OUT or DUE
     not emitted                                        LOST_FROM_LOG, GATE_CLOSED or NOT_EMITTED
-    open                                               ACKED_LATE, SESSION_DEAD or IN_BATCH
+    open                                               ACKED_LATE, SESSION_DEAD, IN_STATE or IN_BATCH
     announced                                          ACKED_LATE, SESSION_DEAD or IN_BATCH
     a dead letter, or the note that it was dropped     LOST_FROM_LOG, DEAD or DROPPED
     lost, and in no topic yet                          BLOCKED, TIMED_OUT, DUE or TOO_OLD
@@ -32,7 +32,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.due import Aside, Due, Loss
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
-from spout.inspect.readings import NO_TIMEOUT, Reading, row_of
+from spout.inspect.readings import HELD_BY_SPARK, NO_TIMEOUT, Reading, row_of
 from spout.inspect.story import (
     ABSENT,
     ACKED,
@@ -58,6 +58,8 @@ class Situation(StrEnum):
     """Not emitted, since the input has as many pending roots as it may have."""
     IN_BATCH = "IN_BATCH"
     """Emitted, and in a micro-batch that runs; or a bolt neither acked nor failed a tuple of it."""
+    IN_STATE = "IN_STATE"
+    """Spark's state holds it: it waits for its window, for the other side of a join, or in a keyed bolt."""
     ACKED_LATE = "ACKED_LATE"
     """All of it is acked in the log, and the acker, which is behind or away, has not read that yet."""
     SESSION_DEAD = "SESSION_DEAD"
@@ -323,7 +325,8 @@ class _Case:
             limit = NO_TIMEOUT
         if last.is_acked_whole:
             return self.acked_late(f"pending: open for {age}; {_outstanding(last)}")
-        now = f"pending: open for {age}, {limit}; {_outstanding(last)}"
+        where = f" {HELD_BY_SPARK}" if found.in_state else ""
+        now = f"pending: open for {age}{where}, {limit}; {_outstanding(last)}"
         if around.session_lives.value is False:
             text = (
                 f"It was emitted {age} ago by a process that is gone, so nobody acks it, and {limit}. Start"
@@ -331,6 +334,13 @@ class _Case:
             )
             command = f"windhover release {self.evidence.group}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
+        if found.in_state and around.ackers.value != 0:
+            text = (
+                f"Emitted {age} ago, and {HELD_BY_SPARK} since: it waits for its window, for the other side"
+                " of a join, or in a keyed bolt. It is acked with the row that it becomes. A topic without"
+                f" new records moves no watermark, so it closes no window. It {limit}."
+            )
+            return Diagnosis(Situation.IN_STATE, now, text, self.watch)
         how = ": its micro-batch is running, or its bolts neither acked nor failed it"
         if last.batches:
             how = (

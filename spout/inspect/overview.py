@@ -28,6 +28,7 @@ from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
 from spout.group.presence import Presence
 from spout.inspect.readings import (
+    HELD_BY_SPARK,
     NO_STATE,
     WITHOUT_STATE,
     Dead,
@@ -110,6 +111,10 @@ def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         parts += [row["replays_wait"] if row["replays_wait"] not in pauses else ""]
         pauses.add(row["replays_wait"])
         parts += [f"{row['held']:,} blocked" if row["held"] else ""]
+        held = (
+            f"{row['in_state'] or 0:,} {HELD_BY_SPARK}, the oldest for {span(row['oldest_in_state_ms'] or 0)}"
+        )
+        parts += [held if row["in_state"] else ""]
         parts += [f"as of {span(row['as_of_ms'])} ago" if row["as_of_ms"] else ""]
         if any(parts):
             sources.setdefault("; ".join(text for text in parts if text), []).append(row["source"])

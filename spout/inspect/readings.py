@@ -34,6 +34,9 @@ WITHOUT_STATE: Final = NO_STATE.rpartition("{}")[2]
 """How a reason ends where an acker partition has no State. An acker that lives writes it within two seconds
 of the first session, so no session was there."""
 
+HELD_BY_SPARK: Final = "in Spark's state"
+"""The text for where a root is that waits for its window, or in a keyed bolt."""
+
 NO_TIMEOUT: Final = "does not time out before an acker works again"
 """The text for when a root times out, while no acker lives: what its State says was before."""
 
@@ -177,6 +180,14 @@ class SourceProgress:
         return sum(len(found.at) for found in self.ranges)
 
     @property
+    def in_state(self) -> int:
+        return sum(len(found.at) for found in self.ranges if found.in_state)
+
+    def oldest_ms(self, now_ms: int, *, in_state: bool) -> int:
+        """Return the age of the oldest root that Spark's state holds, or does not hold; 0 without one."""
+        return max((now_ms - each.emitted_ms for each in self.ranges if each.in_state == in_state), default=0)
+
+    @property
     def blocking(self) -> OpenRange | None:
         """The range with the lowest open position of the generation, which no commit can pass."""
         present = [found for found in self.ranges if found.first >= self.first]
@@ -234,7 +245,9 @@ class PartitionState:
         emitted_to: offset behind the last emitted one.
         end: offset at which its log ends.
         pending: open roots, copies among them.
-        oldest_ms: age of the oldest open root; 0 without one.
+        oldest_ms: age of the oldest open root that Spark's state does not hold; 0 without one.
+        in_state: open roots that it holds.
+        oldest_in_state_ms: age of the oldest of these; 0 without one.
         blocking: the lowest open offset, which no commit can pass.
         why: what blocks the commit.
         committed: the group's offset; no value: it never committed.
@@ -256,6 +269,8 @@ class PartitionState:
     pending: Reading[int]
     pending_max: int
     oldest_ms: Reading[int]
+    in_state: Reading[int]
+    oldest_in_state_ms: Reading[int]
     blocking: Reading[int]
     why: Reading[str]
     committed: Reading[int]
@@ -351,16 +366,23 @@ def partition_state(
     def by_now(reading: Reading[U]) -> Reading[U]:
         return without_old_zero(reading, age_ms)
 
+    def of_pending(use: Callable[..., int]) -> Reading[int]:
+        """Return a figure of the pending roots: 0 is known where some are pending."""
+        found = joined(use, progress, copies)
+        return found if pending.value else by_now(found)
+
+    def oldest_ms(*, in_state: bool) -> Reading[int]:
+        return of_pending(lambda *both: max(each.oldest_ms(now_ms, in_state=in_state) for each in both))
+
     blocking = by_now(progress.then(lambda each: each.blocking))
     return PartitionState(
         source=f"{found.name}/{'?' if partition is None else partition}", group=found.group,
         emitted=by_now(progress.then(lambda each: each.emitted_to - each.first)),
         emitted_to=by_now(emitted_to), end=ends.end,
         pending=by_now(pending), pending_max=found.max_spout_pending,
-        oldest_ms=by_now(joined(
-            lambda *both: max([0, *(now_ms - each.emitted_ms for one in both for each in one.ranges)]),
-            progress, copies,
-        )),
+        oldest_ms=oldest_ms(in_state=False),
+        in_state=of_pending(lambda *both: sum(each.in_state for each in both)),
+        oldest_in_state_ms=oldest_ms(in_state=True),
         blocking=blocking.then(lambda each: int(offset_of(each.first))),
         why=_recreated(found, progress, copies)
         or _why(blocking, emitted_to, ends.committed, lives, now_ms),
@@ -433,7 +455,8 @@ def _why(
                 left = "the clock of its timeout is stopped: no query lives"
             elif lives.ackers.value == 0 and found.left_ms is not None:
                 left = NO_TIMEOUT
-            return f"open for {span(max(0, now_ms - found.emitted_ms))}, {left}"
+            held = f" {HELD_BY_SPARK}" if found.in_state else ""
+            return f"open for {span(max(0, now_ms - found.emitted_ms))}{held}, {left}"
         if to is None or at is None or at >= to:
             return ""
         return "all is settled, and not committed yet; if it stays so, no query of the group runs"

@@ -115,9 +115,10 @@ _FIGURES: Final[list[tuple[str, str, Callable[[PartitionState], Reading[float]]]
     ("pending_roots", "roots without a verdict", lambda each: each.pending),
     (
         "oldest_pending_age_seconds",
-        "age of the oldest root without a verdict; 0: there is none",
+        "age of the oldest root without a verdict that Spark's state does not hold; 0: there is none",
         lambda each: _seconds(each.oldest_ms),
     ),
+    ("in_state_roots", "roots without a verdict that Spark's state holds", lambda each: each.in_state),
     ("nearest_deadline_timestamp_seconds", "when the next pending root times out, wall time", _deadline_s),
     ("not_done_records", "records that are not done, at most", lambda each: each.lag),
     (

@@ -33,6 +33,9 @@ from spout.inspect.operate import GroupSession, Place, moves
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import by_block
+from spout.publishing.fold import BatchOutcome
+from spout.publishing.publish import BatchLane, Publisher, publication_of
+from spout.streaming.options import plan_between
 from tests.support.memory.cluster import Faults, MemoryCluster
 
 WALL_MS = 1_800_000_000_000
@@ -258,6 +261,28 @@ class World:
             )  # fmt: skip
             producer.send(Outgoing(names.ack, owner, codec.encode(acks)))
         producer.flush(FLUSH_MS)
+
+    def publish_held(
+        self, start: Journal, end: Journal, *, held: Sequence[int] = (), left_open: Sequence[int] = ()
+    ) -> BatchOutcome:
+        """Publish a batch as the driver does: Spark's state holds some roots, and bolts left some open.
+
+        Roots are named by their numbers in the batch; all others are acked.
+        """
+        partitions = self.topics.acker.partitions
+        group = next(iter(self.topics.inputs.values())).group
+        plan = plan_between(start, end, group, partitions, min(self._timeouts_ms()))
+        waiting = np.array(sorted({*held, *left_open}), np.int64)
+        residual = np.arange(1, len(waiting) + 1).astype(np.uint64)
+        outcome = BatchOutcome(plan, partial=waiting, residual=residual, held=np.array(held, np.int64))
+        self._seq += 1
+        longer_ms = {one.id: one.held_longer_ms for one in self.topics.inputs.values()}
+        publication = publication_of(outcome, BatchLane(f"{self.query}/{end.session}", self._seq), longer_ms)
+        Publisher(lambda: self.log, self.topics.ack_topics).publish(publication, partitions)
+        return outcome
+
+    def _timeouts_ms(self) -> list[int]:
+        return [one.timeout_ms for one in self.topics.inputs.values()]
 
     def verdicts(self) -> list[Verdicts]:
         """Return all verdicts so far."""

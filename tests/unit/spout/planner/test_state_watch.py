@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from acker.identity import root_edge, source_of
+from acker.identity import source_of
 from acker.kafka.port import TopicPartition
 from acker.service.view import ViewReader
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, SourceRun, positions
 from spout.planner.planner import Planner
 from spout.planner.state_watch import HOLES_MIN, RESETS_A_TIMEOUT
-from spout.planning.journal import BEGINNING, Journal
+from spout.planning.journal import BEGINNING
 from spout.publishing.fold import BatchOutcome
-from spout.publishing.publish import BatchLane, Publisher, held_runs, publication_of
-from spout.streaming.options import plan_between
+from spout.publishing.publish import held_runs
 from tests.support.worlds.planning import World, batch, yaml_of
 
 A = source_of(1, 0)
@@ -23,26 +21,6 @@ TIMEOUT_MS, HELD_MS = 4_000, 20_000
 YAML = yaml_of(timeout="4s", held_timeout="20s", max_spout_pending="200000")
 LATE_MS = 1_000
 """No root times out later than this."""
-
-
-def publish(
-    world: World,
-    start: Journal,
-    end: Journal,
-    *,
-    held: tuple[int, ...] = (),
-    left_open: tuple[int, ...] = (),
-    seq: int = 0,
-) -> BatchOutcome:
-    """Publish a batch as the driver does: what Spark's state holds, what a bolt left open, all else acked."""
-    plan = plan_between(start, end, "g", world.topics.acker.partitions, TIMEOUT_MS)
-    waiting = np.array(sorted({*held, *left_open}), np.int64)
-    residual = np.array([root_edge(A, at) ^ 7 for at in waiting.tolist()], np.uint64)
-    outcome = BatchOutcome(plan, partial=waiting, residual=residual, held=np.array(held, np.int64))
-    longer_ms = {one.id: one.held_longer_ms for one in world.topics.inputs.values()}
-    publication = publication_of(outcome, BatchLane(f"q/{end.session}", seq), longer_ms)
-    Publisher(lambda: world.log, world.topics.ack_topics).publish(publication, plan.partitions)
-    return outcome
 
 
 def resets(world: World) -> list[int]:
@@ -66,7 +44,7 @@ def test_what_the_state_holds_outlives_a_quiet_topic_and_what_a_bolt_left_open_d
     world = World(YAML)
     world.produce(10)
     end = batch(world.ready(), BEGINNING, world)
-    publish(world, BEGINNING, end, held=(2, 5), left_open=(7,))
+    world.publish_held(BEGINNING, end, held=(2, 5), left_open=(7,))
     world.run(TIMEOUT_MS - 500)
     assert world.lost("TIMED_OUT") == 0
     if acker_dies:
@@ -93,7 +71,7 @@ def test_a_batch_that_runs_for_longer_than_the_timeout_keeps_its_roots_where_the
     assert world.lost("TIMED_OUT") == (0 if wakes else 10)
     assert all(count == 10 for count in resets(world))
     assert len(resets(world)) in (range(1, 3 * RESETS_A_TIMEOUT + 1) if wakes else range(1))
-    outcome = publish(world, BEGINNING, end, held=(2, 5), left_open=(7,))
+    outcome = world.publish_held(BEGINNING, end, held=(2, 5), left_open=(7,))
     planner.note_held(held_runs(outcome))
     before = len(resets(world))
     world.run(TIMEOUT_MS + LATE_MS + 500)
@@ -128,7 +106,7 @@ def test_a_batch_that_is_run_again_keeps_its_roots_from_the_first_tick_on() -> N
     world.run(3 * TIMEOUT_MS)
     assert world.lost("TIMED_OUT") == 0
     assert again.under_way == end
-    publish(world, BEGINNING, end, held=(3,))
+    world.publish_held(BEGINNING, end, held=(3,))
     again.note_held([SourceRun(A, 3, 4)])
     world.run(3_000)
     assert world.lost("TIMED_OUT") == 0
@@ -143,11 +121,11 @@ def test_a_view_tells_what_the_state_holds_from_what_is_left_open(is_carried: bo
     world.produce(10)
     planner = world.ready()
     first = batch(planner, BEGINNING, world)
-    publish(world, BEGINNING, first, held=(2, 5))
+    world.publish_held(BEGINNING, first, held=(2, 5))
     world.produce(10)
     world.run(300)
     second = batch(planner, first, world)
-    publish(world, first, second, left_open=(1,), seq=1)
+    world.publish_held(first, second, left_open=(1,))
     world.run(1_500)
     acker = world.topics.acker
     reader = ViewReader(world.cluster.log(), acker.topics, acker.partitions, acker.limits)
@@ -176,7 +154,7 @@ def test_a_query_that_ends_when_all_is_done_does_not_wait_for_what_the_state_hol
     planner = world.ready(stops_at_ends=True, wakes=True)
     end = batch(planner, BEGINNING, world)
     assert not planner.is_drained()
-    outcome = publish(world, BEGINNING, end, held=(2, 5), left_open=(7,))
+    outcome = world.publish_held(BEGINNING, end, held=(2, 5), left_open=(7,))
     published(planner, outcome)
     assert not planner.is_drained(), "the verdicts of the others are under way"
     world.run(500)
@@ -200,7 +178,7 @@ def test_the_next_start_of_a_query_that_ends_does_not_wait_for_what_the_state_ho
     world.produce(10)
     planner = world.ready(stops_at_ends=True, wakes=True)
     end = batch(planner, BEGINNING, world)
-    published(planner, publish(world, BEGINNING, end, held=(2, 5)))
+    published(planner, world.publish_held(BEGINNING, end, held=(2, 5)))
     world.run(500)
     assert planner.is_drained()
     planner.close()
@@ -220,7 +198,7 @@ def test_of_a_batch_that_holds_too_many_pieces_all_counts_as_held() -> None:
     world.produce(10)
     planner = world.ready(stops_at_ends=True, wakes=True)
     end = batch(planner, BEGINNING, world)
-    publish(world, BEGINNING, end, held=(2,))
+    world.publish_held(BEGINNING, end, held=(2,))
     planner.note_held(None)
     assert planner.is_drained()
 

@@ -33,6 +33,7 @@ from acker.service.state import (
 )
 from acker.service.state_notes import LastRestore, StateNotes, moved_deadlines
 from acker.wire.codec import Codec
+from acker.wire.lateness import NOTHING_DECIDED, LateCounts, too_late_header
 
 ORIGIN_HEADER = "windhover.origin"
 QUARANTINE_BYTES = 900_000
@@ -124,7 +125,7 @@ class PartitionAcker:
         records = self._records(output, parts_of(self._stored, state), self._bins())
         self._commit(records)
         self.done = self._positions()
-        core.committed(output.verdicts)
+        core.committed([*output.verdicts, *(b"" for _ in output.too_late)])
         self._is_named = self._restored is not None
         self.unwritten_since_ms = None
         self._has_read_acks = False
@@ -160,17 +161,21 @@ class PartitionAcker:
     ) -> list[Outgoing]:
         partition = self.core.partition
         records = [Outgoing(self._topics.verdict, partition, value) for value in output.verdicts]
+        nothing = self.core.codec.encode(NOTHING_DECIDED) if output.too_late else None
+        for note in output.too_late:
+            headers = (too_late_header(note),)
+            records.append(Outgoing(self._topics.verdict, partition, nothing, headers=headers))
         records += [self._quarantined(record, why) for record, why in output.quarantined]
         for number, part in [*bins, *((part.part, part) for part in parts)]:
             value = None if part is None else self._stored.encode(part)
-            headers = () if number else self._notes().headers()
-            records.append(
-                Outgoing(self._topics.state, partition, value, part_key(partition, number), headers)
-            )
+            notes = () if number else self._notes().headers()
+            records.append(Outgoing(self._topics.state, partition, value, part_key(partition, number), notes))
         return records
 
     def _notes(self) -> StateNotes:
-        return StateNotes(self._restored, moved_deadlines(self.core.ledger.cohorts()))
+        core = self.core
+        too_late = {group: core.too_late.get(group, LateCounts()) for group in core.sessions.groups}
+        return StateNotes(self._restored, moved_deadlines(core.ledger.cohorts()), too_late)
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:
         headers = (

@@ -75,6 +75,7 @@ class Restore:
             state = last.state if last else None
             if last is not None:
                 load_state(core, last.state, last.bins)
+                core.too_late = dict(last.notes.too_late)
                 for cohort in core.ledger.cohorts() if not last.is_last else ():
                     core.ledger.changed(cohort)  # its bin may have another value behind this State
         self._require_logs(core, state)

@@ -268,6 +268,7 @@ class AckerService:
                 self._membership.commit_soon(acker.done)
                 self._restores.pop(number, None)
                 self._tally.add(outcome.settled, now_ms)
+                self._tally.add_too_late(outcome.too_late)
                 for event in outcome.events:
                     self._report(event)
             for number, error in failed:

@@ -12,18 +12,26 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from acker.kafka.port import Headers
 from acker.ledger.cohort import RootCohort
+from acker.wire.lateness import LateCounts, read_too_late, too_late_header
 
 RESTORED_HEADER: Final = "windhover.restored"
 """The last restore of the writer."""
 
 DEADLINES_HEADER: Final = "windhover.deadlines"
 """The deadlines of ranges that were moved as a whole, as those of what Spark's state holds."""
+
+LATE_HEADER: Final = "windhover.late-total"
+"""A group, and how many of its roots and rows came too late; the header behind it may have the last note."""
+
+GROUPS_MAX: Final = 100
+"""Of so many groups it is noted what came too late, in some 300 bytes and what runs their notes name."""
 
 DEADLINES_BYTES_MAX: Final = 50_000
 """With a piece of 800,000 bytes the record stays below the wire's limit; 20,000 ranges and more fit in."""
@@ -47,10 +55,12 @@ class StateNotes:
         restored: None where an acker of an earlier version wrote it.
         deadlines_ms: the session clock at which the roots of a range expire, by the range's number in State;
             of ranges whose deadline was not moved, or only that of some roots, there is none.
+        too_late: what came too late for a watermark, by group; without a group an earlier version wrote it.
     """
 
     restored: LastRestore | None = None
     deadlines_ms: Mapping[int, int] = field(default_factory=dict)
+    too_late: Mapping[str, LateCounts] = field(default_factory=dict)
 
     def headers(self) -> Headers:
         found: Headers = ()
@@ -58,6 +68,11 @@ class StateNotes:
             found = (*found, (RESTORED_HEADER, json.dumps(self.restored).encode()))
         if self.deadlines_ms:
             found = (*found, (DEADLINES_HEADER, _pack_deadlines(self.deadlines_ms)))
+        for group, counts in list(self.too_late.items())[:GROUPS_MAX]:
+            total = json.dumps([group, counts.roots, counts.rows]).encode()
+            found = (*found, (LATE_HEADER, total))
+            if counts.last is not None:
+                found = (*found, too_late_header(counts.last))
         return found
 
 
@@ -72,7 +87,24 @@ def moved_deadlines(cohorts: Iterable[RootCohort]) -> dict[int, int]:
 
 def read_notes(headers: Headers) -> StateNotes:
     values = dict(headers)
-    return StateNotes(_restored(values.get(RESTORED_HEADER)), _deadlines(values.get(DEADLINES_HEADER)))
+    return StateNotes(
+        _restored(values.get(RESTORED_HEADER)), _deadlines(values.get(DEADLINES_HEADER)), _too_late(headers)
+    )
+
+
+def _too_late(headers: Headers) -> dict[str, LateCounts]:
+    """Read the counts of each group, and behind them its last note."""
+    found: dict[str, LateCounts] = {}
+    nothing: Headers = (("", None),)
+    for (name, value), following in pairwise((*headers, *nothing)):
+        if name != LATE_HEADER:
+            continue
+        try:
+            group, roots, rows = json.loads(value or b"")
+            found[str(group)] = LateCounts(int(roots), int(rows), read_too_late([following]))
+        except (ValueError, TypeError, OverflowError):
+            continue
+    return found
 
 
 def _restored(value: bytes | None) -> LastRestore | None:

@@ -77,6 +77,7 @@ class AckerView:
 
     Attributes:
         restored: None where an acker of an earlier version wrote its State.
+        too_late: what came too late for a watermark, by group.
         is_behind: there are later inits, ticks or takes.
         next_init: offset of ``_ack_init`` up to which the view contains the inits.
         next_ack: offset of ``_ack_ack`` up to which its State contains the contributions.
@@ -86,6 +87,7 @@ class AckerView:
         self.partition = core.partition
         self.at_ms = at_ms
         self.restored: LastRestore | None = notes.restored
+        self.too_late = notes.too_late
         self.is_behind = is_behind
         self.next_init = core.init_next
         self.next_ack = core.ack_next

@@ -22,6 +22,9 @@ from typing import Final
 HELD: Final = "HELD"
 """Error of a root that was not handed to any bolt, since a record before it waits (`ordering`)."""
 
+LATE: Final = "LATE"
+"""Error of a root of which a tuple came too late for its watermark."""
+
 EXPLICIT: Final = "FailTuple"
 """The class that an explicit fail counts as."""
 

@@ -24,9 +24,13 @@ from acker.errors import NotAuthorized, Unreachable, WindhoverError
 from acker.kafka.port import GroupMember, Log, TopicInfo, TopicPartition
 from acker.kafka.reading import READ_MAX, Follower
 from acker.service.view import AckerView, ViewReader
+from acker.units import any_time_text
+from acker.wire.lateness import LateCounts, TooLate
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
+from replay.records.movers import mover_text
 from spout.group.presence import Presence
+from spout.inspect.letter_rows import moment
 from spout.inspect.readings import (
     HELD_BY_SPARK,
     NO_STATE,
@@ -37,6 +41,7 @@ from spout.inspect.readings import (
     LiveProcesses,
     PartitionState,
     Reading,
+    late_counts,
     partition_state,
 )
 from spout.inspect.tables import span
@@ -120,6 +125,25 @@ def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             sources.setdefault("; ".join(text for text in parts if text), []).append(row["source"])
     for note, named in sources.items():
         yield f"{', '.join(named)}: {note}"
+
+
+def late_notes(snapshot: Snapshot, topics: Topics) -> Iterator[str]:
+    """Yield for each group with something that came too late what it was, and what moved its watermark."""
+    for group in dict.fromkeys(state.group for state in snapshot.partitions):
+        counts = late_counts(snapshot.views, group).value
+        if counts is not None and counts.last is not None:
+            yield late_text(group, counts, counts.last, topics)
+
+
+def late_text(group: str, counts: LateCounts, last: TooLate, topics: Topics) -> str:
+    """Describe what came too late of a group."""
+    roots = f"{counts.roots:,} records came too late for their windows" if counts.roots else ""
+    rows = f"Spark dropped {counts.rows:,} rows that came too late" if counts.rows else ""
+    moved_by = mover_text(last.mover, topics.inputs_of(group), last.wall)
+    return (
+        f"group {group}: {' and '.join(filter(None, [roots, rows]))}, the last ones at {moment(last.wall)} by"
+        f" the watermark {any_time_text(last.watermark)}, moved by {moved_by}"
+    )
 
 
 def unknown_values(rows: Sequence[Mapping[str, Any]]) -> list[str]:

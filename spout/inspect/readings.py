@@ -19,6 +19,7 @@ from acker.config.settings import Input
 from acker.identity import I64, offset_of, position_at, source_of
 from acker.ledger.sessions import SourceGeneration
 from acker.service.view import AckerView, OpenRange
+from acker.wire.lateness import LateCounts
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import NOTHING_WAITS, BlockedRecords, Waiting, WaitingOffsets
 
@@ -33,6 +34,8 @@ NO_STATE: Final = "acker partition {} has no State yet: start an acker and a que
 WITHOUT_STATE: Final = NO_STATE.rpartition("{}")[2]
 """How a reason ends where an acker partition has no State. An acker that lives writes it within two seconds
 of the first session, so no session was there."""
+
+FORMER_STATE: Final = "an acker of an earlier version wrote the State of acker partition {}: replace it"
 
 HELD_BY_SPARK: Final = "in Spark's state"
 """The text for where a root is that waits for its window, or in a keyed bolt."""
@@ -235,6 +238,23 @@ def source_progress(
     return Reading(progress, as_of_ms=as_of_ms)
 
 
+def late_counts(views: Sequence[Reading[AckerView]], group: str) -> Reading[LateCounts]:
+    """Join what came too late of a group in all acker partitions; `last` is the latest note of any."""
+    total = LateCounts()
+    for number, view in enumerate(views):
+        if view.unknown or view.value is None:
+            return Reading(unknown=view.unknown or NO_STATE.format(number))
+        if view.value.owner(group) is None:
+            continue
+        counts = view.value.too_late.get(group)
+        if counts is None:
+            return Reading(unknown=FORMER_STATE.format(number))
+        notes = [note for note in (total.last, counts.last) if note is not None]
+        last = max(notes, key=lambda note: note.wall, default=None)
+        total = LateCounts(total.roots + counts.roots, total.rows + counts.rows, last)
+    return Reading(total)
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     """The state of a partition of an input, as of `now_ms`. Ages and durations are in ms.
@@ -255,6 +275,8 @@ class PartitionState:
             emitted yet.
         as_of_ms: how old the acker's part of this is.
         held: blocked records; no value where the input is not ordered.
+        too_late: roots of its group of which a tuple came too late for its window.
+        dropped_rows: rows of its group that a watermark dropped, and of which nobody knows the records.
         is_old: whether a State is so old that more may be pending, and emitted, than is known; then what was
             nothing in it is unknown. Not in the row.
         progress: what the ackers have of its records; not in the row. Likewise `copies`, `start`, and where
@@ -284,6 +306,8 @@ class PartitionState:
     ackers: Reading[int]
     replay_workers: Reading[int]
     replays_wait: Reading[str]
+    too_late: Reading[int]
+    dropped_rows: Reading[int]
     input: str
     partition: int | None
     now_ms: int
@@ -375,6 +399,7 @@ def partition_state(
         return of_pending(lambda *both: max(each.oldest_ms(now_ms, in_state=in_state) for each in both))
 
     blocking = by_now(progress.then(lambda each: each.blocking))
+    late = late_counts(views, found.group)
     return PartitionState(
         source=f"{found.name}/{'?' if partition is None else partition}", group=found.group,
         emitted=by_now(progress.then(lambda each: each.emitted_to - each.first)),
@@ -397,7 +422,9 @@ def partition_state(
             progress, copies,
         ),
         query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
-        replays_wait=waiting.then(lambda each: _stopped(found, partition, each)), input=found.name,
+        replays_wait=waiting.then(lambda each: _stopped(found, partition, each)),
+        too_late=by_now(late.then(lambda counts: counts.roots)),
+        dropped_rows=by_now(late.then(lambda counts: counts.rows)), input=found.name,
         partition=partition, now_ms=now_ms, is_old=age_ms >= OLD_MS, start=ends.start,
         progress=progress, copies=copies, copies_end=ends.copies_end,
         due_at=waiting.then(lambda each: each.offsets.get(place, NOTHING_WAITS)),

@@ -21,7 +21,7 @@ from acker.identity import I64
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, KeyedRoots, Released, RootPositions
+from spout.publishing.delayed import Held, HighestTime, KeyedRoots, Released, RootPositions
 from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counted, Measure, What
@@ -29,7 +29,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 15
+VERSION = 16
 
 _Steps = tuple[int, str, bytes]
 """A column: its first number, the type of its differences, and these."""
@@ -88,6 +88,7 @@ def encode(report: TaskReport) -> bytes:
         report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
         (_place_fields(report.firsts.places), _pack(report.firsts.wall_ms)),
         (_place_fields(report.traces.places), _pack(report.traces.ids)),
+        [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.newest],
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     pickled = io.BytesIO()
@@ -136,7 +137,8 @@ class _Builtins(pickle.Unpickler):
 def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
-    took, gave, counts, errors, held, untracked, released, lined, raised, keyed, firsts, traces = content
+    took, gave, counts, errors, held, untracked, released, lined, raised, keyed, *content = content
+    firsts, traces, newest = content
     held, released = _held_and_released(held, released, as_they_are)
     bits = None
     if received is not None:
@@ -169,6 +171,7 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
         keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
         firsts=FirstEmissions(_places(firsts[0]), _unpack(firsts[1])),
         traces=RootTraces(_places(traces[0]), _unpack(traces[1]).reshape(-1, 3)),
+        newest=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in newest),
     )
 
 

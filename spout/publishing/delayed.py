@@ -18,14 +18,12 @@ import numpy as np
 from acker.errors import TrackingError
 from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges
+from acker.wire.events import SourceRun
 from spout.planning.plan import PlanIndex
 from spout.tuples.failures import Cause
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-LATE = "LATE"
-"""The error of a root of which a tuple came too late for its watermark."""
 
 NEVER_MS: Final = (1 << 63) - 1
 """The event time of a tuple that no watermark drops."""
@@ -37,6 +35,21 @@ def _no_numbers() -> I64:
 
 def _no_edges() -> U64:
     return np.empty(0, np.uint64)
+
+
+class HighestTime(NamedTuple):
+    """The highest time that a task has seen of one kind, and where the record with it lies.
+
+    Attributes:
+        name: of a column with times, or of a `hold`, which has the time from which a watermark drops a tuple.
+        is_held: whether it is of a `hold`.
+        run: the record, as a run of one position; or the chunk of records that it is in.
+    """
+
+    name: str
+    at_ms: int
+    run: SourceRun
+    is_held: bool = False
 
 
 class RootPositions(NamedTuple):

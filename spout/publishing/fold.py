@@ -25,9 +25,18 @@ import numpy.typing as npt
 from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.wire.events import SourceRun
+from acker.wire.lateness import Mover
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, KeyedRoots, Older, Released, RootPositions, by_key
+from spout.publishing.delayed import (
+    Held,
+    HighestTime,
+    KeyedRoots,
+    Older,
+    Released,
+    RootPositions,
+    by_key,
+)
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counts, What, added
 from spout.tuples.failures import ERRORS_MAX, Cause
@@ -103,6 +112,7 @@ class TaskReport:
             what it touched and what is outstanding name roots by such numbers, not by indices of the plan.
         firsts: of the copies that a read task read.
         traces: of the records that a read task read, where the driver writes spans.
+        newest: the highest time of each column with times, of a read task whose rows Spark's operators get.
     """
 
     operator: str
@@ -128,6 +138,7 @@ class TaskReport:
     keyed_roots: KeyedRoots | None = None
     firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
     traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
+    newest: tuple[HighestTime, ...] = ()
 
     @property
     def head(self) -> str:
@@ -158,7 +169,9 @@ class BatchOutcome:
         errors: what bolts reported, the first ones of each task.
         older: what it contributes to roots of earlier batches.
         lined: of each partition that was read in order, which records are in which lines.
-        late: how many tuples a watermark dropped.
+        late: how many tuples a watermark dropped that `hold` would have held.
+        late_roots: ascending indices of their roots.
+        newest: the highest times that tasks have seen, of columns and of what they held.
         firsts: of the copies among its roots.
         traces: of those of its roots that belong to one.
         held_open: bolts that left open what became of held tuples, with the roots, also of earlier batches.
@@ -177,9 +190,23 @@ class BatchOutcome:
     older: Older = field(default_factory=Older)
     lined: tuple[Lined, ...] = ()
     late: int = 0
+    late_roots: I64 = field(default_factory=_NONE.copy)
+    newest: tuple[HighestTime, ...] = ()
     firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
     traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
     held_open: tuple[tuple[str, RootPositions], ...] = ()
+
+
+class LateNote(NamedTuple):
+    """What a batch says of a watermark: `rows` are those of which nobody knows the records.
+
+    Times are ms, `wall_ms` of the clock, and `watermark_ms` of the events. `mover` None: nobody knows it.
+    """
+
+    wall_ms: int
+    watermark_ms: int
+    rows: int
+    mover: Mover | None
 
 
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:

@@ -44,10 +44,11 @@ from acker.wire.events import (
     runs_of,
     united,
 )
+from acker.wire.lateness import MOVED_BY_MAX, Mover, TooLate, too_late_header
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan, by_block
 from spout.publishing.delayed import Older, RootPositions, by_key
-from spout.publishing.fold import BatchOutcome
+from spout.publishing.fold import BatchOutcome, LateNote
 from spout.tuples.failures import Cause, cut_text
 
 CAUSES_MAX = 256
@@ -79,6 +80,7 @@ class Publication:
         firsts: by source and block of some of `acks`, the positions of copies, and when their records were
             emitted first.
         traces: in the same way, positions of roots and the ids of their traces.
+        too_late: by source and block of some of `acks`, what a watermark dropped of the batch.
     """
 
     fails: tuple[Fails, ...]
@@ -86,6 +88,7 @@ class Publication:
     firsts: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
     traces: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
     held: tuple[Acks, ...] = ()
+    too_late: Mapping[tuple[int, int], TooLate] = field(default_factory=dict)
 
 
 class BatchLane(NamedTuple):
@@ -141,26 +144,65 @@ def held_runs(outcome: BatchOutcome) -> Sequence[SourceRun] | None:
 
 
 def publication_of(
-    outcome: BatchOutcome, lane: BatchLane, held_longer_ms: Mapping[int, int] = MappingProxyType({})
+    outcome: BatchOutcome,
+    lane: BatchLane,
+    held_longer_ms: Mapping[int, int] = MappingProxyType({}),
+    late: LateNote | None = None,
 ) -> Publication:
     """Write an outcome as records, ascending by source and block.
 
-    `held_longer_ms` has by input id how much longer a root may stay open that Spark's state holds; 0, or no
-    entry: no longer than others.
+    Args:
+        outcome: what became of the batch.
+        lane: who publishes it.
+        held_longer_ms: by input id, how much longer a root may stay open that Spark's state holds; 0, or no
+            entry: no longer than others.
+        late: what a watermark dropped; None: nothing.
     """
     fails: list[Fails] = []
     acks: list[Acks] = []
     firsts = _by_block(outcome, *outcome.firsts)
     traces = _by_block(outcome, *outcome.traces)
+    too_late = {} if late is None else _too_late(outcome, lane, late)
     for block in _blocks_of(outcome):
         if block.causes:
             fails.append(_fails(block, outcome.plan, lane))
         record = _acks(block, outcome.plan, lane)
-        is_traced = (block.source, block.number) in traces  # what is all held has nothing else to publish
-        if record.runs or record.positions or record.absent or record.touched or is_traced:
+        # what is all held, or all failed, has nothing else to publish
+        is_noted = any((block.source, block.number) in notes for notes in (traces, too_late))
+        if record.runs or record.positions or record.absent or record.touched or is_noted:
             acks.append(record)
     held = tuple(_held_acks(outcome, lane, held_longer_ms))
-    return Publication(tuple(fails), tuple(acks), firsts, traces, held)
+    return Publication(tuple(fails), tuple(acks), firsts, traces, held, too_late)
+
+
+def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[tuple[int, int], TooLate]:
+    """Return what each block of a batch says of what a watermark dropped; the first one counts its rows.
+
+    A block without such a root says it where rows were dropped: any of its records may have been among them.
+    """
+    roots = _places(outcome.plan, outcome.late_roots)
+    late_runs = by_block(
+        SourceRun(source, *run)
+        for source, rows in roots.by_source()
+        for run in runs_of(roots.positions[rows])
+    )
+    emitted = by_block(outcome.plan.ranges) if late.rows else {}
+    mover = late.mover or Mover(0, ())
+    notes: dict[tuple[int, int], TooLate] = {}
+    for source, block in sorted(late_runs.keys() | emitted.keys()):
+        notes[source, block] = TooLate(
+            outcome.plan.group,
+            *lane,
+            first=not notes,
+            wall=late.wall_ms,
+            watermark=late.watermark_ms,
+            rows=late.rows,
+            moved_at=mover.at_ms,
+            moved_by=mover.runs[:MOVED_BY_MAX],
+            roots=tuple(SourceRun(source, *run) for run in late_runs.get((source, block), ())),
+            batch=tuple(SourceRun(source, *run) for run in emitted.get((source, block), ())),
+        )
+    return notes
 
 
 def _held_acks(outcome: BatchOutcome, lane: BatchLane, longer_ms: Mapping[int, int]) -> Iterator[Acks]:
@@ -398,8 +440,15 @@ def _causes(outcome: BatchOutcome, positions: I64, number: I64) -> tuple[tuple[C
 
 
 def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Headers:
-    """Say when copies were emitted first, and the traces of roots, of as many as there is room for."""
-    key, room, headers = (record.source, record.block), RECORD_BYTES_MAX - value_bytes, []
+    """Say what came too late, and of as many roots as there is room for when they were emitted first, and
+    their traces.
+    """
+    key, room = (record.source, record.block), RECORD_BYTES_MAX - value_bytes
+    headers: list[tuple[str, bytes | None]] = []
+    if (note := publication.too_late.get(key)) is not None:
+        name, value = too_late_header(note)
+        room -= len(value)
+        headers.append((name, value))
     for name, named, size in (
         (FIRST_EMISSIONS, publication.firsts, FIRST_EMISSION_BYTES),
         (TRACES, publication.traces, TRACE_BYTES),

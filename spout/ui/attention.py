@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from acker.config.topics import Topics
 from acker.identity import offset_of
 from spout.inspect.failures import CAUSE_NEW_MS, SeenCause
-from spout.inspect.overview import Snapshot, missing_services, no_query, silent_groups
-from spout.inspect.readings import PartitionState, Reading
+from spout.inspect.overview import Snapshot, late_text, missing_services, no_query, silent_groups
+from spout.inspect.readings import PartitionState, Reading, late_counts
 from spout.inspect.summary import InputSummary, summaries
 from spout.inspect.tables import span
 
@@ -35,6 +35,7 @@ class Thresholds:
         dead: how many new dead letters an input has; 0: their number does not matter.
         new_ms: a dead letter is new for this long.
         near: a record that is needed in this part of a log, counted from its begin, may soon be deleted.
+        late: whether it matters that something came too late for its window, for as long as `new_ms`.
     """
 
     stuck: float = 2.0
@@ -42,6 +43,7 @@ class Thresholds:
     dead: int = 1
     new_ms: int = 900_000
     near: float = 0.1
+    late: bool = True
 
 
 class Flag(NamedTuple):
@@ -84,6 +86,10 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
             yield Flag(f"{_SILENT}group {group}", text, now_ms)
     for text in missing_services(rows, topics):
         yield Flag(f"{_SILENT}{text}", text, now_ms)
+    for group in dict.fromkeys(state.group for state in snapshot.partitions) if limits.late else ():
+        counts = late_counts(snapshot.views, group).value
+        if counts is not None and counts.last is not None and now_ms - counts.last.wall < limits.new_ms:
+            yield Flag(f"late: {group}", late_text(group, counts, counts.last, topics), now_ms)
     for one in summaries(snapshot, topics):
         yield from _of_input(one, limits, now_ms)
         for state in one.partitions:

@@ -78,7 +78,7 @@ def clicks(lines: DataFrame) -> DataFrame:
 def by_minute(world: VerdictWorld, name: str) -> DataFrame:
     """Count the clicks of a minute."""
     minute = sql.window("at", "1 minute")
-    held = clicks(read_held(world, name)).transform(spout.hold(minute.end))
+    held = clicks(read_held(world, name)).transform(spout.hold(minute.end, late="fail"))
     counts = held.withWatermark("at", "10 seconds").groupBy(minute, "page")
     counts = counts.agg(sql.count("*").alias("clicks"), spout.collect_anchors())
     return counts.selectExpr("page", "CAST(clicks AS STRING) AS clicks", ANCHOR).transform(
@@ -92,7 +92,7 @@ def joined(world: VerdictWorld, name: str) -> DataFrame:
     bought, paid = (
         lines.filter(condition)
         .selectExpr(f"at AS {side}_at", f"page AS {side}", ANCHOR)
-        .transform(spout.hold(f"{side}_at", name=side))
+        .transform(spout.hold(f"{side}_at", late="fail", name=side))
         .withWatermark(f"{side}_at", "10 seconds")
         for side, condition in (("bought", "NOT is_payment"), ("paid", "is_payment"))
     )

@@ -10,12 +10,12 @@ import pytest
 
 from acker.errors import TrackingError
 from acker.identity import WIRE_BLOCK_BITS
+from acker.wire.causes import LATE
 from acker.wire.events import Acks, SourceRun, positions
 from spout.planning.journal import Journal, SourceMark
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import (
-    LATE,
     NEVER_MS,
     HeldAt,
     KeyedRoots,

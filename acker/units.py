@@ -70,6 +70,14 @@ def time_text(value_ms: int) -> str:
     return (_EPOCH + timedelta(milliseconds=value_ms)).isoformat().replace("+00:00", "Z")
 
 
+def any_time_text(value_ms: int) -> str:
+    """Write milliseconds since 1970 as `time_text` does; a time outside of Python's calendar as a number."""
+    try:
+        return time_text(value_ms)
+    except OverflowError:
+        return f"{value_ms} ms after 1970"
+
+
 def named_past_ms(name: str, text: str, now_ms: int) -> int:
     """Read what `past_ms` reads, of an option or field with a name; `UsageError`: it is neither."""
     try:

@@ -26,7 +26,7 @@ def clicks_by_minute(lines: DataFrame) -> DataFrame:
         lines.selectExpr("split(CAST(value AS STRING), ' ') AS parts", "_windhover")
         .selectExpr("try_to_timestamp(parts[0]) AS at", "parts[1] AS page", "_windhover")
         .transform(spout.fail_when("at IS NULL", "no time"))
-        .transform(spout.hold(until=minute.end))
+        .transform(spout.hold(until=minute.end, late="ack"))
         .withWatermark("at", "10 seconds")
         .groupBy(minute, "page")
         .agg(count("*").alias("clicks"), spout.collect_anchors())

@@ -43,6 +43,6 @@ def test_the_wheel_holds_the_product_and_nothing_else(tmp_path: Path) -> None:
     page = {path.relative_to(PROJECT).as_posix() for folder in PAGE for path in (PROJECT / folder).iterdir()}
     assert names == code | schemas | page | DATA
     assert Counter(PurePosixPath(name).parent.as_posix() for name in schemas) == {
-        "acker/wire/schemas": 10,
+        "acker/wire/schemas": 11,
         "replay/records/schemas": 7,
     }

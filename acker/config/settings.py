@@ -138,6 +138,9 @@ class Input(Section):
         "30s", "500ms to 30d", or_never=True, storm="topology.message.timeout.secs"
     )
     """How long a root may stay open before it is lost and replayed; 0: for ever."""
+    held_timeout_ms: DurationMs = duration("3d", "500ms to 365d")
+    """How long a root may stay open that Spark's state holds (`hold`, `keyed`), where that is longer than
+    timeout. A topic may be quiet for so long while a window is open; its retention must be longer."""
     bolt_timeout_ms: TimeoutMs = duration(0, "500ms to 30d", or_never=True)
     """How long a bolt may work on one tuple (an ArrowBolt: on one batch) before its process is ended and the
     tuple fails as HUNG; 0: for ever. A query that reads several inputs takes the longest."""
@@ -197,6 +200,11 @@ class Input(Section):
     def fails_on_loss(self, override: bool | None = None) -> bool:
         """Tell whether a record of it that left the log stops the query; a query may override that."""
         return self.on_data_loss == "fail" if override is None else override
+
+    @property
+    def held_longer_ms(self) -> int:
+        """How much longer a root may stay open that Spark's state holds, in ms; 0: no longer than others."""
+        return max(0, self.held_timeout_ms - self.timeout_ms) if self.timeout_ms else 0
 
     @property
     def ordered(self) -> bool:

@@ -61,6 +61,7 @@ class RootCohort:
 
     Attributes:
         serial: a number that rises with every cohort of a ledger.
+        deadline_ms: when its open roots expire; some of them may have a later deadline of their own.
         ack_from: contributions below this offset of ``_ack_ack`` do not count; they were read before.
         ack_pin: place of the first contribution to a root that may still be open; None before one.
         verdict_pin: place of the first verdict of one of the roots, or a place before it; None before one.
@@ -109,7 +110,14 @@ class RootCohort:
         at = at[self.roots.is_open(at)]
         if not len(at):
             return False
-        old_at, old_ms = self.touched()
+        old_at, old_ms = self._later()
+        if len(at) == self.roots.open:
+            # What a batch leaves open Spark's state mostly holds, all of it: so no root needs a deadline of
+            # its own, which would be 16 bytes for each of them.
+            is_later = old_ms > deadline_ms
+            self.deadline_ms = deadline_ms
+            self._later_at, self._later_ms = old_at[is_later], old_ms[is_later]
+            return True
         self._later_at = distinct(np.concatenate([old_at, at]))
         self._later_ms = np.full(len(self._later_at), self.deadline_ms, np.int64)
         self._later_ms[np.searchsorted(self._later_at, old_at)] = old_ms
@@ -131,14 +139,40 @@ class RootCohort:
         """Return the next deadline of an open root, after `expire` at the same clock; `NEVER` if none."""
         if clock_ms < self.deadline_ms:
             return self.deadline_ms
-        at, later_ms = self.touched()
+        at, later_ms = self._later()
         return int(later_ms.min()) if len(at) else NEVER
+
+    def first_deadline_ms(self) -> int:
+        """Return the first deadline of an open root; `NEVER` without a timeout."""
+        at, later_ms = self._later()
+        return int(later_ms.min()) if len(at) and len(at) == self.roots.open else self.deadline_ms
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the deadline of all open roots was moved, so that Spark's state holds them."""
+        own_ms = self.emission.deadline_ms(self.emission.at_ms)
+        # no array is looked at where none has anything: each State asks it of all ranges
+        return self.deadline_ms > own_ms or (len(self._later_at) > 0 and self.first_deadline_ms() > own_ms)
 
     def touched(self) -> tuple[I64, I64]:
         """Return the open roots whose deadline was moved (indices), and their deadlines in ms."""
-        kept = self.roots.is_open(self._later_at)
-        return self._later_at[kept], self._later_ms[kept]
+        at, later_ms = self._later()
+        if self.deadline_ms == self.emission.deadline_ms(self.emission.at_ms):
+            return at, later_ms
+        open_at = as_array(self.roots.open_at())
+        deadlines_ms = np.full(len(open_at), self.deadline_ms, np.int64)
+        deadlines_ms[np.searchsorted(open_at, at)] = later_ms
+        return open_at, deadlines_ms
 
     def load_touched(self, at: I64, later_ms: I64) -> None:
         """Set the moved deadlines, as `touched` returns them."""
+        if len(at) and len(at) == self.roots.open:
+            self.deadline_ms = int(later_ms.min())
+            is_later = later_ms > self.deadline_ms
+            at, later_ms = at[is_later], later_ms[is_later]
         self._later_at, self._later_ms = at.copy(), later_ms.copy()
+
+    def _later(self) -> tuple[I64, I64]:
+        """Return the open roots that expire after `deadline_ms` (indices), and their deadlines in ms."""
+        kept = self.roots.is_open(self._later_at)
+        return self._later_at[kept], self._later_ms[kept]

@@ -15,6 +15,7 @@ from acker.ledger.verdicts import VerdictSet
 from acker.wire.checks import LogOnce
 from acker.wire.codec import Codec
 from acker.wire.events import Event
+from acker.wire.lateness import TooLate
 
 
 @dataclass(slots=True)
@@ -113,11 +114,12 @@ class AckerEvent:
 class StepOutput:
     """What a step writes (encoded verdict records, in order; records that cannot be applied) and reports.
 
-    `settled` are its verdicts as values.
+    `settled` are its verdicts as values, and `too_late` what it notes behind them.
     """
 
     verdicts: list[bytes] = field(default_factory=list)
     settled: list[VerdictSet] = field(default_factory=list)
+    too_late: list[TooLate] = field(default_factory=list)
     quarantined: list[tuple[Record, str]] = field(default_factory=list)
     events: list[AckerEvent] = field(default_factory=list)
 
@@ -130,7 +132,8 @@ class OutputBuilder:
         self._log_once = LogOnce()
 
     def __bool__(self) -> bool:
-        return bool(self._output.verdicts or self._output.quarantined or self._output.events)
+        output = self._output
+        return bool(output.verdicts or output.too_late or output.quarantined or output.events)
 
     def write(self, events: Iterable[Event]) -> None:
         self._output.verdicts += [self._codec.encode(event) for event in events]
@@ -139,6 +142,9 @@ class OutputBuilder:
         if settled:
             self.write(settled.records())
             self._output.settled.append(settled)
+
+    def note_too_late(self, note: TooLate) -> None:
+        self._output.too_late.append(note)
 
     def report(self, kind: AckerEventKind, detail: str) -> None:
         self._output.events.append(AckerEvent(kind, self._partition, detail))

@@ -25,6 +25,7 @@ from acker.ledger.cohort import InitEmission
 from acker.ledger.verdicts import VerdictSet
 from acker.wire.causes import EXPLICIT, HELD, error_class
 from acker.wire.events import FIRST_EMISSIONS, Reason, first_emissions
+from acker.wire.lateness import LateCounts, TooLate
 
 CAUSES_MAX: Final = 100
 
@@ -125,10 +126,11 @@ def _ascending(parts: Sequence[tuple[I64, I64]]) -> tuple[I64, I64]:
 
 
 class VerdictTally:
-    """The tallies of all inputs, by their ids."""
+    """The tallies of all inputs, by their ids; `too_late` has what a watermark dropped, by group."""
 
     def __init__(self) -> None:
         self.inputs: dict[int, InputTally] = {}
+        self.too_late: dict[str, LateCounts] = {}
         self._firsts = EmissionTimes()
 
     def note(self, records: Sequence[Record]) -> None:
@@ -161,6 +163,13 @@ class VerdictTally:
                 if cause.reason is Reason.FAILED:
                     tally.fail(cause.operator, cause.error, count)
 
+    def add_too_late(self, notes: Sequence[TooLate]) -> None:
+        """Count what steps noted of a watermark; of more than `CAUSES_MAX` groups under `OTHERS`."""
+        for note in notes:
+            is_known = note.group in self.too_late or len(self.too_late) < CAUSES_MAX
+            group = note.group if is_known else OTHERS
+            self.too_late[group] = self.too_late.get(group, LateCounts()).plus(note)
+
     def _add_copies(self, emission: InitEmission, source: int, at: I64, now_ms: int) -> None:
         tally = self._of(source)
         tally.verdicts[ACKED] += len(at)
@@ -179,6 +188,7 @@ class VerdictTally:
             )
             for number, each in self.inputs.items()
         }
+        other.too_late = dict(self.too_late)
         return other
 
     def _of(self, source: int) -> InputTally:

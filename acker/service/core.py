@@ -49,6 +49,7 @@ from acker.wire.events import (
     Tick,
     positions,
 )
+from acker.wire.lateness import LateCounts, read_too_late
 
 NONDETERMINISTIC = "NONDETERMINISTIC"
 QUESTION_EPOCH = 0
@@ -64,7 +65,8 @@ RECORD_BYTES = 4_096
 class PartitionCore:
     """The state of one acker partition; `init_next`, `ack_next` and `fail_next` are the next to apply.
 
-    Below the offset `ahead_until` of ``_ack_init`` are the inits for which the ledger keeps verdicts.
+    Below the offset `ahead_until` of ``_ack_init`` are the inits for which the ledger keeps verdicts. What
+    came too late for a watermark is counted in `too_late`, by group, since State first had it.
     """
 
     def __init__(self, partition: int, partitions: int, limits: AckerLimits, codec: Codec[Event]) -> None:
@@ -81,6 +83,7 @@ class PartitionCore:
         self.fail_marks = Marks(limits.lanes)
         self.bins = Bins()
         self.outbox = OutputBuilder(partition, codec)
+        self.too_late: dict[str, LateCounts] = {}
         self._acks_header = codec.header(Acks)
 
     # -- 1. inits, ticks and takes
@@ -241,6 +244,7 @@ class PartitionCore:
                 contribution = self._accept(record, session, event)
                 if contribution is not None:
                     fresh.append((session, event, contribution, Pin(record.offset, self.ack_bytes)))
+                    self._pass_on(record, session)
             elif event is not None:
                 self._quarantine(record, f"{type(event).__name__} does not belong into this topic")
             self.ack_bytes += weight(record.value)
@@ -253,6 +257,13 @@ class PartitionCore:
             if acks.touched:
                 touched = distinct(positions(acks.touched))
                 self.ledger.touch(session, acks.source, touched, acks.touched_at, pin)
+
+    def _pass_on(self, record: Record, session: Session) -> None:
+        """Write behind the verdicts what contributions note of a watermark, and count it."""
+        note = read_too_late(record.headers) if record.headers else None
+        if note is not None and note.group == session.group and self.sessions.has_clock(session):
+            self.outbox.note_too_late(note)
+            self.too_late[note.group] = self.too_late.get(note.group, LateCounts()).plus(note)
 
     def contribution(self, acks: Acks, written_ms: int) -> tuple[Contribution | None, str]:
         """Check and unpack contributions; if they cannot be applied, return None and the reason.

@@ -29,6 +29,7 @@ from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.restore import Restore
 from acker.service.state import state_codec
+from acker.service.state_notes import StateNotes
 from acker.service.view import AckerView, ViewReader
 from acker.wire.codec import wire_codec
 
@@ -191,7 +192,7 @@ class Freeing:
             core = Restore(
                 self.log, self.topics, self.partitions, self.limits, wire_codec(), state_codec()
             ).core(number)
-            claims = claims_of(AckerView(core, 0, None, is_behind=False), is_to_free)
+            claims = claims_of(AckerView(core, 0, StateNotes(), is_behind=False), is_to_free)
             for source, generation in next_generations(claims).items():
                 if generation > generations.get(source, 0):
                     raise UsageError(

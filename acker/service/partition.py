@@ -26,16 +26,16 @@ from acker.service.passed_over import WHY_HEADER
 from acker.service.snapshot import carried_of, carry, state_of
 from acker.service.state import (
     BIN_PART,
-    LastRestore,
     StatePart,
     Stored,
     bin_of,
     part_key,
     parts_of,
-    restored_headers,
     shared_headers,
 )
+from acker.service.state_notes import LastRestore, StateNotes, moved_deadlines
 from acker.wire.codec import Codec
+from acker.wire.lateness import NOTHING_DECIDED, LateCounts, too_late_header
 
 ORIGIN_HEADER = "windhover.origin"
 QUARANTINE_BYTES = 900_000
@@ -153,7 +153,7 @@ class PartitionAcker:
         self.has_quarantined = bool(output.quarantined)
         self._commit(records)
         self.done = self._positions()
-        core.committed(output.verdicts)
+        core.committed([*output.verdicts, *(b"" for _ in output.too_late)])
         self._is_named = self._restored is not None
         self.unwritten_since_ms = None
         self._has_read_acks = False
@@ -194,6 +194,11 @@ class PartitionAcker:
     ) -> list[Outgoing]:
         partition = self.core.partition
         records = [Outgoing(self._topics.verdict, partition, value) for value in output.verdicts]
+        nothing = self.core.codec.encode(NOTHING_DECIDED) if output.too_late else None
+        records += [
+            Outgoing(self._topics.verdict, partition, nothing, headers=(too_late_header(note),))
+            for note in output.too_late
+        ]
         if self.quarantine_form is not QuarantineForm.NOTHING:
             records += [self._quarantined(record, why) for record, why in output.quarantined]
         for number, part in [*bins, *((part.part, part) for part in parts)]:
@@ -206,7 +211,10 @@ class PartitionAcker:
 
     def _headers(self) -> Headers:
         """Return the headers of a State's first piece."""
-        return (*restored_headers(self._restored), *shared_headers(self.core.sessions.shared()))
+        core = self.core
+        too_late = {group: core.too_late.get(group, LateCounts()) for group in core.sessions.groups}
+        notes = StateNotes(self._restored, moved_deadlines(core.ledger.cohorts()), too_late)
+        return (*notes.headers(), *shared_headers(core.sessions.shared()))
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:
         headers = (

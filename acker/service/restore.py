@@ -77,6 +77,7 @@ class Restore:
                 load_state(core, last.state, last.bins)
                 for session, until_ms in last.shared.items():
                     core.sessions.set_shared(session, until_ms)
+                core.too_late = dict(last.notes.too_late)
                 for cohort in core.ledger.cohorts() if not last.is_last else ():
                     core.ledger.changed(cohort)  # its bin may have another value behind this State
         self._require_logs(core, state)

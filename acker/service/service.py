@@ -303,6 +303,7 @@ class AckerService:
                     self._forms.pop(number, None)
                     acker.quarantine_form = QuarantineForm.WHOLE
                 self._tally.add(outcome.settled, now_ms)
+                self._tally.add_too_late(outcome.too_late)
                 for event in outcome.events:
                     self._report(event)
             for number, error in failed:

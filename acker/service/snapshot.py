@@ -211,6 +211,16 @@ def _load_ranges(
             cohort.load_touched(_int32(values.touched), np.frombuffer(values.deadlines, "<i8"))
 
 
+def load_deadlines(core: PartitionCore, deadlines_ms: Mapping[int, int]) -> None:
+    """Set the moved deadlines of ranges, by their numbers in a State that was just loaded.
+
+    Who only looks needs it; a restart reads again what moved them.
+    """
+    for number, cohort in enumerate(core.ledger.cohorts()):
+        if number in deadlines_ms and cohort.bin is None:
+            cohort.deadline_ms = max(cohort.deadline_ms, deadlines_ms[number])
+
+
 def _int32(packed: bytes) -> I64:
     return np.frombuffer(packed, "<i4").astype(np.int64)
 

@@ -24,6 +24,7 @@ from acker.errors import CodecError, Disagreement
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.ledger.cohort import Session
 from acker.service.passed_over import CURE, kind_of, marked_offset, read_ours
+from acker.service.state_notes import StateNotes, read_notes
 from acker.wire.codec import Codec, load_schema
 
 BIN_PART: Final = 1_000_000
@@ -244,30 +245,6 @@ _TAIL: Final = 64
 """Number of last records of the state log that are read first; each further try reads 8 times as many."""
 
 
-class LastRestore(NamedTuple):
-    """When an acker partition was restored, wall time, and how long that took since its assignment."""
-
-    at_ms: int
-    took_ms: int
-
-
-RESTORED_HEADER: Final = "windhover.restored"
-"""In the first piece of each State: the last restore of its writer. It is for people alone."""
-
-
-def restored_headers(last: LastRestore | None) -> Headers:
-    return () if last is None else ((RESTORED_HEADER, json.dumps(last).encode()),)
-
-
-def read_restored(headers: Headers) -> LastRestore | None:
-    """Return the restore that a piece of State names; None: an older version or something else wrote it."""
-    try:
-        at_ms, took_ms = json.loads(dict(headers).get(RESTORED_HEADER) or b"")
-        return LastRestore(int(at_ms), int(took_ms))
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
 SHARED_HEADER: Final = "windhover.shared"
 """In the first piece of a State: sessions of which two processes may live, and until which clock.
 
@@ -296,7 +273,7 @@ def read_shared(headers: Headers) -> dict[Session, int]:
 
 
 class LastState(NamedTuple):
-    """A state, its bins, the wall time at which it was written, and the last restore of its writer.
+    """A state, its bins, the wall time at which it was written, and what its writer noted beside it.
 
     `shared` are the sessions of which two processes may live, each with the clock at which that ends.
     `is_last` is False if pieces or bins of another State follow that do not count.
@@ -305,7 +282,7 @@ class LastState(NamedTuple):
     state: State
     bins: dict[int, Carried]
     at_ms: int
-    restored: LastRestore | None
+    notes: StateNotes
     shared: dict[Session, int]
     is_last: bool
 
@@ -335,8 +312,8 @@ def read_last_state(
                 bins = {n: carried_from(codec, parts[BIN_PART + n]) for n in needed}
                 written_ms = max(record.timestamp_ms for record in whole.values())
                 headers = whole[0].headers
-                restored, shared = read_restored(headers), read_shared(headers)
-                return LastState(state, bins, written_ms, restored, shared, is_last)
+                notes, shared = read_notes(headers), read_shared(headers)
+                return LastState(state, bins, written_ms, notes, shared, is_last)
         if first == start:
             if not last:
                 return None

@@ -24,8 +24,9 @@ from acker.ledger.cohort import NEVER, Pin, RootCohort, Session
 from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.passed_over import read_ours
-from acker.service.snapshot import load_state
-from acker.service.state import LastRestore, loading, read_last_state, state_codec
+from acker.service.snapshot import load_deadlines, load_state
+from acker.service.state import loading, read_last_state, state_codec
+from acker.service.state_notes import LastRestore, StateNotes
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import wire_codec
 from acker.wire.events import SourceRun, Verdicts, positions, runs_of
@@ -49,6 +50,8 @@ class OpenRange:
         carried: whether State carries them by value; then their contributions may no longer be in the log.
         left_ms: time until the first of them times out, by their session's clock; None: never.
         deadline_ms: wall time at which it does, if that clock goes on; None: never.
+        in_state: whether Spark's state holds all of them, so that they time out later than others. What
+            resets the timeout of all of them counts as well.
     """
 
     source: int
@@ -62,6 +65,7 @@ class OpenRange:
     carried: bool
     left_ms: int | None
     deadline_ms: int | None
+    in_state: bool = False
 
     @property
     def first(self) -> int:
@@ -73,17 +77,17 @@ class AckerView:
 
     Attributes:
         restored: None where an acker of an earlier version wrote its State.
+        too_late: what came too late for a watermark, by group.
         is_behind: there are later inits, ticks or takes.
         next_init: offset of ``_ack_init`` up to which the view contains the inits.
         next_ack: offset of ``_ack_ack`` up to which its State contains the contributions.
     """
 
-    def __init__(
-        self, core: PartitionCore, at_ms: int, restored: LastRestore | None, *, is_behind: bool
-    ) -> None:
+    def __init__(self, core: PartitionCore, at_ms: int, notes: StateNotes, *, is_behind: bool) -> None:
         self.partition = core.partition
         self.at_ms = at_ms
-        self.restored = restored
+        self.restored: LastRestore | None = notes.restored
+        self.too_late = notes.too_late
         self.is_behind = is_behind
         self.next_init = core.init_next
         self.next_ack = core.ack_next
@@ -117,8 +121,7 @@ class AckerView:
     def _range(self, cohort: RootCohort) -> OpenRange:
         emission = cohort.emission
         clock = self._core.sessions.clock(emission.session)
-        touched, later_ms = cohort.touched()
-        deadline_ms = int(later_ms.min()) if len(touched) == cohort.roots.open else cohort.deadline_ms
+        deadline_ms = cohort.first_deadline_ms()
         left_ms = None if deadline_ms == NEVER else max(0, deadline_ms - clock.read_ms)
         return OpenRange(
             cohort.roots.source,
@@ -132,6 +135,7 @@ class AckerView:
             cohort.bin is not None,
             left_ms,
             None if left_ms is None else self.at_ms + left_ms,
+            in_state=cohort.is_moved,
         )
 
 
@@ -198,11 +202,12 @@ class ViewReader:
                     " the ackers"
                 )
             load_state(core, last.state, last.bins)
+            load_deadlines(core, last.notes.deadlines_ms)
         if last.state.verdict >= 0:
             self._settle(core, last.state.verdict)
         init = TopicPartition(self.topics.init, partition)
         is_behind = self.log.ends([init])[init] > core.init_next
-        return AckerView(core, last.at_ms, last.restored, is_behind=is_behind)
+        return AckerView(core, last.at_ms, last.notes, is_behind=is_behind)
 
     def _settle(self, core: PartitionCore, start: int) -> None:
         verdict = TopicPartition(self.topics.verdict, core.partition)

@@ -25,6 +25,9 @@ HELD: Final = "HELD"
 DAMAGED: Final = "DAMAGED"
 """Error of a root whose record nobody could read, since it lies in a damaged batch; it has no operator."""
 
+LATE: Final = "LATE"
+"""Error of a root of which a tuple came too late for its watermark."""
+
 EXPLICIT: Final = "FailTuple"
 """The class that an explicit fail counts as."""
 

@@ -51,6 +51,12 @@ CLOCK_AHEAD_MS_MAX: Final = 2 * 3_600_000
 """So far a session's clock may be ahead of the time of its record: the clock of its machine may be wrong by
 an hour, and be set right while the session lives."""
 
+HELD_LANE: Final = "/held"
+"""How the name of a lane ends that contributes what Spark's state holds."""
+
+HELD_LONGER_MS_MAX: Final = 365 * 86_400_000
+"""The longest `held_timeout`."""
+
 EPOCHS_FREE: Final = 1_000_000
 """An epoch may be higher by this than the milliseconds from 1970 to its record. A session adds one to the
 epoch before it, so no group has had a session for each millisecond. The million is room for clocks that are
@@ -161,8 +167,14 @@ def left_out_block(source: int, first: int, start: int, partition: int, partitio
 
 
 def wrong_touch(acks: Acks, written_ms: int) -> str:
-    """Tell whether a timeout is reset to a time too far ahead: it would never end. See `wrong_clock`."""
-    return wrong_clock(acks.touched_at, written_ms) if acks.touched else ""
+    """Tell whether a timeout is reset to a time too far ahead: it would never end. See `wrong_clock`.
+
+    What Spark's state holds may wait for as long as the longest `held_timeout`; only its lanes may say so.
+    """
+    if not acks.touched:
+        return ""
+    longer_ms = HELD_LONGER_MS_MAX if acks.lane.endswith(HELD_LANE) else 0
+    return wrong_clock(acks.touched_at - longer_ms, written_ms)
 
 
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:

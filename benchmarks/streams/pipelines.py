@@ -220,7 +220,7 @@ def delayed(contest: Contest) -> StreamingQuery:
     """Count the sentences of two seconds by their first letters; acked when that row is written."""
     window, tracked = sql.window("timestamp", "2 seconds"), contest.how is How.TRACKED
     lines = _read(contest, delayed_acks=tracked)
-    held = lines.transform(spout.hold(until=window.end)) if tracked else lines
+    held = lines.transform(spout.hold(until=window.end, late="ack")) if tracked else lines
     letters = sql.substring("value", 1, 3).alias("letters")
     groups = held.withWatermark("timestamp", "5 seconds").groupBy(window, letters)
     count = sql.count("*").alias("count")

@@ -210,6 +210,9 @@ class KeyedCollector:
     def reset_timeout(self, *tuples: KeyedTuple) -> None:
         """Start the timeouts anew of the records that these held tuples descend from, with this batch.
 
+        What a keyed bolt holds times out after `held_timeout` of its input, three days by default. So only a
+        bolt that holds for longer needs it.
+
         >>> enter = spout.KeyedTuple({"action": "enter"}, None)
         >>> collector = spout.KeyedCollector("Sessions", [enter])
         >>> collector.reset_timeout(enter)

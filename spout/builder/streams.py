@@ -41,6 +41,8 @@ class StreamStatus:
             Spark's own operators have the stream ``spark``.
         errors: the last errors that bolts reported by ``report_error``, the newest last.
         late: how many of the tuples that `spout.hold` keeps in Spark's state a watermark has dropped.
+        dropped: how many other rows a watermark has dropped, as Spark counts them: an aggregate counts what
+            it has summed up by then as one. They are in no window, and their records count as done.
     """
 
     group: str
@@ -48,6 +50,7 @@ class StreamStatus:
     counts: Counts
     errors: tuple[Cause, ...] = ()
     late: int = 0
+    dropped: int = 0
 
     def count(self, what: What | str, component: str, source: str | None = None) -> int:
         """Add up a component's work: ``emitted``, ``transferred``, ``executed``, ``acked`` or ``failed``.
@@ -67,10 +70,16 @@ def stream_metrics(statuses: Iterable[StreamStatus], now_ms: int) -> Iterator[Me
     """Yield the metrics of streams, one status for each group; wall time now."""
     every = {(each.group,): each for each in statuses}
     yield from tuple_metrics(_PREFIX, {of: each.counts for of, each in every.items()})
-    late = CounterMetricFamily(f"{_PREFIX}_late", "tuples that a watermark dropped", labels=["group"])
+    text = "tuples that hold keeps and a watermark dropped"
+    late = CounterMetricFamily(f"{_PREFIX}_late", text, labels=["group"])
     for of, each in every.items():
         late.add_metric(label_values(of), each.late)
     yield late
+    text = "other rows that a watermark dropped, as Spark counts them"
+    dropped = CounterMetricFamily(f"{_PREFIX}_dropped_rows", text, labels=["group"])
+    for of, each in every.items():
+        dropped.add_metric(of, each.dropped)
+    yield dropped
     yield from root_metrics(_PREFIX, {of: each.spout for of, each in every.items()}, now_ms)
 
 
@@ -99,7 +108,14 @@ def stream_status(rows: DataFrame) -> StreamStatus:
             " returned"
         )
     stream = found[0]
-    return StreamStatus(stream.group, _planner(stream), stream.work.counts, stream.work.errors, stream.late)
+    return StreamStatus(
+        stream.group,
+        _planner(stream),
+        stream.work.counts,
+        stream.work.errors,
+        stream.late,
+        stream.dropped,
+    )
 
 
 def serve_metrics(spark: SparkSession, port: int | str) -> None:
@@ -139,6 +155,7 @@ def statuses(application: Application) -> list[StreamStatus]:
             added(stream.work.counts for stream in streams),
             (),
             sum(stream.late for stream in streams),
+            sum(stream.dropped for stream in streams),
         )
         for group, streams in by_group.items()
     ]

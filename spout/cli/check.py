@@ -65,7 +65,9 @@ def check_once(
     named = not_default(config)
     new_ms = parse_duration("--dead-within", dead_within, "15m or 1h")
     warning = Thresholds(oldest_warning, pending_warning, dead_warning, new_ms)
-    critical = Thresholds(oldest_critical, pending_critical, dead_critical, new_ms, monitor.NEAR_CRITICAL)
+    critical = Thresholds(
+        oldest_critical, pending_critical, dead_critical, new_ms, monitor.NEAR_CRITICAL, late=False
+    )
     try:
         with ExitStack() as stack:
             topics, log = stack.enter_context(opened(config, "check"))

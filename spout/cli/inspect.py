@@ -163,7 +163,7 @@ def roots(
 def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Show the state of each partition of each input; a value that cannot be found is unknown, never 0."""
     for topics, snapshot in _snapshots("status", config, watch):
-        from spout.inspect.overview import missing_processes, notes_on, unknown_values
+        from spout.inspect.overview import late_notes, missing_processes, notes_on, unknown_values
 
         rows = snapshot.rows()
         _clear(watch, output)
@@ -173,7 +173,7 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
         ]
         write(shown if output is OutputFormat.TABLE else rows, STATUS, output)
         if output is OutputFormat.TABLE:
-            for line in notes_on(rows):
+            for line in (*notes_on(rows), *late_notes(snapshot, topics)):
                 say(with_configs(line, not_default(config)))
         notes = [*missing_processes(rows, topics), *snapshot.troubles(), *unknown_values(rows)]
         print_notes([*notes, *snapshot.of_no_input], config)

@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+import numpy as np
+
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
 from acker.kafka.port import Bound, Headers, KnownOffsets, Log, Outgoing, Producer, TopicPartition
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES, SOURCE_BYTES
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick
+from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick, pack_positions
 from spout.group.presence import Who, sign_headers
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.group.troubles import Troubles
@@ -198,20 +200,35 @@ class Announcer:
 
     def absent(self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]) -> None:
         """Report that the log has no record at positions; `seq` rises in this process's lane."""
-        if self._is_unflushed:
-            self._flush()  # a contribution may not come before its init
         for (source, block), found in sorted(by_block(runs).items()):
-            acks = Acks(
-                lane, seq, self._group, name.id, name.epoch, source, block,
-                runs=(), positions=b"", values=b"", absent=tuple(found), touched=b"", touched_at=now,
+            self._contribute(
+                Acks(
+                    lane, seq, self._group, name.id, name.epoch, source, block,
+                    runs=(), positions=b"", values=b"", absent=tuple(found), touched=b"", touched_at=now,
+                )
             )  # fmt: skip
-            owner = acker_partition(source, block << WIRE_BLOCK_BITS, self._partitions)
-            self._send(self._topics.ack, owner, acks)
+        self._flush()
+
+    def reset_timeouts(
+        self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]
+    ) -> None:
+        """Let the timeouts of roots begin anew, at the session clock `now`; `seq` rises in its own lane."""
+        for (source, block), found in sorted(by_block(runs).items()):
+            touched = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in found])
+            head = (lane, seq, self._group, name.id, name.epoch, source, block)
+            self._contribute(Acks(*head, (), b"", b"", (), pack_positions(touched), touched_at=now))
         self._flush()
 
     def close(self) -> None:
         for producer in self._producers:
             producer.close()
+
+    def _contribute(self, acks: Acks) -> None:
+        """Send a contribution to the acker partition of its block, behind the inits that came before it."""
+        if self._is_unflushed:
+            self._flush()
+        owner = acker_partition(acks.source, acks.block << WIRE_BLOCK_BITS, self._partitions)
+        self._send(self._topics.ack, owner, acks)
 
     def _flush(self) -> None:
         for producer in self._producers:

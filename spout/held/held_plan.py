@@ -46,6 +46,19 @@ def refuse_query(plan: JavaObject) -> None:
     _refuse_read_apart(plan)
 
 
+def watermark_holds(plan: JavaObject) -> tuple[str, ...]:
+    """Return, for each `withWatermark` of a logical plan, from its top, the `spout.hold` before it.
+
+    Empty where there is none, or where several are. Their order is that of the physical plan's.
+    """
+    found: list[str] = []
+    for node in nodes(plan, lambda node: list(reversed(plan_children(node)))):
+        if node.nodeName() == WATERMARK:
+            holds = [node_name(each) for each in nodes(node) if _is_hold(each)]
+            found.append(holds[0] if len(holds) == 1 else "")
+    return tuple(found)
+
+
 def refuse_left_out(rows: DataFrame, operator: str) -> None:
     """Check that the anchors of all rows that are held before an operator reach it, since it acks them.
 

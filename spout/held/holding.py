@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,8 +47,15 @@ from spout.tuples.tuple import DEFAULT_STREAM, SPARK
 _DROPPED = -1
 
 
+LATE_CHOICES: Final = (
+    'late="fail": its record is failed by LATE, and is a dead letter in the end; or late="ack": its record'
+    " counts as done, in no window, and is only counted and logged"
+)
+"""What may become of a tuple that a watermark drops. Nobody knows which is right, so there is no default."""
+
+
 def hold(
-    until: Column | str | None, *, late: str = "ack", name: str = "hold"
+    until: Column | str | None, *, late: str | None = None, name: str = "hold"
 ) -> Callable[[DataFrame], DataFrame]:
     """Return a function for `DataFrame.transform` after which a later micro-batch can ack the rows.
 
@@ -59,26 +66,36 @@ def hold(
     ('_windhover', 'struct<source:bigint,position:bigint,edge:bigint>')
 
     Behind it every row must reach an aggregate with `collect_anchors`, or a join (`join_anchors`). A record
-    stays open until `ack_anchors` has acked all its rows, and is replayed if its timeout passes before that.
-    So the input's timeout must be longer than a window and its delay, and `max_spout_pending` larger than the
-    number of records in the open windows. Rows that a filter behind it drops time out, so filter before it.
-    Rows of an inner join without a match, or with a null in its condition, time out too; use an outer join to
-    decide about them. Compute sliding windows before it (``withColumn("window", window(...))``), so that each
-    copy of a row is held separately. Hold each side of a join before the join, under its own name.
+    stays open until `ack_anchors` has acked all its rows. Its `timeout` ends with the batch that holds it;
+    from then on `held_timeout` counts, three days by default. If that passes it is replayed, and counts again
+    in a window that is still open. So `held_timeout` must be longer than a window, its delay and any time in
+    which the topic is quiet, and `max_spout_pending` larger than the number of records in the open windows.
+    Rows that a filter behind it drops stay open for so long, so filter before it. So do rows of an inner join
+    without a match, or with a null in its condition; use an outer join to decide about them. Compute sliding
+    windows before it (``withColumn("window", window(...))``), so that each copy of a row is held separately.
+    Hold each side of a join before the join, under its own name.
 
     Args:
         until: the event time at which a watermark drops the row: the window's end, or the event time itself
             if rows are grouped by it or a join's side has its watermark on it. It must be the value that
             Spark compares. A null counts as too late. None: no watermark drops rows.
-        late: what to do with a record if one of its tuples comes too late: ``ack``, or ``fail`` (error LATE).
+        late: what becomes of a record if one of its tuples comes too late: ``fail`` (error LATE; it is
+            replayed, comes too late again, and is a dead letter in the end), or ``ack`` (it counts as done,
+            and is in no window). Both are logged and counted, and `windhover inspect` shows it. You must
+            choose, unless `until` is None.
         name: the operator's name in causes, unique in the query.
 
     Raises:
-        UsageError: the rows come from a `read_stream` without ``delayed_acks=True``, from behind a second
-            grouping or a rich bolt, or from behind `withWatermark` (call it behind `hold`).
+        UsageError: `late` is not chosen; the rows come from a `read_stream` without ``delayed_acks=True``,
+            from behind a second grouping or a rich bolt, or from behind `withWatermark` (call it behind
+            `hold`).
     """
-    if late not in ("ack", "fail"):
-        raise UsageError(f"hold(late={late!r}): ack or fail")
+    if late is None and until is not None:
+        raise UsageError(
+            f"hold(until=...) leaves open what becomes of a tuple that comes too late: {LATE_CHOICES}"
+        )
+    if late not in (None, "ack", "fail"):
+        raise UsageError(f"hold(late={late!r}): ack or fail. {LATE_CHOICES}")
     moment = sql.expr(until) if isinstance(until, str) else until
     at_ms = sql.lit(NEVER_MS) if moment is None else _ceiled_ms(moment)
 
@@ -125,7 +142,7 @@ def ack_anchors(
     >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
     >>> minute = sql.window("timestamp", "1 minute")
     >>> counts = (
-    ...     lines.transform(spout.hold(until=minute.end))
+    ...     lines.transform(spout.hold(until=minute.end, late="fail"))
     ...     .withWatermark("timestamp", "10 seconds")
     ...     .groupBy(minute, "key")
     ...     .agg(sql.count("*").alias("lines"), spout.collect_anchors())
@@ -296,7 +313,10 @@ def released_by(
     reset: Sequence[int] = (),
     left_open: Sequence[int] = (),
 ) -> Released:
-    """Release the anchors of rows, but not of those that failed, are reset or left open, by row numbers."""
+    """Release the anchors of rows, but not of those that failed, are reset or left open, by row numbers.
+
+    A keyed bolt holds on those whose timeout it resets.
+    """
     rows, places, edges = anchors
     if not (len(failed) or len(reset) or len(left_open)):
         return Released(places, edges.view(np.uint64))
@@ -308,7 +328,12 @@ def released_by(
     failures = tuple((cause, places.at(slice(*of))) for (_, cause), of in zip(failed, ends, strict=True))
     acked_edges, open_edges = (edges[some].view(np.uint64) for some in (acked, opened))
     return Released(
-        places.at(acked), acked_edges, failures, places.at(touched), places.at(opened), open_edges
+        places.at(acked),
+        acked_edges,
+        failures,
+        held_on=places.at(touched),
+        open_places=places.at(opened),
+        open_edges=open_edges,
     )
 
 

@@ -91,11 +91,11 @@ def keyed(
     [('user', 'string'), ('lines', 'int')]
 
     Use it behind `spout.hold(None)`, as the last operator, in output mode ``append``. Held tuples are in the
-    query's checkpoint and survive a restart. A record whose timeout passes meanwhile is replayed, unless the
-    bolt resets it in time (`KeyedCollector.reset_timeout`). The acks of a call take effect when the
-    micro-batch with that call's rows is written. `stream_status` counts the bolt like other bolts; the time
-    to a tuple's ack includes the time for which it was held. Spark's Python state is slow, some thousand keys
-    a second: if an aggregate is enough, `collect_anchors` in it is ten times as fast.
+    query's checkpoint and survive a restart. A record that is held for longer than `held_timeout` of its
+    input is replayed, unless the bolt resets it (`KeyedCollector.reset_timeout`). The acks of a call take
+    effect when the micro-batch with that call's rows is written. `stream_status` counts the bolt like other
+    bolts; the time to a tuple's ack includes the time for which it was held. Spark's Python state is slow,
+    some thousand keys a second: if an aggregate is enough, `collect_anchors` in it is ten times as fast.
 
     Args:
         bolt: the bolt; every task works on a copy of it.

@@ -5,10 +5,10 @@ live, and how much is pending. The first line of the table whose condition holds
 
     the topic ends before the record                   NOT_WRITTEN
     no generation of the group emitted it              LEFT_OUT
-    verdict ACKED, or no such record                   DONE
+    verdict ACKED, or no such record                   TOO_LATE or DONE
     it waits in `_ack_due`                             PAUSED, PUT_ASIDE, BLOCKED, TIMED_OUT or DUE
     not emitted                                        LOST_FROM_LOG, GATE_CLOSED or NOT_EMITTED
-    open                                               ACKED_LATE, SESSION_DEAD or IN_BATCH
+    open                                               ACKED_LATE, SESSION_DEAD, IN_STATE or IN_BATCH
     announced                                          ACKED_LATE, SESSION_DEAD or IN_BATCH
     a dead letter, or the note that it was dropped     LOST_FROM_LOG, DEAD or DROPPED
     lost, and in no topic yet                          BLOCKED, TIMED_OUT, DUE or TOO_OLD
@@ -27,14 +27,14 @@ from typing import Any, Final, NamedTuple
 
 from acker.service.view import OpenRange
 from acker.untrusted import Untrusted, UntrustedName, shell_word
-from acker.wire.causes import HELD
+from acker.wire.causes import HELD, LATE
 from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
 from replay.records.due import Aside, Due, Loss, RefusedRoot
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
-from spout.inspect.readings import NO_TIMEOUT, Reading, row_of
+from spout.inspect.readings import HELD_BY_SPARK, NO_TIMEOUT, Reading, row_of
 from spout.inspect.story import (
     ABSENT,
     ACKED,
@@ -60,6 +60,8 @@ class Situation(StrEnum):
     """Not emitted, since the input has as many pending roots as it may have."""
     IN_BATCH = "IN_BATCH"
     """Emitted, and in a micro-batch that runs; or a bolt neither acked nor failed a tuple of it."""
+    IN_STATE = "IN_STATE"
+    """Spark's state holds it: it waits for its window, for the other side of a join, or in a keyed bolt."""
     ACKED_LATE = "ACKED_LATE"
     """All of it is acked in the log, and the acker, which is behind or away, has not read that yet."""
     SESSION_DEAD = "SESSION_DEAD"
@@ -77,6 +79,8 @@ class Situation(StrEnum):
     """Retention or compaction took it before it was done."""
     DEAD = "DEAD"
     DROPPED = "DROPPED"
+    TOO_LATE = "TOO_LATE"
+    """Acked, and in no window: a watermark had passed its end before the record came."""
     DONE = "DONE"
     TOO_OLD = "TOO_OLD"
     """Settled, by a verdict that is no longer in the log, or not in the part that was read."""
@@ -159,7 +163,7 @@ def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosi
         return Diagnosis(Situation.LEFT_OUT, now, text, f"windhover offsets reset {evidence.input} --help")
     last = evidence.emissions[-1]
     if last.state == ACKED:
-        return Diagnosis(Situation.DONE, "done: fully processed", "It is fully processed.")
+        return case.acked(last)
     if last.state == ABSENT:
         now = "done: the log holds no such record"
         return Diagnosis(Situation.DONE, now, "The log holds no record at this offset.")
@@ -208,6 +212,27 @@ class _Case:
         )
         now = "in the log, behind the begin of a transaction that is open"
         return Diagnosis(Situation.NOT_EMITTED, now, text, self.watch)
+
+    def acked(self, last: TracedEmission) -> Diagnosis:
+        """Explain a root that is acked: fully processed, or dropped by a watermark."""
+        late, late_by = last.late, last.late_by
+        if late is None or late_by is None:
+            return Diagnosis(Situation.DONE, "done: fully processed", "It is fully processed.")
+        command = f"windhover inspect {late_by.record}" if late_by.record else ""
+        if last.is_late:
+            now = "too late for its window: acked, and not in it"
+            text = (
+                f"It came too late: {late_by.text}, had passed the end of its window, or of one of them."
+                " It counts as done, as the `late` of its `hold` says, and that window is without it."
+            )
+            return Diagnosis(Situation.TOO_LATE, now, text, command)
+        now = "done, or too late: Spark dropped rows of its batch"
+        text = (
+            f"All of it was acked. But Spark dropped {late.rows:,} rows of its batch that came too late:"
+            f" {late_by.text}, had passed the ends of their windows. Of which records they were nobody knows"
+            " without `hold`."
+        )
+        return Diagnosis(Situation.DONE, now, text, command)
 
     def hidden(self, last: TracedEmission) -> Diagnosis:
         why = "" if last.verdict is None else f"{_how_lost(last, None)[0]} "
@@ -345,7 +370,8 @@ class _Case:
             limit = NO_TIMEOUT
         if last.is_acked_whole:
             return self.acked_late(f"pending: open for {age}; {_outstanding(last)}")
-        now = f"pending: open for {age}, {limit}; {_outstanding(last)}"
+        where = f" {HELD_BY_SPARK}" if found.in_state else ""
+        now = f"pending: open for {age}{where}, {limit}; {_outstanding(last)}"
         if around.session_lives.value is False:
             text = (
                 f"It was emitted {age} ago by a process that is gone, so nobody acks it, and {limit}. Start"
@@ -353,6 +379,13 @@ class _Case:
             )
             command = f"windhover release {shell_word(self.evidence.group)}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
+        if found.in_state and around.ackers.value != 0:
+            text = (
+                f"Emitted {age} ago, and {HELD_BY_SPARK} since: it waits for its window, for the other side"
+                " of a join, or in a keyed bolt. It is acked with the row that it becomes. A topic without"
+                f" new records moves no watermark, so it closes no window. It {limit}."
+            )
+            return Diagnosis(Situation.IN_STATE, now, text, self.watch)
         how = ": its micro-batch is running, or its bolts neither acked nor failed it"
         if last.batches:
             how = (
@@ -426,6 +459,10 @@ def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situ
         return f"It timed out after {span(lost.age_ms)}: {_because(last)}. {LEFT_OPEN}", Situation.TIMED_OUT
     if lost.reason is Reason.ABANDONED:
         return "It was abandoned: another session took the group while it was open.", Situation.DUE
+    if lost.error == LATE:
+        late_by = last.late_by if last is not None else None
+        why = Untrusted(lost.message) if late_by is None else f"{late_by.text}, had passed its end"
+        return f"It came too late for its window: {why}.", Situation.DUE
     by = f" by {UntrustedName(lost.error)}" if lost.error else ""
     detail = f": {Untrusted(lost.message)}" if lost.message else ""
     return f"Bolt {UntrustedName(lost.operator) or 'unknown'} failed it{by}{detail}.", Situation.DUE

@@ -76,6 +76,7 @@ def open_roots(
             "group": found.group,
             "age_ms": max(0, now_ms - found.emitted_ms),
             "emitted": moment(found.emitted_ms),
+            "in_state": found.in_state,
             # without an acker nothing times out
             "left_ms": NEVER
             if found.left_ms is None

@@ -26,11 +26,16 @@ from acker.kafka.port import Bound, GroupMember, Log, TopicInfo, TopicPartition
 from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import LateReaders, StandingPartition
 from acker.service.view import AckerView, ViewReader
+from acker.units import any_time_text
 from acker.untrusted import UntrustedName, shell_word
+from acker.wire.lateness import LateCounts, TooLate
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
+from replay.records.movers import mover_text
 from spout.group.presence import Presence
+from spout.inspect.letter_rows import moment
 from spout.inspect.readings import (
+    HELD_BY_SPARK,
     NO_STATE,
     WITHOUT_STATE,
     Dead,
@@ -40,6 +45,7 @@ from spout.inspect.readings import (
     PartitionState,
     Reading,
     joined,
+    late_counts,
     partition_state,
 )
 from spout.inspect.tables import span
@@ -124,11 +130,34 @@ def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         parts += [row["replays_wait"] if row["replays_wait"] not in pauses else ""]
         pauses.add(row["replays_wait"])
         parts += [f"{row['held']:,} blocked" if row["held"] else ""]
+        held = (
+            f"{row['in_state'] or 0:,} {HELD_BY_SPARK}, the oldest for {span(row['oldest_in_state_ms'] or 0)}"
+        )
+        parts += [held if row["in_state"] else ""]
         parts += [f"as of {span(row['as_of_ms'])} ago" if row["as_of_ms"] else ""]
         if any(parts):
             sources.setdefault("; ".join(text for text in parts if text), []).append(row["source"])
     for note, named in sources.items():
         yield f"{', '.join(named)}: {note}"
+
+
+def late_notes(snapshot: Snapshot, topics: Topics) -> Iterator[str]:
+    """Yield for each group with something that came too late what it was, and what moved its watermark."""
+    for group in dict.fromkeys(state.group for state in snapshot.partitions):
+        counts = late_counts(snapshot.views, group).value
+        if counts is not None and counts.last is not None:
+            yield late_text(group, counts, counts.last, topics)
+
+
+def late_text(group: str, counts: LateCounts, last: TooLate, topics: Topics) -> str:
+    """Describe what came too late of a group."""
+    roots = f"{counts.roots:,} records came too late for their windows" if counts.roots else ""
+    rows = f"Spark dropped {counts.rows:,} rows that came too late" if counts.rows else ""
+    moved_by = mover_text(last.mover, topics.inputs_of(group), last.wall)
+    return (
+        f"group {group}: {' and '.join(filter(None, [roots, rows]))}, the last ones at {moment(last.wall)} by"
+        f" the watermark {any_time_text(last.watermark)}, moved by {moved_by}"
+    )
 
 
 def unknown_values(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -20,6 +20,7 @@ from acker.identity import I64, offset_of, position_at, source_of
 from acker.ledger.sessions import SourceGeneration
 from acker.service.view import AckerView, OpenRange
 from acker.untrusted import Untrusted, UntrustedName
+from acker.wire.lateness import LateCounts
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import NOTHING_WAITS, BlockedRecords, Waiting, WaitingOffsets
 
@@ -34,6 +35,11 @@ NO_STATE: Final = "acker partition {} has no State yet: start an acker and a que
 WITHOUT_STATE: Final = NO_STATE.rpartition("{}")[2]
 """How a reason ends where an acker partition has no State. An acker that lives writes it within two seconds
 of the first session, so no session was there."""
+
+FORMER_STATE: Final = "an acker of an earlier version wrote the State of acker partition {}: replace it"
+
+HELD_BY_SPARK: Final = "in Spark's state"
+"""The text for where a root is that waits for its window, or in a keyed bolt."""
 
 NO_TIMEOUT: Final = "does not time out before an acker works again"
 """The text for when a root times out, while no acker lives: what its State says was before."""
@@ -178,6 +184,14 @@ class SourceProgress:
         return sum(len(found.at) for found in self.ranges)
 
     @property
+    def in_state(self) -> int:
+        return sum(len(found.at) for found in self.ranges if found.in_state)
+
+    def oldest_ms(self, now_ms: int, *, in_state: bool) -> int:
+        """Return the age of the oldest root that Spark's state holds, or does not hold; 0 without one."""
+        return max((now_ms - each.emitted_ms for each in self.ranges if each.in_state == in_state), default=0)
+
+    @property
     def blocking(self) -> OpenRange | None:
         """The range with the lowest open position of the generation, which no commit can pass."""
         present = [found for found in self.ranges if found.first >= self.first]
@@ -225,6 +239,23 @@ def source_progress(
     return Reading(progress, as_of_ms=as_of_ms)
 
 
+def late_counts(views: Sequence[Reading[AckerView]], group: str) -> Reading[LateCounts]:
+    """Join what came too late of a group in all acker partitions; `last` is the latest note of any."""
+    total = LateCounts()
+    for number, view in enumerate(views):
+        if view.unknown or view.value is None:
+            return Reading(unknown=view.unknown or NO_STATE.format(number))
+        if view.value.owner(group) is None:
+            continue
+        counts = view.value.too_late.get(group)
+        if counts is None:
+            return Reading(unknown=FORMER_STATE.format(number))
+        notes = [note for note in (total.last, counts.last) if note is not None]
+        last = max(notes, key=lambda note: note.wall, default=None)
+        total = LateCounts(total.roots + counts.roots, total.rows + counts.rows, last)
+    return Reading(total)
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     """The state of a partition of an input, as of `now_ms`. Ages and durations are in ms.
@@ -235,7 +266,9 @@ class PartitionState:
         emitted_to: offset behind the last emitted one.
         end: offset at which its log ends.
         pending: open roots, copies among them.
-        oldest_ms: age of the oldest open root; 0 without one.
+        oldest_ms: age of the oldest open root that Spark's state does not hold; 0 without one.
+        in_state: open roots that it holds.
+        oldest_in_state_ms: age of the oldest of these; 0 without one.
         blocking: the lowest open offset, which no commit can pass.
         why: what blocks the commit.
         committed: the group's offset; no value: it never committed.
@@ -243,6 +276,8 @@ class PartitionState:
             emitted yet.
         as_of_ms: how old the acker's part of this is.
         held: blocked records; no value where the input is not ordered.
+        too_late: roots of its group of which a tuple came too late for its window.
+        dropped_rows: rows of its group that a watermark dropped, and of which nobody knows the records.
         is_old: whether a State is so old that more may be pending, and emitted, than is known; then what was
             nothing in it is unknown. Not in the row.
         progress: what the ackers have of its records; not in the row. Likewise `copies`, `start`, and where
@@ -257,6 +292,8 @@ class PartitionState:
     pending: Reading[int]
     pending_max: int
     oldest_ms: Reading[int]
+    in_state: Reading[int]
+    oldest_in_state_ms: Reading[int]
     blocking: Reading[int]
     why: Reading[str]
     committed: Reading[int]
@@ -270,6 +307,8 @@ class PartitionState:
     ackers: Reading[int]
     replay_workers: Reading[int]
     replays_wait: Reading[str]
+    too_late: Reading[int]
+    dropped_rows: Reading[int]
     input: str
     partition: int | None
     now_ms: int
@@ -352,16 +391,24 @@ def partition_state(
     def by_now(reading: Reading[U]) -> Reading[U]:
         return without_old_zero(reading, age_ms)
 
+    def of_pending(use: Callable[..., int]) -> Reading[int]:
+        """Return a figure of the pending roots: 0 is known where some are pending."""
+        found = joined(use, progress, copies)
+        return found if pending.value else by_now(found)
+
+    def oldest_ms(*, in_state: bool) -> Reading[int]:
+        return of_pending(lambda *both: max(each.oldest_ms(now_ms, in_state=in_state) for each in both))
+
     blocking = by_now(progress.then(lambda each: each.blocking))
+    late = late_counts(views, found.group)
     return PartitionState(
         source=f"{found.name}/{'?' if partition is None else partition}", group=found.group,
         emitted=by_now(progress.then(lambda each: each.emitted_to - each.first)),
         emitted_to=by_now(emitted_to), end=ends.end,
         pending=by_now(pending), pending_max=found.max_spout_pending,
-        oldest_ms=by_now(joined(
-            lambda *both: max([0, *(now_ms - each.emitted_ms for one in both for each in one.ranges)]),
-            progress, copies,
-        )),
+        oldest_ms=oldest_ms(in_state=False),
+        in_state=of_pending(lambda *both: sum(each.in_state for each in both)),
+        oldest_in_state_ms=oldest_ms(in_state=True),
         blocking=blocking.then(lambda each: int(offset_of(each.first))),
         why=_recreated(found, progress, copies)
         or _why(blocking, emitted_to, ends.committed, lives, now_ms),
@@ -376,7 +423,9 @@ def partition_state(
             progress, copies,
         ),
         query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
-        replays_wait=waiting.then(lambda each: _stopped(found, partition, each)), input=found.name,
+        replays_wait=waiting.then(lambda each: _stopped(found, partition, each)),
+        too_late=by_now(late.then(lambda counts: counts.roots)),
+        dropped_rows=by_now(late.then(lambda counts: counts.rows)), input=found.name,
         partition=partition, now_ms=now_ms, is_old=age_ms >= OLD_MS, start=ends.start,
         progress=progress, copies=copies, copies_end=ends.copies_end,
         due_at=waiting.then(lambda each: each.offsets.get(place, NOTHING_WAITS)),
@@ -435,7 +484,8 @@ def _why(
                 left = "the clock of its timeout is stopped: no query lives"
             elif lives.ackers.value == 0 and found.left_ms is not None:
                 left = NO_TIMEOUT
-            return f"open for {span(max(0, now_ms - found.emitted_ms))}, {left}"
+            held = f" {HELD_BY_SPARK}" if found.in_state else ""
+            return f"open for {span(max(0, now_ms - found.emitted_ms))}{held}, {left}"
         if to is None or at is None or at >= to:
             return ""
         return "all is settled, and not committed yet; if it stays so, no query of the group runs"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from acker.identity import Root, generation_of
 from acker.kafka.port import Record
@@ -20,6 +20,7 @@ from acker.service.view import OpenRange
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost
+from acker.wire.lateness import TooLate
 from replay.policy.disposition import DeadReason
 from replay.records.due import LEFT_OUT, Due, Loss, left_out_by, left_out_entry
 from replay.records.headers import Lineage
@@ -59,6 +60,16 @@ class Verdict:
     lost: Lost | None = None
 
 
+class LateBy(NamedTuple):
+    """A watermark that dropped something and what moved it there, in words.
+
+    `record` is the place of the record that did; empty: nobody knows which one.
+    """
+
+    text: str
+    record: str
+
+
 @dataclass(frozen=True, slots=True)
 class TracedEmission:
     """A root as which the record was, or will be, emitted.
@@ -76,6 +87,8 @@ class TracedEmission:
         former: whether it is of a generation that is over, in which it may never have been emitted.
         verdict: its verdict in the verdict log; None: none was found.
         history: of a copy, how the emissions before it were lost.
+        late: what a watermark dropped of it, or of its batch; None: nothing.
+        late_by: that watermark, and what moved it there.
     """
 
     root: Root
@@ -91,6 +104,13 @@ class TracedEmission:
     former: bool = False
     verdict: Verdict | None = None
     history: Sequence[Loss] = ()
+    late: TooLate | None = None
+    late_by: LateBy | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a tuple of it came too late for its window."""
+        return self.late is not None and self.late.names(*self.root)
 
     @property
     def loss(self) -> Loss | None:

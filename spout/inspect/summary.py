@@ -15,7 +15,7 @@ from acker.config.topics import Topics
 from acker.untrusted import UntrustedName
 from acker.wire.events import Reason
 from spout.inspect.overview import Snapshot
-from spout.inspect.readings import PartitionState, Reading, joined
+from spout.inspect.readings import HELD_BY_SPARK, PartitionState, Reading, joined
 from spout.inspect.tables import UNKNOWN, span
 
 DAY_MS: Final = 86_400_000
@@ -23,7 +23,10 @@ DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class InputSummary:
-    """An input at one moment; `timeout_ms` 0: its records never time out. Dead are unhandled letters."""
+    """An input at one moment; `timeout_ms` 0: its records never time out. Dead are unhandled letters.
+
+    `oldest_ms` is of what Spark's state does not hold, and `in_state` how many roots it holds.
+    """
 
     name: str
     group: str
@@ -31,6 +34,7 @@ class InputSummary:
     pending: Reading[int]
     pending_max: int
     oldest_ms: Reading[int]
+    in_state: Reading[int]
     lag: Reading[int]
     due: Reading[int]
     dead: Reading[int]
@@ -47,9 +51,12 @@ class InputSummary:
         if found and any(each.is_old for each in self.partitions):
             pending = f"at least {found:,}"
         limit = f" of {span(self.timeout_ms)}" if self.timeout_ms else ""
-        oldest = f", oldest {_shown(self.oldest_ms, span)}{limit}" if self.pending.value != 0 else ""
+        held = f", {self.in_state.value:,} of them {HELD_BY_SPARK}" if self.in_state.value else ""
+        has_others = self.pending.value != 0 and (not held or self.oldest_ms.value != 0)
+        oldest = f", oldest {_shown(self.oldest_ms, span)}{limit}" if has_others else ""
         return (
-            f"{UntrustedName(self.group)} on {self.name}: {pending} pending{oldest}; {_shown(self.due)} due;"
+            f"{UntrustedName(self.group)} on {self.name}: {pending} pending{held}{oldest};"
+            f" {_shown(self.due)} due;"
             f" {_shown(self.dead)} dead, {_shown(self.dead_today)} of them today"
         )
 
@@ -158,6 +165,7 @@ def _summary(one: Input, states: Sequence[PartitionState], now_ms: int) -> Input
         pending=joined(_total, *(each.pending for each in states)),
         pending_max=one.max_spout_pending,
         oldest_ms=joined(lambda *ages: max(ages, default=0), *(each.oldest_ms for each in states)),
+        in_state=joined(_total, *(each.in_state for each in states)),
         lag=joined(_total, *(each.lag for each in states)),
         due=joined(_total, *(each.replays_due for each in states)),
         dead=joined(_total, *(each.dead_letters for each in states)),

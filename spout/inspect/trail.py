@@ -32,15 +32,17 @@ from acker.identity import (
 from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
 from acker.notation import show_bytes
 from acker.service.view import AckerView, OpenRange, ViewReader
-from acker.units import named_past_ms
+from acker.units import any_time_text, named_past_ms
 from acker.untrusted import UntrustedName, in_sentence
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, Reason, SourceRun, Verdicts, positions, values
+from acker.wire.lateness import TooLate, read_too_late
 from replay.handling.letter_box import LetterBox, letters_of
 from replay.records.due import Due, DueView, Loss, Progress, history_of, root_key, sound_or_none
 from replay.records.headers import Lineage, location, parse_lineage, parse_location
 from replay.records.letters import Filter, Letter
+from replay.records.movers import mover_record, mover_text
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.group.presence import Presence
 from spout.inspect.diagnosis import Circumstances
@@ -48,7 +50,16 @@ from spout.inspect.letter_rows import hexadecimal_note, parse_key
 from spout.inspect.open_roots import root_name
 from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import NO_STATE, first_present
-from spout.inspect.story import NOT_EMITTED, SETTLED, Evidence, TracedEmission, Verdict, follows, is_of
+from spout.inspect.story import (
+    NOT_EMITTED,
+    SETTLED,
+    Evidence,
+    LateBy,
+    TracedEmission,
+    Verdict,
+    follows,
+    is_of,
+)
 from spout.inspect.tables import UNKNOWN
 from spout.planning.session import SessionName
 from spout.runtime.tails import RECORDS_MAX, Tails
@@ -78,6 +89,21 @@ class Contributions(NamedTuple):
 
     batches: int
     is_whole: bool
+
+
+class Decided(NamedTuple):
+    """The verdicts of roots, and of some of them what a watermark dropped of them, or of their batch."""
+
+    verdicts: dict[Root, Verdict]
+    too_late: dict[Root, TooLate]
+
+    def note(self, note: TooLate, roots: Iterable[Root]) -> None:
+        """Take in a note; one that names a root counts before one that only names its batch."""
+        for root in roots:
+            if note.names(*root):
+                self.too_late[root] = note
+            elif note.may_have_dropped(*root):
+                self.too_late.setdefault(root, note)
 
 
 class AckTopicSearch:
@@ -135,9 +161,9 @@ class AckTopicSearch:
             edge ^= value or 0
         return Contributions(batches, edge == 0)
 
-    def verdicts(self, roots: Iterable[Root]) -> dict[Root, Verdict]:
-        """Find the verdicts of roots, as far back as the log is read."""
-        found: dict[Root, Verdict] = {}
+    def decided(self, roots: Iterable[Root]) -> Decided:
+        """Find the verdicts of roots and what is noted behind them, as far back as the log is read."""
+        found = Decided({}, {})
         for number, members in self._by_acker(roots).items():
             for record in self._tails.last(self._topics.verdict, number, "older verdicts are unknown"):
                 event = read_verdicts(record.value)
@@ -146,7 +172,10 @@ class AckTopicSearch:
                 for root in members:
                     verdict = _verdict_on(event, root, record)
                     if verdict is not None:
-                        found[root] = verdict
+                        found.verdicts[root] = verdict
+                note = read_too_late(record.headers) if record.headers else None
+                if note is not None:
+                    found.note(note, members)
         return found
 
     def waiting(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueView]:
@@ -225,11 +254,17 @@ class Trail:
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
         found = _Emissions(self._observer, ack_topics, tails, infos)
         emissions = found.of(here, copies, is_written=here.offset < end)
-        verdicts = ack_topics.verdicts(each.root for each in emissions)
+        verdicts, too_late = ack_topics.decided(each.root for each in emissions)
         dues, view = ack_topics.waiting(each.root for each in emissions)
         emissions = [
             _with_acks(replace(each, verdict=verdicts[each.root]), ack_topics)
             if each.root in verdicts
+            else each
+            for each in emissions
+        ]
+        emissions = [
+            replace(each, late=note, late_by=self._late_by(note))
+            if (note := too_late.get(each.root)) is not None
             else each
             for each in emissions
         ]
@@ -283,6 +318,12 @@ class Trail:
             pending=ask(self._pending, one),
             pending_max=one.max_spout_pending,
         )
+
+    def _late_by(self, note: TooLate) -> LateBy:
+        inputs = self._topics.inputs_of(note.group)
+        moved_by = mover_text(note.mover, inputs, note.wall)
+        text = f"the watermark {any_time_text(note.watermark)}, moved by {moved_by}"
+        return LateBy(text, mover_record(note.mover, inputs))
 
     def _lives(self, one: Input, open_in: OpenRange | None, now_ms: int) -> tuple[bool, bool]:
         """Return whether a query of a group lives, and whether the session of an open root does."""

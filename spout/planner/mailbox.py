@@ -6,7 +6,7 @@ needs no port, survives its writer, and is replaced whole, so nobody reads half 
 
 | message | file | from | to |
 |---|---|---|---|
-| this batch is published; what is not acked | ``<session>`` | the sink, or the listener | planning process |
+| published: what is not acked, what is held | ``<session>`` | the sink, or the listener | planning process |
 | a listener publishes, or why it could not | ``<stream>.listens`` | the listener | planning process |
 | how many cores there are | ``cores`` | the driver, after a batch | planning process |
 | plan no batch | ``<stream>.inactive`` | the driver | planning process |
@@ -54,12 +54,13 @@ DAMAGE_CURE = (
 class Published(NamedTuple):
     """A batch is published.
 
-    `not_acked` are the roots that are not acked by that, None: unknown. `damaged` are offsets that could not
-    be read, for which the query is to end.
+    `not_acked` are the roots that are not acked by that, and `held` those of which Spark's state holds
+    tuples; None: unknown. `damaged` are offsets that could not be read, for which the query is to end.
     """
 
     not_acked: tuple[NotAcked, ...] | None
     damaged: tuple[DamagedRun, ...] = ()
+    held: tuple[SourceRun, ...] | None = ()
 
 
 class Mailbox:
@@ -86,13 +87,16 @@ class Mailbox:
         plan: BatchPlan,
         not_acked: Sequence[NotAcked] | None = None,
         damaged: Sequence[DamagedRun] = (),
+        held: Sequence[SourceRun] | None = (),
     ) -> None:
         """Say that a batch is published; `not_acked` None: nobody can tell what is not, or needs to know.
 
-        `damaged`: what the query is to end for.
+        `damaged`: what the query is to end for. `held`: see `Published`.
         """
         if plan.ranges:
-            message = {"batch": _name(plan.ranges), "not_acked": not_acked, "damaged": damaged}
+            message = {
+                "batch": _name(plan.ranges), "not_acked": not_acked, "damaged": damaged, "held": held,
+            }  # fmt: skip
             self._put(self._folder / plan.session, json.dumps(message))
 
     def published(self, session: str, ranges: Sequence[SourceRun]) -> Published | None:
@@ -100,9 +104,12 @@ class Mailbox:
         message = json.loads(_text(self._folder / session) or "{}")
         if message.get("batch") != _name(ranges):
             return None
-        rows = message["not_acked"]
-        not_acked = None if rows is None else tuple(NotAcked(*row) for row in rows)
-        return Published(not_acked, tuple(DamagedRun(*run) for run in message.get("damaged", ())))
+        rows, runs = message["not_acked"], message["held"]
+        return Published(
+            None if rows is None else tuple(NotAcked(*row) for row in rows),
+            tuple(DamagedRun(*run) for run in message.get("damaged", ())),
+            None if runs is None else tuple(SourceRun(*run) for run in runs),
+        )
 
     def put_listener(self, failure: str = "") -> None:
         """Say that a listener publishes the batches of the stream, or why it could not."""

@@ -24,7 +24,7 @@ from acker.identity import offset_of, position_at
 from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
 from acker.kafka.standing import StandingNews
 from acker.wire.causes import HELD
-from acker.wire.events import Reason, Taken, Verdicts
+from acker.wire.events import Reason, SourceRun, Taken, Verdicts
 from spout.group.announce import SIGNS_AT, Announcer, PlannerContext, Reach, Report, Sight
 from spout.group.commits import Committer
 from spout.group.due import DueWatch
@@ -39,6 +39,7 @@ from spout.planner.batches import UNKNOWN_TARGET, Batches
 from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
 from spout.planner.scout import Scout
+from spout.planner.state_watch import StateWatch
 from spout.planner.verdict_reader import VerdictReader, is_lost_of
 from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal
@@ -48,6 +49,9 @@ from spout.planning.window import ABSENT, ACKED
 from spout.tuples.intervals import IntervalSet
 
 TICK_EVERY_MS = 500
+
+RESETS_LANE = "resets"
+"""What the name of the lane ends with by which a process resets timeouts of a batch under way."""
 
 POSITION_BYTES = 8
 """A lost root's position, as verdicts pack it."""
@@ -61,6 +65,7 @@ class Owned(NamedTuple):
     committer: Committer
     growth: Growth
     order: OrderWatch | None
+    state: StateWatch | None = None
 
 
 class Planner:
@@ -126,6 +131,7 @@ class Planner:
         self._lost_below: dict[int, int] = {}
         self._earlier: dict[int, int] | None = None
         self._blocked = 0
+        self._runs_again = False
         self._ticked_ms: int | None = None
         self._signed_ms = 0
         self._has_left = self._is_closed = self._has_reported = self._is_superseded = False
@@ -164,7 +170,7 @@ class Planner:
             Disagreement: N is not ours, somebody moved the group's offsets, or a topic is another one now.
         """
         log, spec = self._context.log, self._spec
-        self._journal = journal
+        self._journal, self._runs_again = journal, runs_again
         self._context.sources.update(sources_of(log, spec.inputs, tracked=self._is_tracked))
         checked = self.sources
         if spec.take_over:  # it names the generation that a reset began; only what is read again is as before
@@ -228,6 +234,8 @@ class Planner:
             self._opening.step(now_ms)
             self._take_up(self._opening, now_ms)
         if self._owned is not None:
+            if self._owned.state is not None:  # before the tick that may reach a deadline
+                self._owned.state.step(self._owned.tenure.clock.now)
             self._tick(self._owned, now_ms)
             cursors = self._owned.tenure.cursors
             nexts = {self.sources[source].place: offset_of(one.first_free) for source, one in cursors.items()}
@@ -237,7 +245,22 @@ class Planner:
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan a batch as `Batches.plan` does; only when `is_ready`."""
         self._has_left = False
-        return self._require().batches.plan(start, limit, now_ms, tasks)
+        owned = self._require()
+        end = owned.batches.plan(start, limit, now_ms, tasks)
+        if owned.state is not None and end != start:
+            owned.state.planned(end)
+        return end
+
+    @property
+    def under_way(self) -> Journal | None:
+        """The offset behind a batch that is not published, of a query that may hold records; else None."""
+        return None if self._owned is None or self._owned.state is None else self._owned.state.under_way
+
+    def note_held(self, held: Sequence[SourceRun] | None) -> None:
+        """Note that the batch under way is published, and what of it Spark's state holds; None: unknown."""
+        state = self._require().state
+        if state is not None:
+            state.published(held)
 
     def wait_for_records(self, wait_ms: int) -> bool:
         """Wait at most so long for something to plan; False: a `plan` would find nothing.
@@ -272,13 +295,16 @@ class Planner:
     def is_drained(self) -> bool:
         """Return whether nothing is pending, due or left to plan; for queries that end then.
 
-        It looks in this order, since a root that is lost is due before its copy is on the replay topic.
+        It looks in this order, since a root that is lost is due before its copy is on the replay topic. What
+        Spark's state holds is in the checkpoint, and is not waited for.
 
         Raises `PartitionStands`: nothing is left but to wait for a partition that has had no leader for as
         long as the broker may be away.
         """
-        tenure, batches, *_ = self._require()
-        if tenure.window.pending > sum(run.end - run.start for run in tenure.unjournalled):
+        tenure, batches, _, _, _, state = self._require()
+        to_plan = sum(run.end - run.start for run in tenure.unjournalled)
+        is_held = state is not None and state.holds_all()
+        if tenure.window.pending > to_plan and not is_held:
             return False
         has_more = tenure.unjournalled or self._context.left_out
         if has_more or not batches.is_all_planned(replay=False):
@@ -334,7 +360,7 @@ class Planner:
         if self._owned is None:
             state = "failed" if error else "taking" if self.is_open else "idle"
             return PlannerStatus(state, self._spec.group, error=error, wall=now_ms)
-        tenure, batches, committer, _, order = self._owned
+        tenure, batches, committer, _, order, _ = self._owned
         window, counts = tenure.window, tenure.window.counts
         oldest_ms = window.oldest_emitted_ms()
         return PlannerStatus(
@@ -461,7 +487,12 @@ class Planner:
         committer = self._committer or Committer(context.log, self._spec.group, self.sources)
         committer.claim(tenure.committable())
         self._signed_ms = now_ms  # by the Take
-        self._owned = Owned(tenure, batches, committer, Growth(context, tenure.name, now_ms), order)
+        state = None
+        if self._spec.wakes and context.announcer is not None:
+            again = self._journal if self._runs_again else None
+            state = StateWatch(tenure, context.announcer, f"{lane}/{RESETS_LANE}", self._spec, again)
+        growth = Growth(context, tenure.name, now_ms)
+        self._owned = Owned(tenure, batches, committer, growth, order, state)
         return self._owned
 
     def _read(self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
@@ -491,7 +522,7 @@ class Planner:
 
     def _tick(self, owned: Owned, now_ms: int) -> None:
         """Move the clock, tick where roots are open, give signs of life, commit now and then."""
-        tenure, _, committer, growth, _ = owned
+        tenure, _, committer, growth, *_ = owned
         now = tenure.look(now_ms)
         is_due = self._ticked_ms is None or not 0 <= now_ms - self._ticked_ms < TICK_EVERY_MS
         partitions = tenure.ticked_partitions()

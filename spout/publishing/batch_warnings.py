@@ -57,9 +57,12 @@ class LeftOpen:
         """Warn of the bolts that left roots of a batch open; `query` is the id of who runs it."""
         timeout_ms, place = outcome.plan.timeout_ms, places(outcome.plan, inputs)
         own = left_open(evaluations, outcome).items()
-        found = [(bolt, len(roots), place(int(roots[0])), "after") for bolt, roots in own]
-        for bolt, named in held_open(outcome).items():  # which were emitted before
-            found.append((bolt, len(named), _record(*named[0], inputs), "within"))
+        after = f"after {duration_text(timeout_ms)}"
+        found = [(bolt, len(roots), place(int(roots[0])), after) for bolt, roots in own]
+        longest_ms = max((one.timeout_ms + one.held_longer_ms for one in inputs), default=timeout_ms)
+        within = f"within {duration_text(longest_ms)}"  # they were emitted before, and held since
+        for bolt, named in held_open(outcome).items():
+            found.append((bolt, len(named), _record(*named[0], inputs), within))
         for bolt, roots, first, when in found:
             key = query, bolt
             count = self._unlogged[key] = self._unlogged.get(key, 0) + roots
@@ -74,7 +77,7 @@ class LeftOpen:
                 count,
                 first,
                 UntrustedName(bolt),
-                f"they time out, the first {when} {duration_text(timeout_ms)}, and are replayed"
+                f"they time out, the first {when}, and are replayed"
                 if timeout_ms
                 else "they stay open, since their input has no timeout",
             )

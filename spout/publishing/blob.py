@@ -22,7 +22,7 @@ from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, KeyedRoots, Released, RootPositions
+from spout.publishing.delayed import Held, HighestTime, KeyedRoots, Released, RootPositions
 from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counted, Measure, What
@@ -30,7 +30,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 15
+VERSION = 17
 
 _Steps = tuple[int, str, bytes]
 """A column: its first number, the type of its differences, and these."""
@@ -80,6 +80,7 @@ def encode(report: TaskReport) -> bytes:
         (
             (len(released.edges), [(first, width) for first, width, _ in places]),
             [(tuple(cause), _place_fields(places)) for cause, places in released.failures],
+            _place_fields(released.held_on),
             _place_fields(released.touched),
             (_place_fields(released.open_places), _pack(released.open_edges.view(np.int64))),
         ),
@@ -89,6 +90,7 @@ def encode(report: TaskReport) -> bytes:
         (_place_fields(report.firsts.places), _pack(report.firsts.wall_ms)),
         (_place_fields(report.traces.places), _pack(report.traces.ids)),
         [tuple(run) for run in report.damaged],
+        [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.newest],
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     pickled = io.BytesIO()
@@ -138,7 +140,7 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
     took, gave, counts, errors, held, untracked, released, lined, raised, keyed, *content = content
-    firsts, traces, damaged = content
+    firsts, traces, damaged, newest = content
     held, released = _held_and_released(held, released, as_they_are)
     bits = None
     if received is not None:
@@ -172,6 +174,7 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
         firsts=FirstEmissions(_places(firsts[0]), _unpack(firsts[1])),
         traces=RootTraces(_places(traces[0]), _unpack(traces[1]).reshape(-1, 3)),
         damaged=tuple(DamagedRun(*run) for run in damaged),
+        newest=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in newest),
     )
 
 
@@ -180,7 +183,7 @@ def _held_and_released(
 ) -> tuple[Held, Released]:
     """Read what `encode` wrote; the edges of what is held come first, places last."""
     numbers, until_ms, fails_late = held
-    (count, places), failures, touched, (open_places, open_edges) = released
+    (count, places), failures, held_on, touched, (open_places, open_edges) = released
     indices = _from_steps(*numbers)
     edges = np.frombuffer(as_they_are, np.uint64, len(indices) + count)
     columns, begin = [], edges.nbytes
@@ -198,6 +201,7 @@ def _held_and_released(
             RootPositions(sources, positions),
             edges[len(indices) :],
             causes,
+            _places(held_on),
             _places(touched),
             _places(open_places),
             _unpack(open_edges).view(np.uint64),

@@ -18,14 +18,12 @@ import numpy as np
 from acker.errors import TrackingError
 from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges
+from acker.wire.events import SourceRun
 from spout.planning.plan import PlanIndex
 from spout.tuples.failures import Cause
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-LATE = "LATE"
-"""The error of a root of which a tuple came too late for its watermark."""
 
 NEVER_MS: Final = (1 << 63) - 1
 """The event time of a tuple that no watermark drops."""
@@ -37,6 +35,21 @@ def _no_numbers() -> I64:
 
 def _no_edges() -> U64:
     return np.empty(0, np.uint64)
+
+
+class HighestTime(NamedTuple):
+    """The highest time that a task has seen of one kind, and where the record with it lies.
+
+    Attributes:
+        name: of a column with times, or of a `hold`, which has the time from which a watermark drops a tuple.
+        is_held: whether it is of a `hold`.
+        run: the record, as a run of one position; or the chunk of records that it is in.
+    """
+
+    name: str
+    at_ms: int
+    run: SourceRun
+    is_held: bool = False
 
 
 class RootPositions(NamedTuple):
@@ -91,13 +104,17 @@ class Held:
 class Released:
     """What one task did with held anchors; one stands in `places`, with its edge, or in `failures`, by cause.
 
-    `touched` are roots of anchors that are held on, whose timeout was reset. `open_places` and `open_edges`
-    are of anchors whose row was left open: no other row of the batch acks them.
+    Attributes:
+        held_on: roots of anchors that a keyed bolt holds on, and whose timeout it has reset.
+        touched: roots whose timeout bolts behind a keyed bolt have reset.
+        open_places: places of anchors whose row was left open, so that no other row of the batch acks them.
+            Their edges are in `open_edges`.
     """
 
     places: RootPositions = field(default_factory=lambda: RootPositions.together(()))
     edges: U64 = field(default_factory=_no_edges)
     failures: tuple[tuple[Cause, RootPositions], ...] = ()
+    held_on: RootPositions = field(default_factory=lambda: RootPositions.together(()))
     touched: RootPositions = field(default_factory=lambda: RootPositions.together(()))
     open_places: RootPositions = field(default_factory=lambda: RootPositions.together(()))
     open_edges: U64 = field(default_factory=_no_edges)
@@ -108,13 +125,16 @@ class Released:
             RootPositions.together(each.places for each in parts),
             np.concatenate([_no_edges(), *(each.edges for each in parts)]),
             tuple(pair for each in parts for pair in each.failures),
+            RootPositions.together(each.held_on for each in parts),
             RootPositions.together(each.touched for each in parts),
             RootPositions.together(each.open_places for each in parts),
             np.concatenate([_no_edges(), *(each.open_edges for each in parts)]),
         )
 
     def __bool__(self) -> bool:
-        return bool(len(self.edges) or self.failures or len(self.touched.positions))
+        return bool(
+            len(self.edges) or self.failures or len(self.held_on.positions) or len(self.touched.positions)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +175,14 @@ class KeyedRoots:
 class Older:
     """What a batch contributes to roots of earlier batches: ascending positions by source.
 
-    `acked` has their contributions, none of them 0; `touched` had their timeout reset.
+    `acked` has their contributions, none of them 0; `touched` had their timeout reset, `held_on` by the keyed
+    bolt that holds them.
     """
 
     acked: Mapping[int, tuple[I64, U64]] = field(default_factory=dict)
     failed: Mapping[Cause, Mapping[int, I64]] = field(default_factory=dict)
     touched: Mapping[int, I64] = field(default_factory=dict)
+    held_on: Mapping[int, I64] = field(default_factory=dict)
 
 
 class Split(NamedTuple):
@@ -177,7 +199,7 @@ def split(plan: PlanIndex, every: Sequence[Released]) -> Split:
 
     An anchor of several rows, as a join makes them of one tuple, is acked once: two equal edges are one
     tuple, and would cancel. It is not acked if one of these rows was left open. What does not count has no
-    `places` and `touched`.
+    `places`, `touched` and `held_on`. A root of the batch's own that is held on is among what it holds.
     """
     edges: list[tuple[I64, U64]] = []
     older_acks: dict[int, tuple[I64, U64]] = {}
@@ -194,10 +216,12 @@ def split(plan: PlanIndex, every: Sequence[Released]) -> Split:
     by_cause = by_key(pair for each in every for pair in each.failures)
     failed = {cause: _own_and_older(plan, parts) for cause, parts in by_cause.items()}
     touched, older_touched = _own_and_older(plan, [each.touched for each in every])
+    _, older_held_on = _own_and_older(plan, [each.held_on for each in every])
     older = Older(
         {source: sums for source, sums in summed.items() if len(sums[0])},
         {cause: positions for cause, (_, positions) in failed.items() if positions},
         older_touched,
+        older_held_on,
     )
     return Split(edges, [(cause, own) for cause, (own, _) in failed.items()], touched, older)
 

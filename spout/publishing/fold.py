@@ -27,9 +27,18 @@ from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.kafka.port import DamagedRun
 from acker.wire.causes import DAMAGED
 from acker.wire.events import SourceRun
+from acker.wire.lateness import Mover
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, KeyedRoots, Older, Released, RootPositions, by_key
+from spout.publishing.delayed import (
+    Held,
+    HighestTime,
+    KeyedRoots,
+    Older,
+    Released,
+    RootPositions,
+    by_key,
+)
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counts, What, added
 from spout.tuples.failures import ERRORS_MAX, Cause
@@ -106,6 +115,7 @@ class TaskReport:
             what it touched and what is outstanding name roots by such numbers, not by indices of the plan.
         firsts: of the copies that a read task read.
         traces: of the records that a read task read, where the driver writes spans.
+        newest: the highest time of each column with times, of a read task whose rows Spark's operators get.
     """
 
     operator: str
@@ -132,6 +142,7 @@ class TaskReport:
     firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
     traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
     damaged: tuple[DamagedRun, ...] = ()
+    newest: tuple[HighestTime, ...] = ()
 
     @property
     def head(self) -> str:
@@ -158,10 +169,13 @@ class BatchOutcome:
         partial: ascending indices of the roots whose contribution is not their root edge.
         residual: for each of `partial`, the XOR of the edges that are outstanding; never 0.
         touched: ascending indices of roots whose timeout was reset.
+        held: ascending indices of roots of which Spark's state holds tuples.
         errors: what bolts reported, the first ones of each task.
         older: what it contributes to roots of earlier batches.
         lined: of each partition that was read in order, which records are in which lines.
-        late: how many tuples a watermark dropped.
+        late: how many tuples a watermark dropped that `hold` would have held.
+        late_roots: ascending indices of their roots.
+        newest: the highest times that tasks have seen, of columns and of what they held.
         firsts: of the copies among its roots.
         traces: of those of its roots that belong to one.
         held_open: bolts that left open what became of held tuples, with the roots, also of earlier batches.
@@ -174,12 +188,15 @@ class BatchOutcome:
     partial: I64 = field(default_factory=_NONE.copy)
     residual: U64 = field(default_factory=lambda: np.empty(0, np.uint64))
     touched: I64 = field(default_factory=_NONE.copy)
+    held: I64 = field(default_factory=_NONE.copy)
     lost: int = 0
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
     older: Older = field(default_factory=Older)
     lined: tuple[Lined, ...] = ()
     late: int = 0
+    late_roots: I64 = field(default_factory=_NONE.copy)
+    newest: tuple[HighestTime, ...] = ()
     firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
     traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
     held_open: tuple[tuple[str, RootPositions], ...] = ()
@@ -189,6 +206,18 @@ class BatchOutcome:
     def stops_for_damage(self) -> bool:
         """Whether the query is to end once the batch is published, since a part of it could not be read."""
         return any(cause.error == DAMAGED for cause, _ in self.failed)
+
+
+class LateNote(NamedTuple):
+    """What a batch says of a watermark: `rows` are those of which nobody knows the records.
+
+    Times are ms, `wall_ms` of the clock, and `watermark_ms` of the events. `mover` None: nobody knows it.
+    """
+
+    wall_ms: int
+    watermark_ms: int
+    rows: int
+    mover: Mover | None
 
 
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
@@ -266,7 +295,7 @@ def placed(report: TaskReport, roots: KeyedRoots, *, counts: bool = True) -> Tas
     done = report.released
     if not counts:
         none = RootPositions.together(())
-        done = replace(done, places=none, edges=np.empty(0, np.uint64), touched=none)
+        done = replace(done, places=none, edges=np.empty(0, np.uint64), held_on=none, touched=none)
         report = replace(report, released=done, touched=_NONE)
     if report.keyed_roots is None:
         return report
@@ -278,6 +307,7 @@ def placed(report: TaskReport, roots: KeyedRoots, *, counts: bool = True) -> Tas
         RootPositions.together([done.places, *(roots.find(numbers) for numbers, _ in left)]),
         np.concatenate([done.edges, *(edges for _, edges in left)]),
         (*done.failures, *((cause, roots.find(numbers)) for cause, numbers in report.failures)),
+        done.held_on,
         RootPositions.together([done.touched, roots.find(report.touched)]),
     )
     return replace(report, released=released, failures=(), outstanding={}, touched=_NONE)

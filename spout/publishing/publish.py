@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.hot_paths import among
-from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, root_edges
+from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, input_id_of, root_edges
 from acker.kafka.port import Headers, Log, Outgoing, Producer
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
@@ -43,10 +44,11 @@ from acker.wire.events import (
     runs_of,
     united,
 )
+from acker.wire.lateness import MOVED_BY_MAX, Mover, TooLate, too_late_header
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan, by_block
 from spout.publishing.delayed import Older, RootPositions, by_key
-from spout.publishing.fold import BatchOutcome
+from spout.publishing.fold import BatchOutcome, LateNote
 from spout.tuples.failures import Cause, cut_text
 
 CAUSES_MAX = 256
@@ -54,6 +56,12 @@ CAUSES_MAX = 256
 
 NOT_ACKED_MAX = 100_000
 """Roots of a batch that the planning process learns of one by one; of more, it waits for all verdicts."""
+
+HELD_RUNS_MAX = 10_000
+"""Runs of held roots of a batch that the planning process learns of; of more, all of it counts as held."""
+
+HELD_LANE = "held"
+"""What the name of a lane ends with whose records move the deadlines of what Spark's state holds."""
 
 BATCH_SKIPPED = "BATCH_SKIPPED"
 """The error of roots whose batch the sink had written before; see `spout.skipped`."""
@@ -67,14 +75,20 @@ _NOWHERE = slice(0)
 class Publication:
     """The records of one batch. `fails` must be durable before the first of `acks` is sent.
 
-    `firsts` has, for the source and block of some acks, the positions of copies and when their records were
-    emitted first; `traces` has positions of roots and the ids of their traces.
+    Attributes:
+        held: they move the deadlines of roots that Spark's state holds, in a lane of their own.
+        firsts: by source and block of some of `acks`, the positions of copies, and when their records were
+            emitted first.
+        traces: in the same way, positions of roots and the ids of their traces.
+        too_late: by source and block of some of `acks`, what a watermark dropped of the batch.
     """
 
     fails: tuple[Fails, ...]
     acks: tuple[Acks, ...]
     firsts: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
     traces: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
+    held: tuple[Acks, ...] = ()
+    too_late: Mapping[tuple[int, int], TooLate] = field(default_factory=dict)
 
 
 class BatchLane(NamedTuple):
@@ -113,28 +127,115 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
         return None
     rows = np.concatenate([lined.rows for lined in outcome.lined])
     line_of = {index: (line, origin) for index, line, origin in rows[among(rows[:, 0], roots)].tolist()}
-    firsts = np.array(outcome.plan.starts(), np.int64)
-    sources = np.array([run.source for run in outcome.plan.ranges], np.int64)
-    sources = sources[np.searchsorted(firsts, roots, side="right") - 1]
-    places = zip(roots.tolist(), sources.tolist(), _positions(outcome.plan, roots).tolist(), strict=True)
+    places = _places(outcome.plan, roots)
+    named = zip(roots.tolist(), places.sources.tolist(), places.positions.tolist(), strict=True)
     none: tuple[int | None, int] = None, -1
-    return [NotAcked(source, at, *line_of.get(root, none)) for root, source, at in places]
+    return [NotAcked(source, at, *line_of.get(root, none)) for root, source, at in named]
 
 
-def publication_of(outcome: BatchOutcome, lane: BatchLane) -> Publication:
-    """Write an outcome as records, ascending by source and block."""
+def held_runs(outcome: BatchOutcome) -> Sequence[SourceRun] | None:
+    """Return which roots of its own a batch leaves in Spark's state; None: more runs than `HELD_RUNS_MAX`."""
+    places = _places(outcome.plan, outcome.held)
+    runs = [
+        SourceRun(source, *run)
+        for source, rows in places.by_source()
+        for run in runs_of(places.positions[rows])
+    ]
+    return runs if len(runs) <= HELD_RUNS_MAX else None
+
+
+def publication_of(
+    outcome: BatchOutcome,
+    lane: BatchLane,
+    held_longer_ms: Mapping[int, int] = MappingProxyType({}),
+    late: LateNote | None = None,
+) -> Publication:
+    """Write an outcome as records, ascending by source and block.
+
+    Args:
+        outcome: what became of the batch.
+        lane: who publishes it.
+        held_longer_ms: by input id, how much longer a root may stay open that Spark's state holds; 0, or no
+            entry: no longer than others.
+        late: what a watermark dropped; None: nothing.
+    """
     fails: list[Fails] = []
     acks: list[Acks] = []
     firsts = _by_block(outcome, *outcome.firsts)
     traces = _by_block(outcome, *outcome.traces)
+    too_late = {} if late is None else _too_late(outcome, lane, late)
     for block in _blocks_of(outcome):
         if block.causes:
             fails.append(_fails(block, outcome.plan, lane))
         record = _acks(block, outcome.plan, lane)
-        is_traced = (block.source, block.number) in traces  # what is all held has nothing else to publish
-        if record.runs or record.positions or record.absent or record.touched or is_traced:
+        # what is all held, or all failed, has nothing else to publish
+        is_noted = any((block.source, block.number) in notes for notes in (traces, too_late))
+        if record.runs or record.positions or record.absent or record.touched or is_noted:
             acks.append(record)
-    return Publication(tuple(fails), tuple(acks), firsts, traces)
+    held = tuple(_held_acks(outcome, lane, held_longer_ms))
+    return Publication(tuple(fails), tuple(acks), firsts, traces, held, too_late)
+
+
+def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[tuple[int, int], TooLate]:
+    """Return what each block of a batch says of what a watermark dropped; the first one counts its rows.
+
+    A block without such a root says it where rows were dropped: any of its records may have been among them.
+    """
+    roots = _places(outcome.plan, outcome.late_roots)
+    late_runs = by_block(
+        SourceRun(source, *run)
+        for source, rows in roots.by_source()
+        for run in runs_of(roots.positions[rows])
+    )
+    emitted = by_block(outcome.plan.ranges) if late.rows else {}
+    mover = late.mover or Mover(0, ())
+    notes: dict[tuple[int, int], TooLate] = {}
+    for source, block in sorted(late_runs.keys() | emitted.keys()):
+        notes[source, block] = TooLate(
+            outcome.plan.group,
+            *lane,
+            first=not notes,
+            wall=late.wall_ms,
+            watermark=late.watermark_ms,
+            rows=late.rows,
+            moved_at=mover.at_ms,
+            moved_by=mover.runs[:MOVED_BY_MAX],
+            roots=tuple(SourceRun(source, *run) for run in late_runs.get((source, block), ())),
+            batch=tuple(SourceRun(source, *run) for run in emitted.get((source, block), ())),
+        )
+    return notes
+
+
+def _held_acks(outcome: BatchOutcome, lane: BatchLane, longer_ms: Mapping[int, int]) -> Iterator[Acks]:
+    """Yield the records that move the deadlines of what Spark's state holds, ascending by source and block.
+
+    A deadline becomes `touched_at` and the timeout of the root. So a `touched_at` that lies `longer_ms`
+    ahead gives the root so much more, by what every acker understands; once, when it is held, since a quiet
+    topic has no batch that could do it again. A record has one `touched_at`, and roots of the same block may
+    have had their timeout reset by a bolt: so these records are of a lane of their own.
+    """
+    plan = outcome.plan
+    own_lane = lane._replace(name=f"{lane.name}/{HELD_LANE}")
+    for source, held in sorted(_held_positions(outcome, longer_ms).items()):
+        ahead_ms = longer_ms.get(input_id_of(source), 0)
+        for number, here in _cut(held).items():
+            head = _head(_Block(source, number), plan, own_lane)
+            touched = pack_positions(held[here])
+            yield Acks(*head, (), b"", b"", (), touched, touched_at=plan.now + ahead_ms)
+
+
+def _held_positions(outcome: BatchOutcome, longer_ms: Mapping[int, int]) -> dict[int, I64]:
+    """Return the positions, ascending, of roots whose deadline moves since the state holds them, by source.
+
+    Roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes longer.
+    """
+    found = dict(outcome.older.held_on)
+    own = _places(outcome.plan, outcome.held)
+    for source, rows in own.by_source():
+        if longer_ms.get(input_id_of(source), 0):
+            older = found.get(source, _NO_POSITIONS)
+            found[source] = np.sort(np.concatenate([older, own.positions[rows]]))
+    return found
 
 
 def _by_block(
@@ -273,6 +374,17 @@ def _positions(plan: BatchPlan, indices: I64) -> I64:
     return positions
 
 
+def _places(plan: BatchPlan, indices: I64) -> RootPositions:
+    """Return the places of roots of the plan, by ascending indices."""
+    if not len(indices):
+        return RootPositions.together(())
+    firsts = np.array(plan.starts(), np.int64)
+    sources = np.array([run.source for run in plan.ranges], np.int64)
+    return RootPositions(
+        sources[np.searchsorted(firsts, indices, side="right") - 1], _positions(plan, indices)
+    )
+
+
 def _older_blocks(older: Older) -> Iterator[_Block]:
     for source in {*older.acked, *older.touched, *(each for of in older.failed.values() for each in of)}:
         at, values = older.acked.get(source, (_NO_POSITIONS, _NO_VALUES))
@@ -329,8 +441,15 @@ def _causes(outcome: BatchOutcome, positions: I64, number: I64) -> tuple[tuple[C
 
 
 def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Headers:
-    """Say when copies were emitted first, and the traces of roots, of as many as there is room for."""
-    key, room, headers = (record.source, record.block), RECORD_BYTES_MAX - value_bytes, []
+    """Say what came too late, and of as many roots as there is room for when they were emitted first, and
+    their traces.
+    """
+    key, room = (record.source, record.block), RECORD_BYTES_MAX - value_bytes
+    headers: list[tuple[str, bytes | None]] = []
+    if (note := publication.too_late.get(key)) is not None:
+        name, value = too_late_header(note)
+        room -= len(value)
+        headers.append((name, value))
     for name, named, size in (
         (FIRST_EMISSIONS, publication.firsts, FIRST_EMISSION_BYTES),
         (TRACES, publication.traces, TRACE_BYTES),
@@ -362,14 +481,23 @@ class Publisher:
         if self._producer is None:
             self._log = self._open_log()
             self._producer = self._log.producer()
-        for topic, records in ((self._topics.fail, publication.fails), (self._topics.ack, publication.acks)):
-            for record in records:
-                partition = acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
-                value = self._codec.encode(record)
-                headers = ack_headers(record, publication, len(value)) if isinstance(record, Acks) else ()
-                self._producer.send(Outgoing(topic, partition, value, headers=headers))
-            if records:
-                self._producer.flush(self._durable_ms)
+        producer = self._producer
+        for fails in publication.fails:
+            producer.send(self._outgoing(fails, partitions))
+        if publication.fails:
+            producer.flush(self._durable_ms)
+        for acks in publication.acks:
+            sent = self._outgoing(acks, partitions)
+            producer.send(sent._replace(headers=ack_headers(acks, publication, len(sent.value or b""))))
+        for acks in publication.held:
+            producer.send(self._outgoing(acks, partitions))
+        if publication.acks or publication.held:
+            producer.flush(self._durable_ms)
+
+    def _outgoing(self, record: Acks | Fails, partitions: int) -> Outgoing:
+        topic = self._topics.fail if isinstance(record, Fails) else self._topics.ack
+        partition = acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
+        return Outgoing(topic, partition, self._codec.encode(record))
 
     def close(self) -> None:
         if self._producer is not None and self._log is not None:

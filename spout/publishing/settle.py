@@ -13,6 +13,7 @@ Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data")
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -23,11 +24,12 @@ from acker.errors import TrackingError
 from acker.hot_paths import among, distinct
 from acker.identity import I64, U64
 from acker.kafka.port import DamagedRun
-from acker.wire.causes import HELD
+from acker.units import any_time_text
+from acker.wire.causes import HELD, LATE
 from acker.wire.events import SourceRun, united
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import LATE, KeyedRoots, by_key, split
+from spout.publishing.delayed import NEVER_MS, HighestTime, KeyedRoots, by_key, split
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
@@ -142,11 +144,16 @@ def _summed(
     staying = [(report.held, ~gone if gone.any() else slice(None)) for report, gone in late]
     kept_on = [(held.indices[stays], held.edges[stays]) for held, stays in staying]
     partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, *released.edges])
+    held = _held(plan, newest, [*kept_on, *released.edges], partial) if kept_on else _NONE
     partial, residual = _left_open_too(plan, partial, residual, [r.outstanding for r in others])
+    late_roots = distinct(np.concatenate([_NONE, *(report.held.indices[gone] for report, gone in late)]))
     too_late = [
-        (Cause(r.operator, LATE, "a watermark dropped it"), np.unique(r.held.indices[gone]))
+        (
+            Cause(r.operator, LATE, f"a watermark dropped it, which is at {any_time_text(late_ms)}"),
+            np.unique(r.held.indices[gone]),
+        )
         for r, gone in late
-        if r.held.fails_late
+        if r.held.fails_late and gone.any()
     ]
     failures = [cause for report in every for cause in report.failures]
     # Storm's emit without a message id: nobody learns what becomes of it
@@ -155,21 +162,67 @@ def _summed(
     not_done = [*failures, *released.failures, *too_late]
     failed = np.concatenate([_NONE, *(indices for _, indices in not_done)])
     lined = tuple(each for report in every for each in report.lined)
-    held = behind(lined, failed, partial[kept], free) if lined else []
+    blocked = behind(lined, failed, partial[kept], free) if lined else []
     return BatchOutcome(
         plan,
-        _one_cause_each([*not_done, *held], free),
+        _one_cause_each([*not_done, *blocked], free),
         partial=partial[kept],
         residual=residual[kept],
+        held=held[~among(held, distinct(np.concatenate([failed, free])))] if len(held) else held,
         touched=distinct(np.concatenate([_NONE, *(report.touched for report in newest), released.touched])),
         counts=added(report.counts for report in newest),
         errors=tuple(error for report in newest for error in report.errors),
         older=released.older,
         lined=lined,
         late=sum(int(gone.sum()) for _, gone in late),
+        late_roots=late_roots,
+        newest=_newest(plan, newest),
         firsts=FirstEmissions.together(report.firsts for report in newest),
         traces=RootTraces.together(report.traces for report in newest),
     )
+
+
+def _newest(plan: BatchPlan, reports: Sequence[TaskReport]) -> tuple[HighestTime, ...]:
+    """Return the highest times of a batch: of each column that read tasks saw, and of each `hold`."""
+    highest: dict[tuple[str, bool], HighestTime] = {}
+
+    def see(found: HighestTime) -> None:
+        known = highest.get((found.name, found.is_held))
+        if known is None or found.at_ms > known.at_ms:
+            highest[found.name, found.is_held] = found
+
+    for report in reports:
+        for of_column in report.newest:
+            see(of_column)
+        # what no watermark drops, or one drops in any case, has no time
+        timed = np.flatnonzero((report.held.until_ms >= 0) & (report.held.until_ms < NEVER_MS))
+        if len(timed):
+            row = int(timed[report.held.until_ms[timed].argmax()])
+            run = _run_of(plan, int(report.held.indices[row]))
+            see(HighestTime(report.operator, int(report.held.until_ms[row]), run, is_held=True))
+    return tuple(highest.values())
+
+
+def _run_of(plan: BatchPlan, root: int) -> SourceRun:
+    """Return a root of the plan, by its index, as a run of one position."""
+    firsts = plan.starts()
+    number = bisect_right(firsts, root) - 1
+    run = plan.ranges[number]
+    position = run.start + root - firsts[number]
+    return SourceRun(run.source, position, position + 1)
+
+
+def _held(
+    plan: BatchPlan, newest: Sequence[TaskReport], edges: Sequence[tuple[I64, U64]], partial: I64
+) -> I64:
+    """Return the roots of which Spark's state holds a tuple after the batch, as ascending indices.
+
+    `edges` are those of what was held and of what was released in the same batch, and `partial` all roots
+    that are not complete; where bolts left nothing open, these are the ones.
+    """
+    if not any(report.outstanding for report in newest):
+        return partial
+    return residuals(plan, (), edges)[0]
 
 
 def _left_open_too(

@@ -204,6 +204,13 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
     }
     text = "failed roots by operator and error class"
     yield counter("windhover_acker_failures", text, failures, [*labels, "operator", "cause"])
+    late = status.verdicts.too_late
+    text = "roots of which a tuple came too late for its window (hold)"
+    roots = {(group,): float(counts.roots) for group, counts in late.items()}
+    yield counter("windhover_acker_too_late_roots", text, roots, ["group"])
+    text = "rows that a watermark dropped, and of which nobody knows the records"
+    rows = {(group,): float(counts.rows) for group, counts in late.items()}
+    yield counter("windhover_acker_dropped_rows", text, rows, ["group"])
     times = HistogramMetricFamily(
         "windhover_acker_completion_seconds",
         "from the first emission of acked records to their verdict, over all attempts",

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import UsageError
-from spout.held.held_plan import refuse_query
+from spout.held.held_plan import refuse_query, watermark_holds
 from spout.sinks.query_listener import QueryListener
 from spout.spark.private import logical_plan, rows_of, trigger_of
 from spout.streaming.application import Application
@@ -69,14 +69,15 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
         )
     stream = streams[0]
     Application.of(session).refuse_second(stream.group)
-    refuse_query(logical_plan(rows))
+    plan = logical_plan(rows)
+    refuse_query(plan)
     if ANCHOR in rows.columns:
         raise UsageError(
             f"the hidden column {ANCHOR!r} would be written too; take it out before:"
             f' rows.drop("{ANCHOR}").writeStream'
         )
     try:
-        query = QueryListener.of(session).start(stream, begin)
+        query = QueryListener.of(session).start(stream, begin, watermark_holds(plan))
     except PySparkException as error:
         is_of_mode = (error.getCondition() or "").startswith(_REAL_TIME)
         if not (is_of_mode or isinstance(error, UnsupportedOperationException)):

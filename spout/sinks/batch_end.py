@@ -8,16 +8,18 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from dataclasses import dataclass
 from itertools import islice
 
 from acker.errors import TrackingError
 from acker.untrusted import UntrustedName
 from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
-from spout.publishing.fold import BatchOutcome
+from spout.publishing.fold import BatchOutcome, LateNote
 from spout.publishing.ledger import Reports
-from spout.publishing.publish import BatchLane, not_acked, publication_of
+from spout.publishing.publish import BatchLane, held_runs, not_acked, publication_of
 from spout.publishing.settle import settle
+from spout.publishing.watermarks import NOTHING_DROPPED, Dropped
 from spout.streaming.application import Application, Stream
 from spout.streaming.batch_log import logged, moment_of, refuse_repeats
 
@@ -61,12 +63,13 @@ class BatchEnd:
             refuse_repeats(self.application, self.lane)
         outcome = settle(reports.evaluations, stream.loose, self.application.tasks_of, moment)
         stream.left_open.warn(self.lane.name, reports.evaluations, outcome, stream.inputs)
-        if outcome.late:
-            _LOGGER.warning("tuples_too_late group=%s tuples=%d", stream.group, outcome.late)
         return outcome
 
-    def publish(self, stream: Stream, outcome: BatchOutcome) -> None:
-        """Write the events of an outcome, add up its counts, and write to the planning process."""
+    def publish(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped = NOTHING_DROPPED) -> None:
+        """Write the events of an outcome, add up its counts, and write to the planning process.
+
+        `dropped`: what Spark counted of the batch.
+        """
         if outcome.lost:
             _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
         for run in outcome.damaged:
@@ -81,8 +84,15 @@ class BatchEnd:
             )
         named = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
         _leave_sigint_to_the_main_thread()
-        stream.publisher.publish(publication_of(outcome, named), outcome.plan.partitions)
+        longer_ms = {one.id: one.held_longer_ms for one in stream.inputs}
+        late = self._late(stream, outcome, dropped)
+        publication = publication_of(outcome, named, longer_ms, late)
+        stream.publisher.publish(publication, outcome.plan.partitions)
+        if late is not None:
+            stream.watermarks.unsaid_rows = 0 if publication.too_late else late.rows
+            stream.too_late_log.report(stream.group, outcome.late, late, stream.inputs)
         stream.late += outcome.late
+        stream.dropped += dropped.rows_beside(outcome.late)
         stream.work.add(outcome.counts, outcome.errors, counted(outcome))
         for record in islice(isolated_records(outcome, stream.inputs), LOGGED_MAX):
             bolt, error, how = record.cause
@@ -95,7 +105,19 @@ class BatchEnd:
                 self.lane.seq,
             )
         damaged = outcome.damaged if outcome.stops_for_damage else ()
-        self.application.mailbox(stream).put_published(outcome.plan, not_acked(outcome), damaged)
+        mailbox = self.application.mailbox(stream)
+        mailbox.put_published(outcome.plan, not_acked(outcome), damaged, held_runs(outcome))
+
+    def _late(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped) -> LateNote | None:
+        """Return what to say of a watermark; None: nothing came too late."""
+        stream.watermarks.rise(outcome, dropped.watermarks)
+        rows = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late)
+        if not (rows or outcome.late):
+            return None
+        found = logged(self.application, self.lane)
+        watermark_ms = 0 if found is None else found.watermark_before_ms
+        now_ms = time.time_ns() // 1_000_000
+        return LateNote(now_ms, watermark_ms, rows, stream.watermarks.mover(watermark_ms))
 
 
 def _leave_sigint_to_the_main_thread() -> None:

@@ -11,18 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import ContextVar
+from typing import NamedTuple
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from acker.errors import TrackingError, UsageError
 from spout.bolts.bolts import check_runs
-from spout.held.held_plan import refuse_query
+from spout.held.held_plan import refuse_query, watermark_holds
 from spout.publishing import publish
 from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY
 from spout.publishing.publish import BatchLane
+from spout.publishing.watermarks import NOTHING_DROPPED, Dropped
 from spout.sinks.batch_end import BatchEnd
 from spout.sinks.drain import Drain
+from spout.sinks.dropped_rows import dropped_rows
 from spout.spark.private import jobs_of, partitions_of
 from spout.streaming.application import Application
 from spout.streaming.batch_log import logged
@@ -67,6 +70,23 @@ def skipped(batch_id: int) -> None:
     batches.add(batch_id)
 
 
+class RunPlan(NamedTuple):
+    """What the plan of a run of a query shows.
+
+    `may_shuffle` says whether it may shuffle behind the last bolt; `holds` are those of `watermark_holds`.
+    """
+
+    may_shuffle: bool = False
+    holds: tuple[str, ...] = ()
+
+
+class Ran(NamedTuple):
+    """What a function has done with a batch: whether it skipped it, and what Spark counted of it."""
+
+    skips: bool
+    dropped: Dropped
+
+
 class Sink:
     """What `foreachBatch` calls; `spout.sink` returns one.
 
@@ -80,7 +100,7 @@ class Sink:
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._deterministic = deterministic
-        self._may_shuffle: dict[str, bool] = {}
+        self._plans: dict[str, RunPlan] = {}
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch and publish it.
@@ -98,22 +118,24 @@ class Sink:
         with ExitStack() as stack:
             # however it ends: the next run of the batch counts nothing of this one
             stack.callback(end.application.ledger.forget, *lane)
-            if lane.name and run not in self._may_shuffle:
+            if lane.name and run not in self._plans:
                 plan = running(rows.sparkSession, lane.name).analyzedPlan()
                 refuse_query(plan)
-                self._may_shuffle[run] = is_wide(plan)
+                self._plans[run] = RunPlan(is_wide(plan), watermark_holds(plan))
+            found = self._plans.get(run, RunPlan())
             end.application.sunk.add(run)
-            drain = self._drain(end, rows) if self._may_shuffle.get(run) else None
+            drain = self._drain(end, rows) if found.may_shuffle else None
             if drain is not None:
                 stack.callback(drain.forget)
-            self._publish(end, rows, skips=self._run(end, rows, run, drain))
+            self._publish(end, rows, self._run(end, rows, found, drain))
 
-    def _run(self, end: BatchEnd, rows: DataFrame, run: str, drain: Drain | None) -> bool:
-        """Call the function; return whether it skipped the batch."""
+    def _run(self, end: BatchEnd, rows: DataFrame, plan: RunPlan, drain: Drain | None) -> Ran:
+        """Call the function; return whether it skipped the batch, and what Spark counted of it."""
         application, lane = end.application, end.lane
         # With a shuffle, Spark evaluates the stages before it by itself, before it calls this sink.
         arrived = application.ledger.count(*lane)
         context = rows.sparkSession.sparkContext
+        run = context.getLocalProperty(RUN_PROPERTY) or ""
         jobs = _jobs(context, run)
         visible = rows.drop(ANCHOR) if ANCHOR in rows.columns else rows
         batches: set[int] = set()
@@ -122,23 +144,26 @@ class Sink:
             self._write(visible if drain is None else drain.through(visible), lane.seq)
         finally:
             _SKIPPED.reset(token)
+        dropped = NOTHING_DROPPED
+        if plan.holds:  # now: what is evaluated below, to find what was not read, is counted once more
+            dropped = dropped_rows(running(rows.sparkSession, lane.name), plan.holds)
         if lane.seq in batches:
-            return True
+            return Ran(skips=True, dropped=dropped)
         if drain is None and application.ledger.count(*lane) > arrived:
-            return False
+            return Ran(skips=False, dropped=dropped)
         if application.reports(*lane).nothing_to_publish:
-            return False
+            return Ran(skips=False, dropped=dropped)
         has_run = _jobs(context, run) != jobs
         if drain is not None and _has_drained(drain, rows, lane.seq, has_run=has_run):
-            return False
+            return Ran(skips=False, dropped=dropped)
         found = logged(application, lane)
         if found is None or found.emitted_nothing:
-            return False
+            return Ran(skips=False, dropped=dropped)
         if has_run:
             raise TrackingError(
                 f"batch {lane.seq} was evaluated in part only (take, limit, first, show): {_CURE}"
             )
-        return True
+        return Ran(skips=True, dropped=dropped)
 
     def _drain(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
         """Return the drain of a batch that Spark shuffled behind the last bolt; None: it did not."""
@@ -151,7 +176,8 @@ class Sink:
             )
         return Drain(end.application.ledger, *end.lane)
 
-    def _publish(self, end: BatchEnd, rows: DataFrame, *, skips: bool) -> None:
+    def _publish(self, end: BatchEnd, rows: DataFrame, ran: Ran) -> None:
+        skips = ran.skips
         reports = end.application.reports(*end.lane)
         if skips and (self._deterministic or reports.plan is None):
             # What has arrived is kept: stages before a shuffle do not run again.
@@ -167,7 +193,7 @@ class Sink:
         if skips and not same and reports.plan is not None:
             end.publish(stream, publish.skipped_outcome(reports.plan, reports.absent))
         else:
-            end.publish(stream, end.settle(stream, reports))
+            end.publish(stream, end.settle(stream, reports), ran.dropped)
 
 
 def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:

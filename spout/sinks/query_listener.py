@@ -28,7 +28,8 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.publishing import publish
 from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
-from spout.spark.private import session_uuid
+from spout.sinks.dropped_rows import dropped_rows
+from spout.spark.private import java_query, session_uuid
 from spout.streaming.application import Application, Stream
 from spout.streaming.batch_log import batch_offset
 from spout.streaming.options import plan_between
@@ -47,9 +48,13 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 @dataclass(slots=True)
 class Followed:
-    """A run of a query, the stream that it reads, and whether it has ended a batch with records."""
+    """A run of a query, the stream that it reads, and whether it has ended a batch with records.
+
+    `holds` are those of `watermark_holds`.
+    """
 
     stream: Stream
+    holds: tuple[str, ...] = ()
     has_ended_a_batch: bool = False
 
 
@@ -72,8 +77,13 @@ class QueryListener(StreamingQueryListener):
             session.streams.addListener(found)
         return found
 
-    def start(self, stream: Stream, begin: Callable[[], StreamingQuery]) -> StreamingQuery:
-        """Start a query and follow it; its first progress event waits for the lock until it is registered."""
+    def start(
+        self, stream: Stream, begin: Callable[[], StreamingQuery], holds: tuple[str, ...] = ()
+    ) -> StreamingQuery:
+        """Start a query and follow it; its first progress event waits for the lock until it is registered.
+
+        `holds` are those of `watermark_holds`.
+        """
         mailbox = self._application.mailbox(stream)
         with self._starting:
             mailbox.put_listener()
@@ -82,7 +92,7 @@ class QueryListener(StreamingQueryListener):
             except BaseException:
                 mailbox.drop_listener()
                 raise
-            self._followed[query.runId] = Followed(stream)
+            self._followed[query.runId] = Followed(stream, holds)
             self._application.started[query.id] = query
             stream.queries.add(query.id)
         return query
@@ -125,7 +135,10 @@ class QueryListener(StreamingQueryListener):
         end = BatchEnd(self._application, lane)
         stream = end.stream(reports)
         if stream is not None:
-            end.publish(stream, end.settle(stream, reports))
+            # Spark plans no next batch before this one is published, so its last one is this
+            started = self._application.started[lane.name]
+            dropped = dropped_rows(java_query(started), followed.holds)
+            end.publish(stream, end.settle(stream, reports), dropped)
         elif journal is not None and followed.has_ended_a_batch:
             raise TrackingError(
                 "none of its records was read: the query drops its source unread (limit(0), a condition that"

@@ -42,6 +42,7 @@ SCAN: Final = "MicroBatchScan"
 BATCH_ROWS: Final = "LogicalRDD"
 """What a function of foreachBatch gets: rows as they came, without a plan below."""
 _ADAPTIVE: Final = "AdaptiveSparkPlan"
+_DROPPED: Final = "numRowsDroppedByWatermark"
 # BroadcastExchange and ReusedExchange end like this too; another stage is behind them
 _EXCHANGE: Final = "Exchange"
 _REUSED: Final = "ReusedExchange"
@@ -125,6 +126,48 @@ def most_tasks(context: SparkContext, stage: int) -> int:
     # Scala's default arguments, which py4j does not fill in.
     left_out = [getattr(store, f"stageData$default${place}")() for place in range(2, 6)]
     return max(int(each.numTasks()) for each in sequence(store.stageData(stage, *left_out)))
+
+
+class WatermarkCount(NamedTuple):
+    """What a node of a physical plan saw of its batch: its column, delay and highest event time, ms."""
+
+    column: str
+    delay_ms: int
+    highest_ms: int
+
+
+class PlanCounts(NamedTuple):
+    """What the nodes of a physical plan counted of a batch.
+
+    Attributes:
+        dropped: rows that a watermark dropped, over all operators with state.
+        watermarks: one for each `withWatermark` in the plan, from its top; None where it saw no row.
+    """
+
+    dropped: int
+    watermarks: tuple[WatermarkCount | None, ...]
+
+
+def counts_of_plan(plan: JavaObject) -> PlanCounts:
+    """Return what a batch's physical plan has counted so far; what ran twice counts twice."""
+    dropped, watermarks = 0, list[WatermarkCount | None]()
+    todo = [plan]
+    while todo:
+        node = todo.pop()
+        todo += reversed(planned_children(node))
+        if node.nodeName() == WATERMARK:
+            watermarks.append(_watermark_count(node))
+        elif node.metrics().contains(_DROPPED):
+            dropped += int(node.metrics().apply(_DROPPED).value())
+    return PlanCounts(dropped, tuple(watermarks))
+
+
+def _watermark_count(node: JavaObject) -> WatermarkCount | None:
+    with _there("EventTimeWatermarkExec.eventTimeStats"):
+        stats = node.eventTimeStats().value()
+        if not int(stats.count()):
+            return None
+        return WatermarkCount(str(node.eventTime().name()), int(node.delayMs()), int(stats.max()))
 
 
 class SparkExecutor(NamedTuple):

@@ -31,6 +31,7 @@ from spout.planner.mailbox import Mailbox
 from spout.publishing.batch_warnings import LeftOpen
 from spout.publishing.ledger import ReportLedger, Reports, TracebackLog
 from spout.publishing.publish import Publisher
+from spout.publishing.watermarks import TooLateLog, Watermarks
 from spout.runtime.forks import Owner, tell_of_forks
 from spout.spark.private import most_tasks, session_uuid
 from spout.tuples.anchors import Carry
@@ -118,7 +119,9 @@ class Stream:
         id: identifies the stream in blobs.
         partitions: N, the number of acker partitions.
         carry: how its roots carry their anchors.
-        late: how many tuples a watermark has dropped so far.
+        late: how many tuples that `hold` would have held a watermark has dropped so far.
+        dropped: how many other rows; Spark does not know their records.
+        watermarks: what has moved those of its query.
         loose: names of the bolts that run behind Spark's own operators.
         queries: ids of the queries that read it; a query is added with its first batch.
         work: of its bolts, in the batches that were published.
@@ -133,6 +136,7 @@ class Stream:
     session: SparkSession
     carry: Carry = Carry.PACKED
     late: int = 0
+    dropped: int = 0
     loose: set[str] = field(default_factory=set)
     queries: set[str] = field(default_factory=set)
     work: WorkDone = field(default_factory=WorkDone)
@@ -140,6 +144,8 @@ class Stream:
     safety: Safety = field(default_factory=Safety)
     inputs: tuple[Input, ...] = ()
     left_open: LeftOpen = field(default_factory=LeftOpen)
+    watermarks: Watermarks = field(default_factory=Watermarks)
+    too_late_log: TooLateLog = field(default_factory=TooLateLog)
     traceback_log: TracebackLog = field(default_factory=TracebackLog)
 
 

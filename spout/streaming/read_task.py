@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from acker.errors import Damaged
@@ -31,7 +32,7 @@ from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
-from spout.publishing.delayed import RootPositions
+from spout.publishing.delayed import HighestTime, RootPositions
 from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport, failures_of, not_done
 from spout.publishing.ledger import add
 from spout.runtime.tracing import trace_ids
@@ -49,6 +50,10 @@ from spout.tuples.tuple import Tuple
 
 TRACED_MAX: Final = 10_000
 """A task reports the traces of so many records at most, in 400 kB: a report is to stay below a megabyte."""
+
+
+_A_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+"""How many of Arrow's units of time are in a second."""
 
 
 def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iterator[pa.RecordBatch]:
@@ -116,6 +121,8 @@ class _Reading:
         self._tracebacks = Tracebacks()
         self._firsts: list[FirstEmissions] = []
         self._traces: list[tuple[int, int, int, int, int]] = []
+        self._newest: dict[str, HighestTime] = {}
+        self._times: Sequence[str] | None = None
         in_turn = sorted(task.ranges, key=self._turn_of)
         self._log = TaskReader(options.topics.kafka, [self._exact(run) for run in in_turn])
 
@@ -179,6 +186,7 @@ class _Reading:
             counts=added([_of_source(self._options, self._emitted), done.counts]),
             firsts=FirstEmissions.together(self._firsts),
             traces=RootTraces(RootPositions(traces[:, 0], traces[:, 1]), traces[:, 2:]),
+            newest=tuple(self._newest.values()),
         )
 
     def _turn_of(self, run: SourceRun) -> tuple[bool, int, bool]:
@@ -262,7 +270,33 @@ class _Reading:
                 for message, position in zip(messages, positions.tolist(), strict=True):
                     if len(self._traces) < TRACED_MAX and (ids := trace_ids(headers_of(message))) is not None:
                         self._traces.append((source, position, *ids))
-            yield self.worker.feed(rows, self._anchors(rows.source, positions, indices))
+            batch = self.worker.feed(rows, self._anchors(rows.source, positions, indices))
+            if self.tracked:
+                self._note_times(batch, source, positions)
+            yield batch
+
+    def _note_times(self, batch: pa.RecordBatch, source: int, positions: I64) -> None:
+        """Note the highest time of each column of rows that leave, and which of the records has it.
+
+        Bolts may emit any number of rows for a record, so behind them it is known of a chunk of records.
+        """
+        for name in self._time_columns(batch.schema):
+            column = batch.column(name)
+            highest = pc.max(column)
+            if not highest.is_valid:
+                continue
+            at_ms = highest.value * 1_000 // _A_SECOND[column.type.unit]
+            known = self._newest.get(name)
+            if known is None or at_ms > known.at_ms:
+                first, last = int(positions.min()), int(positions.max())
+                if self._options.narrow is None:
+                    first = last = int(positions[pc.index(column, highest).as_py()])
+                self._newest[name] = HighestTime(name, at_ms, SourceRun(source, first, last + 1))
+
+    def _time_columns(self, schema: pa.Schema) -> Sequence[str]:
+        if self._times is None:
+            self._times = [field.name for field in schema if pa.types.is_timestamp(field.type)]
+        return self._times
 
     def _feed_in_order(
         self,

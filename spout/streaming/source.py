@@ -249,6 +249,7 @@ class Runner:
             while not self._planner.is_ready:
                 self._wait(POLL_MS)
             self._wait_for_sink(start)
+            self._note_held()
             if (damage := self._sink.damage()) is not None:
                 self._error = damage
                 self._publish(_now_ms(), force=True)
@@ -324,6 +325,13 @@ class Runner:
                 self._publish(_now_ms(), force=True)
             self._wait(SINK_POLL_MS)
 
+    def _note_held(self) -> None:
+        """Let the planner know when a batch is published, where Spark's state may hold some of it."""
+        batch = self._planner.under_way
+        found = None if batch is None else self._mailbox.published(batch.session, batch.ranges)
+        if found is not None:
+            self._planner.note_held(found.held)
+
     def _wait(self, wait_ms: int) -> None:
         self._raise_error()
         self._lock.wait(wait_ms / 1000)
@@ -344,6 +352,7 @@ class Runner:
                 with self._lock:
                     now_ms = _now_ms()
                     if not self._stopping.is_set():
+                        self._note_held()
                         self._planner.step(records, now_ms)
                     self._publish(now_ms)
                     self._lock.notify_all()

@@ -16,8 +16,8 @@ from acker.config.topics import Topics
 from acker.identity import offset_of
 from acker.untrusted import UntrustedName, shell_word
 from spout.inspect.failures import CAUSE_NEW_MS, SeenCause
-from spout.inspect.overview import Snapshot, missing_services, no_query, silent_groups
-from spout.inspect.readings import PartitionState, Reading
+from spout.inspect.overview import Snapshot, late_text, missing_services, no_query, silent_groups
+from spout.inspect.readings import PartitionState, Reading, late_counts
 from spout.inspect.summary import InputSummary, summaries
 from spout.inspect.tables import span
 
@@ -36,6 +36,7 @@ class Thresholds:
         dead: how many new dead letters an input has; 0: their number does not matter.
         new_ms: a dead letter is new for this long.
         near: a record that is needed in this part of a log, counted from its begin, may soon be deleted.
+        late: whether it matters that something came too late for its window, for as long as `new_ms`.
     """
 
     stuck: float = 2.0
@@ -43,6 +44,7 @@ class Thresholds:
     dead: int = 1
     new_ms: int = 900_000
     near: float = 0.1
+    late: bool = True
 
 
 class Flag(NamedTuple):
@@ -89,6 +91,10 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
         yield Flag(f"stands: {name}", f"{name} {text}: what needs it waits; start what is missing", now_ms)
     for text in snapshot.standing:
         yield Flag(f"stands: {text.partition(' up to ')[0]}", text, now_ms)
+    for group in dict.fromkeys(state.group for state in snapshot.partitions) if limits.late else ():
+        counts = late_counts(snapshot.views, group).value
+        if counts is not None and counts.last is not None and now_ms - counts.last.wall < limits.new_ms:
+            yield Flag(f"late: {group}", late_text(group, counts, counts.last, topics), now_ms)
     for one in summaries(snapshot, topics):
         yield from _of_input(one, limits, now_ms)
         for state in one.partitions:

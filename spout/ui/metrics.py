@@ -14,9 +14,10 @@ from typing import Final, TypeVar
 from prometheus_client import Metric
 
 from acker.config.topics import Topics
-from spout.inspect.readings import PartitionState, Reading, SourceProgress, joined
+from spout.inspect.overview import Snapshot
+from spout.inspect.readings import PartitionState, Reading, SourceProgress, joined, late_counts
 from spout.inspect.summary import InputSummary, summaries
-from spout.runtime.metrics import STANDS_TEXT, Key, gauge, place_labels
+from spout.runtime.metrics import STANDS_TEXT, Key, counter, gauge, place_labels
 from spout.ui.attention import needed_offset
 from spout.ui.machinery import Machinery, machinery_of
 from spout.ui.watch import LatestState
@@ -52,6 +53,7 @@ def view_metrics(latest: LatestState, topics: Topics, now_ms: int) -> Iterator[M
                 topic = topics.inputs[state.input].topic
                 samples[state.input, state.group, topic, partition] = value
         yield gauge(f"windhover_{name}", text, samples, PARTITION)
+    yield from _of_groups(snapshot)
     yield from _of_inputs(summaries(snapshot, topics))
     stands = {place_labels(place): 1.0 for place in snapshot.leaderless}
     yield gauge("windhover_partition_stands", STANDS_TEXT, stands, ["topic", "partition"])
@@ -83,7 +85,9 @@ def _seconds(reading: Reading[int]) -> Reading[float]:
 def _blocking_age_s(state: PartitionState) -> Reading[float]:
     return state.progress.then(
         lambda each: (
-            None if each.blocking is None else max(0, state.now_ms - each.blocking.emitted_ms) / 1_000
+            None
+            if each.blocking is None or each.blocking.in_state
+            else max(0, state.now_ms - each.blocking.emitted_ms) / 1_000
         )
     )
 
@@ -117,9 +121,10 @@ _FIGURES: Final[list[tuple[str, str, Callable[[PartitionState], Reading[float]]]
     ("pending_roots", "roots without a verdict", lambda each: each.pending),
     (
         "oldest_pending_age_seconds",
-        "age of the oldest root without a verdict; 0: there is none",
+        "age of the oldest root without a verdict that Spark's state does not hold; 0: there is none",
         lambda each: _seconds(each.oldest_ms),
     ),
+    ("in_state_roots", "roots without a verdict that Spark's state holds", lambda each: each.in_state),
     ("nearest_deadline_timestamp_seconds", "when the next pending root times out, wall time", _deadline_s),
     ("not_done_records", "records that are not done, at most", lambda each: each.lag),
     (
@@ -142,7 +147,11 @@ _FIGURES: Final[list[tuple[str, str, Callable[[PartitionState], Reading[float]]]
     ),
     ("committed_offset", "the offset that the group has committed", lambda each: each.committed),
     ("end_offset", "the offset at which the log ends", lambda each: each.end),
-    ("blocking_age_seconds", "age of the root at the offset that blocks the commit", _blocking_age_s),
+    (
+        "blocking_age_seconds",
+        "age of the root at the offset that blocks the commit, if Spark's state does not hold it",
+        _blocking_age_s,
+    ),
     (
         "log_headroom_ratio",
         "share of the log before the first record that is not done; below 0: retention has deleted it",
@@ -154,6 +163,17 @@ _FIGURES: Final[list[tuple[str, str, Callable[[PartitionState], Reading[float]]]
         lambda each: each.replays_wait.then(lambda why: float(bool(why))),
     ),
 ]
+
+
+def _of_groups(snapshot: Snapshot) -> Iterator[Metric]:
+    groups = dict.fromkeys(state.group for state in snapshot.partitions)
+    counts = {(group,): late_counts(snapshot.views, group) for group in groups}
+    roots = _found({of: reading.then(lambda late: late.roots) for of, reading in counts.items()})
+    text = "records that came too late for their windows, as far back as the ackers know"
+    yield counter("windhover_too_late_roots", text, roots, ["group"])
+    rows = _found({of: reading.then(lambda late: late.rows) for of, reading in counts.items()})
+    text = "rows that a watermark dropped, and of which nobody knows the records"
+    yield counter("windhover_dropped_rows", text, rows, ["group"])
 
 
 def _of_inputs(every: list[InputSummary]) -> Iterator[Metric]:

@@ -101,6 +101,23 @@ MUTANTS = (
         "a root whose timeout was reset would time out a tick late, or never",
     ),
     Mutant(
+        "a-shared-deadline-leaves-later-ones-alone",
+        "acker/ledger/cohort.py",
+        "is_later = old_ms > deadline_ms\n            self.deadline_ms",
+        "is_later = old_ms < 0\n            self.deadline_ms",
+        "tests/unit/acker/ledger/test_cohort.py"
+        "::test_roots_that_are_all_touched_share_a_deadline_and_need_no_memory_for_it",
+        "a root whose timeout was reset would time out early",
+    ),
+    Mutant(
+        "a-shared-deadline-is-in-state",
+        "acker/ledger/cohort.py",
+        "if self.deadline_ms == self.emission.deadline_ms(self.emission.at_ms):\n            return at",
+        "if True:\n            return at",
+        "tests/unit/acker/ledger/test_cohort.py::test_deadlines_come_whole_through_state",
+        "a restart would let roots time out that Spark's state holds",
+    ),
+    Mutant(
         "a-touch-moves-no-deadline-back",
         "acker/ledger/cohort.py",
         "self._later_ms[places] = np.maximum(self._later_ms[places], deadline_ms)",

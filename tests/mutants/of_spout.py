@@ -714,10 +714,8 @@ MUTANTS = (
     Mutant(
         "fails-are-durable-before-acks",
         "spout/publishing/publish.py",
-        "for topic, records in ((self._topics.fail, publication.fails), (self._topics.ack, "
-        "publication.acks)):",
-        "for topic, records in ((self._topics.ack, publication.acks), (self._topics.fail, "
-        "publication.fails)):",
+        "        if publication.fails:\n            producer.flush(self._durable_ms)\n",
+        "",
         "tests/unit/spout/publishing/test_publish.py::test_no_ack_is_sent_before_the_fails_are_durable",
         "a crash between the two would ack half of a tree that failed",
     ),
@@ -1422,5 +1420,52 @@ MUTANTS = (
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_a_restart_whose_clock_no_acker_believes_is_told_so_and_goes_on_with_a_new_session",
         "nothing that the query emits would time out, and nobody would say so",
+    ),
+    # -- what Spark's state holds does not come again while it waits there
+    Mutant(
+        "what-is-held-has-a-later-deadline",
+        "spout/publishing/publish.py",
+        "touched_at=plan.now + ahead_ms)",
+        "touched_at=plan.now)",
+        "tests/unit/spout/planner/test_state_watch.py"
+        "::test_what_the_state_holds_outlives_a_quiet_topic_and_what_a_bolt_left_open_does_not",
+        "a topic that is quiet for longer than the timeout would be counted twice in its window",
+    ),
+    Mutant(
+        "what-a-bolt-left-open-has-no-later-deadline",
+        "spout/publishing/settle.py",
+        "    if not any(report.outstanding for report in newest):\n        return partial",
+        "    if True:\n        return partial",
+        "tests/unit/spout/publishing/test_delayed.py"
+        "::test_what_a_bolt_left_open_beside_what_is_held_has_no_later_deadline",
+        "a record that a bolt forgot would come again after days",
+    ),
+    Mutant(
+        "a-batch-under-way-keeps-its-roots",
+        "spout/planner/state_watch.py",
+        "        if runs:\n            self._resets += 1",
+        "        if False:\n            self._resets += 1",
+        "tests/unit/spout/planner/test_state_watch.py"
+        "::test_a_batch_that_runs_for_longer_than_the_timeout_keeps_its_roots_where_the_state_may_hold_them",
+        "a slow first batch would be counted twice in its windows",
+    ),
+    Mutant(
+        "a-batch-that-is-run-again-keeps-its-roots",
+        "spout/planner/planner.py",
+        "again = self._journal if self._runs_again else None",
+        "again = None",
+        "tests/unit/spout/planner/test_state_watch.py"
+        "::test_a_batch_that_is_run_again_keeps_its_roots_from_the_first_tick_on",
+        "a batch that a restart runs again would be counted twice in its windows",
+    ),
+    Mutant(
+        "a-query-that-ends-waits-for-what-no-state-holds",
+        "spout/planner/state_watch.py",
+        "        if self.under_way is not None:\n"
+        "            self._add(self.under_way.ranges if held is None else held)",
+        "        if self.under_way is not None:\n            self._add(self.under_way.ranges)",
+        "tests/unit/spout/planner/test_state_watch.py"
+        "::test_a_query_that_ends_when_all_is_done_does_not_wait_for_what_the_state_holds",
+        "a query with the trigger availableNow would end with a record undone",
     ),
 )

@@ -47,6 +47,8 @@ def test_a_root_is_complete_when_every_tuple_of_it_was_released(script: list[Tup
         done.append(batch(PLANS[n], *reports))
         waiting = {place(since, root) for since, root, until in script if since <= n < until}
         assert open_roots(*done) == waiting
+        own = {place(since, root) for since, root, until in script if since == n < until}
+        assert {(each.source, at) for each in done[n].held for at in positions(each.touched).tolist()} == own
 
 
 emissions = st.tuples(st.integers(0, BATCHES - 1), st.integers(0, ROOTS - 1))

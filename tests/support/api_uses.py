@@ -217,7 +217,9 @@ def held(spark: SparkSession, topics: Topics) -> tuple[DataFrame, DataFrame]:
         .agg(sql.count("*").alias("n"), spout.collect_anchors())
         .transform(spout.ack_anchors(Upper(), name="done"))
     )
-    left, right = (lines.transform(spout.hold("timestamp", name=name)) for name in ("left", "right"))
+    left, right = (
+        lines.transform(spout.hold("timestamp", late="ack", name=name)) for name in ("left", "right")
+    )
     both = left.join(right, left["key"] == right["key"], "left_outer")
     assert_type(
         both.select("value", spout.join_anchors(left, right)).transform(spout.ack_anchors()), DataFrame

@@ -46,6 +46,7 @@ from acker.wire.events import (
     pack_positions,
     pack_values,
 )
+from acker.wire.lateness import TooLate, too_late_codec
 
 PATH = Path(__file__).parents[1] / "data" / "golden.json"
 SOURCE = source_of(1, 3)
@@ -107,12 +108,20 @@ STORED = {
 }  # fmt: skip
 
 
+NOTE = TooLate(
+    "word-count", "query/s-1", 12, True, 1_700_000_000_000, 1_924_991_990_000, 8, 1_924_992_000_000,
+    (SourceRun(SOURCE, AT, AT + 1),), (SourceRun(COPY, AT + 2, AT + 5),), (SourceRun(SOURCE, AT, AT + 9),),
+)  # fmt: skip
+"""What a header says."""
+
+
 def encoded() -> Mapping[str, str]:
     """Return the bytes of every record, as they are now, in hex."""
     wire, stored = wire_codec(), state_codec()
     return {
         **{name: wire.encode(record).hex() for name, record in WIRE.items()},
         **{name: stored.encode(record).hex() for name, record in STORED.items()},
+        "too_late": too_late_codec().encode(NOTE).hex(),
     }
 
 

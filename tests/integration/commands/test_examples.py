@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spout
 from acker.config.topics import load_topics
 from acker.provisioning.provision import create_topics
+from acker.wire.causes import LATE
 from examples.enrichment import visits
 from examples.sessions import sessions
 from examples.single_join import topology as single_join
@@ -19,7 +20,6 @@ from examples.sql_only import orders
 from examples.stream_join import settlements
 from examples.windowed_aggregation import clicks_by_minute
 from spout.builder.submitted import SubmittedTopology
-from spout.publishing.delayed import LATE
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import DEADLINE_S, VerdictWorld, read_held, serving, wait_for

@@ -13,7 +13,7 @@ from pyspark.sql.functions import count, window
 import spout
 from acker.config.topics import load_topics
 from acker.errors import UsageError
-from spout.publishing.delayed import LATE
+from acker.wire.causes import LATE
 from tests.support.bolts.sample_bolts import Address, Timed, place_in
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
@@ -115,7 +115,7 @@ def test_two_holds_of_one_name_stop_the_query_by_their_name(world: StreamWorld) 
 def test_what_cannot_be_held_is_refused_when_it_is_built(world: StreamWorld) -> None:
     rows = world.read("updated")
     with pytest.raises(UsageError, match="delayed_acks=True"):
-        rows.transform(spout.hold(until="timestamp"))
+        rows.transform(spout.hold(until="timestamp", late="ack"))
     with pytest.raises(UsageError, match="ack or fail"):
         spout.hold(until="timestamp", late="drop")
     with pytest.raises(UsageError, match="carry no anchors"):
@@ -134,6 +134,6 @@ def test_a_bolt_may_emit_a_time(spark: SparkSession) -> None:
 def test_held_rows_of_a_plain_dataframe_are_aggregated_without_anchors(spark: SparkSession) -> None:
     """Nothing is tracked there: the same pipeline runs."""
     clicks = spark.sql("SELECT TIMESTAMP'2026-11-21 10:00:01' AS at, 'a' AS page")
-    held = clicks.transform(spout.hold(until="at"))
+    held = clicks.transform(spout.hold(until="at", late="ack"))
     counts = held.groupBy("page").agg(count("*").alias("n"), spout.collect_anchors())
     assert [tuple(row) for row in counts.transform(spout.ack_anchors()).collect()] == [("a", 1)]

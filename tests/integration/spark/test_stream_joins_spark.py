@@ -15,8 +15,8 @@ from pyspark.sql import functions as sql
 import spout
 from acker.config.topics import load_topics
 from acker.errors import UsageError
+from acker.wire.causes import LATE
 from spout.held.holding import _ceiled_ms
-from spout.publishing.delayed import LATE
 from spout.tuples.anchor_columns import ANCHORS
 from spout.tuples.columns import ANCHOR
 from tests.support.bolts.sample_bolts import Pays

@@ -62,6 +62,20 @@ class Waits(spout.KeyedBolt):
         collector.reset_timeout(*held)
 
 
+class Counts(spout.KeyedBolt):
+    """Holds tuples until one says ``59``, and emits how many they were; it resets no timeout."""
+
+    output = "word string, tuples string"
+
+    def execute(
+        self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Wait for the last one."""
+        if any(each["said"] == "59" for each in held):
+            collector.emit((key[0], str(len(held))))
+            collector.ack(*held)
+
+
 class Shows(spout.KeyedBolt):
     """Emits its key and the numbers that it holds, as Python writes them."""
 

@@ -16,6 +16,8 @@ from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.settle import Moment, settle
 
 A, B = 1 << 16, 1 << 16 | 1
+LONGER_MS = 60_000
+"""How much longer a root may stay open that Spark's state holds."""
 Root = tuple[int, int]
 
 
@@ -53,7 +55,7 @@ def batch(plan: BatchPlan, *reports: TaskReport, watermark_ms: int = 0) -> Publi
     sent = [decode(encode(report)) for report in (*reads, *reports)]
     evaluations = [Evaluated(stage, stage, 0, report) for stage, report in enumerate(sent)]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, watermark_ms))
-    return publication_of(outcome, BatchLane("q/s", 1))
+    return publication_of(outcome, BatchLane("q/s", 1), {1: LONGER_MS})
 
 
 def sums(*batches: Publication) -> dict[Root, int]:

@@ -12,6 +12,7 @@ from acker.errors import Unreachable
 from acker.identity import WIRE_BLOCK_BITS, acker_partition, source_of
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from acker.service.service import AckerService
+from acker.wire.causes import LATE
 from acker.wire.codec import wire_codec
 from acker.wire.events import (
     Acks,
@@ -33,6 +34,10 @@ from spout.inspect.operate import GroupSession, Place, moves
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import by_block
+from spout.publishing.fold import BatchOutcome, LateNote
+from spout.publishing.publish import BatchLane, Publisher, publication_of
+from spout.streaming.options import plan_between
+from spout.tuples.failures import Cause
 from tests.support.memory.cluster import Faults, MemoryCluster
 
 WALL_MS = 1_800_000_000_000
@@ -260,6 +265,47 @@ class World:
             )  # fmt: skip
             producer.send(Outgoing(names.ack, owner, codec.encode(acks)))
         producer.flush(FLUSH_MS)
+
+    def publish_held(
+        self,
+        start: Journal,
+        end: Journal,
+        *,
+        held: Sequence[int] = (),
+        left_open: Sequence[int] = (),
+        late: Sequence[int] = (),
+        note: LateNote | None = None,
+        fails_late: bool = False,
+    ) -> BatchOutcome:
+        """Publish a batch as the driver does: Spark's state holds some roots, and bolts left some open.
+
+        Roots are named by their numbers in the batch; all others are acked, `late` ones as well, unless they
+        fail. `note`: what a watermark dropped.
+        """
+        partitions = self.topics.acker.partitions
+        group = next(iter(self.topics.inputs.values())).group
+        plan = plan_between(start, end, group, partitions, min(self._timeouts_ms()))
+        waiting = np.array(sorted({*held, *left_open}), np.int64)
+        residual = np.arange(1, len(waiting) + 1).astype(np.uint64)
+        too_late = np.array(late, np.int64)
+        failed = ((Cause("hold", LATE, "a watermark dropped it"), too_late),) if fails_late else ()
+        outcome = BatchOutcome(
+            plan,
+            failed,
+            partial=waiting,
+            residual=residual,
+            held=np.array(held, np.int64),
+            late_roots=too_late,
+        )
+        self._seq += 1
+        longer_ms = {one.id: one.held_longer_ms for one in self.topics.inputs.values()}
+        lane = BatchLane(f"{self.query}/{end.session}", self._seq)
+        publication = publication_of(outcome, lane, longer_ms, note)
+        Publisher(lambda: self.log, self.topics.ack_topics).publish(publication, partitions)
+        return outcome
+
+    def _timeouts_ms(self) -> list[int]:
+        return [one.timeout_ms for one in self.topics.inputs.values()]
 
     def verdicts(self) -> list[Verdicts]:
         """Return all verdicts so far."""

@@ -76,6 +76,57 @@ def test_a_touch_that_comes_late_moves_no_moved_deadline_backwards() -> None:
     assert cohort.next_deadline_ms(DUE_MS) == DUE_MS + 7
 
 
+def test_roots_that_are_all_touched_share_a_deadline_and_need_no_memory_for_it() -> None:
+    """What Spark's state holds is mostly all that a batch leaves open; a million may wait there for days."""
+    cohort = touched(3)
+    cohort.roots.settle(np.array([0, 1]))
+    assert cohort.touch(np.arange(SIZE), EMITTED_MS + 5)
+    assert cohort.is_moved
+    assert cohort.first_deadline_ms() == DUE_MS + 5
+    assert len(cohort._later_at) == 1
+    at, later_ms = cohort.touched()
+    assert at.tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert later_ms.tolist() == [DUE_MS + 5, DUE_MS + 7, *[DUE_MS + 5] * 6]
+    assert indices(cohort.expire(DUE_MS + 4)) == []
+    assert indices(cohort.expire(DUE_MS + 5)) == [2, 4, 5, 6, 7, 8, 9]
+    assert cohort.next_deadline_ms(DUE_MS + 5) == DUE_MS + 7
+    assert indices(cohort.expire(DUE_MS + 7)) == [3]
+
+
+def test_a_later_touch_of_some_leaves_the_shared_deadline_to_the_others() -> None:
+    cohort = cohort_of()
+    assert cohort.touch(np.arange(SIZE), EMITTED_MS + 5)
+    assert cohort.touch(np.array([8]), EMITTED_MS + 20)
+    assert not cohort.touch(np.array([8]), EMITTED_MS + 4)
+    assert cohort.first_deadline_ms() == DUE_MS + 5
+    assert len(cohort.expire(DUE_MS + 5)) == SIZE - 1
+    assert cohort.first_deadline_ms() == DUE_MS + 20
+    assert cohort.is_moved
+
+
+@pytest.mark.parametrize("some", [(3,), tuple(range(SIZE)), ()])
+def test_deadlines_come_whole_through_state(some: tuple[int, ...]) -> None:
+    """A range that State carries by value has them there, those that all of its roots share as well."""
+    cohort = cohort_of()
+    if some:
+        cohort.touch(np.array(some), EMITTED_MS + 5)
+    cohort.touch(np.array([7]), EMITTED_MS + 9)
+    loaded = cohort_of()
+    loaded.load_touched(*cohort.touched())
+    for clock_ms in (DUE_MS - 1, DUE_MS, DUE_MS + 5, DUE_MS + 9):
+        assert indices(loaded.expire(clock_ms)) == indices(cohort.expire(clock_ms))
+        assert loaded.next_deadline_ms(clock_ms) == cohort.next_deadline_ms(clock_ms)
+    assert loaded.roots.open == 0
+
+
+def test_a_cohort_of_which_only_some_roots_were_touched_is_due_as_it_was() -> None:
+    cohort = touched(3, 8)
+    assert not cohort.is_moved
+    assert cohort.first_deadline_ms() == DUE_MS
+    cohort.expire(DUE_MS)
+    assert cohort.is_moved, "those that are left were all touched"
+
+
 @pytest.mark.parametrize("touched_at_ms", [EMITTED_MS - 1, EMITTED_MS])
 def test_a_touch_moves_no_deadline_backwards(touched_at_ms: int) -> None:
     cohort = cohort_of()

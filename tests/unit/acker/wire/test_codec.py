@@ -21,6 +21,7 @@ from acker.service.state import (
 )
 from acker.wire.codec import RECORD_BYTES_MAX, WIRE_TYPES, load_schema, wire_codec
 from acker.wire.events import Event, Tick
+from acker.wire.lateness import too_late_codec
 from tests.support import golden
 
 GOLDEN = json.loads(golden.PATH.read_text(encoding="utf-8"))
@@ -53,6 +54,13 @@ def test_golden_state_decodes_to_its_record() -> None:
     """Every old version stays readable."""
     for name, record in golden.STORED.items():
         assert state_codec().decode(bytes.fromhex(GOLDEN[name])) == record
+
+
+def test_golden_note_decodes_to_itself() -> None:
+    """And begins with the header that the wire's description tells."""
+    value = bytes.fromhex(GOLDEN["too_late"])
+    assert too_late_codec().decode(value) == golden.NOTE
+    assert value[:10] == bytes.fromhex("C3 01 6C 7C B7 1D 39 CF C7 95")
 
 
 def test_every_kind_has_golden_bytes() -> None:

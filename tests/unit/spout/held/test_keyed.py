@@ -287,7 +287,7 @@ def test_the_step_behind_reports_what_the_rows_say() -> None:
     [report] = reports_of(rows, "za")
     released = report.released
     assert released.places.positions.tolist() == [ord("z"), ord("a")]
-    assert released.touched.positions.tolist() == [ord("z"), ord("z")]
+    assert released.held_on.positions.tolist() == [ord("z"), ord("z")]
     [(cause, failed)] = released.failures
     assert (cause.message, failed.positions.tolist()) == ("bad", [ord("b")])
     counts = {what: count_of(report.counts, what, "pairs") for what in What}

@@ -166,6 +166,20 @@ def test_a_record_whose_acks_the_acker_has_not_read(state_ms: int, away: bool, s
     assert "planned" not in now
 
 
+def test_a_record_that_sparks_state_holds_waits_for_its_window(world: World) -> None:
+    """O1405: it is open for longer than the timeout, and nobody has to do anything."""
+    world.produce(4)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish_held(BEGINNING, end, held=(3,))
+    world.run(9_000)
+    situation, text, command = why(world)
+    assert (situation, command) == ("IN_STATE", WATCH)
+    assert re.match(r"Emitted 9\.\d s ago, and in Spark's state since: it waits for its window", text)
+    assert text.endswith("so it closes no window. It times out in 3.0 d.")
+    world.kill_acker()
+    assert why(world)[::2] == ("IN_BATCH", "windhover acker run")
+
+
 def test_a_failed_record_names_bolt_cause_and_when_it_is_due(world: World) -> None:
     emit_ten(world, fail=(3,))
     failed = "Bolt split failed it by ValueError: boom."

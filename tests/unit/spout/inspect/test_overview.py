@@ -17,13 +17,15 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, Reason, Verdicts
 from replay.records.due import PROGRESS_KEY, Aside, Pause, Progress, due_codec, pause_key, root_key
 from spout.cli.inspect import STATUS
+from spout.doctor.monitor import MonitorState, monitor_report
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX
 from spout.inspect.open_roots import OpenRoots, open_roots
 from spout.inspect.overview import Overview, Snapshot, missing_processes, notes_on, unknown_values
-from spout.inspect.readings import OLD_MS
+from spout.inspect.readings import OLD_MS, Reading
 from spout.inspect.summary import summaries
 from spout.inspect.tables import OutputFormat, write
 from spout.planning.journal import BEGINNING
+from spout.ui.attention import Thresholds
 from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
 
 
@@ -128,6 +130,38 @@ def test_the_blocking_offset_is_the_first_that_is_open_and_says_why() -> None:
     assert row["oldest_ms"] == 1_000
     assert row["pending_max"] == 200_000
     assert row["as_of_ms"] <= 1_000
+
+
+def test_what_sparks_state_holds_is_told_from_what_is_late() -> None:
+    """O1405: a window may hold records for hours, and no monitor rings for it."""
+    world = World(yaml_of(timeout="4s", max_spout_pending="200000"))
+    world.start_replays()
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish_held(BEGINNING, end, held=(2, 7))
+    world.run(30_000)
+    snapshot = snapshot_of(world)
+    row = first(world)
+    assert (row["pending"], row["in_state"], row["oldest_ms"]) == (2, 2, 0)
+    assert row["oldest_in_state_ms"] == 30_000
+    assert row["why"] == "open for 30.0 s in Spark's state, times out in 3.0 d"
+    assert any("2 in Spark's state, the oldest for 30.0 s" in note for note in notes_on([row]))
+    [summary] = summaries(snapshot, world.topics)
+    assert summary.sentence().startswith("g on sentences: 2 pending, 2 of them in Spark's state; 0 due;")
+    report = monitor_report(snapshot, world.topics, Thresholds(stuck=1.5), Thresholds(), Reading(()))
+    assert report.state is MonitorState.OK, report.problems
+    shown = open_now(world)
+    assert [each["in_state"] for each in shown.rows] == [True, True]
+
+    world.produce(10)
+    following = batch(planner, end, world)
+    world.publish_held(end, following, left_open=(1,))
+    world.run(3_000)
+    row = first(world)
+    assert (row["pending"], row["in_state"], row["oldest_ms"]) == (3, 2, 3_000)
+    [summary] = summaries(snapshot_of(world), world.topics)
+    assert "3 pending, 2 of them in Spark's state, oldest 3.0 s of 4.0 s;" in summary.sentence()
 
 
 def test_what_an_acker_writes_during_the_reading_has_the_age_zero() -> None:

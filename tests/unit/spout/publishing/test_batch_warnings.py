@@ -165,7 +165,7 @@ def test_the_bolt_of_ack_anchors_is_named_with_a_record_of_an_earlier_batch(
     [record] = caplog.records
     assert record.getMessage() == (
         "left_open operator=ack roots=3 first=lines/0@8: bolt 'ack' neither acked nor failed tuples of these"
-        " roots; they time out, the first within 30s, and are replayed"
+        " roots; they time out, the first within 3d, and are replayed"
     )
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from acker.errors import TrackingError
 from acker.identity import WIRE_BLOCK_BITS
+from acker.wire.causes import LATE
 from acker.wire.events import Acks, SourceRun, positions
 from spout.planning.journal import Journal, SourceMark
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import (
-    LATE,
     NEVER_MS,
     HeldAt,
     KeyedRoots,
@@ -30,6 +30,7 @@ from spout.streaming.batch_log import Logged
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Delivery
 from tests.support.worlds.held_batches import (
+    LONGER_MS,
     A,
     B,
     Root,
@@ -254,6 +255,85 @@ def resets(publication: Publication) -> list[tuple[int, int, list[int]]]:
     """Return source, block and positions of the records that reset timeouts."""
     named = [(each.source, each.block, positions(each.touched).tolist()) for each in publication.acks]
     return [each for each in named if each[2]]
+
+
+def held_on(plan: BatchPlan, *roots: int) -> Released:
+    """Let a keyed bolt hold on tuples, by the index of their roots."""
+    return Released(held_on=touched(plan, *roots).touched)
+
+
+def moved(publication: Publication) -> list[tuple[int, int, list[int]]]:
+    """Return source, block and positions of the records that move the deadlines of what the state holds."""
+    return [(each.source, each.block, positions(each.touched).tolist()) for each in publication.held]
+
+
+def test_what_the_state_holds_gets_a_later_deadline_once_and_in_a_lane_of_its_own() -> None:
+    """O1401: roots of this batch of which a tuple stays, by the time that an acker adds their timeout to."""
+    tuples = held(FIRST, 0, 0, 11)
+    publication = batch(FIRST, TaskReport("hold", held=tuples))
+    assert moved(publication) == [(A, 0, [10]), (B, 0, [6])]
+    assert {(each.lane, each.seq, each.touched_at) for each in publication.held} == {
+        ("q/s/held", 1, 99 + LONGER_MS)
+    }
+    assert not any(each.runs or each.positions or each.absent for each in publication.held)
+    later = batch(SECOND, TaskReport("ack", released=released(FIRST, tuples, slice(0, 1))))
+    assert moved(later) == [], "one tuple of it is let go, and the other one waits on"
+
+
+def test_what_is_held_and_let_go_in_one_batch_or_failed_in_it_has_no_later_deadline() -> None:
+    tuples = held(FIRST, 1, 2, 3)
+    bad = TaskReport("check", failures=((BAD, array(2)),))
+    publication = batch(
+        FIRST,
+        TaskReport("hold", held=tuples),
+        TaskReport("ack", released=released(FIRST, tuples, slice(0, 1))),
+        bad,
+    )
+    assert moved(publication) == [(A, 0, [13])]
+
+
+def test_what_comes_too_late_for_the_state_has_no_later_deadline() -> None:
+    publication = batch(FIRST, TaskReport("hold", held=held(FIRST, 1, until_ms=1_000)), watermark_ms=1_000)
+    assert moved(publication) == []
+
+
+def test_what_a_bolt_left_open_beside_what_is_held_has_no_later_deadline() -> None:
+    """Nobody will ack it: it times out as soon as any other root."""
+    left = TaskReport("rich", outstanding=outstanding_of([Delivery(4, ((7, 0),)), Delivery(1, ((7, 0),))]))
+    publication = batch(FIRST, TaskReport("hold", held=held(FIRST, 1, 2)), left)
+    assert open_roots(publication) == {(A, 11), (A, 12), (A, 14)}
+    assert moved(publication) == [(A, 0, [11, 12])], "the state holds a tuple of the former"
+
+
+def test_a_keyed_bolt_that_resets_a_timeout_gives_it_the_time_of_what_is_held() -> None:
+    """O1402: of older batches, in blocks of their own, beside what this batch begins to hold."""
+    far = plan_of(SourceRun(A, 15, 17), SourceRun(A, BLOCK * 3, BLOCK * 3 + 1), SourceRun(B, 5, 6))
+    publication = batch(
+        SECOND,
+        TaskReport("hold", held=held(SECOND, 4)),
+        TaskReport("keyed", released=held_on(far, 3, 1, 0, 2, 1)),
+    )
+    assert moved(publication) == [(A, 0, [15, 16, 24]), (A, 3, [BLOCK * 3]), (B, 0, [5])]
+    assert resets(publication) == []
+    again = [TaskReport("keyed", released=held_on(far, 0)), TaskReport("keyed", released=held_on(far, 1))]
+    assert moved(batch(NOTHING, *again)) == [(A, 0, [16])], "only the newest evaluation counts"
+
+
+@pytest.mark.parametrize("longer_ms", [{}, {1: 0}, {2: 9}])
+def test_where_the_state_may_hold_no_longer_only_a_reset_moves_a_deadline(longer_ms: dict[int, int]) -> None:
+    """S16: `held_timeout` is not longer than `timeout`, or there is no timeout."""
+    read = TaskReport("split", plan=SECOND, ranges=SECOND.ranges)
+    reports = [
+        read,
+        TaskReport("hold", held=held(SECOND, 1)),
+        TaskReport("keyed", released=held_on(FIRST, 3)),
+    ]
+    evaluations = [Evaluated(stage, stage, 0, report) for stage, report in enumerate(reports)]
+    outcome = settle(evaluations, (), lambda _stage: 1, Moment(SECOND, 0))
+    assert outcome.held.tolist() == [1]
+    publication = publication_of(outcome, BatchLane("q/s", 1), longer_ms)
+    assert moved(publication) == [(A, 0, [13])]
+    assert [each.touched_at for each in publication.held] == [99]
 
 
 def test_a_timeout_is_reset_for_roots_of_older_batches_and_of_this_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from threading import Event
 from time import sleep
 from types import SimpleNamespace
@@ -13,7 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from acker.errors import Disagreement, TrackingError, Unreachable
 from acker.identity import copies_source, position_at, source_of
@@ -27,6 +34,7 @@ from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import LineUp
 from spout.planning.plan import BatchPlan, ReadTask, holes
 from spout.publishing.blob import decode, encode
+from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import TaskReport
 from spout.streaming import consume, read_task
 from spout.streaming.consume import Early, Kept, RangeReader, Share, TaskReader, Together
@@ -374,6 +382,7 @@ class Log:
     }
 
     closed = 0
+    times: ClassVar[Mapping[int, int]] = {}
 
     def __init__(self, _kafka: object, _shares: object) -> None:
         """Read shares."""
@@ -395,6 +404,7 @@ class Log:
                     offset=offset,
                     key=b"k",
                     value=self.values[offset],
+                    timestamp=(TIMESTAMP_CREATE_TIME, self.times.get(offset, 5)),
                     headers=[
                         ("windhover.first-emitted", b"%d" % (1_000 + offset)),
                         *self.more.get(offset, ()),
@@ -515,6 +525,35 @@ def test_sampled_traces_are_reported_where_the_driver_writes_spans_and_nowhere_e
     assert len(read(monkeypatch, *values).report.traces.ids) == 0
     monkeypatch.setattr(read_task, "TRACED_MAX", 0)
     assert len(read(monkeypatch, *values, traced=True).report.traces.ids) == 0
+
+
+class Timed(BasicBolt):
+    """Emits a time for each record, and none for an empty one."""
+
+    output = pa.schema([("value", pa.binary()), ("at", pa.timestamp("ms", "UTC"))])
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        value = tuple["value"]
+        collector.emit((value, datetime.fromtimestamp(int(value), UTC) if value else None))
+
+
+def test_the_highest_time_is_reported_with_the_record_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """O1503: so that a watermark that drops others can be traced to it."""
+    monkeypatch.setattr(Log, "times", {1: 9_000, 3: 1_924_992_000_000, 4: 8})
+    found = decode(encode(read(monkeypatch, b"a", b"b", b"c", b"d", b"e").report))
+    assert found.newest == (HighestTime("timestamp", 1_924_992_000_000, SourceRun(SOURCE, 3, 4)),)
+    assert read(monkeypatch, b"a", b"b", tracked=False).reports == [None]
+
+
+def test_behind_bolts_the_highest_time_is_known_of_a_chunk_of_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """O1503: they may emit any number of rows for a record."""
+    narrow = Chain((Step("timed", Timed(), Timed.output),), arrives=Carry.PACKED, carry=Carry.NONE).stage
+    values = (b"7", b"9", b"8", b"", b"6")
+    found = read(monkeypatch, *values, narrow=SealedStage(narrow)).report
+    assert found.newest == (HighestTime("at", 9_000, SourceRun(SOURCE, 0, 2)),)
+    assert read(monkeypatch, b"", narrow=SealedStage(narrow)).report.newest == ()
 
 
 def test_tracked_when_is_not_asked_where_nothing_is_tracked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,128 @@
+"""What a planning process knows of the records that Spark's state holds, of a query that may hold some.
+
+A record that Spark's state has must not come again while it waits there: its copy would be in the same window
+once more. The driver sees to that when it publishes the batch that holds the record (`Publication.held`).
+Here is what is left:
+
+1. A batch that runs for longer than the timeout, or that Spark runs again after a restart, has its rows in
+   the state before it is published. So until then the timeouts of its roots are reset from here.
+2. With the trigger availableNow a query ends when nothing is left to wait for. What the state holds is not:
+   it is in the checkpoint, and the next start goes on with it.
+
+Source: docs/design/protocol.md, section 5.2 ("Acks that wait").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from acker.wire.events import SourceRun
+from spout.group.announce import Announcer
+from spout.group.sources import PlannerSpec
+from spout.group.tenure import Tenure
+from spout.planning.journal import Journal
+from spout.tuples.intervals import IntervalSet
+
+RESETS_A_TIMEOUT: Final = 3
+"""How often within a timeout the roots of a batch under way have it reset: one of these may come late."""
+
+HOLES_MIN: Final = 1_000
+"""What the state no longer holds is forgotten when most intervals are of that, and not before so many."""
+
+POSITION_MAX: Final = (1 << 63) - 1
+
+
+class StateWatch:
+    """Follows the batches of one process, and which pending roots wait in Spark's state.
+
+    Attributes:
+        under_way: the offset behind a batch that is not published yet; None: there is none.
+    """
+
+    def __init__(
+        self, tenure: Tenure, announcer: Announcer, lane: str, spec: PlannerSpec, under_way: Journal | None
+    ) -> None:
+        """Begin with what a process before has left pending; `under_way`: a batch that Spark runs again.
+
+        What was in Spark's journal then, and is of no batch under way, was published, and waits in the state.
+        """
+        self._tenure = tenure
+        self._announcer = announcer
+        self._lane = lane
+        self._timeout_ms = spec.timeout_ms
+        self._limit_ms = max(one.held_timeout_ms for one in spec.inputs)
+        self._resets = 0
+        self._reset_ms = 0
+        self._held: dict[int, IntervalSet] = {}
+        self.under_way: Journal | None = None
+        self._add(self._pending())
+        self._drop(tenure.unjournalled)
+        if under_way is not None:
+            self._drop(under_way.ranges)
+            self.planned(under_way)
+
+    def planned(self, end: Journal) -> None:
+        """Note that a batch begins, which ends at an offset."""
+        if end.ranges:
+            self.under_way, self._reset_ms = end, end.now
+
+    def published(self, held: Sequence[SourceRun] | None) -> None:
+        """Note that the batch under way was published, and which of its roots the state holds.
+
+        None: nobody listed them. Then all of it counts as held, so that the query may end before the last
+        verdicts of this batch are read.
+        """
+        if self.under_way is not None:
+            self._add(self.under_way.ranges if held is None else held)
+            self._forget_settled()
+        self.under_way = None
+
+    def step(self, now: int) -> None:
+        """Reset the timeouts of a batch under way, if that is due by the session's clock.
+
+        Not for ever: a batch that hangs times out when what the state holds would.
+        """
+        batch = self.under_way
+        if batch is None or not self._timeout_ms or now - batch.now >= self._limit_ms:
+            return
+        if now - self._reset_ms < self._timeout_ms // RESETS_A_TIMEOUT:
+            return
+        self._reset_ms = now
+        within = self._tenure.window.pending_within
+        runs = [SourceRun(run.source, *part) for run in batch.ranges for part in within(*run)]
+        if runs:
+            self._resets += 1
+            self._announcer.reset_timeouts(self._tenure.name, self._lane, self._resets, now, runs)
+
+    def holds_all(self) -> bool:
+        """Return whether every pending root waits in Spark's state."""
+        nothing = IntervalSet()
+        return not any(
+            self._held.get(run.source, nothing).outside(run.start, run.end) for run in self._pending()
+        )
+
+    def _pending(self) -> Iterator[SourceRun]:
+        for source in self._tenure.cursors:
+            for run in self._tenure.window.pending_within(source, 0, POSITION_MAX):
+                yield SourceRun(source, *run)
+
+    def _add(self, runs: Iterable[SourceRun]) -> None:
+        for source, start, end in runs:
+            self._held.setdefault(source, IntervalSet()).add(start, end)
+
+    def _drop(self, runs: Iterable[SourceRun]) -> None:
+        for source, start, end in runs:
+            if source in self._held:
+                self._held[source].remove(start, end)
+
+    def _forget_settled(self) -> None:
+        """Forget what has got its verdict since, once that is most of what is listed."""
+        holes = sum(each.holes for each in self._held.values())
+        if holes <= HOLES_MIN + 2 * self._tenure.window.holes:
+            return
+        within = self._tenure.window.pending_within
+        self._held = {
+            source: IntervalSet(part for run in held for part in within(source, *run))
+            for source, held in self._held.items()
+        }

@@ -51,7 +51,7 @@ from replay.worker.cut import CutCopies, Written
 from replay.worker.entries import entries_of, restore
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
 from replay.worker.takeover import Batch, Intake, decided, dues_of
-from replay.worker.waiting import DueRoots
+from replay.worker.waiting import DueRoot, DueRoots
 from replay.worker.worker import Worker, newer
 
 _outgoing = tuple_maker(Outgoing)
@@ -88,6 +88,7 @@ class VerdictPartition:
         self._owned_ms = 0
         self._placed: list[int] = []
         self._was_undone = False
+        self._strangers: dict[int, int] = {}  # by the offset of an entry, the id that a strange group used
         self._proof = Outgoing(*self._due, None, OWNER_KEY)
         self._verdicts_end = 0
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
@@ -122,12 +123,15 @@ class VerdictPartition:
         return min(found, default=None)
 
     def aside(self, now_ms: int) -> Mapping[int, int]:
-        """Return how many roots wait for each input that cannot go on, by its id."""
-        return {
-            each: count
-            for each, count in self.waiting.counts().items()
-            if each in self.pauses or not self._worker.is_ready(each, now_ms)
-        }
+        """Return how many roots cannot go on, by the id of their input.
+
+        These are all of an input that cannot go on; of any other one those that a strange group emitted.
+        """
+        counts = Counter(self._strangers.values())
+        for input_id, count in self.waiting.counts().items():
+            if input_id in self.pauses or not self._worker.is_ready(input_id, now_ms):
+                counts[input_id] = count
+        return counts
 
     @property
     def wants_verdicts(self) -> bool:
@@ -283,7 +287,10 @@ class VerdictPartition:
             ended = {id(outcome.due) for outcome in outcomes}
             done |= {at for at, due in entries.items() if id(due) in ended}
             left = [entry for entry in taken if entry.offset not in done]
+            left = self._later_if_strangers(left, asides, now_ms)
             self.waiting.done([entry for entry in taken if entry.offset in done], left)
+        for offset in decisions:
+            self._strangers.pop(offset, None)
         waiting = [found for found in decisions.values() if found is not None]
         placed = self._placed if waiting else ()  # without `waiting` they are of another transaction
         for (due, value), offset in zip(waiting, placed, strict=True):
@@ -291,6 +298,22 @@ class VerdictPartition:
         worker.works(inputs)
         self._count_all(outcomes, decisions, pauses, now_ms)
         return bool(inputs or pauses)
+
+    def _later_if_strangers(
+        self, left: Iterable[DueRoot], asides: Mapping[int, Aside], now_ms: int
+    ) -> list[DueRoot]:
+        """Return what goes on waiting; what a strange group emitted is looked at again after a while.
+
+        Until then it takes no place in a transaction. The input may get that group by a newer topics.yaml.
+        """
+        later: list[DueRoot] = []
+        for entry in left:
+            aside = asides.get(entry.offset)
+            if aside is not None and self._worker.is_strangers(aside.source, aside.group):
+                self._strangers[entry.offset] = input_id_of(aside.source)
+                entry = entry._replace(due_ms=now_ms + self._worker.limits.input_retry_ms)
+            later.append(entry)
+        return later
 
     def _ready(self, now_ms: int) -> Sequence[int]:
         ready = [

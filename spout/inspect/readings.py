@@ -451,6 +451,7 @@ def _stopped(one: Input, partition: int | None, waiting: Waiting) -> str:
     if not aside:
         return ""
     return (
-        f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input or they cannot read"
-        " its topics: give them this file (SIGHUP), or see `replay.put_aside` in their log"
+        f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input, they cannot read"
+        " its topics, or another group emitted them under its id: give them this file (SIGHUP), or see"
+        " `replay.put_aside` in their log"
     )

@@ -36,6 +36,7 @@ from acker.kafka.port import DamagedRun, Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
+from replay.policy.damage import HELD_UP_CURE
 from replay.records.due import (
     OWNER_KEY,
     PROGRESS_KEY,
@@ -49,9 +50,7 @@ from replay.records.due import (
     root_key,
 )
 from replay.worker.cut import CutCopies, Written
-from replay.worker.damage import HELD_UP_CURE
 from replay.worker.entries import restore
-from replay.worker.fetch import RecordPlace
 from replay.worker.firing import Firing, Firings
 from replay.worker.narrowing import Blame
 from replay.worker.outcome import RootOutcome
@@ -304,8 +303,8 @@ class VerdictPartition:
         for at, due in left.items():
             if due is None:
                 continue
-            place = RecordPlace(due.topic, partition_of(due.source), offset_of(due.position))
-            holding = worker.damaged.holding(place, now_ms)
+            partition, offset = partition_of(due.source), offset_of(due.position)
+            holding = worker.damaged.holding(due.topic, partition, offset, now_ms)
             if holding is not None:
                 self.held_up[at], until_ms[at] = holding
                 inputs[holding.run] = input_id_of(due.source)

@@ -22,10 +22,10 @@ from acker.service.passed_over import require_passed_over
 from acker.wire.checks import LogOnce
 from acker.wire.codec import wire_codec
 from replay.policy.breaker import Breaker
+from replay.policy.damage import DamagedBatches
 from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import Pause, due_codec
 from replay.worker.cut import CutCopies
-from replay.worker.damage import DamagedBatches
 from replay.worker.fetch import Absence, Answers, Fetcher, RecordPlace
 from replay.worker.refusals import RefusedInARow
 from replay.worker.report import Counters, ReplayEvent, Report, Written
@@ -245,7 +245,7 @@ class Worker:
 
     def readable(self, places: Collection[RecordPlace], now_ms: int) -> Answers:
         """Fetch records as `Fetcher.fetch` does, without those that lie in a damaged batch met lately."""
-        held = {place for place in places if self.damaged.holding(place, now_ms) is not None}
+        held = {place for place in places if self.damaged.holding(*place, now_ms) is not None}
         answers: dict[RecordPlace, Record | Absence] = dict.fromkeys(held, Absence.DAMAGED)
         left = [place for place in places if place not in held]
         if left:

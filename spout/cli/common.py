@@ -82,14 +82,17 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
     if sys.stderr.isatty():
         say(f"asking {topics.kafka.get('bootstrap.servers', 'no broker')} ...", err=True)
     from acker.kafka.cluster import KafkaLog
+    from acker.untrusted import Untrusted
 
     process = f"{socket.gethostname()}-{os.getpid()}"
     with closing(KafkaLog(topics.kafka, client_id=f"windhover-{command}", process=process)) as log:
         try:
             yield topics, log
         finally:
-            damaged = log.passed_over()
-            print_notes((f"not read is {run}: a damaged batch ({run.why})" for run in damaged), config)
+            notes = [
+                f"not read is {run}: a damaged batch ({Untrusted(run.why)})" for run in log.passed_over()
+            ]
+            print_notes(notes, config)
 
 
 def parse_time(option: str, text: str | None, now_ms: int) -> int | None:

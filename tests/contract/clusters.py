@@ -202,7 +202,7 @@ class InMemoryCluster(Cluster):
 
     def write_raw(self, place: TopicPartition, odd: OddRecord) -> int:
         """Append a record as a reader must see it."""
-        return append_odd(self._cluster, place, odd)
+        return append_odd(self.memory, place, odd)
 
     def write_batch(self, place: TopicPartition, values: Sequence[bytes], codec: Codec = Codec.NONE) -> range:
         """Append records one after the other."""
@@ -212,11 +212,11 @@ class InMemoryCluster(Cluster):
 
     def damage(self, place: TopicPartition, offsets: range, damage: Damage) -> None:
         """Let nobody read these offsets."""
-        self._cluster.partition(place).damage(offsets.start, offsets.stop)
+        self.memory.partition(place).damage(offsets.start, offsets.stop)
 
     def mend(self, place: TopicPartition, offsets: range, damage: Damage) -> None:
         """Let all offsets be read again."""
-        self._cluster.partition(place).mend()
+        self.memory.partition(place).mend()
 
     def vanish(self, member: Membership) -> None:
         """Let the member's session time out."""

@@ -15,9 +15,9 @@ from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.causes import DAMAGED, HELD
 from acker.wire.events import Reason, SourceRun
+from replay.policy.damage import HELD_UP_CURE
 from replay.records.due import Due, Loss
 from replay.records.headers import Lineage
-from replay.worker.damage import HELD_UP_CURE
 from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.diagnosis import LEFT_OPEN, Circumstances, diagnose, explained
 from spout.inspect.readings import Reading

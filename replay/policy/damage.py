@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from acker.kafka.port import DamagedRun
-from replay.worker.fetch import RecordPlace
 
 HELD_UP_CURE: Final = (
     "Bring back a replica of the partition that is whole; or set on_data_loss: skip for the input and send"
@@ -47,11 +46,11 @@ class DamagedBatches:
                 until_ms = min([each.until_ms for each in same], default=now_ms + self._retry_ms)
                 known.append(HeldUp(run, until_ms))
 
-    def holding(self, place: RecordPlace, now_ms: int) -> HeldUp | None:
+    def holding(self, topic: str, partition: int, offset: int, now_ms: int) -> HeldUp | None:
         """Return what a record lies in that is not to be read now; None: read it."""
-        name = place.topic, place.partition
+        name = topic, partition
         known = self._current(name, now_ms) if name in self._known else ()
-        return next((each for each in known if each.run.start <= place.offset < each.run.end), None)
+        return next((each for each in known if each.run.start <= offset < each.run.end), None)
 
     def is_to_report(self, run: DamagedRun, now_ms: int) -> bool:
         """Return whether a run is to be named now: at once, and then when it has been tried again."""

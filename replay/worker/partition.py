@@ -41,6 +41,7 @@ from replay.records.due import (
     OWNER_KEY,
     PROGRESS_KEY,
     ROOT_KEY_BYTES,
+    Aside,
     Due,
     Pause,
     Progress,
@@ -93,6 +94,7 @@ class VerdictPartition:
         self._was_undone = False
         self._refusals = Refusals(worker.limits, worker.in_a_row)
         self.held_up: dict[int, DamagedRun] = {}
+        self._strangers: dict[int, int] = {}  # by the offset of an entry, the id that a strange group used
         self._proof = Outgoing(*self._due, None, OWNER_KEY)
         self._verdicts_end = 0
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
@@ -128,16 +130,17 @@ class VerdictPartition:
         return min(found, default=None)
 
     def aside(self, now_ms: int) -> Mapping[int, int]:
-        """Return how many roots wait for each input that cannot go on, by its id.
+        """Return how many roots cannot go on, by the id of their input.
 
-        Of an input that goes on, those count that wait until a topic takes them.
+        These are all of an input that cannot go on; of any other one those that wait until a topic takes
+        them, and those that a strange group emitted.
         """
-        refused = {input_id: count.roots for input_id, count in self.refused_aside().items()}
-        return refused | {
-            each: count
-            for each, count in self.waiting.counts().items()
-            if each in self.pauses or not self._worker.is_ready(each, now_ms)
-        }
+        counts = Counter(self._strangers.values())
+        counts.update({input_id: count.roots for input_id, count in self.refused_aside().items()})
+        for input_id, count in self.waiting.counts().items():
+            if input_id in self.pauses or not self._worker.is_ready(input_id, now_ms):
+                counts[input_id] = count
+        return counts
 
     def refused_aside(self) -> Mapping[int, AsideCount]:
         """Return how many roots wait until a topic takes them, by the input's id, and why."""
@@ -312,6 +315,18 @@ class VerdictPartition:
                 worker.report("held_up", input=worker.name_of(input_id), roots=roots, **fields)
         return until_ms
 
+    def _put_off_strangers(self, left: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
+        """Return by their offsets when roots that a strange group emitted are looked at again.
+
+        Until then they take no place in a transaction. The input may get that group by a newer topics.yaml.
+        """
+        until_ms: dict[int, int] = {}
+        for offset, due in left.items():
+            if isinstance(due, Aside) and self._worker.is_strangers(due.source, due.group):
+                self._strangers[offset] = input_id_of(due.source)
+                until_ms[offset] = now_ms + self._worker.limits.input_retry_ms
+        return until_ms
+
     def _ready(self, now_ms: int) -> Sequence[int]:
         return [
             each
@@ -346,12 +361,13 @@ class VerdictPartition:
         were_aside = {offset for offset in done if aside.has(offset)} if aside else ()
         for entry in firing.chosen:
             self.held_up.pop(entry.offset, None)
+            self._strangers.pop(entry.offset, None)
         if len(done) == len(firing.chosen):
             self.waiting.done(firing.chosen, ())
         else:
             left = [entry for entry in firing.chosen if entry.offset not in done]
             entries = {offset: firing.entries[offset] for _, offset in left if offset in firing.entries}
-            until_ms = self._hold_up(entries, now_ms)
+            until_ms = {**self._hold_up(entries, now_ms), **self._put_off_strangers(entries, now_ms)}
             self.waiting.done([entry for entry in firing.chosen if entry.offset in done], left, until_ms)
         self._refusals.done(done)
         waiting = [decision for decision in firing.decisions.values() if decision is not None]

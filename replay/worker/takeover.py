@@ -168,7 +168,10 @@ def _is_owned(worker: Worker, lost: Lost, now_ms: int) -> bool:
     try:
         worker.input_of(lost.source, lost.group)
     except Disagreement as error:
-        worker.trouble(input_id_of(lost.source), error, now_ms)
+        if worker.is_strangers(lost.source, lost.group):
+            worker.strangers[input_id_of(lost.source)] = str(error)  # the input's own roots go on
+        else:
+            worker.trouble(input_id_of(lost.source), error, now_ms)
         return False
     return True
 

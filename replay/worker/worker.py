@@ -61,6 +61,7 @@ class Worker:
         cuts: of each partition the copies of transactions that did not end well.
         suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
         in_a_row: of each input by its id, how many of its records were refused since one was accepted.
+        strangers: by an input's id, what is wrong with lost roots that another group emitted under the id.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Worker:
         self.cuts = {} if cuts is None else cuts
         self.suspects: set[int] = set()
         self.in_a_row: dict[int, RefusedInARow] = {}
+        self.strangers: dict[int, str] = {}
         self._troubles: dict[int, Trouble] = {}
         self._reported_ms: dict[int, int] = {}
         self._groups: dict[int, str] = {}
@@ -129,6 +131,11 @@ class Worker:
                 " an id is never used again: give the new input another one"
             )
         return found
+
+    def is_strangers(self, source: int, group: str) -> bool:
+        """Return whether a root has the id of an input in topics.yaml, and another group emitted it."""
+        input_of_id = self._inputs.get(input_id_of(source))
+        return input_of_id is not None and input_of_id.group != group
 
     def _unknown(self, input_id: int) -> str:
         group = self._groups.get(input_id)
@@ -192,7 +199,8 @@ class Worker:
             if abs(now_ms - self._reported_ms.get(input_id, -1 << 60)) >= self.limits.input_retry_ms:
                 self._reported_ms[input_id] = now_ms
                 trouble = self._troubles.get(input_id)
-                why = paused or (self._unknown(input_id) if trouble is None else trouble.why)
+                why = paused or (trouble.why if trouble else "") or self.strangers.get(input_id, "")
+                why = why or self._unknown(input_id)
                 self.report("put_aside", input=self.name_of(input_id), roots=roots, why=why)
         self._reported_ms = {each: at_ms for each, at_ms in self._reported_ms.items() if each in aside}
 

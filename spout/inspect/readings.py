@@ -504,6 +504,7 @@ def _stopped(one: Input, partition: int | None, waiting: Waiting) -> str:
         return ""
     return (
         f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input, they cannot read its"
-        " topics, or a topic refuses what is written: give them this file (SIGHUP), or see"
+        " topics, a topic refuses what is written, or another group emitted them under its id: give them"
+        " this file (SIGHUP), or see"
         " `replay.put_aside` in their log"
     )

@@ -333,6 +333,59 @@ MUTANTS = (
         "its owner would not get the input back",
     ),
     Mutant(
+        "a-timeout-is-not-reset-to-a-time-far-ahead",
+        "acker/wire/checks.py",
+        'return wrong_clock(acks.touched_at, written_ms) if acks.touched else ""',
+        'return ""',
+        "tests/unit/acker/service/test_forged_records.py"
+        "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
+        "by one record a root would never time out",
+    ),
+    Mutant(
+        "a-batch-number-is-one-that-a-later-one-can-exceed",
+        "acker/wire/checks.py",
+        "wrong_numbers(record.epoch, record.seq)",
+        "wrong_numbers(record.epoch)",
+        "tests/unit/acker/service/test_forged_records.py"
+        "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
+        "after one record no ack of that writer would count any more",
+    ),
+    Mutant(
+        "a-partition-keeps-so-many-sources",
+        "acker/ledger/sessions.py",
+        "if fresh and len(self.sources) + fresh > self._sources_max:",
+        "if False:",
+        "tests/unit/acker/service/test_freeing.py"
+        "::test_there_is_room_for_so_many_sources_and_groups_and_freeing_makes_it_again",
+        "some records could let State grow until no acker could write it",
+    ),
+    Mutant(
+        "a-partition-keeps-so-many-groups",
+        "acker/ledger/sessions.py",
+        "if take.group not in self.groups and len(self.groups) >= self._groups_max:",
+        "if False:",
+        "tests/unit/acker/service/test_freeing.py"
+        "::test_there_is_room_for_so_many_sources_and_groups_and_freeing_makes_it_again",
+        "the same, by takes without sources",
+    ),
+    Mutant(
+        "what-is-open-of-a-freed-id-is-abandoned",
+        "acker/ledger/ledger.py",
+        "if cohort.roots.source in sources:",
+        "if False:",
+        "tests/unit/acker/service/test_freeing.py::test_an_id_that_a_stranger_claimed_is_had_again",
+        "roots of a group that is gone would be open for ever",
+    ),
+    Mutant(
+        "a-topic-whose-writers-choose-the-time-is-named",
+        "acker/provisioning/topic_specs.py",
+        "    found += _brokers_time(spec, settings)\n",
+        "",
+        "tests/unit/acker/provisioning/test_topic_specs.py"
+        "::test_what_is_odd_but_loses_nothing_by_itself_is_a_warning",
+        "whoever claims a clock of next year could date its record next year, and nobody would be warned",
+    ),
+    Mutant(
         "no-mark-passes-over-a-state-that-is-sound",
         "acker/service/state.py",
         "return part is not None",

@@ -228,6 +228,24 @@ MUTANTS = (
         "lost roots of later verdicts would be forgotten",
     ),
     Mutant(
+        "what-a-strange-group-emitted-does-not-stop-the-input",
+        "replay/worker/takeover.py",
+        "if worker.is_strangers(lost.source, lost.group):",
+        "if False:",
+        "tests/unit/replay/worker/test_replay_service.py"
+        "::test_what_another_group_emitted_under_an_inputs_id_holds_up_nothing_of_the_input",
+        "some forged records would delay an input's copies by up to a minute, for ever",
+    ),
+    Mutant(
+        "what-a-strange-group-emitted-takes-no-place-in-a-transaction",
+        "replay/worker/partition.py",
+        "until_ms[offset] = now_ms + self._worker.limits.input_retry_ms",
+        "pass",
+        "tests/unit/replay/worker/test_replay_service.py"
+        "::test_what_another_group_emitted_under_an_inputs_id_holds_up_nothing_of_the_input",
+        "many forged records would keep an input's copies from ever being made",
+    ),
+    Mutant(
         "what-was-put-aside-keeps-its-place",
         "replay/worker/takeover.py",
         "due = replace(due, due_ms=min(aside.due_ms, now_ms))",

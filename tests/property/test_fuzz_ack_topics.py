@@ -28,9 +28,15 @@ from acker.service.state import (
 )
 from acker.wire.events import Acks, Fails, Init, Take, Taken, Tick, Verdicts
 from replay.records.due import Due, Progress, due_codec
-from tests.support.garbage import SPLICES, golden_records, mutated, values
+from tests.support.forged import FORGERIES, Plot
+from tests.support.garbage import LONGS, SPLICES, golden_records, mutated, values
+from tests.support.memory.cluster import MemoryCluster
 from tests.support.worlds import planning, replay_world
 from tests.support.worlds.acker_world import CODEC, SOURCE, TOPIC, TOPICS, World
+
+NOW_MS = 1_800_000_000_000
+PLOT_GROUP = "_ack_init-g0"
+"""The group of the first session that a `Plot` lets begin."""
 
 SOURCES = st.sampled_from(
     [SOURCE, source_of(1, 7), source_of(2, 0, replay=True), 0, -1, 16_384 << 16, 1 << 31, -(1 << 40)]
@@ -87,6 +93,43 @@ def test_no_record_stops_an_acker(written: list[tuple[str, bytes]]) -> None:
     writer.acks(runs=[(0, 10)], seq=1)
     world.settle()
     assert {position: world.of()[position] for position in range(10)} == dict.fromkeys(range(10), "ACKED")
+
+
+FORGED = KNOWN | {
+    "group": st.sampled_from([PLOT_GROUP, PLOT_GROUP, PLOT_GROUP, "elsewhere"]),
+    "session": st.sampled_from(["s1", "s1", "s0", "x"]),
+    "epoch": st.sampled_from([1, 1, 0, 2, 1_000, (1 << 53) - 1, 1 << 53, 1 << 60]) | LONGS,
+    "now": st.sampled_from([0, NOW_MS, NOW_MS + 3_600_000, NOW_MS + 10_000_000, 1 << 53]) | LONGS,
+    "source": st.sampled_from([source_of(1, 0), source_of(1, 1), source_of(1, 0, replay=True)]) | SOURCES,
+    "generation": st.sampled_from([0, 1, 2, 17, 18, 1_024, 1_025, (1 << 15) - 1]) | LONGS,
+    "topic": st.sampled_from(["lines", "lines", "other"]),
+    "lane": st.sampled_from(["query/s1", "query/s2", "b"]),
+}
+"""In the name of the session under test, or of another one of its group, with numbers at all edges."""
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    written=st.lists(
+        st.tuples(st.just("init"), st.one_of([values(kind, FORGED) for kind in (Take, Take, Init, Tick)]))
+        | st.tuples(st.just("ack"), values(Acks, FORGED))
+        | st.tuples(st.just("fail"), values(Fails, FORGED)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_whatever_is_written_in_a_sessions_name_a_new_session_of_its_group_has_all_again(
+    written: list[tuple[str, Take | Init | Tick | Acks | Fails]],
+) -> None:
+    """O1801: it asks, draws, takes, rewinds; its roots are acked, and time out."""
+    world = World(cluster=MemoryCluster(NOW_MS), now_ms=NOW_MS)
+    plot = Plot(world.writer_log, TOPICS, world.settle, lambda: NOW_MS, FORGERIES[:1])
+    for topic, event in written:
+        plot.write(topic, event)
+    world.crash()
+    world.settle()
+    [successor] = plot.succeed()
+    assert plot.outcomes(successor) == {0: "ACKED", 1: "TIMED_OUT"}
 
 
 @settings(max_examples=40, deadline=None)

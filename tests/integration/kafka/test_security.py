@@ -86,6 +86,7 @@ DEEDS = [
     ("dlq", "replay", "LETTER", "--execute"),
 ]
 """What people type; LETTER stands for the place of one."""
+FREE = ("acker", "free", "--group", "a-stranger", "--execute")
 
 
 @dataclass(frozen=True)
@@ -304,7 +305,9 @@ def test_whatever_waits_for_the_broker_hears_that_it_is_not_let_in(
 
 @pytest.mark.parametrize(
     ("role", "command"),
-    [(Role.OBSERVER, look) for look in LOOKS] + [(Role.KEEPER, each) for each in (*LOOKS[6:], *DEEDS)],
+    [(Role.OBSERVER, look) for look in LOOKS]
+    + [(Role.KEEPER, each) for each in (*LOOKS[6:], *DEEDS)]
+    + [(Role.ACKER, FREE)],
 )
 def test_a_command_works_with_the_rights_of_its_role(
     role: Role,

@@ -412,6 +412,32 @@ def test_an_input_id_that_another_group_had_is_put_aside(world: World) -> None:
     assert "group elder in a verdict" in str(told.fields["why"])
 
 
+@pytest.mark.parametrize("strange", [1, 20])
+def test_what_another_group_emitted_under_an_inputs_id_holds_up_nothing_of_the_input(
+    world: World, strange: int
+) -> None:
+    """O1810: before, the input was left alone for up to a minute, again and again."""
+    worker = world.worker(limits=limits(fire_max=3))
+    for number in range(strange):
+        world.lose(world.emit(b"x%d" % number), group="stranger", reason=Reason.ABANDONED)
+    world.settle(worker)
+    for number in range(5):
+        world.lose(world.emit(b"own%d" % number), reason=Reason.ABANDONED)
+        at_ms = world.now_ms
+        world.settle(worker, until_ms=at_ms + 100)
+        assert world.copies()[number:][0].value == b"own%d" % number
+        world.settle(worker, until_ms=at_ms + 20_000)
+    assert len(world.copies()) == 5
+    assert worker.status().aside_by_input == {"sentences": strange}
+    named = [event for event in world.events if event.name == "put_aside"]
+    assert len(named) == 2
+    assert {event.fields["roots"] for event in named[1:]} == {strange}
+    world.kill(worker)
+    restarted = world.worker()
+    world.settle(restarted)
+    assert restarted.status().aside_by_input == {"sentences": strange}
+
+
 def test_a_waiting_root_of_an_input_that_left_topics_yaml_goes_on_waiting(world: World) -> None:
     first = world.worker()
     world.lose(world.emit(b"x"))

@@ -264,7 +264,7 @@ MUTANTS = (
     Mutant(
         "state-has-which-sessions-have-two-processes",
         "acker/service/partition.py",
-        "*shared_headers(self.core.sessions.shared())",
+        "*shared_headers(core.sessions.shared())",
         "*shared_headers({})",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_what_is_emitted_beside_another_process_outlives_what_that_one_has_not_sent",
@@ -335,7 +335,7 @@ MUTANTS = (
     Mutant(
         "a-timeout-is-not-reset-to-a-time-far-ahead",
         "acker/wire/checks.py",
-        'return wrong_clock(acks.touched_at, written_ms) if acks.touched else ""',
+        "return wrong_clock(acks.touched_at - longer_ms, written_ms)",
         'return ""',
         "tests/unit/acker/service/test_forged_records.py"
         "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
@@ -398,7 +398,7 @@ MUTANTS = (
     Mutant(
         "contributions-wait-for-all-inits-before-them",
         "acker/service/step_reader.py",
-        "        if self._ends:\n            self.records[number] =",
+        "        if self._waits(number):\n            self.records[number] =",
         "        if False:\n            self.records[number] =",
         "tests/limits/test_load_acker.py"
         "::test_a_days_ticks_before_a_contribution_are_applied_in_steps_of_so_many",
@@ -634,8 +634,8 @@ MUTANTS = (
     Mutant(
         "what-is-not-acknowledged-is-raised-by-the-flush",
         "acker/kafka/writer.py",
-        "if left:\n            text",
-        "if False:\n            text",
+        "if left:\n            raise self._unacknowledged(",
+        "if False:\n            raise self._unacknowledged(",
         "tests/unit/acker/kafka/test_kafka_producer.py"
         "::test_a_record_without_a_report_is_not_taken_for_written",
         "a query would go on while the broker is away, and its records would time out",
@@ -643,8 +643,8 @@ MUTANTS = (
     Mutant(
         "a-refused-record-aborts-its-transaction",
         "acker/kafka/transactions.py",
-        'if self._refused is None:\n            self._call("committing"',
-        'if True:\n            self._call("committing"',
+        "if self._refused is None:\n            self._commit_sound",
+        "if True:\n            self._commit_sound",
         "tests/unit/acker/kafka/test_kafka_transactions.py"
         "::test_a_record_that_was_refused_at_once_is_told_whatever_becomes_of_the_abort",
         "a copy that was refused would leave a tombstone, and the record would be lost",
@@ -652,8 +652,8 @@ MUTANTS = (
     Mutant(
         "ends-are-asked-for-before-times",
         "acker/kafka/cluster.py",
-        "return {place: ends[place] if offset < 0",
-        "ends = self.ends(ends)\n        return {place: ends[place] if offset < 0",
+        "return _or_end(self._offsets(timestamp_ms, ends), ends)",
+        "times = self._offsets(timestamp_ms, ends)\n        return _or_end(times, self.ends(partitions))",
         "tests/unit/acker/kafka/test_kafka_offsets.py::test_that_there_is_no_record_so_late_is_an_answer",
         "a group that begins at a time would lose what came while it asked for that",
     ),

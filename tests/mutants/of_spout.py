@@ -51,8 +51,8 @@ MUTANTS = (
     Mutant(
         "a-partition-that-was-never-read-begins-at-0",
         "spout/group/starting.py",
-        "if one.is_replay or one.input.id in begun:",
-        "if one.is_replay:",
+        "elif is_new:",
+        "elif False:",
         "tests/unit/spout/planner/test_changed_topics.py"
         "::test_a_new_session_begins_a_partition_that_its_group_never_read_at_0",
         "what was written to a new partition between two queries would be left out",
@@ -420,7 +420,7 @@ MUTANTS = (
     Mutant(
         "a-query-does-not-end-before-a-copy-that-is-being-written",
         "spout/planner/batches.py",
-        "self._ends(sources, self._log.ends) if replay else self._readable(sources)",
+        "self._ends(sources, self._log, Bound.END) if replay else self._readable(sources)",
         "self._readable(sources)",
         "tests/unit/spout/planner/test_planner.py"
         "::test_a_query_that_ends_when_all_is_done_waits_for_a_copy_that_is_being_written",
@@ -1289,8 +1289,8 @@ MUTANTS = (
     Mutant(
         "a-trace-comes-with-acks-of-nothing",
         "spout/publishing/publish.py",
-        " or record.touched or is_traced:",
-        " or record.touched:",
+        "for notes in (traces, too_late))",
+        "for notes in (too_late,))",
         "tests/unit/spout/runtime/test_tracing.py"
         "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
         "records that a window holds at once would have no span",
@@ -1378,8 +1378,8 @@ MUTANTS = (
     Mutant(
         "what-is-free-below-goes-before-what-is-initialised",
         "spout/planner/batches.py",
-        "later = [run for run in runs if self._waits(run.source) or run.source in above_gaps]",
-        "later = [run for run in runs if self._waits(run.source)]",
+        "if self._waits(run.source) or run.start >= self._gap_end(run)",
+        "if self._waits(run.source)",
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_what_is_free_below_initialised_records_is_emitted_before_them",
         "of a key, later records would be processed before earlier ones",

@@ -5,13 +5,14 @@ live, and how much is pending. The first line of the table whose condition holds
 
     the topic ends before the record                   NOT_WRITTEN
     no generation of the group emitted it              LEFT_OUT
-    verdict ACKED, or no such record                   TOO_LATE or DONE
-    it waits in `_ack_due`                             PAUSED, PUT_ASIDE, BLOCKED, TIMED_OUT or DUE
-    not emitted                                        LOST_FROM_LOG, GATE_CLOSED or NOT_EMITTED
+    verdict ACKED                                      TOO_LATE or DONE
+    verdict ABSENT                                     DONE, LOST_FROM_LOG or LEFT_OUT
+    it waits in `_ack_due`                             PAUSED, PUT_ASIDE, BLOCKED, HELD_UP, TIMED_OUT or DUE
+    not emitted                                        LOST_FROM_LOG, HELD_UP, GATE_CLOSED or NOT_EMITTED
     open                                               ACKED_LATE, SESSION_DEAD, IN_STATE or IN_BATCH
     announced                                          ACKED_LATE, SESSION_DEAD or IN_BATCH
     a dead letter, or the note that it was dropped     LOST_FROM_LOG, DEAD or DROPPED
-    lost, and in no topic yet                          BLOCKED, TIMED_OUT, DUE or TOO_OLD
+    lost, and in no topic yet                          BLOCKED, HELD_UP, TIMED_OUT, DUE or TOO_OLD
     settled, and its verdict was not found             TOO_OLD
     else                                               UNKNOWN
 
@@ -25,10 +26,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from acker.kafka.port import Record
 from acker.service.view import OpenRange
 from acker.untrusted import Untrusted, UntrustedName, shell_word
-from acker.wire.causes import HELD, LATE
+from acker.wire.causes import DAMAGED, HELD, LATE
 from acker.wire.events import Reason
+from replay.policy.damage import HELD_UP_CURE
 from replay.policy.disposition import DeadReason
 from replay.records.due import Aside, Due, Loss, RefusedRoot
 from replay.records.headers import parse_location
@@ -54,7 +57,7 @@ class Situation(StrEnum):
 
     NOT_WRITTEN = "NOT_WRITTEN"
     LEFT_OUT = "LEFT_OUT"
-    """The group begins behind it."""
+    """The group begins behind it, or left it out with a damaged batch."""
     NOT_EMITTED = "NOT_EMITTED"
     GATE_CLOSED = "GATE_CLOSED"
     """Not emitted, since the input has as many pending roots as it may have."""
@@ -75,8 +78,10 @@ class Situation(StrEnum):
     """The input's breaker is open: nothing of it is replayed."""
     PUT_ASIDE = "PUT_ASIDE"
     """The replay workers cannot go on with its input."""
+    HELD_UP = "HELD_UP"
+    """Lies in a batch that is damaged on its broker's disk: nobody can read it; others are not held up."""
     LOST_FROM_LOG = "LOST_FROM_LOG"
-    """Retention or compaction took it before it was done."""
+    """Retention, compaction or damage took it before it was done."""
     DEAD = "DEAD"
     DROPPED = "DROPPED"
     TOO_LATE = "TOO_LATE"
@@ -86,6 +91,8 @@ class Situation(StrEnum):
     """Settled, by a verdict that is no longer in the log, or not in the part that was read."""
     UNKNOWN = "UNKNOWN"
 
+
+IN_DAMAGE: Final = "It lies in a batch that is damaged on its broker's disk"
 
 LEFT_OPEN: Final = "If a bolt forgot it, `left_open` in the driver's log names the bolt."
 
@@ -165,8 +172,7 @@ def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosi
     if last.state == ACKED:
         return case.acked(last)
     if last.state == ABSENT:
-        now = "done: the log holds no such record"
-        return Diagnosis(Situation.DONE, now, "The log holds no record at this offset.")
+        return case.absent()
     if (due := evidence.dues.get(last.root)) is not None:
         return case.waiting(last, due)
     if last.state == NOT_EMITTED:
@@ -234,6 +240,26 @@ class _Case:
         )
         return Diagnosis(Situation.DONE, now, text, command)
 
+    def absent(self) -> Diagnosis:
+        """Explain a root of which the log had no record that could be read when it was emitted."""
+        evidence = self.evidence
+        if evidence.record is Absence.DAMAGED:
+            now = "left out: it lies in a batch that is damaged on its broker's disk"
+            text = (
+                f"{IN_DAMAGE}, and nobody has processed it: input {evidence.input} has `on_data_loss: skip`."
+            )
+            return Diagnosis(Situation.LOST_FROM_LOG, now, text)
+        if isinstance(evidence.record, Record):
+            now = "in the log, and left out: it could not be read when its batch was emitted"
+            text = (
+                "It could not be read when its batch was emitted, and can be now: its batch was damaged, say."
+                " Nobody has processed it."
+            )
+            command = f"windhover offsets reset {evidence.input} --help"
+            return Diagnosis(Situation.LEFT_OUT, now, text, command)
+        now = "done: the log holds no such record"
+        return Diagnosis(Situation.DONE, now, "The log holds no record at this offset.")
+
     def hidden(self, last: TracedEmission) -> Diagnosis:
         why = "" if last.verdict is None else f"{_how_lost(last, None)[0]} "
         names = self.evidence.missing
@@ -270,6 +296,11 @@ class _Case:
             return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover status")
         if isinstance(due, RefusedRoot):
             return self._refused(due, why)
+        if self._is_held_up(last, due):
+            now = "held up: it lies in a batch that is damaged on its broker's disk"
+            again = "The replay workers hold it up, alone, and try it again now and then"
+            text = f"{IN_DAMAGE}. {again}. {HELD_UP_CURE}."
+            return Diagnosis(Situation.HELD_UP, now, text, self.watch)
         again = in_ if left_ms > 0 else "now"
         if due.last_was_blocked and not due.dead:
             behind = Untrusted(due.history[-1].message)
@@ -290,6 +321,13 @@ class _Case:
             text = f"{why} It is looked at again {again}."
             return Diagnosis(situation, now, text, self._inspect_the_first(due.history[-1].message))
         return Diagnosis(situation, now, f"{why} {when}", self.watch)
+
+    def _is_held_up(self, last: TracedEmission, due: Due) -> bool:
+        """Whether a root waits since its record cannot be read."""
+        if due.dead or self.around.replay_workers.value == 0 or self.evidence.paused:
+            return False
+        was_damaged = bool(due.history) and due.history[-1].error == DAMAGED
+        return was_damaged or (self.evidence.record is Absence.DAMAGED and not last.copy)
 
     def _refused(self, due: RefusedRoot, why: str) -> Diagnosis:
         copy_why, letter_why = Untrusted(due.copy_why), Untrusted(due.letter_why)
@@ -325,6 +363,12 @@ class _Case:
                 f" letter {letter.place} has its history, and no payload."
             )
             return Diagnosis(Situation.LOST_FROM_LOG, now, text, "windhover topics check")
+        if letter.dead == DeadReason.DAMAGED:
+            text = (
+                f"{IN_DAMAGE}, and input {self.evidence.input} has `on_data_loss: skip`. The dead letter"
+                f" {letter.place} has its history, and no payload."
+            )
+            return Diagnosis(Situation.LOST_FROM_LOG, now, text, f"windhover dlq show {letter.place}")
         loss = letter.history[-1] if letter.history else None
         why = f" {_how_lost(None, loss)[0]}" if loss is not None else ""
         attempts = letter.lineage.attempt
@@ -419,6 +463,10 @@ class _Case:
         if evidence.record is Absence.GONE and not last.copy:
             text = "Retention or compaction took it before any query emitted it."
             return Diagnosis(Situation.LOST_FROM_LOG, now, text, "windhover topics check")
+        if evidence.record is Absence.DAMAGED and not last.copy:
+            text = f"{IN_DAMAGE}, so no query can emit it. A reset of its partition goes on behind the batch."
+            command = f"windhover offsets reset {evidence.input} --help"
+            return Diagnosis(Situation.HELD_UP, now, text, command)
         if evidence.recreated and not last.copy:
             text = (
                 f"Its topic was created again, and group {self.group_name} knows the former one: no query of"
@@ -459,6 +507,8 @@ def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situ
         return f"It timed out after {span(lost.age_ms)}: {_because(last)}. {LEFT_OPEN}", Situation.TIMED_OUT
     if lost.reason is Reason.ABANDONED:
         return "It was abandoned: another session took the group while it was open.", Situation.DUE
+    if lost.error == DAMAGED:
+        return f"{IN_DAMAGE}, so no bolt has seen it.", Situation.HELD_UP
     if lost.error == LATE:
         late_by = last.late_by if last is not None else None
         why = Untrusted(lost.message) if late_by is None else f"{late_by.text}, had passed its end"

@@ -2,7 +2,8 @@
 
 The client names a damaged batch by its first offset, and says nothing of its last one, which stands in the
 batch's head and may be wrong like all else. But asked for an offset within the batch the broker sends that
-batch, and for one behind it the next. So each offset that is tried tells on which side of the batch's end it lies:
+batch, and for one behind it the next. So each offset that is tried tells on which side of the batch's end it
+lies:
 
 1. Try at 1, 2, 4, 8 ... offsets behind the beginning, until one lies behind the batch, or the log ends.
 2. Halve the rest. A batch of 1,000 records takes some 20 trials, each of some ms.

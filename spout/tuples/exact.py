@@ -248,7 +248,7 @@ class _Structs:
         ]
 
     def _columns(self, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """Return the values of each field; `ArrowInvalid`: a struct has a field that is not in its type."""
+        """Return the values of each field; `ArrowInvalid`: a struct has a field that its type lacks."""
         width = len(self._fields)
         if self._pick is not None and None not in structs and set(map(len, structs)) == {width}:
             with suppress(KeyError):  # with as many names as there are fields, all of them are these fields

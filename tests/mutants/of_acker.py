@@ -579,4 +579,12 @@ MUTANTS = (
         "::test_a_partition_without_a_leader_does_not_hold_up_the_others",
         "one partition without a leader would keep the others of its process from coming up",
     ),
+    Mutant(
+        "time-in-which-nobody-looked-makes-nothing-stand",
+        "acker/kafka/standing.py",
+        "min(max(0, now_ms - self._looked_ms), LOOK_MS_MAX)",
+        "max(0, now_ms - self._looked_ms)",
+        "tests/unit/acker/kafka/test_standing.py::test_time_in_which_nobody_looked_counts_little",
+        "a process that was stopped for an hour would say that all its partitions stand",
+    ),
 )

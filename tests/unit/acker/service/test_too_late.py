@@ -161,3 +161,15 @@ def test_a_note_that_is_dated_ahead_of_its_record_counts_nothing() -> None:
     assert notes_in(world) == []
     assert sum(counts.roots for counts in counts_of(world)) == 0
     assert world.planners[0].status(world.now_ms).acked == 10
+
+
+def test_rows_of_a_batch_in_several_blocks_count_once() -> None:
+    """O1502: each block says them, since any of its records may have been among them."""
+    world = World(YAML)
+    world.produce(10)
+    world.produce(10, partition=1)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish_held(BEGINNING, end, note=NOTE)
+    world.run(1_000)
+    assert [note.rows for note in notes_in(world)] == [8, 8]
+    assert sum(counts.rows for counts in counts_of(world)) == 8

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from prometheus_client import Metric
 
-from acker.identity import source_of
+from acker.identity import Root, position_at, source_of
 from acker.wire.events import SourceRun
-from acker.wire.lateness import Mover
+from acker.wire.lateness import Mover, TooLate
 from spout.doctor.monitor import MonitorState, monitor_report
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, Snapshot, late_notes
 from spout.inspect.readings import Reading
-from spout.inspect.trail import Trail
+from spout.inspect.trail import Decided, Trail
 from spout.planning.journal import BEGINNING
 from spout.publishing.fold import LateNote
 from spout.runtime.metrics import acker_metrics
@@ -181,3 +182,15 @@ def test_a_mover_that_is_not_known_gives_its_runs_and_no_command() -> None:
     story = story_of(world, 5)
     assert "moved by one of sentences/0@0 to 8 (event time 2031-01-01T00:00:00Z)" in story["why"]
     assert story["next"] == ""
+
+
+def test_a_record_that_a_note_names_stays_named_whatever_later_notes_say_of_its_batch() -> None:
+    """O1505: its batch is published again after a crash, when nobody knows the record any more."""
+    root = Root(source_of(1, 0), position_at(0, 1))
+    run = SourceRun(root.source, root.position, root.position + 1)
+    named = TooLate("g", "q/s1", 1, True, 1, 2, 3, 4, (), (run,), (run,))
+    later = replace(named, seq=2, roots=())
+    decided = Decided({}, {})
+    for note in (later, named, later):
+        decided.note(note, [root])
+    assert decided.too_late == {root: named}

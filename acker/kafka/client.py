@@ -76,7 +76,7 @@ PIECE_MS: Final = 3_000
 """How long one call into librdkafka waits; then it is called again, until its deadline."""
 
 LEADERS_S: Final = 2.0
-"""How long it is asked who leads the partitions of a topic, after something has waited in vain."""
+"""How long it is asked who leads the partitions of a topic, after something has waited too long."""
 
 TRIED_AGAIN: Final = 2 / 3
 """Calls that share a deadline are tried again in so large a part of it: an election fits in. In the rest each

@@ -12,7 +12,7 @@ no offset, _TIMED_OUT its leader does not answer
 _NOENT for all        none has a leader, or there is no such partition: the metadata tell which
 ====================  ================================================================================
 
-`KafkaLog.known` returns the answers that there are; `ends` and the like wait for all of them.
+`KafkaLog.bounds` returns the answers that there are; `ends` and the like wait for all of them.
 
 What a group has committed it asks through a consumer of that group which never joins. An admin client that
 has asked this before ends the process (SIGSEGV, librdkafka's issue 5315) when the group's coordinator has
@@ -69,8 +69,8 @@ from acker.kafka.port import (
     Bound,
     DamagedRun,
     GroupMember,
-    KnownOffsets,
     Membership,
+    OffsetAnswers,
     OffsetReader,
     Operation,
     Picker,
@@ -115,7 +115,7 @@ _STALE_CLIENT: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.NOT_COORDINA
 """After these a question needs a new client: this one goes on asking where it has asked before."""
 
 SILENT_AGAIN_S: Final = 6.0
-"""`KafkaLog.known` asks a silent leader so long afterwards again: each time it holds up the other answers for
+"""`KafkaLog.bounds` asks a silent leader so long afterwards again: each time it holds up the others for
 `FIRST_PATIENCE_MS`. A broker that has died is without its partitions after 9 s, and then nobody waits for it.
 """
 
@@ -164,7 +164,7 @@ class _Silent(NamedTuple):
     until_s: float
 
 
-class _Said(NamedTuple):
+class _Text(NamedTuple):
     """What is said of a partition in trouble, and since when (`Clock`)."""
 
     text: str
@@ -199,7 +199,7 @@ class KafkaLog:
         self._asker: tuple[str, Consumer] | None = None
         self._asks_for_rights = Lock()
         self._silent: dict[TopicPartition, _Silent] = {}
-        self._texts: dict[TopicPartition, _Said] = {}
+        self._texts: dict[TopicPartition, _Text] = {}
 
     def __repr__(self) -> str:
         return f"KafkaLog({self._client.bootstrap})"
@@ -252,13 +252,13 @@ class KafkaLog:
         ends = self.ends(partitions)
         return _or_end(self._offsets(timestamp_ms, ends), ends)
 
-    def known(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+    def bounds(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
         places = tuple(dict.fromkeys(partitions))
         if isinstance(bound, Bound):
-            return self._known(bound, places)
-        ends = self._known(Bound.END, places)  # first, as in `offsets_at`
-        times = self._known(bound, ends.offsets)
-        return KnownOffsets(_or_end(times.offsets, ends.offsets), {**ends.troubles, **times.troubles})
+            return self._bounds(bound, places)
+        ends = self._bounds(Bound.END, places)  # first, as in `offsets_at`
+        times = self._bounds(bound, ends.offsets)
+        return OffsetAnswers(_or_end(times.offsets, ends.offsets), {**ends.troubles, **times.troubles})
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         requested = list(dict.fromkeys(names))
@@ -362,24 +362,24 @@ class KafkaLog:
         doing, use = _doing(bound, places)
         return self._ask(doing, ask, use)
 
-    def _known(self, bound: Bound | int, places: Collection[TopicPartition]) -> KnownOffsets:
+    def _bounds(self, bound: Bound | int, places: Collection[TopicPartition]) -> OffsetAnswers:
         """Ask for what can be answered now. Leaders that were silent a moment ago are not asked."""
         now_s = self._clock()
         self._silent = {place: silent for place, silent in self._silent.items() if now_s < silent.until_s}
         errors = {place: self._silent[place].error for place in places if place in self._silent}
-        asked = [place for place in places if place not in errors]
-        if not asked:
-            return KnownOffsets({}, self._texts_of(errors))
+        answering = [place for place in places if place not in errors]
+        if not answering:
+            return OffsetAnswers({}, self._texts_of(errors))
 
         def ask(timeout_s: float) -> _Answer[int]:
-            answer = self._listed(bound, asked, timeout_s)
+            answer = self._listed(bound, answering, timeout_s)
             _require_an_answer(answer)
             return answer
 
-        doing, use = _doing(bound, asked)
+        doing, use = _doing(bound, answering)
         answer = self._ask(doing, ask, use)
         self._note_silence(answer.errors)
-        return KnownOffsets(answer.found, self._texts_of({**errors, **answer.errors}))
+        return OffsetAnswers(answer.found, self._texts_of({**errors, **answer.errors}))
 
     def _listed(
         self, bound: Bound | int, places: Collection[TopicPartition], timeout_s: float
@@ -389,14 +389,14 @@ class KafkaLog:
         isolation = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
         spec = _SPECS[bound] if isinstance(bound, Bound) else OffsetSpec.for_timestamp(bound)
         requested = {client_partition(place): spec for place in places}
-        asked_s = self._clock()
+        sent_s = self._clock()
         futures = self._connected().list_offsets(
             requested, isolation_level=isolation, request_timeout=timeout_s
         )
         answer = self._sorted(futures, timeout_s, Operation.DESCRIBE)
         # An answer without error may leave a partition out: at once, under load; or when the time is over,
         # since its leader is silent.
-        is_late = self._clock() - asked_s >= LATE_SHARE * timeout_s
+        is_late = self._clock() - sent_s >= LATE_SHARE * timeout_s
         code = KafkaError._TIMED_OUT if is_late else KafkaError.LEADER_NOT_AVAILABLE
         left_out = KafkaError(code, "the answer leaves it out")
         offsets = {place: result.offset for place, result in answer.found.items()}
@@ -460,16 +460,16 @@ class KafkaLog:
     def _texts_of(self, errors: Mapping[TopicPartition, KafkaError]) -> dict[TopicPartition, str]:
         """Return who should have answered for partitions in trouble, and where their replicas are."""
         now_s = self._clock()
-        self._texts = {place: said for place, said in self._texts.items() if now_s - said.at_s < TEXT_S}
+        self._texts = {place: text for place, text in self._texts.items() if now_s - text.at_s < TEXT_S}
         for topic in {place.topic for place in errors.keys() - self._texts.keys()}:
             own = {place: error for place, error in errors.items() if place.topic == topic}
             with suppress(KafkaException):  # the text then says less
                 metadata = self._connected().list_topics(topic, FIRST_PATIENCE_MS / 1000)
                 self._texts |= {
-                    place: _Said(trouble_text(metadata, place, error.name()), now_s)
+                    place: _Text(trouble_text(metadata, place, error.name()), now_s)
                     for place, error in own.items()
                 }
-        unknown = _Said("has no answer from its leader", now_s)
+        unknown = _Text("has no answer from its leader", now_s)
         return {place: self._texts.get(place, unknown).text for place in errors}
 
     def _committed(

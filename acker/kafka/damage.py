@@ -1,8 +1,9 @@
 """Finds where a partition can be read again behind a damaged batch, by trying.
 
 The client names a damaged batch by its first offset, and says nothing of its last one, which stands in the
-batch's head and may be wrong like all else. But for an offset within the batch the broker sends that batch,
-and for one behind it the next. So each offset that is tried tells on which side of the batch's end it lies:
+batch's head and may be wrong like all else. But asked for an offset within the batch the broker sends that
+batch, and for one behind it the next. So each offset that is tried tells on which side of the batch's end it
+lies:
 
 1. Try at 1, 2, 4, 8 ... offsets behind the beginning, until one lies behind the batch, or the log ends.
 2. Halve the rest. A batch of 1,000 records takes some 20 trials, each of some ms.
@@ -11,7 +12,7 @@ and for one behind it the next. So each offset that is tried tells on which side
 A trial fetches a single batch, so it never sees what comes behind. Its answer is a record, the end of the
 partition, or an event that says what is wrong, mostly with the batch's first offset. Of a few kinds of damage
 nobody names it (the broker cannot read the head), or the client says nothing at all (the head's length is too
-large, the records of a plain batch cannot be told apart). Then two damaged batches look like one, so that the
+large, the records of a plain batch cannot be parted). Then two damaged batches look like one, so that the
 steps are short, and what is sound between them is found. A silent trial ends after `SILENT_MS`, if the broker
 answers other questions meanwhile.
 """

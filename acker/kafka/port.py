@@ -4,7 +4,7 @@
 one contract suite runs on both. No method waits longer than the deadline it is given or its client is
 configured with. What goes wrong surfaces as an error of ``acker.errors``: `Unreachable`, `OutOfRange`,
 `Fenced`, `Aborted`, `TopicError`, `LogError`. A question about several partitions of which some have no
-answer raises `PartitionStands`, an `Unreachable` that names them; `Log.known` returns the other answers.
+answer raises `PartitionStands`, an `Unreachable` that names them; `Log.bounds` returns the other answers.
 
 "End" of a partition is its high watermark, the offset that the next record gets; "stable end" is the last
 stable offset, where a read_committed reader stops. A reader's position may pass control records and
@@ -141,7 +141,7 @@ class Bound(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class KnownOffsets:
+class OffsetAnswers:
     """What a question about some partitions got: each of them is in one of the two.
 
     `offsets` has the answers, `troubles` why there is none: words that follow the partition's name, such as
@@ -396,7 +396,7 @@ class Log(Protocol):
     ) -> Mapping[TopicPartition, int]:
         """Return the first offset at or after a wall time for each partition, or its end when none is."""
 
-    def known(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+    def bounds(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
         """Ask as `starts`, `ends`, `stable_ends` do, and name the partitions that have no answer now.
 
         It is for those who can go on without them: a partition that has no leader, or whose leader is silent,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from acker.errors import Damaged, DataLoss, OutOfRange, Unreachable
-from acker.kafka.port import Bound, KnownOffsets, Log, Reader, Record, TopicPartition
+from acker.kafka.port import Bound, Log, OffsetAnswers, Reader, Record, TopicPartition
 from acker.kafka.standing import named_troubles
 
 OnDamage = Callable[[Damaged], int | None]
@@ -134,11 +134,11 @@ class Follower:
         self._bound = Bound.STABLE_END if committed else Bound.END
         self._at: dict[TopicPartition, int] = {} if first is None else dict(first)
         self._unbegun = set(places) - self._at.keys()
-        starts = log.known(Bound.START, self._unbegun) if self._unbegun else KnownOffsets({}, {})
+        starts = log.bounds(Bound.START, self._unbegun) if self._unbegun else OffsetAnswers({}, {})
         self._reader = log.reader(committed=committed)  # last: nobody closes it if a question fails
         self._reader.assign(self._at)
         self._begin(starts)
-        self.known = KnownOffsets({}, starts.troubles)
+        self.answers = OffsetAnswers({}, starts.troubles)
         self._stuck: Mapping[TopicPartition, int] = {}
         self.is_whole = False
 
@@ -146,9 +146,9 @@ class Follower:
         """Read these partitions as well, from their log starts, where they are new."""
         self._unbegun |= {place for place in places if place not in self._at}
         if self._unbegun:
-            self._begin(self._log.known(Bound.START, self._unbegun))
+            self._begin(self._log.bounds(Bound.START, self._unbegun))
 
-    def _begin(self, starts: KnownOffsets) -> None:
+    def _begin(self, starts: OffsetAnswers) -> None:
         """Read partitions from where their logs begin; those that do not say it follow later."""
         if starts.offsets:
             positions = {place: self._reader.position(place) for place in self._at}
@@ -164,10 +164,10 @@ class Follower:
         """
         self.is_whole = False
         if self._unbegun:
-            self._begin(self._log.known(Bound.START, self._unbegun))
+            self._begin(self._log.bounds(Bound.START, self._unbegun))
         self._stuck = {}
-        self.known = self._log.known(self._bound, [*self._at, *self._unbegun])
-        ends = {place: end for place, end in self.known.offsets.items() if place in self._at}
+        self.answers = self._log.bounds(self._bound, [*self._at, *self._unbegun])
+        ends = {place: end for place, end in self.answers.offsets.items() if place in self._at}
         poll_ms = min(POLL_MS, self._patience_ms)
         left, idle_ms = self._read_max, 0
         behind = self._behind(ends)
@@ -181,7 +181,7 @@ class Follower:
                 records = poll_past_damage(self._reader, poll_ms, min(left, 1_000), self._on_damage)
             except OutOfRange:
                 # What was deleted meanwhile is lost for every reader: go on where the log begins now.
-                starts = self._log.known(Bound.START, self._at).offsets
+                starts = self._log.bounds(Bound.START, self._at).offsets
                 positions = {place: self._reader.position(place) for place in self._at}
                 self._reader.assign({place: max(starts.get(place, 0), at) for place, at in positions.items()})
                 records = ()
@@ -190,12 +190,12 @@ class Follower:
             # of a partition that ends in a marker only its position comes, and of each by itself
             idle_ms = 0 if records or len(behind) < len(before) else idle_ms + poll_ms
             yield from records
-        self.is_whole = not self.known.troubles and not self._unbegun
+        self.is_whole = not self.answers.troubles and not self._unbegun
 
     def why_not_whole(self) -> str:
         """Name the partitions that kept the last call from reading all; empty: there is more to read."""
-        if self.known.troubles:
-            return named_troubles(self.known.troubles)
+        if self.answers.troubles:
+            return named_troubles(self.answers.troubles)
         return "; ".join(
             f"{place.topic}/{place.partition} stands at {self._reader.position(place):,} of {end:,}"
             for place, end in sorted(self._stuck.items())
@@ -207,7 +207,7 @@ class Follower:
     @property
     def share_read(self) -> float:
         """Which part is read of what there was at the last call of `read`."""
-        ends = {place: end for place, end in self.known.offsets.items() if place in self._at}
+        ends = {place: end for place, end in self.answers.offsets.items() if place in self._at}
         total = sum(max(0, end - self._at[place]) for place, end in ends.items())
         left = sum(max(0, end - self._reader.position(place)) for place, end in ends.items())
         return (total - left) / total if total else 1.0

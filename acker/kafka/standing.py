@@ -8,7 +8,7 @@ A reader of several partitions that gets nothing of one of them looks healthy: t
 * its reader had nothing else to return. What is read of one partition waits in the client behind what was
   read of others before: a slow reader of 100,000 records of one may get those of another an hour later.
 
-What a reader does not read on purpose is not told, and does not stand: a limit is reached, an input is
+What a reader leaves unread on purpose is not reported, and does not stand: a limit is reached, an input is
 paused. How far a log goes is the high watermark for a reader of all records, and the last stable offset for a
 reader of committed ones: an open transaction holds up nobody's reader.
 
@@ -26,16 +26,16 @@ from typing import Final, NamedTuple
 
 from acker.config.limits import STANDS_MS
 from acker.errors import PartitionStands
-from acker.kafka.port import Bound, KnownOffsets, Log, TopicPartition
+from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
 from acker.units import time_text
 
 ASKS_PER_LIMIT: Final = 3
 """So often in the limit the end is asked of a partition that does not move."""
 
-TOLD_AGAIN_MS: Final = 60_000
+REPEAT_MS: Final = 60_000
 """So often it is said of a partition that it still stands."""
 
-LOOK_MS_MAX: Final = 5_000
+INTERVAL_MS_MAX: Final = 5_000
 """The time between two looks counts as so much at most."""
 
 QUEUED_MAX: Final = 200_000
@@ -46,14 +46,14 @@ UNKNOWN: Final = -1
 """The position in a partition of which nobody knows yet where to begin."""
 
 
-def all_known(known: KnownOffsets, what: str) -> Mapping[TopicPartition, int]:
+def all_answers(answers: OffsetAnswers, what: str) -> Mapping[TopicPartition, int]:
     """Return offsets for who needs all of them, and does not wait for an election.
 
     Raises `PartitionStands`: partitions have no answer, so `what` is unknown.
     """
-    if known.troubles:
-        raise PartitionStands(f"{what} is unknown: {named_troubles(known.troubles)}; start what is missing")
-    return known.offsets
+    if answers.troubles:
+        raise PartitionStands(f"{what} is unknown: {named_troubles(answers.troubles)}; start what is missing")
+    return answers.offsets
 
 
 def named_troubles(troubles: Mapping[TopicPartition, str]) -> str:
@@ -105,19 +105,19 @@ class _Progress:
     Attributes:
         passed: how many records the reader had passed then, of all partitions.
         still_ms: for how long it has not moved, and `stood_ms` for how long although there is more to read.
-        asked_at_ms: `still_ms` when its end was asked; negative: it was not.
+        requested_at_ms: `still_ms` when its end was asked; negative: it was not.
         end: how far its log goes; None: unknown. `why` says what is the matter, if it cannot be asked.
-        told_at_ms: `stood_ms` when it was said that it stands; negative: it was not.
+        reported_at_ms: `stood_ms` when it was said that it stands; negative: it was not.
     """
 
     position: int
     passed: int
     still_ms: int = 0
     stood_ms: int = 0
-    asked_at_ms: int = -1
+    requested_at_ms: int = -1
     end: int | None = None
     why: str = ""
-    told_at_ms: int = -1
+    reported_at_ms: int = -1
 
     @property
     def is_behind(self) -> bool:
@@ -125,7 +125,7 @@ class _Progress:
 
 
 class StandingPartitions:
-    """Which of the partitions of one reader stand; it is told positions, ends and the time."""
+    """Which of the partitions of one reader stand; it gets positions, ends and the time."""
 
     def __init__(self, limit_ms: int = STANDS_MS) -> None:
         """Begin with none; one stands after `limit_ms`."""
@@ -140,17 +140,17 @@ class StandingPartitions:
 
         `is_drained`: the reader had nothing else to return. A partition that is missing is forgotten.
         """
-        passed_ms = 0 if self._looked_ms is None else min(max(0, now_ms - self._looked_ms), LOOK_MS_MAX)
+        passed_ms = 0 if self._looked_ms is None else min(max(0, now_ms - self._looked_ms), INTERVAL_MS_MAX)
         self._looked_ms = now_ms
         before, self._progress = self._progress, {}
         for place, position in positions.items():
-            if (known := before.get(place)) is not None:
-                self._passed += max(0, position - known.position)
+            if (answers := before.get(place)) is not None:
+                self._passed += max(0, position - answers.position)
         for place, position in positions.items():
             progress = before.get(place)
             if progress is None or progress.position != position:
                 self._progress[place] = _Progress(position, self._passed)
-                if progress is not None and progress.told_at_ms >= 0:
+                if progress is not None and progress.reported_at_ms >= 0:
                     self._gone_on.append(place)
                 continue
             self._progress[place] = progress
@@ -164,24 +164,26 @@ class StandingPartitions:
         places: list[TopicPartition] = []
         for place, progress in self._progress.items():
             since_ms = (
-                progress.still_ms if progress.asked_at_ms < 0 else progress.still_ms - progress.asked_at_ms
+                progress.still_ms
+                if progress.requested_at_ms < 0
+                else progress.still_ms - progress.requested_at_ms
             )
             if since_ms >= wait_ms:
                 places.append(place)
         return places
 
-    def learn(self, known: KnownOffsets) -> None:
+    def learn(self, answers: OffsetAnswers) -> None:
         """Take ends, or why there are none."""
         for place, progress in self._progress.items():
-            if place not in known.offsets and place not in known.troubles:
+            if place not in answers.offsets and place not in answers.troubles:
                 continue
-            progress.asked_at_ms = progress.still_ms
-            progress.end, progress.why = known.offsets.get(place), known.troubles.get(place, "")
+            progress.requested_at_ms = progress.still_ms
+            progress.end, progress.why = answers.offsets.get(place), answers.troubles.get(place, "")
             if not progress.is_behind:
                 progress.stood_ms = 0
-                if progress.told_at_ms >= 0:
+                if progress.reported_at_ms >= 0:
                     self._gone_on.append(place)
-                progress.told_at_ms = -1
+                progress.reported_at_ms = -1
 
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return the partitions that stand as of the last look."""
@@ -200,12 +202,12 @@ class StandingPartitions:
         )
 
     def news(self) -> StandingNews:
-        """Return what nobody was told yet."""
+        """Return what is to be said now, and was not said yet."""
         stand: list[StandingPartition] = []
         for partition in self.standing():
             progress = self._progress[partition.place]
-            if progress.told_at_ms < 0 or partition.stood_ms - progress.told_at_ms >= TOLD_AGAIN_MS:
-                progress.told_at_ms = partition.stood_ms
+            if progress.reported_at_ms < 0 or partition.stood_ms - progress.reported_at_ms >= REPEAT_MS:
+                progress.reported_at_ms = partition.stood_ms
                 stand.append(partition)
         go_on, self._gone_on = self._gone_on, []
         return StandingNews(stand, go_on)
@@ -273,7 +275,7 @@ class StandingWatch:
         """
         self._partitions.look(positions, now_ms, is_drained=is_drained)
         if places := self._partitions.to_ask():
-            self._partitions.learn(self._log.known(self._bound, places))
+            self._partitions.learn(self._log.bounds(self._bound, places))
         return self._partitions.news()
 
     def standing(self) -> tuple[StandingPartition, ...]:

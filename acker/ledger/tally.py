@@ -166,8 +166,8 @@ class VerdictTally:
     def add_too_late(self, notes: Sequence[TooLate]) -> None:
         """Count what steps noted of a watermark; of more than `CAUSES_MAX` groups under `OTHERS`."""
         for note in notes:
-            is_known = note.group in self.too_late or len(self.too_late) < CAUSES_MAX
-            group = note.group if is_known else OTHERS
+            has_room = note.group in self.too_late or len(self.too_late) < CAUSES_MAX
+            group = note.group if has_room else OTHERS
             self.too_late[group] = self.too_late.get(group, LateCounts()).plus(note)
 
     def _add_copies(self, emission: InitEmission, source: int, at: I64, now_ms: int) -> None:

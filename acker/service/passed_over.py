@@ -45,7 +45,7 @@ CURE: Final = "if none did, `windhover topics repair` shows it, and --execute --
 
 
 def passed_over_mark(place: TopicPartition, offset: int, why: str, by: str, until: int = 0) -> Outgoing:
-    """Return the record that lets all pass over what is at an offset of a partition, or from it `until`."""
+    """Return the mark by which all pass over an offset of a partition, or the offsets from it `until`."""
     headers: Headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
     if until > offset + 1:
         headers += ((UNTIL_HEADER, b"%d" % until),)

@@ -76,7 +76,7 @@ class Retention:
         if not verdicts:
             return {}
         replayed = self.log.committed(self.replay_group, verdicts)
-        young = self.log.known(max(0, now_ms - self.keep_ms), verdicts).offsets
+        young = self.log.bounds(max(0, now_ms - self.keep_ms), verdicts).offsets
         return {where: min(replayed.get(where, 0), offset) for where, offset in young.items()}
 
 
@@ -433,7 +433,7 @@ class AckerService:
         if number in self._troubles:  # perhaps it had something to write there
             names.append(topics.quarantine)
         places = [TopicPartition(name, number) for name in names]
-        troubles = self._log.known(Bound.END, places).troubles
+        troubles = self._log.bounds(Bound.END, places).troubles
         if not troubles:
             self._troubles.pop(number, None)
             return

@@ -56,7 +56,7 @@ class StepRecords:
 class _Apart:
     """A partition that is apart: where its control topics must be read up to; empty: that is unknown yet."""
 
-    asked_ms: int
+    requested_ms: int
     ends: dict[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -173,7 +173,7 @@ class StepReader:
     def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
         """Return where ``_ack_ack`` and ``_ack_fail`` of some partitions end now, of those that say it."""
         places = {number: self._places(number) for number in numbers}
-        ends = self._log.known(
+        ends = self._log.bounds(
             Bound.END, [place for _, fail, ack in places.values() for place in (ack, fail)]
         ).offsets
         return {
@@ -227,8 +227,8 @@ class StepReader:
 
         In this order: the init of each root in a fail was written before the fail.
         """
-        fails = self._log.known(Bound.END, [TopicPartition(self._topics.fail, number) for number in numbers])
-        inits = self._log.known(Bound.END, [TopicPartition(self._topics.init, number) for number in numbers])
+        fails = self._log.bounds(Bound.END, [TopicPartition(self._topics.fail, number) for number in numbers])
+        inits = self._log.bounds(Bound.END, [TopicPartition(self._topics.init, number) for number in numbers])
         ends: dict[TopicPartition, int] = {}
         for number in numbers:
             init, fail, _ = self._places(number)
@@ -286,13 +286,13 @@ class StepReader:
         unknown = [
             number
             for number, apart in self._apart.items()
-            if not apart.ends and not 0 <= now_ms - apart.asked_ms < APART_ASK_MS
+            if not apart.ends and not 0 <= now_ms - apart.requested_ms < APART_ASK_MS
         ]
         ends = self._control_ends(unknown) if unknown else {}
         for number in unknown:
             init, fail, _ = self._places(number)
-            known = {place: ends[place] for place in (init, fail) if place in ends}
-            self._apart[number] = _Apart(now_ms, known)
+            own_ends = {place: ends[place] for place in (init, fail) if place in ends}
+            self._apart[number] = _Apart(now_ms, own_ends)
         joined = [
             number for number, apart in self._apart.items() if apart.ends and not self._release(apart.ends)
         ]

@@ -29,7 +29,7 @@ class DamagedBatches:
 
     def __init__(self, retry_ms: int) -> None:
         self._retry_ms = retry_ms
-        self._known: dict[tuple[str, int], list[HeldUp]] = {}
+        self._held_up: dict[tuple[str, int], list[HeldUp]] = {}
         self._reported_ms: dict[tuple[str, int, int], int] = {}
 
     def met(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
@@ -39,18 +39,18 @@ class DamagedBatches:
         batch through which others are read all the time would never be tried again.
         """
         for run in runs:
-            known = self._current((run.topic, run.partition), now_ms)
-            same = [each for each in known if each.run.start < run.end and run.start < each.run.end]
-            is_known = any(each.run.start <= run.start and run.end <= each.run.end for each in same)
-            if run.start < run.end and not is_known:
+            held_up = self._current((run.topic, run.partition), now_ms)
+            same = [each for each in held_up if each.run.start < run.end and run.start < each.run.end]
+            is_noted = any(each.run.start <= run.start and run.end <= each.run.end for each in same)
+            if run.start < run.end and not is_noted:
                 until_ms = min([each.until_ms for each in same], default=now_ms + self._retry_ms)
-                known.append(HeldUp(run, until_ms))
+                held_up.append(HeldUp(run, until_ms))
 
     def holding(self, topic: str, partition: int, offset: int, now_ms: int) -> HeldUp | None:
         """Return what a record lies in that is not to be read now; None: read it."""
         name = topic, partition
-        known = self._current(name, now_ms) if name in self._known else ()
-        return next((each for each in known if each.run.start <= offset < each.run.end), None)
+        held_up = self._current(name, now_ms) if name in self._held_up else ()
+        return next((each for each in held_up if each.run.start <= offset < each.run.end), None)
 
     def is_to_report(self, run: DamagedRun, now_ms: int) -> bool:
         """Return whether a run is to be named now: at once, and then when it has been tried again."""
@@ -62,7 +62,7 @@ class DamagedBatches:
 
     def _current(self, name: tuple[str, int], now_ms: int) -> list[HeldUp]:
         """Return what is known of a partition, without what is to be tried again."""
-        known = self._known.get(name, [])
+        held_up = self._held_up.get(name, [])
         # a clock that was set back must not hold anything up for long
-        self._known[name] = [each for each in known if 0 < each.until_ms - now_ms <= self._retry_ms]
-        return self._known[name]
+        self._held_up[name] = [each for each in held_up if 0 < each.until_ms - now_ms <= self._retry_ms]
+        return self._held_up[name]

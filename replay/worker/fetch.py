@@ -33,7 +33,7 @@ _PICK_FIRST: Final = 500
 
 _TRIES: Final = 3
 
-_KNOWN_MAX: Final = 100
+_DAMAGED_MAX: Final = 100
 """So many damaged runs are remembered: to find where the log can be read behind one takes a second."""
 
 _PLACE: Callable[[Record], tuple[str, int, int]] = itemgetter(0, 1, 2)
@@ -85,7 +85,7 @@ class Fetcher:
         self.read_bytes = 0
         self.damaged: Sequence[DamagedRun] = ()
         """What the last fetch passed over."""
-        self._known: deque[DamagedRun] = deque(maxlen=_KNOWN_MAX)
+        self._lately_damaged: deque[DamagedRun] = deque(maxlen=_DAMAGED_MAX)
 
     def fetch(self, places: Iterable[RecordPlace], *, why: bool = True) -> Answers:
         """Read committed records; return each, or why there is none.
@@ -120,7 +120,7 @@ class Fetcher:
             self._picker = self._log.picker()
         inside = self._inside(offsets)
         limits = self._limits
-        run = _Run(self._picker, inside, limits.fetch_gap_bytes, self._known)
+        run = _Run(self._picker, inside, limits.fetch_gap_bytes, self._lately_damaged)
         self.damaged = run.damaged
         patience_ms = limits.fetch_patience_ms
         while run.left and (
@@ -137,7 +137,7 @@ class Fetcher:
                 )
         self.read_records += run.read_records
         self.read_bytes += run.read_bytes
-        self._known.extend(run.damaged)
+        self._lately_damaged.extend(run.damaged)
         if len(run.found) == sum(map(len, offsets.values())):
             return run.found
         unread = {place for place in _places(run.left) if place not in run.found}
@@ -200,10 +200,12 @@ def _is_within(place: RecordPlace, damaged: Sequence[DamagedRun]) -> bool:
 class _Run:
     """One fetch in progress: the offsets still to be read of each partition, and the records found."""
 
-    def __init__(self, picker: Picker, inside: _Offsets, gap_bytes: int, known: Iterable[DamagedRun]) -> None:
+    def __init__(
+        self, picker: Picker, inside: _Offsets, gap_bytes: int, damaged: Iterable[DamagedRun]
+    ) -> None:
         """Begin; what is `known` to be damaged is not read to get to what lies behind it."""
         self._damage_ends: dict[TopicPartition, list[int]] = {}
-        for run in known:
+        for run in damaged:
             self._damage_ends.setdefault(TopicPartition(run.topic, run.partition), []).append(run.end)
         self.left = dict(inside)
         self.found: dict[RecordPlace, Record] = {}

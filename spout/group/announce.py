@@ -17,7 +17,7 @@ import numpy as np
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
-from acker.kafka.port import Bound, Headers, KnownOffsets, Log, Outgoing, Producer, TopicPartition
+from acker.kafka.port import Bound, Headers, Log, OffsetAnswers, Outgoing, Producer, TopicPartition
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES, SOURCE_BYTES
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick, pack_positions
@@ -251,7 +251,7 @@ Report = Callable[[str, Mapping[str, object]], None]
 class Reach(Protocol):
     """The offsets between which the records of a partition can be read; a `Log` gets them from the broker."""
 
-    def known(self, bound: Bound, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+    def bounds(self, bound: Bound, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
         """Return for each partition the first offset that can be read (START), or the one behind the last
         (STABLE_END), and why that is unknown of others.
         """

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from acker.errors import UnknownVersion
 from acker.identity import first_source, input_id_of, offset_of, partition_of
-from acker.kafka.port import KnownOffsets, Log, Record, TopicPartition
+from acker.kafka.port import Log, OffsetAnswers, Record, TopicPartition
 from acker.kafka.reading import Follower
 from acker.service.passed_over import damage_passed_over, require_passed_over
 from replay.records.due import Due, Pause, Progress, sound
@@ -50,9 +50,9 @@ class DueReader(ABC):
             self._take(record)
         return self._follower.is_whole
 
-    def known(self) -> KnownOffsets:
+    def answers(self) -> OffsetAnswers:
         """Return the ends of the partitions, as of the last `read`, and which of them have none."""
-        return self._follower.known
+        return self._follower.answers
 
     def close(self) -> None:
         self._follower.close()

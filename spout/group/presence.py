@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Self
 from acker.errors import CodecError, Unreachable, WindhoverError
 from acker.kafka.port import Bound, Headers, Log, Record, TopicPartition
 from acker.kafka.reading import Follower
-from acker.kafka.standing import all_known
+from acker.kafka.standing import all_answers
 from acker.service.passed_over import damage_passed_over
 from acker.units import TIME_MS_MAX
 from acker.untrusted import Untrusted, UntrustedName
@@ -148,8 +148,8 @@ class Presence:
         if patient:
             young, starts = log.offsets_at(places, since_ms), log.starts(places)
         else:
-            young = all_known(log.known(since_ms, places), self._what)
-            starts = all_known(log.known(Bound.START, places), self._what)
+            young = all_answers(log.bounds(since_ms, places), self._what)
+            starts = all_answers(log.bounds(Bound.START, places), self._what)
         self._is_clipped = any(0 < starts[place] >= young[place] for place in places)
         first = {place: max(young[place], starts[place]) for place in places}
         self._follower = Follower(
@@ -161,7 +161,7 @@ class Presence:
                 self._read(record, now_ms)
             undo.pop_all()
         if not patient:
-            all_known(self._follower.known, self._what)
+            all_answers(self._follower.answers, self._what)
         self._has_read = self._follower.is_whole
 
     def look(self, now_ms: int) -> None:
@@ -178,7 +178,7 @@ class Presence:
                 self._fresh.add(name)
         self._has_read = self._has_read or self._follower.is_whole
         if not self._has_read and now_ms - self._began_ms >= UNREAD_MS_MAX:
-            all_known(self._follower.known, self._what)
+            all_answers(self._follower.answers, self._what)
             raise Unreachable(
                 f"{self._topic}: the broker does not send all records of the last {SILENT_MS_MAX // 1000} s,"
                 f" which say whether the owner of group {self._group} lives; start it, or wait"

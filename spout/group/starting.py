@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from acker.errors import Disagreement
 from acker.identity import input_id_of, offset_of
-from acker.kafka.port import Bound, KnownOffsets, Log, TopicPartition
+from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
 from acker.ledger.sessions import CLAIMED
 from acker.untrusted import Untrusted
 from acker.wire.checks import AHEAD
@@ -72,9 +72,9 @@ def starting_offsets(
                 start = max(0, begun.left_out[one.source] - WRITERS_WAIT_MS)
             groups.setdefault(start, []).append(one)
     for start, members in groups.items():
-        known = _offsets(log, spec.group, start, [one.place for one in members])
-        troubles.note(known)
-        offsets = known.offsets
+        answers = _offsets(log, spec.group, start, [one.place for one in members])
+        troubles.note(answers)
+        offsets = answers.offsets
         found |= {one.source: offsets[one.place] for one in members if one.place in offsets}
     return found
 
@@ -85,20 +85,20 @@ def _committed_by_spouts(
     """Return commits of spouts that are in the log; of one that was cut they say nothing."""
     marks = log.commit_metadata(group, places)
     ours = [place for place, text in marks.items() if text == COMMITTED_BY]
-    commits, known = log.committed(group, ours), log.known(Bound.END, ours)
-    troubles.note(known)
-    ends = known.offsets
+    commits, answers = log.committed(group, ours), log.bounds(Bound.END, ours)
+    troubles.note(answers)
+    ends = answers.offsets
     return {place: offset for place, offset in commits.items() if place in ends and offset <= ends[place]}
 
 
-def _offsets(log: Log, group: str, start: str | int, places: list[TopicPartition]) -> KnownOffsets:
+def _offsets(log: Log, group: str, start: str | int, places: list[TopicPartition]) -> OffsetAnswers:
     if isinstance(start, int):
-        return log.known(start, places)
+        return log.bounds(start, places)
     if start in ("latest", "earliest"):
-        return log.known(Bound.STABLE_END if start == "latest" else Bound.START, places)
+        return log.bounds(Bound.STABLE_END if start == "latest" else Bound.START, places)
     committed = log.committed(group, places)  # which no leader needs to say
-    earliest = log.known(Bound.START, [place for place in places if place not in committed])
-    return KnownOffsets({**earliest.offsets, **committed}, earliest.troubles)
+    earliest = log.bounds(Bound.START, [place for place in places if place not in committed])
+    return OffsetAnswers({**earliest.offsets, **committed}, earliest.troubles)
 
 
 def check_commits(log: Log, group: str, sources: Iterable[SourceSpec]) -> None:

@@ -1,4 +1,4 @@
-"""Which partitions a planning process cannot ask about now, since when, and who is told.
+"""Which partitions a planning process cannot ask about now, since when, and what is said of them.
 
 A partition without a leader must not stop the others of its query: planning leaves it out and notes it here.
 Nothing of it is passed over, so it goes on where it stood when it has a leader again. Where the trouble lasts
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from acker.errors import PartitionStands
-from acker.kafka.port import Bound, KnownOffsets, Log, TopicPartition
+from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
 from acker.kafka.standing import UNKNOWN, StandingNews, StandingPartitions
 
 ASK_EVERY_MS: Final = 5_000
@@ -27,8 +27,8 @@ class Troubles:
         self._log = log
         self._texts: dict[TopicPartition, str] = {}
         self._standing = StandingPartitions()
-        self._told: set[TopicPartition] = set()
-        self._asked_ms: int | None = None
+        self._reported: set[TopicPartition] = set()
+        self._requested_ms: int | None = None
 
     def __contains__(self, place: TopicPartition) -> bool:
         return place in self._texts
@@ -36,11 +36,11 @@ class Troubles:
     def __bool__(self) -> bool:
         return bool(self._texts)
 
-    def note(self, known: KnownOffsets) -> None:
+    def note(self, answers: OffsetAnswers) -> None:
         """Learn what a question got: who answers is in no trouble any more."""
-        for place in known.offsets:
+        for place in answers.offsets:
             self._texts.pop(place, None)
-        self._texts |= known.troubles
+        self._texts |= answers.troubles
 
     def texts(self) -> dict[str, str]:
         """Return why partitions have no answer, by ``topic/partition``."""
@@ -53,16 +53,18 @@ class Troubles:
 
         Raises `Unreachable`: Kafka does not answer at all.
         """
-        if self._texts and (self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_EVERY_MS):
-            self._asked_ms = now_ms
-            self.note(self._log.known(Bound.END, self._texts))
+        if self._texts and (
+            self._requested_ms is None or not 0 <= now_ms - self._requested_ms < ASK_EVERY_MS
+        ):
+            self._requested_ms = now_ms
+            self.note(self._log.bounds(Bound.END, self._texts))
         # one of which it was said that it stands is watched until it was said that it goes on
-        watched = self._texts.keys() | self._told
+        watched = self._texts.keys() | self._reported
         self._standing.look({place: positions.get(place, UNKNOWN) for place in watched}, now_ms)
         over = {place: positions.get(place, UNKNOWN) for place in watched - self._texts.keys()}
-        self._standing.learn(KnownOffsets(over, self._texts))
+        self._standing.learn(OffsetAnswers(over, self._texts))
         news = self._standing.news()
-        self._told = (self._told & self._texts.keys()) | {partition.place for partition in news.stand}
+        self._reported = (self._reported & self._texts.keys()) | {partition.place for partition in news.stand}
         return news
 
     def require_patience(self, limit_ms: int) -> None:

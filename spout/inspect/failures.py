@@ -21,7 +21,7 @@ from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, partition_of, source_of
 from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.kafka.reading import READ_MAX, Follower, pass_damage
-from acker.kafka.standing import all_known
+from acker.kafka.standing import all_answers
 from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS
 from acker.wire.causes import EXPLICIT, HELD, error_class
@@ -90,8 +90,8 @@ class _Tally:
 def offsets_since(log: Log, places: Sequence[TopicPartition], since_ms: int) -> Mapping[TopicPartition, int]:
     """Return for each partition the offset of its first record at or after a wall time, or its end."""
     what = "what was decided"
-    starts = all_known(log.known(Bound.START, places), what)
-    since = all_known(log.known(since_ms, places), what)
+    starts = all_answers(log.bounds(Bound.START, places), what)
+    since = all_answers(log.bounds(since_ms, places), what)
     return {place: max(starts[place], since[place]) for place in places}
 
 

@@ -373,16 +373,16 @@ class Overview:
         self, ask: Questions, bound: Bound | int, places: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Reading[int]]:
         """Ask about partitions; one that has no answer hides its own value, and is noted."""
-        known = ask(self._log.known, bound, places)
-        if known.value is None:
-            return dict.fromkeys(places, Reading(unknown=known.unknown))
-        self._troubles |= known.value.troubles
+        answers = ask(self._log.bounds, bound, places)
+        if answers.value is None:
+            return dict.fromkeys(places, Reading(unknown=answers.unknown))
+        self._troubles |= answers.value.troubles
         readings: dict[TopicPartition, Reading[int]] = {}
         for place in places:
-            if place in known.value.offsets:
-                readings[place] = Reading(known.value.offsets[place])
+            if place in answers.value.offsets:
+                readings[place] = Reading(answers.value.offsets[place])
             else:
-                text = known.value.troubles[place]
+                text = answers.value.troubles[place]
                 readings[place] = Reading(unknown=f"{place.topic}/{place.partition} {text}")
         return readings
 
@@ -410,12 +410,12 @@ class Overview:
             # one that has as much as may wait reads no more on purpose; where nothing lags, it has read all
             if partition.lag and partition.due < limits.waiting_max:
                 positions[TopicPartition(names.verdict, number)] = partition.next
-        known = {
+        answers = {
             place: end.value for place, end in ends.items() if place in positions and end.value is not None
         }
-        young = self._each(ask, max(0, now_ms - STANDS_MS), list(known))
+        young = self._each(ask, max(0, now_ms - STANDS_MS), list(answers))
         first_young = {place: offset.value for place, offset in young.items() if offset.value is not None}
-        found = self._late.look(positions, first_young, known, now_ms)
+        found = self._late.look(positions, first_young, answers, now_ms)
         return [self._late_text(partition) for partition in found]
 
     def _late_text(self, partition: StandingPartition) -> str:
@@ -575,7 +575,7 @@ class _DeadLetters:
         if not self._follower.is_whole:
             raise NotWhole(not_whole(self._topic, self._follower))
         # retention takes letters that were read long ago
-        starts = self._log.known(Bound.START, self._places).offsets if self._letters else {}
+        starts = self._log.bounds(Bound.START, self._places).offsets if self._letters else {}
         for number, offset in list(self._letters):
             if offset < starts.get(TopicPartition(self._topic, number), 0):
                 del self._letters[number, offset]

@@ -19,7 +19,7 @@ from acker.errors import CodecError, WindhoverError
 from acker.identity import I64, OFFSET_MAX, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.kafka.reading import Follower, pass_damage
-from acker.kafka.standing import all_known
+from acker.kafka.standing import all_answers
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts
 from acker.wire.events import positions
@@ -173,8 +173,8 @@ class WaitingRoots:
         if not self._due.is_whole:
             raise NotWhole(not_whole(self._due_topic, self._due))
         what = "what is lost and not taken over"
-        starts = all_known(self._log.known(Bound.START, self._verdicts), what)
-        ends = all_known(self._log.known(Bound.STABLE_END, self._verdicts), what)
+        starts = all_answers(self._log.bounds(Bound.START, self._verdicts), what)
+        ends = all_answers(self._log.bounds(Bound.STABLE_END, self._verdicts), what)
         committed = self._log.committed(self._group, self._verdicts)
         progress = {
             where: self._view.progress.get(where.partition) or Progress(committed.get(where, 0), 0)

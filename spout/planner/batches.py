@@ -202,8 +202,8 @@ class Batches:
         sources = [source for source, one in self._specs.items() if one.is_replay == replay]
         ends = self._ends(sources, self._log, Bound.END) if replay else self._readable(sources)
         found = [(self._tenure.cursors[source], end) for source, end in ends.items()]
-        is_known = len(ends) == len(sources)
-        return is_known and not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
+        is_complete = len(ends) == len(sources)
+        return is_complete and not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
 
     def _unjournalled(self) -> Portion:
         runs = self._tenure.take_unjournalled()
@@ -399,9 +399,11 @@ class Batches:
     def _ends(self, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
         """Return the ends of sources; those of partitions in trouble are missing, and noted."""
         places = {source: self._specs[source].place for source in sources}
-        known = reach.known(bound, places.values())
-        self._troubles.note(known)
-        return {source: known.offsets[place] for source, place in places.items() if place in known.offsets}
+        answers = reach.bounds(bound, places.values())
+        self._troubles.note(answers)
+        return {
+            source: answers.offsets[place] for source, place in places.items() if place in answers.offsets
+        }
 
     def _with_starts(self, old: Portion, choice: _Choice) -> tuple[Portion, _Choice, Mapping[int, int]]:
         """Leave out partitions that cannot be read now; return the others, and where logs begin.

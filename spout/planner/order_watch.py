@@ -189,7 +189,7 @@ class OrderWatch:
             self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered)
         why: dict[int, str] = {}
         is_whole = self._due.read()
-        self._context.troubles.note(self._due.known())
+        self._context.troubles.note(self._due.answers())
         if is_whole:
             self._was_read = True
         else:
@@ -261,8 +261,10 @@ class OrderWatch:
         places = {source: self._copies_place(source) for source in sources}
         if not places:
             return {}
-        ends = self._context.log.known(Bound.END, places.values())  # first: the stable ones must reach as far
-        stable = self._context.log.known(Bound.STABLE_END, ends.offsets)
+        ends = self._context.log.bounds(
+            Bound.END, places.values()
+        )  # first: the stable ones must reach as far
+        stable = self._context.log.bounds(Bound.STABLE_END, ends.offsets)
         self._context.troubles.note(ends)
         self._context.troubles.note(stable)
         self._stable = stable.offsets

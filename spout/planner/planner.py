@@ -200,8 +200,8 @@ class Planner:
         A partition without a leader is read up to the end that it has when it gets one.
         """
         specs = sources_of(self._context.log, self._spec.inputs, tracked=False)
-        known = self._context.log.known(Bound.STABLE_END, [spec.place for spec in specs.values()])
-        ends = known.offsets
+        answers = self._context.log.bounds(Bound.STABLE_END, [spec.place for spec in specs.values()])
+        ends = answers.offsets
         self._targets = {source: ends.get(spec.place, UNKNOWN_TARGET) for source, spec in specs.items()}
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
@@ -315,7 +315,7 @@ class Planner:
             topic, partitions = self._spec.topics.due, self._spec.partitions
             self._due = DueWatch(self._context.log, topic, partitions, frozenset(self.sources))
         is_whole = self._due.read()
-        self._context.troubles.note(self._due.known())
+        self._context.troubles.note(self._due.answers())
         if not is_whole:
             return self._waits_for_leaders()
         if self._earlier is None:

@@ -149,7 +149,7 @@ def _summed(
     late_roots = distinct(np.concatenate([_NONE, *(report.held.indices[gone] for report, gone in late)]))
     too_late = [
         (
-            Cause(r.operator, LATE, f"a watermark dropped it, which is at {any_time_text(late_ms)}"),
+            Cause(r.operator, LATE, f"a watermark of {any_time_text(late_ms)} dropped it"),
             np.unique(r.held.indices[gone]),
         )
         for r, gone in late
@@ -187,8 +187,8 @@ def _newest(plan: BatchPlan, reports: Sequence[TaskReport]) -> tuple[HighestTime
     highest: dict[tuple[str, bool], HighestTime] = {}
 
     def see(found: HighestTime) -> None:
-        known = highest.get((found.name, found.is_held))
-        if known is None or found.at_ms > known.at_ms:
+        highest_so_far = highest.get((found.name, found.is_held))
+        if highest_so_far is None or found.at_ms > highest_so_far.at_ms:
             highest[found.name, found.is_held] = found
 
     for report in reports:

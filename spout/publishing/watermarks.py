@@ -1,4 +1,4 @@
-"""What a watermark drops, and the record that moved it there; pure, but for the log.
+"""What a watermark drops, and the record that moved it there; pure, except for the log.
 
 A batch's watermark is the highest event time that Spark had seen at a `withWatermark` some batches before,
 less its delay. So each rise is kept with the record that brought it about, and a watermark that drops

@@ -18,7 +18,7 @@ from confluent_kafka import Message
 
 from acker.errors import Damaged, OutOfRange
 from acker.identity import I64, acker_partition, generation_of, offset_of, position_at
-from acker.kafka.port import Bound, DamagedRun, KnownOffsets, Log, TopicPartition
+from acker.kafka.port import Bound, DamagedRun, Log, OffsetAnswers, TopicPartition
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.wire.events import SourceRun, difference
 from spout.group.announce import Looked, SightRequest
@@ -240,7 +240,7 @@ class ReadAhead:
 
     def _skip_what_is_gone(self) -> None:
         """Go on where the log begins; planning notices the lost records, and decides."""
-        starts = self._log.known(Bound.START, self._buffers).offsets
+        starts = self._log.bounds(Bound.START, self._buffers).offsets
         gone = {place: at for place, at in starts.items() if at > self._buffers[place].end}
         if not gone:
             read = {f"{place.topic}/{place.partition}": buffer.end for place, buffer in self._buffers.items()}
@@ -321,10 +321,10 @@ class Reaches:
     def close(self) -> None:
         """Do nothing: whoever made the inputs closes them."""
 
-    def known(self, bound: Bound, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+    def bounds(self, bound: Bound, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
         """Return what was read; a partition that is in trouble brings nothing, and no request is needed."""
         offsets = self.starts(partitions) if bound is Bound.START else self.stable_ends(partitions)
-        return KnownOffsets(offsets, {})
+        return OffsetAnswers(offsets, {})
 
 
 def _largest(found: Sequence[Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:

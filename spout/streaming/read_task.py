@@ -286,8 +286,8 @@ class _Reading:
             if not highest.is_valid:
                 continue
             at_ms = highest.value * 1_000 // _A_SECOND[column.type.unit]
-            known = self._newest.get(name)
-            if known is None or at_ms > known.at_ms:
+            highest = self._newest.get(name)
+            if highest is None or at_ms > highest.at_ms:
                 first, last = int(positions.min()), int(positions.max())
                 if self._options.narrow is None:
                     first = last = int(positions[pc.index(column, highest).as_py()])

@@ -265,12 +265,26 @@ def _refuse_keys_twice(column: pa.Array) -> None:
     else:
         pairs = pairs_of(column)
         keys, items = pairs.flatten().flatten()
-        seen: set[tuple[int, str]] = set()
-        for row, key in zip(pc.list_parent_indices(pairs).to_pylist(), keys, strict=True):
-            if (row, str(key)) in seen:
-                raise pa.ArrowInvalid(f"the map has the key {key} twice")
-            seen.add((row, str(key)))
+        rows = pc.list_parent_indices(pairs)
+        if not _are_unlike(rows, keys):
+            _refuse_twice(rows, keys)
         _refuse_keys_twice(items)
+
+
+def _are_unlike(rows: pa.Array, keys: pa.Array) -> bool:
+    """Return whether Arrow knows that no row has a key twice; False: somebody must look at each key."""
+    if not any(is_one(keys.type) for is_one in (pa.types.is_integer, pa.types.is_string, pa.types.is_date)):
+        return False  # it groups no structs, and NaN by its bits
+    pairs = pa.table({"row": rows, "key": keys})
+    return bool(pairs.group_by(["row", "key"]).aggregate([]).num_rows == len(keys))
+
+
+def _refuse_twice(rows: pa.Array, keys: pa.Array) -> None:
+    seen: set[tuple[int, str]] = set()
+    for row, key in zip(rows.to_pylist(), keys, strict=True):
+        if (row, str(key)) in seen:
+            raise pa.ArrowInvalid(f"the map has the key {key} twice")
+        seen.add((row, str(key)))
 
 
 @cache

@@ -59,6 +59,7 @@ _VARIANT: Final = b"variant"
 _LISTS: Final = frozenset({list, tuple, NoneType})
 _DICTS: Final = frozenset({dict, NoneType})
 _DATETIMES: Final = frozenset({datetime, NoneType})
+_NUMBERS: Final = frozenset({float, int, NoneType})
 _NO_ZONE: Final = frozenset({NoneType})
 
 _ZONES: Final = frozenset({timezone, ZoneInfo})
@@ -150,7 +151,9 @@ class _Narrow:
     """Floats of 32 bits: each value becomes the nearest one, which must not be infinite."""
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
-        kept = [None if _is_missing(value) else value for value in values]
+        kept = values
+        if not set(map(type, values)) <= _NUMBERS:
+            kept = [None if _is_missing(value) else value for value in values]
         narrow = pa.array(kept, pa.float32())
         for row in pc.indices_nonzero(pc.is_inf(narrow)).to_pylist():
             if isfinite(kept[row]):

@@ -36,7 +36,7 @@ def lose_leader(spread: Spread, places: list[TopicPartition]) -> None:
     """Take it away, and wait until the other brokers know it: at first a broker that died is only silent."""
     spread.lose_leader()
     eventually(
-        lambda: "no leader" in spread.cluster.log.known(Bound.END, places).troubles.get(places[LOST], "")
+        lambda: "no leader" in spread.cluster.log.bounds(Bound.END, places).troubles.get(places[LOST], "")
     )
 
 
@@ -45,7 +45,7 @@ def test_a_question_is_answered_for_the_partitions_that_have_a_leader(spread: Sp
     places = filled(spread)
     log = spread.cluster.log
     for bound, answer in BOUNDS:
-        known = log.known(bound, places)
+        known = log.bounds(bound, places)
         assert (dict(known.offsets), known.troubles) == (dict.fromkeys(places, answer), {})
 
     lose_leader(spread, places)
@@ -53,14 +53,14 @@ def test_a_question_is_answered_for_the_partitions_that_have_a_leader(spread: Sp
     lost = places[LOST]
     sound = [place for place in places if place != lost]
     for bound, answer in BOUNDS:
-        known = log.known(bound, places)
+        known = log.bounds(bound, places)
         assert dict(known.offsets) == dict.fromkeys(sound, answer)
         assert re.fullmatch(r"has no leader: its replicas are on broker \d", known.troubles[lost])
-        alone = log.known(bound, [lost])
+        alone = log.bounds(bound, [lost])
         assert (dict(alone.offsets), set(alone.troubles)) == ({}, {lost})
 
     spread.elect_leader()
-    eventually(lambda: log.known(Bound.END, places).offsets == dict.fromkeys(places, RECORDS))
+    eventually(lambda: log.bounds(Bound.END, places).offsets == dict.fromkeys(places, RECORDS))
 
 
 def test_who_needs_all_partitions_is_told_which_has_no_answer(spread: Spread) -> None:
@@ -82,7 +82,7 @@ def test_a_partition_that_does_not_exist_is_an_error_beside_one_without_a_leader
     for missing in (TopicPartition(places[0].topic, 3), TopicPartition(spread.cluster.name("none"), 0)):
         for some in ([*places, missing], [places[LOST], missing]):
             with pytest.raises(TopicError, match=missing.topic):
-                spread.cluster.log.known(Bound.END, some)
+                spread.cluster.log.bounds(Bound.END, some)
 
 
 def test_records_of_the_others_are_read_and_those_of_the_lost_one_come_with_its_leader(
@@ -115,7 +115,7 @@ def test_what_is_written_to_the_others_is_in_the_log(spread: Spread) -> None:
     with pytest.raises(PartitionStands, match=rf"{places[LOST].topic}/{LOST} has no leader"):
         producer.flush(15_000)
     sound = {place: RECORDS + 1 for place in places if place != places[LOST]}
-    assert spread.cluster.log.known(Bound.END, places).offsets == sound
+    assert spread.cluster.log.bounds(Bound.END, places).offsets == sound
     spread.elect_leader()
     producer.flush(60_000)
     assert spread.cluster.log.ends(places) == dict.fromkeys(places, RECORDS + 1)
@@ -147,7 +147,7 @@ def test_records_are_deleted_of_the_others(spread: Spread) -> None:
     assert set(troubles) == {places[LOST]}
     assert "no leader" in troubles[places[LOST]]
     starts = {place: 3 for place in places if place != places[LOST]}
-    assert log.known(Bound.START, places).offsets == starts
+    assert log.bounds(Bound.START, places).offsets == starts
     spread.elect_leader()
     eventually(lambda: log.delete_before(dict.fromkeys(places, 3)) == {})
     assert log.starts(places) == dict.fromkeys(places, 3)

@@ -76,7 +76,7 @@ class Installation:
 
         def is_there() -> bool:
             with suppress(TopicError):  # a broker hears of a topic after another one has made it
-                return not self.log.known(Bound.END, self.lost).troubles
+                return not self.log.bounds(Bound.END, self.lost).troubles
             return False
 
         eventually(is_there)
@@ -95,7 +95,7 @@ class Installation:
         self._broker.kill()
 
         def is_known() -> bool:
-            troubles = self.log.known(Bound.END, self.lost).troubles
+            troubles = self.log.bounds(Bound.END, self.lost).troubles
             return all("no leader" in troubles.get(place, "") for place in self.lost)
 
         eventually(is_known)

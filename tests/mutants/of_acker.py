@@ -781,4 +781,12 @@ MUTANTS = (
         "::test_a_topic_that_refuses_what_its_source_takes_is_found_with_the_setting_that_cures_it",
         "a record dated tomorrow would die at its first failure",
     ),
+    Mutant(
+        "time-in-which-nobody-looked-makes-nothing-stand",
+        "acker/kafka/standing.py",
+        "min(max(0, now_ms - self._looked_ms), INTERVAL_MS_MAX)",
+        "max(0, now_ms - self._looked_ms)",
+        "tests/unit/acker/kafka/test_standing.py::test_time_in_which_nobody_looked_counts_little",
+        "a process that was stopped for an hour would say that all its partitions stand",
+    ),
 )

@@ -20,8 +20,8 @@ from acker.kafka.port import (
     Bound,
     DamagedRun,
     GroupMember,
-    KnownOffsets,
     Membership,
+    OffsetAnswers,
     OffsetReader,
     Picker,
     Producer,
@@ -127,20 +127,20 @@ class MemoryLog:
         """Return the first offset at or after a wall time for each partition, or its end."""
         return self._ask("offsets_at", partitions, lambda partition: partition.first_at(timestamp_ms))
 
-    def known(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> KnownOffsets:
+    def bounds(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
         """Return what can be answered now; the faults are those of the question about all of them."""
         places = tuple(dict.fromkeys(partitions))
         troubles = {place: text for place in places if (text := self._broker.trouble_of(place))}
         sound = [place for place in places if place not in troubles]
         match bound:
             case Bound.START:
-                return KnownOffsets(self.starts(sound), troubles)
+                return OffsetAnswers(self.starts(sound), troubles)
             case Bound.END:
-                return KnownOffsets(self.ends(sound), troubles)
+                return OffsetAnswers(self.ends(sound), troubles)
             case Bound.STABLE_END:
-                return KnownOffsets(self.stable_ends(sound), troubles)
+                return OffsetAnswers(self.stable_ends(sound), troubles)
             case _:
-                return KnownOffsets(self.offsets_at(sound, bound), troubles)
+                return OffsetAnswers(self.offsets_at(sound, bound), troubles)
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         """Return those of the named topics that exist."""

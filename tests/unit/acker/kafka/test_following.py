@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from acker.kafka.port import Bound, KnownOffsets, Outgoing, Record, TopicPartition
+from acker.kafka.port import Bound, OffsetAnswers, Outgoing, Record, TopicPartition
 from acker.kafka.reading import Follower
 from tests.support.memory.cluster import MemoryCluster
 
@@ -20,9 +20,9 @@ class Marked:
         self.polls = 0
         self._at: dict[TopicPartition, int] = {}
 
-    def known(self, bound: Bound, places: Any) -> KnownOffsets:
+    def bounds(self, bound: Bound, places: Any) -> OffsetAnswers:
         """All begin at 0, and a marker is all there is."""
-        return KnownOffsets(dict.fromkeys(places, 0 if bound is Bound.START else 1), {})
+        return OffsetAnswers(dict.fromkeys(places, 0 if bound is Bound.START else 1), {})
 
     def reader(self, *, committed: bool) -> Marked:
         """It reads itself."""

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_INVALID
 
 from acker.errors import Unreachable
 from acker.kafka.cluster import FIRST_PATIENCE_MS, LEADERLESS_S, SILENT_AGAIN_S, KafkaLog
-from acker.kafka.port import Bound, KnownOffsets, TopicPartition
+from acker.kafka.port import Bound, OffsetAnswers, TopicPartition
 
 A, B = TopicPartition("lines", 0), TopicPartition("lines", 1)
 
@@ -138,21 +138,21 @@ def test_a_silent_leader_holds_up_the_others_once_in_a_while() -> None:
     cluster = Cluster()
     cluster.silent = {B}
     for _ in range(3):
-        assert cluster.log.known(Bound.END, [A, B]) == KnownOffsets({A: 7}, SAID)
+        assert cluster.log.bounds(Bound.END, [A, B]) == OffsetAnswers({A: 7}, SAID)
     assert cluster.asked == [{A, B}, {A}, {A}]
     assert cluster.now_s == FIRST_PATIENCE_MS / 1000
-    assert cluster.log.known(Bound.END, [B]) == KnownOffsets({}, SAID)
+    assert cluster.log.bounds(Bound.END, [B]) == OffsetAnswers({}, SAID)
 
     cluster.now_s += SILENT_AGAIN_S
     cluster.silent = set()
-    assert cluster.log.known(Bound.END, [A, B]) == KnownOffsets({A: 7, B: 7}, {})
+    assert cluster.log.bounds(Bound.END, [A, B]) == OffsetAnswers({A: 7, B: 7}, {})
 
 
 def test_a_client_that_waited_for_a_silent_leader_is_given_up() -> None:
     """librdkafka ends the process where such a client meets the broker again."""
     cluster = Cluster()
     cluster.silent = {B}
-    cluster.log.known(Bound.END, [A, B])
+    cluster.log.bounds(Bound.END, [A, B])
     assert cluster.clients == 2, "another one was asked who the silent leader is"
 
 
@@ -160,4 +160,4 @@ def test_where_nobody_answers_it_is_no_trouble_of_a_partition() -> None:
     cluster = Cluster()
     cluster.silent = {A, B}
     with pytest.raises(Unreachable, match="no answer from Kafka at"):
-        cluster.log.known(Bound.END, [A, B])
+        cluster.log.bounds(Bound.END, [A, B])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from acker.config.limits import STANDS_MS
-from acker.kafka.port import Bound, KnownOffsets, Outgoing, TopicPartition
+from acker.kafka.port import Bound, OffsetAnswers, Outgoing, TopicPartition
 from acker.kafka.standing import (
     ASKS_PER_LIMIT,
     LOOK_MS_MAX,
@@ -24,7 +24,7 @@ A, B = TopicPartition("words", 0), TopicPartition("words", 1)
 STEP_MS = 1_000
 NOTICED_MS = STANDS_MS + STANDS_MS // ASKS_PER_LIMIT
 """When it is noticed at the latest: the end is asked once in a while, and from then on time counts."""
-NO_LEADER = KnownOffsets({}, {A: "has no leader: its replicas are on broker 2"})
+NO_LEADER = OffsetAnswers({}, {A: "has no leader: its replicas are on broker 2"})
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Look:
         self.now_ms = now_ms
         self.partitions.look(self.positions, now_ms, is_drained=is_drained)
         asked = [place for place in self.partitions.to_ask() if place not in self.troubles]
-        self.partitions.learn(KnownOffsets({place: self.ends[place] for place in asked}, self.troubles))
+        self.partitions.learn(OffsetAnswers({place: self.ends[place] for place in asked}, self.troubles))
         news = self.partitions.news()
         self.told += [f"{each.name} stands" for each in news.stand]
         self.told += [f"{place.topic}/{place.partition} goes on" for place in news.go_on]
@@ -201,6 +201,6 @@ def test_ends_are_asked_only_of_partitions_that_do_not_move_and_not_often() -> N
         partitions.look({A: number, B: 10}, number * STEP_MS)
         places = partitions.to_ask()
         asked += places
-        partitions.learn(KnownOffsets(dict.fromkeys(places, 10), {}))
+        partitions.learn(OffsetAnswers(dict.fromkeys(places, 10), {}))
     assert set(asked) == {B}
     assert len(asked) <= 10 * ASKS_PER_LIMIT

@@ -174,7 +174,7 @@ def test_ends_of_a_partition_that_is_apart_are_asked_once_a_second(installed: In
     installed.write()
     installed.pass_seconds(1)
     asked: list[TopicPartition] = []
-    known = type(world.acker._log).known
+    known = type(world.acker._log).bounds
 
     def note(log: object, bound: object, places: object) -> object:
         asked.extend(places)
@@ -182,7 +182,7 @@ def test_ends_of_a_partition_that_is_apart_are_asked_once_a_second(installed: In
 
     steps = 100
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(world.acker._log), "known", note)
+        patch.setattr(type(world.acker._log), "bounds", note)
         for _ in range(steps):
             world.now_ms += APART_ASK_MS // 20
             world.step()

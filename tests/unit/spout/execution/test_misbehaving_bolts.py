@@ -494,7 +494,7 @@ WHOLE = pa.struct([pa.field("n", pa.int32(), nullable=False)])
 def test_a_null_where_the_output_says_not_null_fails_its_tuple(
     field: pa.Field, values: list[Any], bad: set[int]
 ) -> None:
-    """Spark's columns raise where they are read, so that one record would end the query again and again."""
+    """O1101: Spark's columns raise where they are read: one record would end the query again and again."""
     words = [str(number) for number in range(len(values))]
     for bolt in (Maps(list(values)), Columns(pa.array(values, field.type))):
         steps = (Step("maps", bolt, pa.schema([field])),)

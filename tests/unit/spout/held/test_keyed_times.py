@@ -78,6 +78,7 @@ def test_each_time_of_a_tuple_has_the_zone_and_is_its_instant(at: datetime) -> N
 
 
 def test_the_clock_shows_local_time() -> None:
+    """O907: and not UTC's."""
     read = TupleTimes(KIND, ZONE).read(arriving(INSTANTS[0]))
     assert read["at"].isoformat() == "2026-01-01T07:00:00.000005-05:00"
 

@@ -57,7 +57,7 @@ def test_the_roots_that_came_too_late_are_named_once_whatever_becomes_of_them() 
     assert outcome.held.tolist() == [1, 2]
     [(cause, roots)] = outcome.failed
     assert (cause.error, roots.tolist()) == ("LATE", [3])
-    assert cause.message == "a watermark dropped it, which is at 1970-01-01T00:00:01Z"
+    assert cause.message == "a watermark of 1970-01-01T00:00:01Z dropped it"
 
 
 def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows() -> None:

@@ -261,7 +261,10 @@ class PartitionCore:
     def _pass_on(self, record: Record, session: Session) -> None:
         """Write behind the verdicts what contributions note of a watermark, and count it."""
         note = read_too_late(record.headers) if record.headers else None
-        if note is not None and note.group == session.group and self.sessions.has_clock(session):
+        if note is None or note.group != session.group or not self.sessions.has_clock(session):
+            return
+        # a note of tomorrow would be the last one of its group for good
+        if not checks.wrong_clock(note.wall, record.timestamp_ms):
             self.outbox.note_too_late(note)
             self.too_late[note.group] = self.too_late.get(note.group, LateCounts()).plus(note)
 

@@ -401,6 +401,9 @@ def partition_state(
 
     blocking = by_now(progress.then(lambda each: each.blocking))
     late = late_counts(views, found.group)
+    too_late, dropped_rows = late.then(lambda counts: counts.roots), late.then(lambda counts: counts.rows)
+    if not pending.value:  # else the row says how old its figures are
+        too_late, dropped_rows = by_now(too_late), by_now(dropped_rows)
     return PartitionState(
         source=f"{found.name}/{'?' if partition is None else partition}", group=found.group,
         emitted=by_now(progress.then(lambda each: each.emitted_to - each.first)),
@@ -424,8 +427,7 @@ def partition_state(
         ),
         query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
         replays_wait=waiting.then(lambda each: _stopped(found, partition, each)),
-        too_late=by_now(late.then(lambda counts: counts.roots)),
-        dropped_rows=by_now(late.then(lambda counts: counts.rows)), input=found.name,
+        too_late=too_late, dropped_rows=dropped_rows, input=found.name,
         partition=partition, now_ms=now_ms, is_old=age_ms >= OLD_MS, start=ends.start,
         progress=progress, copies=copies, copies_end=ends.copies_end,
         due_at=waiting.then(lambda each: each.offsets.get(place, NOTHING_WAITS)),

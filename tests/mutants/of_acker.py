@@ -101,6 +101,23 @@ MUTANTS = (
         "a root whose timeout was reset would time out a tick late, or never",
     ),
     Mutant(
+        "a-note-of-tomorrow-is-not-counted",
+        "acker/service/core.py",
+        "if not checks.wrong_clock(note.wall, record.timestamp_ms):",
+        "if True:",
+        "tests/unit/acker/service/test_too_late.py"
+        "::test_a_note_that_is_dated_ahead_of_its_record_counts_nothing",
+        "one forged note would be what status says of a group for good",
+    ),
+    Mutant(
+        "rows-of-a-batch-are-counted-once",
+        "acker/wire/lateness.py",
+        "return self.rows if self.first else 0",
+        "return self.rows",
+        "tests/unit/acker/service/test_too_late.py::test_rows_of_a_batch_in_several_blocks_count_once",
+        "a batch in several partitions would have lost its rows several times",
+    ),
+    Mutant(
         "a-shared-deadline-leaves-later-ones-alone",
         "acker/ledger/cohort.py",
         "is_later = old_ms > deadline_ms\n            self.deadline_ms",

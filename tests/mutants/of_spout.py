@@ -781,6 +781,32 @@ MUTANTS = (
         "::test_a_watermark_decides_what_is_late_and_the_policy_what_becomes_of_it",
         "records that a watermark drops would be acked although they shall fail",
     ),
+    Mutant(
+        "what-a-hold-knows-is-no-unknown-row",
+        "spout/publishing/watermarks.py",
+        "return max(0, self.rows - held)",
+        "return max(0, self.rows)",
+        "tests/unit/spout/publishing/test_watermarks.py",
+        "each record that was too late for a hold would be counted twice",
+    ),
+    Mutant(
+        "a-record-that-was-too-late-is-not-done",
+        "spout/inspect/diagnosis.py",
+        "if last.is_late:",
+        "if False:",
+        "tests/unit/spout/inspect/test_too_late_views.py"
+        "::test_a_record_that_was_too_late_for_its_window_is_not_called_done",
+        "inspect would call a record done that is in no window",
+    ),
+    Mutant(
+        "a-note-that-names-a-root-counts-before-one-of-its-batch",
+        "spout/inspect/trail.py",
+        "self.too_late.setdefault(root, note)",
+        "self.too_late[root] = note",
+        "tests/unit/spout/inspect/test_too_late_views.py"
+        "::test_a_record_that_a_note_names_stays_named_whatever_later_notes_say_of_its_batch",
+        "a record that is known to be too late would be called done, or too late",
+    ),
     # -- bolts
     Mutant(
         "each-anchor-of-a-tuple-gets-an-edge",

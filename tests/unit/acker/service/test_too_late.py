@@ -9,6 +9,7 @@ import pytest
 from acker.identity import acker_partition, source_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.service.view import ViewReader
+from acker.wire.checks import CLOCK_AHEAD_MS_MAX
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, SourceRun, Verdicts
 from acker.wire.lateness import (
@@ -147,3 +148,28 @@ def test_what_moved_a_watermark_is_one_record_or_the_runs_in_which_it_lies() -> 
     assert Mover(9, (SourceRun(A, 3, 5),)).record is None
     assert Mover(9, (SourceRun(A, 3, 4), SourceRun(A, 8, 9))).record is None
     assert replace(SOME, moved_by=()).mover is None
+
+
+def test_a_note_that_is_dated_ahead_of_its_record_counts_nothing() -> None:
+    """O1502: it would be the last note of its group for good. The acks beside it count."""
+    world = World(YAML)
+    world.produce(10)
+    end = batch(world.ready(), BEGINNING, world)
+    ahead = NOTE._replace(wall_ms=world.now_ms + CLOCK_AHEAD_MS_MAX + 60_000)
+    world.publish_held(BEGINNING, end, late=(1,), note=ahead)
+    world.run(1_000)
+    assert notes_in(world) == []
+    assert sum(counts.roots for counts in counts_of(world)) == 0
+    assert world.planners[0].status(world.now_ms).acked == 10
+
+
+def test_rows_of_a_batch_in_several_blocks_count_once() -> None:
+    """O1502: each block says them, since any of its records may have been among them."""
+    world = World(YAML)
+    world.produce(10)
+    world.produce(10, partition=1)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish_held(BEGINNING, end, note=NOTE)
+    world.run(1_000)
+    assert [note.rows for note in notes_in(world)] == [8, 8]
+    assert sum(counts.rows for counts in counts_of(world)) == 8

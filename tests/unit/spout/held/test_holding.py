@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import spout
+from acker.errors import UsageError
 from acker.identity import source_of
 from spout.held.holding import AckTask, HoldTask, RowAnchors, released_by
 from spout.isolation.safety import Safety
@@ -140,3 +141,19 @@ def test_a_row_that_ends_its_process_fails_its_records_alone(tmp_path: Path) -> 
     assert report.released.places.positions.tolist() == [1, 2, 4]
     [(cause, failed)] = report.released.failures
     assert (cause.error, failed.positions.tolist()) == (WORKER_DIED, [3])
+
+
+@pytest.mark.parametrize("options", [{}, {"late": None}])
+def test_what_comes_too_late_must_be_decided_where_rows_are_held_until_a_time(
+    options: dict[str, None],
+) -> None:
+    """O1508: without `late` records were acked that no window counted, and nobody had chosen that."""
+    with pytest.raises(UsageError, match=r'leaves open what becomes .*late="fail".*late="ack"'):
+        spout.hold("ends_at", **options)
+
+
+@pytest.mark.parametrize("late", ["", "drop", "ACK", True])
+def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(late: str) -> None:
+    """O1508."""
+    with pytest.raises(UsageError, match=r'ack or fail.*late="fail".*late="ack"'):
+        spout.hold("ends_at", late=late)

@@ -476,7 +476,10 @@ def test_no_command_prints_a_zero_that_nobody_knows_while_no_acker_works(
     assert second["lag"] == 10, "of what is not emitted or not done the ends of the log say enough"
     _, out, err = printed(capsys, "status")
     assert ("≥ 1 " in out, "unknown" in out) == (True, True)
-    unknown = "emitted, emitted_to, pending, oldest_ms, in_state, oldest_in_state_ms, blocking, why"
+    unknown = (
+        "emitted, emitted_to, pending, oldest_ms, in_state, oldest_in_state_ms, blocking, why, too_late,"
+        " dropped_rows"
+    )
     assert f"sentences/1: unknown are {unknown}, since the State" in err
     _, out, err = printed(capsys, "roots")
     assert out.endswith("1 open root, and those that are unknown\n")

@@ -92,6 +92,7 @@ class Idle:
     """Has nothing to plan; counts how often that was looked for, and how often a record was waited for."""
 
     is_open = is_ready = True
+    under_way = None
 
     def __init__(self) -> None:
         self.looks = self.waits = 0
@@ -113,6 +114,7 @@ class Stepped:
 
     is_open = False
     is_idle = is_ready = is_reading = True
+    under_way = None
 
     def __init__(self) -> None:
         self.waits_ms: list[int] = []

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from acker.errors import LogError, TopicError, WindhoverError
 from acker.hot_paths import tuple_maker, uncollected
 from acker.kafka.client import LOGGED, Background, KafkaClient, Use
-from acker.kafka.port import Operation, Picked, Record, TopicPartition
+from acker.kafka.port import NO_EPOCH, Operation, Picked, Record, TopicPartition
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -241,6 +241,7 @@ def record_of(message: Message) -> Record:
             () if headers is None else tuple(headers),
             timestamp_ms,
             kind - 1,  # the client counts from 0: unknown, created, appended
+            NO_EPOCH if (epoch := message.leader_epoch()) is None else epoch,
         )
     )
 

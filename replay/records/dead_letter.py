@@ -45,7 +45,7 @@ _SENTENCES: Final = {
     DeadReason.TIME_LIMIT: "given up after {attempt} emissions because it was lost behind its time limit",
     DeadReason.DROPPED: "dropped after {attempt} emissions because a rule drops its cause",
     DeadReason.GONE: "given up because {root} is no longer in the log",
-    DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again",
+    DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again, or its log cut",
     DeadReason.REFUSED: "given up after {attempt} emissions because its copy is refused ({why})",
     DeadReason.TOO_LARGE: "given up because the copy with its history is larger than the replay topic takes",
     DeadReason.UNREADABLE: "given up because what _ack_due held of {root} was overwritten and cannot be read",
@@ -53,7 +53,7 @@ _SENTENCES: Final = {
 
 _PAYLOAD_LOST: Final = {
     DeadReason.GONE: "the record is no longer in the log",
-    DeadReason.RECREATED: "the topic was deleted or created again",
+    DeadReason.RECREATED: "the topic was deleted or created again, or its log cut",
     DeadReason.UNREADABLE: "which record it was, and of which topic, is no longer known for sure",
 }
 

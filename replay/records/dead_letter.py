@@ -95,17 +95,18 @@ def build_dead_letter(
         partition=partition_of(due.source) % topic.partitions,  # as in KIP-1191
         value=record.value if record else None,
         key=record.key if record else None,
-        headers=joined_headers(own, _our_headers(due, death, missing) + time, OUR_PREFIXES),
+        headers=joined_headers(own, _our_headers(due, death, missing, record) + time, OUR_PREFIXES),
         timestamp_ms=now_ms,
     )
     size = record_bytes(letter)
     if size <= topic.bytes_max:
         return letter
     missing = f"with its history it has {size} bytes, more than {topic.name} takes"
-    return letter._replace(value=None, key=None, headers=_our_headers(due, death, missing) + time)
+    headers = _our_headers(due, death, missing, record) + time
+    return letter._replace(value=None, key=None, headers=headers)
 
 
-def _our_headers(due: Due, death: Death, missing: str) -> Headers:
+def _our_headers(due: Due, death: Death, missing: str, record: Record | None) -> Headers:
     note: Headers = ((MISSING, missing.encode()),) if missing else ()
     here = (due.topic, partition_of(due.source), offset_of(due.position))
     topic, partition, offset = parse_location(due.origin) or here
@@ -118,7 +119,7 @@ def _our_headers(due: Due, death: Death, missing: str) -> Headers:
         (f"{KIP_PREFIX}message", clipped(_sentence(due, death), CAUSE_BYTES_MAX).encode()),
         (DEAD, death.reason.encode()),
         *note,
-        *story_headers(due, due.attempt),
+        *story_headers(due, due.attempt, record),
     )
 
 

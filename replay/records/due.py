@@ -172,10 +172,18 @@ class DueCodec(Codec[Stored]):
         due, due_3, due_2, due_1, aside, aside_1, refused, refused_1, progress, pause = (
             load_schema("replay.records", name)
             for name in (
-                "due_4", "due_3", "due_2", "due", "aside_2", "aside", "refused_root_2", "refused_root",
-                "progress", "pause",
+                "due_4",
+                "due_3",
+                "due_2",
+                "due",
+                "aside_2",
+                "aside",
+                "refused_root_2",
+                "refused_root",
+                "progress",
+                "pause",
             )
-        )  # fmt: skip
+        )
         types = {Due: due, Aside: aside, RefusedRoot: refused, Progress: progress, Pause: pause}
         older: dict[type[Stored], tuple[dict[str, Any], ...]]
         older = {Due: (due_3, due_2, due_1), Aside: (aside_1,), RefusedRoot: (refused_1,)}

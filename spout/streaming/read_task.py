@@ -191,7 +191,7 @@ class _Reading:
             messages, positions, indices = [messages[row] for row in kept], positions[kept], indices[kept]
         if messages:
             self._emitted += len(messages)
-            rows = MessageRows(messages, source, positions)
+            rows = self._rows(messages, source, positions)
             if self.tracked and is_replay(source):
                 self._firsts.append(FirstEmissions.of(source, *rows.first_emissions()))
             if self.tracked and self._options.traced:
@@ -199,6 +199,11 @@ class _Reading:
                     if len(self._traces) < TRACED_MAX and (ids := trace_ids(headers_of(message))) is not None:
                         self._traces.append((source, position, *ids))
             yield self.worker.feed(rows, self._anchors(rows.source, positions, indices))
+
+    def _rows(self, messages: Sequence[Message], source: int, positions: I64) -> MessageRows:
+        rows = MessageRows(messages, source, positions)
+        rows.topic_id = self._task.topic_ids.get(self._task.topics[source], "")
+        return rows
 
     def _feed_in_order(
         self,
@@ -239,7 +244,7 @@ class _Reading:
         refused: dict[int, Cause] = {}
         if predicate is None or not self.tracked:
             return free, refused
-        rows = MessageRows(messages, source, positions)
+        rows = self._rows(messages, source, positions)
         for row in range(len(messages)):
             try:
                 if not predicate(Tuple(rows, row)):

@@ -22,8 +22,9 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
+from acker.kafka.port import NO_EPOCH
 from acker.wire.checks import LogOnce
-from replay.records.headers import location, our_values, parse_lineage, parted_headers
+from replay.records.headers import location, our_values, parse_lineage, parted_headers, record_id
 from replay.records.record_time import TIMESTAMP, RecordTime, parse_record_time
 from spout.tuples.tuple import MessageId, StreamId
 
@@ -129,6 +130,17 @@ COLUMN_MS_MAX: Final = ((1 << 63) - 1) // 1_000
 
 _log_once = LogOnce()
 
+_PACKED: Final = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "leader_epoch")
+
+
+def _unpacked(values: tuple[Any, ...]) -> Message:
+    """Make a message of what was packed of it; one without a leader epoch is made without."""
+    packed = dict(zip(_PACKED, values, strict=True))
+    if packed["leader_epoch"] is None:
+        del packed["leader_epoch"]
+    return Message(**packed)
+
+
 SPOUT = StreamId("spout")
 """`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder` have their own names."""
 
@@ -136,7 +148,16 @@ SPOUT = StreamId("spout")
 class MessageRows:
     """Messages of one partition, in order."""
 
-    __slots__ = ("_getters", "_messages", "_positions", "_replayed", "came_from", "names", "source")
+    __slots__ = (
+        "_getters",
+        "_messages",
+        "_positions",
+        "_replayed",
+        "came_from",
+        "names",
+        "source",
+        "topic_id",
+    )
 
     names: Sequence[str]
 
@@ -148,6 +169,7 @@ class MessageRows:
         self._replayed = is_replay(self.source)
         self._getters = COPY_GETTERS if self._replayed else GETTERS
         self._positions = positions
+        self.topic_id = ""  # Kafka's id of the messages' topic, where it is known
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -165,9 +187,18 @@ class MessageRows:
         root = Root(self.source, Position(int(self._positions[row])))
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
         if not self._replayed:
-            return MessageId(root, 1, location(topic, partition, offset), None)
+            origin = location(topic, partition, offset)
+            return MessageId(root, 1, origin, None, self._record_id(message) or origin)
         lineage = parse_lineage(headers_of(message), topic, partition, offset)
-        return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms)
+        named = lineage.record_id or lineage.origin
+        return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms, named)
+
+    def _record_id(self, message: Message) -> str:
+        if not self.topic_id:
+            return ""
+        epoch = message.leader_epoch()
+        place = message.partition() or 0, message.offset() or 0
+        return record_id(self.topic_id, *place, NO_EPOCH if epoch is None else epoch)
 
     def first_emissions(self) -> tuple[I64, I64]:
         """Return the positions of copies whose headers have the time of the first emission, and it, ms."""
@@ -208,24 +239,32 @@ class MessageRows:
         """Return `size` of the messages, from `first` on."""
         end = first + size
         part = MessageRows(self._messages[first:end], self.source, self._positions[first:end])
-        part.came_from = self.came_from
+        part.came_from, part.topic_id = self.came_from, self.topic_id
         return part
 
     def packed(self) -> tuple[Any, ...]:
         """Return them as built-in types and an array, for another process."""
         messages = [
-            (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp())
+            (
+                m.topic(),
+                m.partition(),
+                m.offset(),
+                m.key(),
+                m.value(),
+                m.headers(),
+                m.timestamp(),
+                m.leader_epoch(),
+            )
             for m in self._messages
         ]
-        return int(self.source), self._positions, tuple(self.came_from), messages
+        return int(self.source), self._positions, tuple(self.came_from), self.topic_id, messages
 
     @classmethod
     def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
         """Restore messages that another process packed; they need no client here."""
-        source, positions, came_from, messages = packed
-        names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
-        rows = cls([Message(**dict(zip(names, m, strict=True))) for m in messages], source, positions)
-        rows.came_from = StreamId(*came_from)
+        source, positions, came_from, topic_id, messages = packed
+        rows = cls([_unpacked(values) for values in messages], source, positions)
+        rows.came_from, rows.topic_id = StreamId(*came_from), topic_id
         return rows
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:

@@ -54,11 +54,24 @@ def test_entries_of_former_versions_have_no_epoch_and_are_not_compared(kind: typ
     names = {field["name"] for field in schema["fields"]}
     loss = Loss(1, Reason.FAILED, "split", "ValueError", "boom", 5, 7, "sentences/0@3")
     values: dict[str, object] = {
-        "source": 65_536, "position": 3, "due_ms": 9, "dead": "", "group": "g", "topic": "sentences",
-        "topic_id": "id", "origin": "sentences/0@3", "attempt": 1, "abandoned": 0, "first_emitted_ms": 4,
-        "history": (loss,), "timed_out": 0, "held": 0, "error": "ValueError",
-        "copy_why": "no", "letter_why": "",
-    }  # fmt: skip
+        "source": 65_536,
+        "position": 3,
+        "due_ms": 9,
+        "dead": "",
+        "group": "g",
+        "topic": "sentences",
+        "topic_id": "id",
+        "origin": "sentences/0@3",
+        "attempt": 1,
+        "abandoned": 0,
+        "first_emitted_ms": 4,
+        "history": (loss,),
+        "timed_out": 0,
+        "held": 0,
+        "error": "ValueError",
+        "copy_why": "no",
+        "letter_why": "",
+    }
     own = {field.name for field in fields(kind)}
     entry = kind(**{name: value for name, value in values.items() if name in own})  # type: ignore[arg-type]
     former_codec: Codec[Due] = Codec({kind: {**schema}})

@@ -3,7 +3,7 @@
 After an unclean leader election a log is shorter than it was, and grows again with other records under the
 same offsets (`acker.kafka.epochs`). What was read of a source is kept with an epoch of its leader in which
 the log had all of that: in the cursor, in the journal, and with the group's commits. Each answer about an end
-has the epoch of the leader that gave it. Where this is another one than is kept, the leader is to_compare up to
+has the epoch of the leader that gave it. Where this is another one than is kept, the leader is asked up to
 which offset its log is the same:
 
 ========================  ==========================================================================

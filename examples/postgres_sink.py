@@ -1,8 +1,8 @@
 """A sink into PostgreSQL that a replay does not write twice.
 
 Delivery is at least once: a line that failed half-way is emitted again, and its words are written again.
-Where a word stands (the origin of its line, and its ordinal there) is the table's primary key, so the second
-time changes nothing. Run it beside `windhover up`, with a database and `psycopg` installed::
+Where a word stands (the id of its line's record, and its ordinal there) is the table's primary key, so the
+second time changes nothing. Run it beside `windhover up`, with a database and `psycopg` installed::
 
     uv run windhover up --port 9092
     DATABASE=postgresql://localhost/words uv run python examples/postgres_sink.py
@@ -21,25 +21,25 @@ import spout
 
 CREATE = """
 CREATE TABLE IF NOT EXISTS words (
-    origin TEXT NOT NULL, ordinal INTEGER NOT NULL, word TEXT NOT NULL,
-    PRIMARY KEY (origin, ordinal)
+    record_id TEXT NOT NULL, ordinal INTEGER NOT NULL, word TEXT NOT NULL,
+    PRIMARY KEY (record_id, ordinal)
 )
 """
 UPSERT = """
-INSERT INTO words (origin, ordinal, word) VALUES (%(origin)s, %(ordinal)s, %(word)s)
-ON CONFLICT (origin, ordinal) DO UPDATE SET word = EXCLUDED.word
+INSERT INTO words (record_id, ordinal, word) VALUES (%(record_id)s, %(ordinal)s, %(word)s)
+ON CONFLICT (record_id, ordinal) DO UPDATE SET word = EXCLUDED.word
 """
 
 
 class SplitSentence(spout.BasicBolt):
     """Splits a line into words, and says where each one stands."""
 
-    output = "origin string, ordinal int, word string"
+    output = "record_id string, ordinal int, word string"
 
     def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
-        """Emit (origin, ordinal, word) for each word of the line."""
+        """Emit (record_id, ordinal, word) for each word of the line."""
         for ordinal, word in enumerate(tuple["value"].decode().split()):
-            collector.emit((tuple.message_id.origin, ordinal, word))
+            collector.emit((tuple.message_id.record_id, ordinal, word))
 
 
 class WordTable:
@@ -58,7 +58,7 @@ class WordTable:
 
     def write(self, batch: DataFrame, _batch_id: int) -> None:
         """Write a micro-batch; when this returns, its records are acked."""
-        self.upsert(batch.select("origin", "ordinal", "word").toArrow().to_pylist())
+        self.upsert(batch.select("record_id", "ordinal", "word").toArrow().to_pylist())
 
     def counts(self) -> dict[str, int]:
         """Count the rows of each word."""

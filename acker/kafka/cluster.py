@@ -64,8 +64,10 @@ from acker.kafka.client import (
     Use,
     trouble_text,
 )
+from acker.kafka.epochs import intact_to
 from acker.kafka.group import KafkaMembership
 from acker.kafka.port import (
+    NO_EPOCH,
     Bound,
     DamagedRun,
     GroupMember,
@@ -76,6 +78,7 @@ from acker.kafka.port import (
     Picker,
     Producer,
     Reader,
+    ReadTo,
     TopicInfo,
     TopicPartition,
     Transactions,
@@ -155,6 +158,13 @@ class _Answer(NamedTuple, Generic[T]):
     def is_silence(self) -> bool:
         """Whether nobody answered at all."""
         return not self.found and all(error.code() in SILENCE for error in self.errors.values())
+
+
+class _Listed(NamedTuple):
+    """The answer about some offsets, and the epochs of the leaders that gave it, where they said so."""
+
+    answer: _Answer[int]
+    epochs: dict[TopicPartition, int]
 
 
 class _Silent(NamedTuple):
@@ -260,6 +270,9 @@ class KafkaLog:
         times = self._bounds(bound, ends.offsets)
         return OffsetAnswers(_or_end(times.offsets, ends.offsets), {**ends.troubles, **times.troubles})
 
+    def intact_to(self, read: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
+        return intact_to(self._client, read) if read else {}
+
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         requested = list(dict.fromkeys(names))
         if not requested:
@@ -275,11 +288,25 @@ class KafkaLog:
         found = self._committed(group, partitions)
         return {TopicPartition(p.topic, p.partition): p.offset for p in found}
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+    def committed_epochs(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        found = self._committed(group, partitions)
+        return {
+            TopicPartition(p.topic, p.partition): p.leader_epoch for p in found if p.leader_epoch is not None
+        }
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str = "",
+        epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> None:
         if not offsets:
             return
         requested = [
-            confluent_kafka.TopicPartition(p.topic, p.partition, offset, metadata)
+            confluent_kafka.TopicPartition(p.topic, p.partition, offset, metadata, epochs.get(p, NO_EPOCH))
             for p, offset in offsets.items()
         ]
         request = ConsumerGroupTopicPartitions(group, requested)
@@ -352,7 +379,7 @@ class KafkaLog:
             return {}
 
         def ask(timeout_s: float) -> dict[TopicPartition, int]:
-            answer = self._listed(bound, places, timeout_s)
+            answer = self._listed(bound, places, timeout_s).answer
             _require_an_answer(answer)
             if answer.errors:
                 error = next(iter(answer.errors.values()))
@@ -371,19 +398,19 @@ class KafkaLog:
         if not answering:
             return OffsetAnswers({}, self._texts_of(errors))
 
-        def ask(timeout_s: float) -> _Answer[int]:
-            answer = self._listed(bound, answering, timeout_s)
-            _require_an_answer(answer)
-            return answer
+        def ask(timeout_s: float) -> _Listed:
+            listed = self._listed(bound, answering, timeout_s)
+            _require_an_answer(listed.answer)
+            return listed
 
         doing, use = _doing(bound, answering)
-        answer = self._ask(doing, ask, use)
+        answer, epochs = self._ask(doing, ask, use)
         self._note_silence(answer.errors)
-        return OffsetAnswers(answer.found, self._texts_of({**errors, **answer.errors}))
+        # that of a start is the epoch of the first record, and says nothing of the leader
+        of_leaders = {} if bound is Bound.START else epochs
+        return OffsetAnswers(answer.found, self._texts_of({**errors, **answer.errors}), of_leaders)
 
-    def _listed(
-        self, bound: Bound | int, places: Collection[TopicPartition], timeout_s: float
-    ) -> _Answer[int]:
+    def _listed(self, bound: Bound | int, places: Collection[TopicPartition], timeout_s: float) -> _Listed:
         """Ask once. Raises `KafkaException` for what concerns no single partition, or will not pass."""
         is_stable = bound is Bound.STABLE_END
         isolation = IsolationLevel.READ_COMMITTED if is_stable else IsolationLevel.READ_UNCOMMITTED
@@ -406,7 +433,12 @@ class KafkaLog:
             if offset == OFFSET_INVALID or (offset < 0 and isinstance(bound, Bound)):
                 errors[place] = left_out
                 del offsets[place]
-        return _Answer(offsets, errors)
+        epochs = {
+            place: result.leader_epoch
+            for place, result in answer.found.items()
+            if result.leader_epoch is not None and result.leader_epoch >= 0
+        }
+        return _Listed(_Answer(offsets, errors), epochs)
 
     def _sorted(
         self,

@@ -14,8 +14,9 @@ records of aborted transactions, so it can be compared with an end.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from acker.errors import LogError
@@ -23,6 +24,9 @@ from acker.errors import LogError
 T = TypeVar("T")
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+NO_EPOCH: Final = -1
+"""The leader epoch of a record, an answer or a commit that has none."""
 
 RECORD_OVERHEAD_BYTES: Final = 80
 """What a record costs beside its key, value and headers, in a batch of its own: 61 bytes of the batch, and at
@@ -66,6 +70,8 @@ class Record(NamedTuple):
     """A record as it was read.
 
     `timestamp_ms` is any int64, and -1 where the log has none; `timestamp_type` is a `TimestampType`.
+    `leader_epoch` is that of the leader that wrote it, or `NO_EPOCH`: a log that was cut and grew again has
+    other records at the same offsets, and they have a higher one.
     """
 
     topic: str
@@ -76,6 +82,7 @@ class Record(NamedTuple):
     headers: Headers = ()
     timestamp_ms: int = -1
     timestamp_type: int = TimestampType.CREATED
+    leader_epoch: int = -1
 
     @property
     def place(self) -> str:
@@ -145,11 +152,19 @@ class OffsetAnswers:
     """What a question about some partitions got: each of them is in one of the two.
 
     `offsets` has the answers, `troubles` why there is none: words that follow the partition's name, such as
-    "has no leader".
+    "has no leader". `epochs` has the epoch of the leader that gave an answer about an end, where it said so.
     """
 
     offsets: Mapping[TopicPartition, int]
     troubles: Mapping[TopicPartition, str]
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+class ReadTo(NamedTuple):
+    """How far a partition was read, and an epoch of its leader in which the log had all before that."""
+
+    offset: int
+    leader_epoch: int
 
 
 class GroupMember(NamedTuple):
@@ -406,14 +421,38 @@ class Log(Protocol):
         Raises `Unreachable`: Kafka does not answer at all.
         """
 
+    def intact_to(self, read: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
+        """Return up to which offset each log still has what was read of it.
+
+        After an unclean leader election a log is shorter than it was, and grows again with other records. The
+        leader says how far its log is that of an epoch (KIP-320). The answer is `ReadTo.offset` where all is
+        as it was, and else the first lost offset. A partition without an answer is missing: ask again.
+
+        Raises `Disagreement`: a leader knows no epoch so low or so high, so nobody can say what was lost.
+        """
+
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         """Return those of the named topics that exist; `settings` asks for theirs, by a right of its own."""
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets a group has committed; partitions without one are missing."""
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Commit next offsets of a group that has no members, each with a short text kept beside it."""
+    def committed_epochs(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Return the leader epoch beside each committed offset; partitions without one are missing."""
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str = "",
+        epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> None:
+        """Commit next offsets of a group that has no members, each with a short text kept beside it.
+
+        `epochs` are those of `ReadTo`, where they are known; Kafka keeps them beside the offsets, too.
+        """
 
     def commit_metadata(
         self, group: str, partitions: Iterable[TopicPartition]

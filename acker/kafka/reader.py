@@ -27,7 +27,7 @@ from acker.hot_paths import tuple_maker, uncollected
 from acker.kafka.client import CHECKED, DAMAGE, LOGGED, Background, KafkaClient, Use
 from acker.kafka.damage import first_behind_damage
 from acker.kafka.headers import headers_of
-from acker.kafka.port import DamagedRun, Operation, Picked, Record, TopicPartition
+from acker.kafka.port import NO_EPOCH, DamagedRun, Operation, Picked, Record, TopicPartition
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -320,6 +320,7 @@ def record_of(message: Message) -> Record:
             headers_of(message),
             timestamp_ms,
             kind - 1,  # the client counts from 0: unknown, created, appended
+            NO_EPOCH if (epoch := message.leader_epoch()) is None else epoch,
         )
     )
 

@@ -86,13 +86,17 @@ def _reader_of(kind: Any, read: Container[str] | None = None) -> _Convert:
         return lambda value: members.get(value) or kind(value)
     if not _is_record(kind):
         return _same
-    parts = [(wire, _reader_of(hint)) for wire, _, hint in _fields(kind) if read is None or wire in read]
+    fields = [field for field in _fields(kind) if read is None or field[0] in read]
+    parts = [(wire, _reader_of(hint)) for wire, _, hint in fields]
     if len(parts) == 1:
         [(wire, convert)] = parts
         return lambda data: kind(convert(data[wire]))
     pick = itemgetter(*[wire for wire, _ in parts])
     converted = [(place, convert) for place, (_, convert) in enumerate(parts) if convert is not _same]
+    names = [name for _, name, _ in fields]
     make = tuple_maker(kind) if issubclass(kind, tuple) else lambda values: kind(*values)
+    if len(fields) < len(_fields(kind)):  # those that an older version lacks may stand between others
+        make = lambda values: kind(**dict(zip(names, values, strict=True)))  # noqa: E731
     if not converted:
         return lambda data: make(pick(data))
 
@@ -114,7 +118,7 @@ class Codec(Generic[E]):
     """Encodes and decodes the values of a closed set of record types.
 
     Field names are the schema's, with an underscore appended where the name is a Python keyword; a schema of
-    an older version is read, never written, and has a type's first fields.
+    an older version is read, never written, and has a part of a type's fields: the others have defaults.
     """
 
     def __init__(

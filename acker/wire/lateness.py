@@ -10,7 +10,7 @@ Source: docs/design/protocol.md, sections 4 and 5.2 ("What is too late").
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -100,10 +100,7 @@ class LateCounts:
 
     def plus(self, note: TooLate) -> LateCounts:
         """Count a note; the last one is kept without the roots that it names."""
-        kept = TooLate(
-            note.group, note.lane, note.seq, note.first, note.wall, note.watermark, note.rows, note.moved_at,
-            note.moved_by[:MOVED_BY_MAX], (), (),
-        )  # fmt: skip
+        kept = replace(note, moved_by=note.moved_by[:MOVED_BY_MAX], roots=(), batch=())
         return LateCounts(self.roots + note.root_count, self.rows + note.rows_counted, kept)
 
 

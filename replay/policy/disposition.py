@@ -132,7 +132,7 @@ class DeadReason(StrEnum):
     DAMAGED = "DAMAGED"
     """Its batch is damaged on its broker's disk, and `on_data_loss` is skip; there is no payload."""
     RECREATED = "RECREATED"
-    """Its topic was deleted or created again; the dead letter has no payload."""
+    """Its topic was deleted or created again, or its log was cut; the dead letter has no payload."""
     REFUSED = "REFUSED"
     """The broker refuses the copy by the settings of the replay topic, or the client by its own."""
     TOO_LARGE = "TOO_LARGE"

@@ -11,21 +11,37 @@ from replay.records.due import Due, Loss, history_json
 from replay.records.headers import (
     HISTORY,
     ORIGIN,
+    RECORD_ID,
     Lineage,
     build_headers,
+    header_text,
     joined_headers,
+    our_values,
     parted_headers,
+    record_id,
 )
 from replay.records.record_time import says_its_time, time_of, written_time
 
 _outgoing = tuple_maker(Outgoing)
 
 
-def story_headers(due: Due, attempt: int) -> Headers:
-    """Return a lost root's past as headers: its emissions, and why the last one was lost."""
+def story_headers(due: Due, attempt: int, record: Record | None) -> Headers:
+    """Return a lost root's past as headers: its emissions, and why the last one was lost.
+
+    `record` is that of the lost emission, None if it could not be read.
+    """
+    named = "" if record is None else _record_id(due, record)
+    of_record: Headers = ((RECORD_ID, named.encode()),) if named else ()
     last = due.history[-1][:-1] if due.history else None
     shared = _shared_headers(attempt, (due.abandoned, due.timed_out, due.held), due.first_emitted_ms, last)
-    return ((ORIGIN, due.origin.encode()),) + shared + ((HISTORY, history_json(due.history)),)  # noqa: RUF005 - unpacking takes longer
+    return ((ORIGIN, due.origin.encode()),) + of_record + shared + ((HISTORY, history_json(due.history)),)  # noqa: RUF005 - unpacking takes longer
+
+
+def _record_id(due: Due, record: Record) -> str:
+    """Return which record it was that was emitted first; empty on a copy that a former worker wrote."""
+    if is_replay(due.source):
+        return header_text(our_values(record.headers).get(RECORD_ID)) if record.headers else ""
+    return record_id(due.topic_id, record.partition, record.offset, record.leader_epoch)
 
 
 @lru_cache(maxsize=1_024)
@@ -64,7 +80,7 @@ def build_copy(due: Due, record: Record, replay_topic: str, *, keeps_times: bool
 
     `keeps_times`: the replay topic does not set the times of its records itself.
     """
-    story = story_headers(due, due.attempt + 1)
+    story = story_headers(due, due.attempt + 1, record)
     if keeps_times and says_its_time(record):  # as nearly all do
         timestamp_ms: int | None = record.timestamp_ms
     else:

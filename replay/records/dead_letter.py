@@ -52,7 +52,7 @@ _SENTENCES: Final = {
     DeadReason.DROPPED: "dropped after {attempt} emissions because a rule drops its cause",
     DeadReason.GONE: "given up because {root} is no longer in the log",
     DeadReason.DAMAGED: "given up because {root} lies in a batch that is damaged on its broker's disk",
-    DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again",
+    DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again, or its log cut",
     DeadReason.REFUSED: "given up after {attempt} emissions because its copy is refused ({why})",
     DeadReason.TOO_LARGE: "given up because the copy with its history is larger than the replay topic takes",
     DeadReason.UNWRITABLE: "given up because the name of a header is no UTF-8: a copy cannot have it",
@@ -62,7 +62,7 @@ _SENTENCES: Final = {
 _PAYLOAD_LOST: Final = {
     DeadReason.GONE: "the record is no longer in the log",
     DeadReason.DAMAGED: "the record lies in a damaged batch",
-    DeadReason.RECREATED: "the topic was deleted or created again",
+    DeadReason.RECREATED: "the topic was deleted or created again, or its log cut",
     DeadReason.UNREADABLE: "which record it was, and of which topic, is no longer known for sure",
 }
 
@@ -104,17 +104,20 @@ def build_dead_letter(
         partition=partition_of(due.source) % topic.partitions,  # as in KIP-1191
         value=record.value if record else None,
         key=record.key if record else None,
-        headers=joined_headers(plain_headers(own), _our_headers(due, death, missing) + time, OUR_PREFIXES),
+        headers=joined_headers(
+            plain_headers(own), _our_headers(due, death, missing, record) + time, OUR_PREFIXES
+        ),
         timestamp_ms=now_ms,
     )
     size = record_bytes(letter)
     if size <= topic.bytes_max:
         return letter
     missing = f"with its history it has {size} bytes, more than {topic.name} takes"
-    return letter._replace(value=None, key=None, headers=_our_headers(due, death, missing) + time)
+    headers = _our_headers(due, death, missing, record) + time
+    return letter._replace(value=None, key=None, headers=headers)
 
 
-def _our_headers(due: Due, death: Death, missing: str) -> Headers:
+def _our_headers(due: Due, death: Death, missing: str, record: Record | None) -> Headers:
     note: Headers = ((MISSING, missing.encode()),) if missing else ()
     here = (due.topic, partition_of(due.source), offset_of(due.position))
     topic, partition, offset = parse_location(due.origin) or here
@@ -127,7 +130,7 @@ def _our_headers(due: Due, death: Death, missing: str) -> Headers:
         (f"{KIP_PREFIX}message", clipped(_sentence(due, death), CAUSE_BYTES_MAX).encode()),
         (DEAD, death.reason.encode()),
         *note,
-        *story_headers(due, due.attempt),
+        *story_headers(due, due.attempt, record),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from acker.errors import CodecError, UnknownVersion
 from acker.identity import Position, Root, Source, is_replay
-from acker.kafka.port import Headers, Record
+from acker.kafka.port import NO_EPOCH, Headers, Record
 from acker.wire.causes import HELD, clipped
 from acker.wire.checks import wrong_source
 from acker.wire.codec import HEADER_BYTES, Codec, load_schema
@@ -97,6 +97,8 @@ class Due:
         origin: ``topic/partition@offset`` of the first emission.
         attempt: which emission was lost, from 1.
         history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `extended`).
+        leader_epoch: an epoch of the partition's leader in which the lost emission's record was there. A
+            record with a higher one is another record. `NO_EPOCH` in what older workers wrote.
     """
 
     source: int
@@ -113,6 +115,7 @@ class Due:
     history: tuple[Loss, ...]
     timed_out: int = 0
     held: int = 0
+    leader_epoch: int = NO_EPOCH
 
     @property
     def last_was_blocked(self) -> bool:
@@ -163,15 +166,28 @@ Stored = Due | Progress | Pause
 
 
 class DueCodec(Codec[Stored]):
-    """Reads and writes the values of `_ack_due`; it reads versions 1 and 2 of a `Due` as version 3."""
+    """Reads and writes the values of `_ack_due`; it reads former versions of each kind as the present one."""
 
     def __init__(self) -> None:
-        due, due_2, due_1, aside, refused, progress, pause = (
+        due, due_3, due_2, due_1, aside, aside_1, refused, refused_1, progress, pause = (
             load_schema("replay.records", name)
-            for name in ("due_3", "due_2", "due", "aside", "refused_root", "progress", "pause")
+            for name in (
+                "due_4",
+                "due_3",
+                "due_2",
+                "due",
+                "aside_2",
+                "aside",
+                "refused_root_2",
+                "refused_root",
+                "progress",
+                "pause",
+            )
         )
         types = {Due: due, Aside: aside, RefusedRoot: refused, Progress: progress, Pause: pause}
-        super().__init__(types, older={Due: (due_2, due_1)})
+        older: dict[type[Stored], tuple[dict[str, Any], ...]]
+        older = {Due: (due_3, due_2, due_1), Aside: (aside_1,), RefusedRoot: (refused_1,)}
+        super().__init__(types, older=older)
         self._of_aside = self.headers(Aside) | self.headers(RefusedRoot)
         self._of_roots = self.headers(Due) | self._of_aside
 

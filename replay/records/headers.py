@@ -7,6 +7,7 @@ then what the replay worker wrote:
 ===========================  ==================================================================
 windhover.own                how many headers came with the record: those that stand before this one
 windhover.origin             ``topic/partition@offset`` of the first emission
+windhover.record-id          which record it is, among all that its topic ever has (`record_id`)
 windhover.attempt            which emission this is; the first is 1
 windhover.abandoned          how many of the emissions before ended because a session was taken over
 windhover.timed-out          how many of them timed out; 0 where it is missing
@@ -34,12 +35,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from acker.identity import OFFSET_MAX
-from acker.kafka.port import Headers, UnreadableName
+from acker.kafka.port import NO_EPOCH, Headers, UnreadableName
 from acker.wire.causes import clipped
 
 PREFIX: Final = "windhover."
 OWN: Final = "windhover.own"
 ORIGIN: Final = "windhover.origin"
+RECORD_ID: Final = "windhover.record-id"
 ATTEMPT: Final = "windhover.attempt"
 ABANDONED: Final = "windhover.abandoned"
 TIMED_OUT: Final = "windhover.timed-out"
@@ -67,7 +69,8 @@ _ORIGIN = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>[0-9]{1,10
 class Lineage:
     """What the headers of an emission say about the emissions before it, as in the table above.
 
-    `first_emitted_ms` is None if this is the first emission, or if it is unknown.
+    `first_emitted_ms` is None if this is the first emission, or if it is unknown. `record_id` is empty on a
+    copy that a worker of a former version wrote.
     """
 
     origin: str
@@ -79,6 +82,20 @@ class Lineage:
     operator: str = ""
     timed_out: int = 0
     held: int = 0
+    record_id: str = ""
+
+
+def record_id(topic_id: str, partition: int, offset: int, leader_epoch: int) -> str:
+    """Name a record by Kafka's id of its topic, its place, and the epoch of the leader that wrote it.
+
+    >>> record_id("t2Yz4Qb8R0u0qk1Xn3m1Wg", 3, 1042, 5)
+    't2Yz4Qb8R0u0qk1Xn3m1Wg/3@1042#5'
+
+    Another record never has it: not after the topic was created again, nor in another cluster, nor where a
+    log was cut and grew again. Where the log has no epoch (as before Kafka 0.11), it ends in ``#-``.
+    """
+    epoch = "-" if leader_epoch == NO_EPOCH else leader_epoch
+    return f"{topic_id}/{partition}@{offset}#{epoch}"
 
 
 def location(topic: str, partition: int, offset: int) -> str:
@@ -109,6 +126,7 @@ def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: i
     timed_out = min(_number(ours.get(TIMED_OUT), 0, ATTEMPT_MAX), attempt - 1 - abandoned)
     return Lineage(
         origin=origin if parse_location(origin) else here,
+        record_id=header_text(ours.get(RECORD_ID)),
         attempt=attempt,
         abandoned=abandoned,
         first_emitted_ms=_number_or_none(ours.get(FIRST_EMITTED)),
@@ -125,6 +143,7 @@ def build_headers(lineage: Lineage) -> Headers:
     first_ms = lineage.first_emitted_ms
     return (
         (ORIGIN, lineage.origin.encode()),
+        *([(RECORD_ID, lineage.record_id.encode())] if lineage.record_id else []),
         (ATTEMPT, b"%d" % lineage.attempt),
         (ABANDONED, b"%d" % lineage.abandoned),
         *([(TIMED_OUT, b"%d" % lineage.timed_out)] if lineage.timed_out else []),

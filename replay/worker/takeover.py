@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
@@ -24,14 +25,14 @@ import numpy as np
 
 from acker.errors import Disagreement
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
-from acker.kafka.port import Record
+from acker.kafka.port import NO_EPOCH, Bound, Record, TopicPartition
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost, Reason, Verdicts, pack_positions, positions
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
 from replay.records.headers import Lineage, location, parse_lineage
 from replay.worker.fetch import Absence, RecordPlace
-from replay.worker.worker import Worker
+from replay.worker.worker import OF_AN_INPUT, Worker
 
 
 class LostRoot(NamedTuple):
@@ -108,11 +109,15 @@ class Intake:
 
 
 class Past(NamedTuple):
-    """The history before an emission; `dead` is set if its record is missing, so that it cannot be read."""
+    """The history before an emission; `dead` is set if its record is missing, so that it cannot be read.
+
+    `leader_epoch` is that of the record, where it was read.
+    """
 
     lineage: Lineage
     history: tuple[Loss, ...] = ()
     dead: DeadReason | None = None
+    leader_epoch: int = NO_EPOCH
 
 
 def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
@@ -130,13 +135,15 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     if replayed:
         for found in worker.apart(replayed, _input_of, lambda some: _pasts(worker, some, now_ms), now_ms):
             pasts.update(found)
+    epochs = _epochs(worker, roots)
     dues: list[Due] = []
     for root in roots:
         lost, is_copy, place = root.lost, is_replay(root.lost.source), root.place
+        epoch = epochs.get(TopicPartition(*place[:2]), NO_EPOCH)
         if not owned[id(lost)] or (is_copy and place not in pasts):
-            dues.append(_aside(root, now_ms))
+            dues.append(_aside(root, epoch, now_ms))
             continue
-        past = pasts[place] if is_copy else Past(Lineage(location(*place)))
+        past = pasts[place] if is_copy else Past(Lineage(location(*place)), leader_epoch=epoch)
         if past is None and was_read(lost.reason, lost.operator, error_class(lost.error)):
             past = Past(Lineage(location(*place)), dead=DeadReason.GONE)
         if past is not None:
@@ -160,8 +167,15 @@ def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping
             continue
         if due is not None and due.due_ms <= now_ms:
             due = replace(due, due_ms=min(aside.due_ms, now_ms))
-        decisions[offset] = due
+        decisions[offset] = _as_put_aside(due, aside)
     return decisions
+
+
+def _as_put_aside(due: Due | None, aside: Aside) -> Due | None:
+    """Return an entry with the leader epoch of the time when its root was put aside."""
+    if due is None or aside.leader_epoch == NO_EPOCH:
+        return due
+    return replace(due, leader_epoch=aside.leader_epoch)
 
 
 def _is_owned(worker: Worker, lost: Lost, now_ms: int) -> bool:
@@ -180,7 +194,7 @@ def _input_of(root: LostRoot) -> int:
     return input_id_of(root.lost.source)
 
 
-def _aside(root: LostRoot, now_ms: int) -> Aside:
+def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
     lost, here = root.lost, location(*root.place)
     age_ms = max(0, lost.decided_at - lost.emitted_at)
     return Aside(
@@ -197,6 +211,7 @@ def _aside(root: LostRoot, now_ms: int) -> Aside:
         first_emitted_ms=lost.emitted_wall,
         history=extended((), _loss(lost, 1, age_ms, here)),
         error=lost.error,
+        leader_epoch=leader_epoch,
     )
 
 
@@ -261,7 +276,24 @@ def _past(place: RecordPlace, record: Record | Absence) -> Past | None:
     if isinstance(record, Absence):
         dead = DeadReason.DAMAGED if record is Absence.DAMAGED else DeadReason.GONE
         return Past(Lineage(location(*place)), dead=dead)
-    return Past(parse_lineage(record.headers, *place), history_of(record.headers))
+    lineage = parse_lineage(record.headers, *place)
+    return Past(lineage, history_of(record.headers), leader_epoch=record.leader_epoch)
+
+
+def _epochs(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartition, int]:
+    """Return the epochs that the leaders of the roots' partitions have now, where they say so.
+
+    Their records are there now, or were: in another leader's time others may be in their places.
+    """
+    by_topic: dict[str, set[TopicPartition]] = {}
+    for root in roots:
+        by_topic.setdefault(root.lost.topic, set()).add(TopicPartition(*root.place[:2]))
+    epochs: dict[TopicPartition, int] = {}
+    for places in by_topic.values():
+        # a topic that is gone, or that we may not ask about, is for those to find who fetch from it
+        with suppress(*OF_AN_INPUT):
+            epochs |= worker.log.bounds(Bound.END, sorted(places)).epochs
+    return epochs
 
 
 def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
@@ -299,4 +331,5 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         history=extended(past.history, loss),
         timed_out=emission.timed_out,
         held=emission.blocked,
+        leader_epoch=past.leader_epoch,
     )

@@ -75,6 +75,7 @@ def offsets_reset(
         plan = moves(log, found, place, at_ms=at_ms, partitions=partition or ())
         for move in plan:
             say(str(move))
+        say(_IDENTITY)
         if not execute:
             say("nothing was changed; with --execute it is done")
             return 0
@@ -131,6 +132,12 @@ def acker_free(
     )
     return 0
 
+
+_IDENTITY = (
+    "what is emitted again keeps its origin and its record_id. Where the topic was created again, is another"
+    " cluster's, or was cut, new records have origins of old ones: an upsert by message_id.record_id keeps"
+    " both rows, one by message_id.origin replaces the old"
+)
 
 _NEXT = (
     "start its query with a fresh checkpoint, or from the old one with spout.read_stream(..., take_over=True)"

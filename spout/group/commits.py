@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from acker.errors import LogError, Unreachable
 from acker.identity import generation_of, offset_of
-from acker.kafka.port import Log
+from acker.kafka.port import NO_EPOCH, Log, ReadTo
 from spout.group.sources import SourceSpec
 from spout.group.starting import COMMITTED_BY
+from spout.planning.intake import SourceCursor
 
 COMMIT_EVERY_MS = 3_000
 
@@ -33,10 +34,24 @@ class Committer:
         self._group = group
         self._specs = specs
         self._committed = self._read(specs.values())
+        self._read_to = self._epochs_of(specs.values())
+        self._cursors: Mapping[int, SourceCursor] = {}
         self._generations: dict[int, int] = {}
         self._tried_ms: int | None = None
         self._looked_ms: int | None = None
         self.failures = 0
+
+    def follow(self, cursors: Mapping[int, SourceCursor]) -> None:
+        """Keep the leader epochs of these with the commits from now on."""
+        self._cursors = cursors
+
+    def read_to(self) -> Mapping[int, ReadTo]:
+        """Return, by source, what was committed when this began, where it has an epoch."""
+        return self._read_to
+
+    def begin_again(self, source: int) -> None:
+        """Let the next commit of a source be lower than the last: it is in a new generation."""
+        self._generations[source] = -1
 
     def claim(self, committable: Mapping[int, int]) -> None:
         """Replace commits that no spout wrote, so that it shows later if somebody moves the offsets."""
@@ -80,12 +95,25 @@ class Committer:
         sources = {spec.place: spec.source for spec in specs}
         return {sources[place]: at for place, at in self._log.committed(self._group, sources).items()}
 
+    def _epochs_of(self, specs: Iterable[SourceSpec]) -> dict[int, ReadTo]:
+        sources = {spec.place: spec.source for spec in specs}
+        epochs = {
+            sources[place]: epoch for place, epoch in self._log.committed_epochs(self._group, sources).items()
+        }
+        return {s: ReadTo(self._committed[s], epoch) for s, epoch in epochs.items() if s in self._committed}
+
     def _commit(self, due: Mapping[int, int]) -> bool:
         if not due:
             return False
         offsets = {self._specs[source].place: int(offset_of(position)) for source, position in due.items()}
+        epochs = {
+            self._specs[source].place: self._cursors[source].leader_epoch
+            for source in due
+            if source in self._cursors
+        }
+        answers = {place: epoch for place, epoch in epochs.items() if epoch != NO_EPOCH}
         try:
-            self._log.commit(self._group, offsets, COMMITTED_BY)
+            self._log.commit(self._group, offsets, COMMITTED_BY, answers)
         except (LogError, Unreachable):
             self.failures += 1
             return False

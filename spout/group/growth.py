@@ -1,6 +1,9 @@
-"""New partitions of a topic that is being read: name them to the ackers, then read them from their start.
+"""Sources that join a running session: name them to the ackers, then read them.
 
-The session sends another `Take` that names only the new sources; the others go on meanwhile. New partitions
+They are new partitions of a topic, from their start on, and sources that begin a new generation, since their
+logs were cut.
+
+The session sends another `Take` that names only these sources; the others go on meanwhile. New partitions
 are not read as long as the replay topic has fewer partitions than its topic. What had no leader when the
 session began comes in the same way, as soon as it is known where it begins.
 
@@ -32,13 +35,21 @@ class Growth:
         self._looked_ms = now_ms
         self._sent_ms = now_ms
         self._found: dict[int, SourceSpec] = {}
-        self._offsets: dict[int, int] = {}
+        self._firsts: dict[int, int] = {}
         self._answers: Answers | None = None
         self._lack = ""
 
     def read(self, partition: int, taken: Taken) -> None:
         if self._answers is not None:
             self._answers.read(partition, taken)
+
+    def begin_again(self, firsts: Mapping[int, int], now: int, now_ms: int) -> list[NewSource]:
+        """Let sources begin a new generation at these positions, unless others are under way; as `step`."""
+        if self._found or not firsts:
+            return []
+        self._found = {source: self._context.sources[source] for source in firsts}
+        self._firsts = dict(firsts)
+        return self._ask(now, now_ms)
 
     def step(self, now: int, now_ms: int) -> list[NewSource]:
         """Look for new partitions, send a `Take`, or return the sources that all acker partitions have now.
@@ -50,8 +61,8 @@ class Growth:
             self._looked_ms = now_ms
             found = self._find()  # also while acker partitions are silent: a topic may be created again
             if found and not self._found:
-                self._offsets = self._starts(found)
-                self._found = {source: spec for source, spec in found.items() if source in self._offsets}
+                self._firsts = {s: position_at(0, offset) for s, offset in self._starts(found).items()}
+                self._found = {source: spec for source, spec in found.items() if source in self._firsts}
                 return self._ask(now, now_ms) if self._found else []
         return self._taken(now, now_ms) if self._found else []
 
@@ -77,8 +88,7 @@ class Growth:
     def _ask(self, now: int, now_ms: int) -> list[NewSource]:
         if self._context.announcer is None:
             found, self._found = self._found, {}
-            firsts = {source: position_at(0, self._offsets[source]) for source in found}
-            return [(spec, SourceCursor(firsts[s], firsts[s])) for s, spec in found.items()]
+            return [(spec, SourceCursor(self._firsts[s], self._firsts[s])) for s, spec in found.items()]
         self._sent_ms = now_ms
         spec = self._context.spec
         self._answers = Answers(spec.group, self._name.id, spec.partitions, self._found)
@@ -106,7 +116,7 @@ class Growth:
 
     def _send(self, announcer: Announcer, now: int) -> None:
         missing = [] if self._answers is None else self._answers.missing
-        named = [spec.taken_from(position_at(0, self._offsets[s])) for s, spec in self._found.items()]
+        named = [spec.taken_from(self._firsts[source]) for source, spec in self._found.items()]
         announcer.take(self._name, now, named, missing)
 
 

@@ -169,6 +169,18 @@ def older_checkpoint(spec: SourceSpec, acked: SourceRun, way: str) -> Disagreeme
     )
 
 
+def log_was_cut(spec: SourceSpec, first: int, read_to: int, end: int | None) -> Disagreement:
+    """`first` is the first lost offset, `end` where the log ends now; the group has read it to `read_to`."""
+    name, group = spec.input.name, spec.input.group
+    has_grown = end is None or end > first
+    state = f"has other records from offset {first} on" if has_grown else f"ends at {first}"
+    return Disagreement(
+        f"{spec} {state}, and group {group} has read it to {read_to}: the log was cut, as by an unclean"
+        f" leader election; run `windhover offsets reset` for input {name} to begin a new generation, then"
+        f" start with a fresh checkpoint; or set on_data_loss: skip, which goes on from offset {first}"
+    )
+
+
 def re_created(spec: SourceSpec, former_id: str, *, tracked: bool = True) -> Disagreement:
     cure = (
         f"run `windhover offsets reset` for input {spec.input.name} to begin a new generation,"

@@ -13,8 +13,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from acker.errors import DataLoss, Disagreement
+from acker.errors import DataLoss, UsageError
 from acker.identity import (
+    GENERATION_MAX,
     copies_source,
     first_source,
     generation_of,
@@ -22,11 +23,13 @@ from acker.identity import (
     offset_of,
     position_at,
 )
-from acker.kafka.port import Bound, TopicPartition
+from acker.kafka.port import Bound, OffsetAnswers, TopicPartition
 from acker.wire.events import PositionRun, SourceRun, difference, united
 from spout.group.announce import PlannerContext, Reach
+from spout.group.starting import log_was_cut
 from spout.group.tenure import Tenure
 from spout.planner.choosing import Chooser
+from spout.planner.continuity import Continuity, Cut
 from spout.planner.order_watch import OrderWatch
 from spout.planning.intake import Room
 from spout.planning.journal import Journal
@@ -67,6 +70,9 @@ class Batches:
 
     Attributes:
         read_to: the end of each partition, where the last plan found all of them read; else empty.
+        continuity: compares logs with what was read of them.
+        begins_again: sources whose logs were cut, and that take no part until they are in a new generation,
+            each with the first position of that.
     """
 
     def __init__(
@@ -101,6 +107,9 @@ class Batches:
         self._left_out = context.left_out
         self._tenure = tenure
         self._chooser = Chooser(context, tenure)
+        self.continuity = Continuity(context.log, context.sources, tenure)
+        self.begins_again: dict[int, int] = {}
+        self._now_ms = 0
         self._lane = lane
         self._targets = targets
         is_paced = context.spec.paced and context.announcer is not None
@@ -124,6 +133,7 @@ class Batches:
         """
         if self._last is not None and start == self._last[0]:
             return self._last[1]  # Spark did not journal it; the same batch again
+        self._now_ms = now_ms
         self.ended(now_ms)
         self.read_to, self._ends_seen = {}, {}
         old = self._unjournalled()
@@ -367,12 +377,19 @@ class Batches:
     def _readable(self, sources: Sequence[int]) -> dict[int, int]:
         """Return where sources end for now: beyond the last stable offset a transaction is undecided.
 
-        Those in trouble are missing. With targets a partition that came later is not read. Raises
-        `Disagreement`: a log was cut.
+        Those in trouble are missing, and those that begin a new generation since their logs were cut. With
+        targets a partition that came later is not read. Raises `Disagreement`: a log was cut.
         """
-        ends = self._ends(sources, self._reach, Bound.STABLE_END)
+        answers = self._bounds(sources, self._reach, Bound.STABLE_END)
+        compared = self.continuity.compare(answers.epochs, self._now_ms)
+        ends = self._by_source(sources, answers)
+        cuts = {cut.source: cut for cut in compared.cuts}
         if self._reach is self._log:
-            self._require_uncut(ends)
+            cuts |= {cut.source: cut for cut in self._shortened(ends) if cut.source not in cuts}
+        for source, cut in cuts.items():
+            if source not in self.begins_again:
+                self._begin_again(cut, ends.get(source))
+        ends = {s: e for s, e in ends.items() if s not in self.begins_again and s not in compared.unknown}
         if not self._targets:
             return ends
         for source, end in ends.items():
@@ -383,24 +400,64 @@ class Batches:
             for source, end in ends.items()
         }
 
-    def _require_uncut(self, ends: Mapping[int, int]) -> None:
-        """Check that no log ends before what was read of it: other records would get those offsets."""
+    def _shortened(self, ends: Mapping[int, int]) -> list[Cut]:
+        """Return logs that end before what was read of them: other records will get those offsets.
+
+        It is found without epochs, too.
+        """
         read_to = {source: offset_of(self._tenure.cursors[source].next) for source in ends}
         short = [source for source, end in ends.items() if end < read_to[source]]
+        cuts: list[Cut] = []
         for source, end in self._ends(short, self._log, Bound.END).items() if short else ():
-            one = self._specs[source]
             if end < read_to[source]:
-                raise Disagreement(
-                    f"{one} ends at {end}, and group {self._spec.group} has read it to {read_to[source]}:"
-                    f" the log was cut; run `windhover offsets reset` for input {one.input.name} to begin a"
-                    " new generation, then start with a fresh checkpoint"
-                )
+                cursor = self._tenure.cursors[source]
+                cuts.append(Cut(source, cursor.position_of(end), cursor.next))
+        return cuts
+
+    def _begin_again(self, cut: Cut, end: int | None) -> None:
+        """Let a source whose log was cut begin a new generation at the first lost offset, or stop.
+
+        What is pending from there on is in no log any more: it is ABSENT. `end` is where the log ends now, as
+        far as that is known. An ordered input stops: nobody could say what waits behind what.
+        """
+        spec = self._specs[cut.source]
+        if spec.input.fails_on_loss(self._spec.fail_on_data_loss) or spec.input.ordered:
+            raise log_was_cut(spec, offset_of(cut.first), offset_of(cut.next), end)
+        cursor = self._tenure.cursors[cut.source]
+        # a gap before it was never initialised, and a generation has no gaps but its own
+        first = min(cut.first, cursor.first_free)
+        generation = generation_of(first) + 1
+        if generation > GENERATION_MAX:
+            raise UsageError(
+                f"{spec} began {GENERATION_MAX:,} generations, the most there can be; give the input a new id"
+                " in topics.yaml"
+            )
+        self.begins_again[cut.source] = position_at(generation, offset_of(first))
+        pending = self._tenure.window.pending_within(cut.source, cut.first, cut.next)
+        lost = [SourceRun(cut.source, *run) for run in pending]
+        self._report_absent(lost, self._tenure.look(self._now_ms))
+        self.lost_from_log += positions_in(lost)
+        fields = {
+            "partition": str(spec),
+            "first_lost": offset_of(cut.first),
+            "read_to": offset_of(cut.next),
+            "open_roots": positions_in(lost),
+            "goes_on_from": offset_of(first),
+        }
+        self._report("log_was_cut", fields)
 
     def _ends(self, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
         """Return the ends of sources; those of partitions in trouble are missing, and noted."""
-        places = {source: self._specs[source].place for source in sources}
-        answers = reach.bounds(bound, places.values())
+        sources = list(sources)
+        return self._by_source(sources, self._bounds(sources, reach, bound))
+
+    def _bounds(self, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
+        answers = reach.bounds(bound, [self._specs[source].place for source in sources])
         self._troubles.note(answers)
+        return answers
+
+    def _by_source(self, sources: Iterable[int], answers: OffsetAnswers) -> dict[int, int]:
+        places = {source: self._specs[source].place for source in sources}
         return {
             source: answers.offsets[place] for source, place in places.items() if place in answers.offsets
         }
@@ -413,14 +470,24 @@ class Batches:
         """
         sources = old.sources | choice.copies.sources
         starts = self._ends(sources, self._reach, Bound.START)
-        left_out = (sources - starts.keys()) | set(choice.unreadable)
+        left_out = (sources - starts.keys()) | set(choice.unreadable) | (sources & self.begins_again.keys())
         if not left_out:
             return old, choice, starts
         for source in list(left_out):
             if self._is_ordered(source):
                 left_out |= {first_source(source), copies_source(first_source(source))}
-        self._tenure.unjournalled += [run for run in (*old.ranges, *old.holes) if run.source in left_out]
+        self._tenure.unjournalled += [
+            run for run in map(self._without_lost, (*old.ranges, *old.holes)) if run.source in left_out
+        ]
         return old.without(left_out), choice.without(left_out), starts
+
+    def _without_lost(self, run: SourceRun) -> SourceRun:
+        """Return the part of a run that is still in its log, where that was cut."""
+        first = self.begins_again.get(run.source)
+        if first is None or generation_of(run.start) == generation_of(first):
+            return run
+        lost = position_at(generation_of(run.start), offset_of(first))
+        return run._replace(start=min(run.start, lost), end=min(run.end, lost))
 
     def _gone(self, runs: Sequence[SourceRun], starts: Mapping[int, int]) -> list[SourceRun]:
         """Return what of chosen runs left the log; `DataLoss` if something did and `on_data_loss` is fail.
@@ -446,16 +513,18 @@ class Batches:
         """Contribute that what left the log is absent, and holes: as all that is initialised, they need a
         verdict.
         """
-        if not gone and not holes:
-            return
-        self._absences += 1
-        if self._announcer is not None:
-            absent = united([*gone, *holes])
-            self._announcer.absent(self._tenure.name, self._lane, self._absences, now, absent)
+        self._report_absent([*gone, *holes], now)
         if gone:
             self.lost_from_log += positions_in(gone)
             lost = {"records": positions_in(gone), "ranges": [tuple(run) for run in gone]}
             self._report("records_left_the_log", lost)
+
+    def _report_absent(self, runs: Sequence[SourceRun], now: int) -> None:
+        if not runs:
+            return
+        self._absences += 1
+        if self._announcer is not None:
+            self._announcer.absent(self._tenure.name, self._lane, self._absences, now, united(runs))
 
 
 def _records_by_source(ranges: Iterable[SourceRun], empty: Iterable[SourceRun]) -> Counter[int]:

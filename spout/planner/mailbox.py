@@ -94,9 +94,7 @@ class Mailbox:
         `damaged`: what the query is to end for. `held`: see `Published`.
         """
         if plan.ranges:
-            message = {
-                "batch": _name(plan.ranges), "not_acked": not_acked, "damaged": damaged, "held": held,
-            }  # fmt: skip
+            message = {"batch": _name(plan.ranges), "not_acked": not_acked, "held": held, "damaged": damaged}
             self._put(self._folder / plan.session, json.dumps(message))
 
     def published(self, session: str, ranges: Sequence[SourceRun]) -> Published | None:

@@ -36,6 +36,7 @@ from spout.group.starting import Begun, check_journal, older_checkpoint, startin
 from spout.group.tenure import Tenure, tenure_of
 from spout.group.troubles import Troubles
 from spout.planner.batches import UNKNOWN_TARGET, Batches
+from spout.planner.continuity import kept_by
 from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
 from spout.planner.scout import Scout
@@ -466,7 +467,8 @@ class Planner:
         """Begin where the journal ends, or else where the group or the options say."""
         marks = {s: mark for s, mark in self._journal.sources.items() if s in self.sources}
         cursors = {
-            s: SourceCursor(from_, next_, IntervalSet(gaps)) for s, (from_, next_, gaps) in marks.items()
+            source: SourceCursor(mark.from_, mark.next, IntervalSet(mark.gaps), mark.leader_epoch)
+            for source, mark in marks.items()
         }
         fresh = [spec for source, spec in self.sources.items() if source not in marks]
         before = dict.fromkeys(self._journal.waits, self._journal.at_ms)
@@ -485,6 +487,8 @@ class Planner:
         lane = f"planner-{self._new_id}/{tenure.name.id}"
         batches = Batches(context, tenure, lane, self._targets, order)
         committer = self._committer or Committer(context.log, self._spec.group, self.sources)
+        committer.follow(tenure.cursors)
+        batches.continuity.restore(kept_by(self._journal, committer.read_to()))
         committer.claim(tenure.committable())
         self._signed_ms = now_ms  # by the Take
         state = None
@@ -522,7 +526,7 @@ class Planner:
 
     def _tick(self, owned: Owned, now_ms: int) -> None:
         """Move the clock, tick where roots are open, give signs of life, commit now and then."""
-        tenure, _, committer, growth, *_ = owned
+        tenure, batches, committer, growth, *_ = owned
         now = tenure.look(now_ms)
         is_due = self._ticked_ms is None or not 0 <= now_ms - self._ticked_ms < TICK_EVERY_MS
         partitions = tenure.ticked_partitions()
@@ -537,10 +541,13 @@ class Planner:
                 announcer.tick(tenure.name, now, (SIGNS_AT,))
             if tenure.sibling is not None and (to := tenure.sibling.to_ask(now_ms)):
                 announcer.take(tenure.sibling.question, now, (), to)
-        for one, cursor in growth.step(now, now_ms):
+        joined = growth.step(now, now_ms) or growth.begin_again(batches.begins_again, now, now_ms)
+        for one, cursor in joined:
             self._context.sources[one.source] = one
             self._context.left_out.pop(one.source, None)
             tenure.add_source(one.source, cursor)
+            if batches.begins_again.pop(one.source, None) is not None:
+                committer.begin_again(one.source)
         committer.step(tenure.committable, now_ms, idle=tenure.is_idle)
 
 

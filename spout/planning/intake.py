@@ -21,6 +21,7 @@ from acker.identity import (
     is_replay,
     position_at,
 )
+from acker.kafka.port import NO_EPOCH
 from acker.wire.events import PositionRun
 from spout.planning.journal import SourceMark
 from spout.planning.supply import HOLE_MIN, HOLE_POSITIONS_MAX, Portion, Sighting, Supply
@@ -34,13 +35,19 @@ _BLOCK = 1 << ACKER_BLOCK_BITS
 
 
 class SourceCursor:
-    """One source's free positions, in a generation that begins at `from_`: all from `next` on, and gaps."""
+    """One source's free positions, in a generation that begins at `from_`: all from `next` on, and gaps.
 
-    __slots__ = ("_gaps", "from_", "next")
+    `leader_epoch` is an epoch of its leader in which the log had all positions before `next`, or `NO_EPOCH`.
+    """
 
-    def __init__(self, from_: int, next: int, gaps: IntervalSet | None = None) -> None:
+    __slots__ = ("_gaps", "from_", "leader_epoch", "next")
+
+    def __init__(
+        self, from_: int, next: int, gaps: IntervalSet | None = None, leader_epoch: int = NO_EPOCH
+    ) -> None:
         self.from_ = from_
         self.next = next
+        self.leader_epoch = leader_epoch
         self._gaps = gaps if gaps is not None else IntervalSet()
 
     @property
@@ -67,7 +74,7 @@ class SourceCursor:
             self.next = end
 
     def mark(self) -> SourceMark:
-        return SourceMark(self.from_, self.next, tuple(self._gaps))
+        return SourceMark(self.from_, self.next, tuple(self._gaps), self.leader_epoch)
 
 
 def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:

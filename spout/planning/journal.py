@@ -1,10 +1,11 @@
 """The offset of the streaming source, which Spark journals for each batch, as JSON.
 
-``{"v": 1, "session", "epoch", "now", "tasks", "sources": {"<source>": {"from", "next", "gaps"}},
+``{"v": 1, "session", "epoch", "now", "tasks", "sources": {"<source>": {"from", "next", "gaps", "epoch"}},
 "ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
 "order": {"<source>": {"by", "waiting", "most"}}, "waits": [source, ...], "at"}``
 
-Older offsets have no `topics` and no `at`; `order` and `waits` are missing if they are empty. Spark compares
+Older offsets have no `topics` and no `at`; `order` and `waits` are missing if they are empty, and the `epoch`
+of a source where none is known. Spark compares
 offsets as text, so the order of keys is fixed. `ranges` cannot be computed from the `next` and `gaps` of two
 offsets: between them may be a takeover or a new generation.
 
@@ -23,6 +24,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from acker.errors import Disagreement
+from acker.kafka.port import NO_EPOCH
 from acker.wire.events import PositionRun, SourceRun, difference
 from spout.planning.order import LineUp, line_up_of
 
@@ -30,11 +32,15 @@ VERSION = 1
 
 
 class SourceMark(NamedTuple):
-    """Which records of a source were emitted: [from_, next) of its generation, without the gaps."""
+    """Which records of a source were emitted: [from_, next) of its generation, without the gaps.
+
+    `leader_epoch` is an epoch of its leader in which the log had all of these, or `NO_EPOCH`.
+    """
 
     from_: int
     next: int
     gaps: tuple[PositionRun, ...] = ()
+    leader_epoch: int = NO_EPOCH
 
     def emitted(self, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that were emitted, ascending."""
@@ -78,10 +84,7 @@ class Journal:
             "epoch": self.epoch,
             "now": self.now,
             "tasks": self.tasks,
-            "sources": {
-                str(source): {"from": mark.from_, "next": mark.next, "gaps": [list(gap) for gap in mark.gaps]}
-                for source, mark in sorted(self.sources.items())
-            },
+            "sources": {str(source): _mark_json(mark) for source, mark in sorted(self.sources.items())},
             "ranges": [list(run) for run in self.ranges],
             "topics": dict(sorted(self.topics.items())),
             **({"order": order} if order else {}),
@@ -121,9 +124,15 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
         ) from error
 
 
+def _mark_json(mark: SourceMark) -> dict[str, Any]:
+    written = {"from": mark.from_, "next": mark.next, "gaps": [list(gap) for gap in mark.gaps]}
+    return written if mark.leader_epoch == NO_EPOCH else {**written, "epoch": mark.leader_epoch}
+
+
 def _mark(mark: Mapping[str, Any]) -> SourceMark:
     gaps = tuple(_run(gap) for gap in mark["gaps"])
-    return SourceMark(_number(mark["from"]), _number(mark["next"]), gaps)
+    epoch = _number(mark["epoch"]) if "epoch" in mark else NO_EPOCH
+    return SourceMark(_number(mark["from"]), _number(mark["next"]), gaps, epoch)
 
 
 def _run(ends: Sequence[Any]) -> PositionRun:

@@ -104,6 +104,8 @@ class PlanIndex:
 class ReadTask:
     """What one Spark task reads: its share of the plan, ascending, with the topic of each source.
 
+    `topic_ids` has Kafka's id of each topic by its name, as far as the batch's offset knows them.
+
     All records and copies of a partition that is read in order (`order`) are in one task.
     """
 
@@ -111,6 +113,7 @@ class ReadTask:
     ranges: tuple[SourceRun, ...]
     topics: Mapping[int, str]
     order: Mapping[int, LineUp] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_tasks(

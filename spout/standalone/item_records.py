@@ -25,13 +25,15 @@ from spout.tuples.messages import MessageRows
 class Segment:
     """Consecutive serials from `first` on, of one source, with ascending positions.
 
-    `messages` is parallel to `positions`; None in place of those that were dropped.
+    `messages` is parallel to `positions`; None in place of those that were dropped. `topic_id` is Kafka's id
+    of their topic, where it is known.
     """
 
     first: int
     source: int
     messages: list[Message]
     positions: I64
+    topic_id: str = ""
 
     @property
     def end(self) -> int:
@@ -41,10 +43,13 @@ class Segment:
     def part(self, start: int, end: int) -> Segment:
         """Return the items [start, end) as a separate segment, with its own list of messages."""
         low, high = start - self.first, end - self.first
-        return Segment(start, self.source, self.messages[low:high], self.positions[low:high])
+        positions = self.positions[low:high]
+        return Segment(start, self.source, self.messages[low:high], positions, self.topic_id)
 
     def rows(self) -> MessageRows:
-        return MessageRows(self.messages, self.source, self.positions)
+        rows = MessageRows(self.messages, self.source, self.positions)
+        rows.topic_id = self.topic_id
+        return rows
 
 
 class ItemRecords:
@@ -60,9 +65,9 @@ class ItemRecords:
     def __len__(self) -> int:
         return len(self._segments)
 
-    def put(self, source: int, messages: list[Message], positions: I64) -> PositionRun:
+    def put(self, source: int, messages: list[Message], positions: I64, topic_id: str = "") -> PositionRun:
         """Add records, one or more, and return their items."""
-        segment = Segment(self.next, source, messages, positions)
+        segment = Segment(self.next, source, messages, positions, topic_id)
         self.next = segment.end
         self._firsts.append(segment.first)
         self._segments.append(segment)

@@ -106,9 +106,10 @@ class QueueCollection:
         }
         return {name: count for name, count in lacking.items() if count > 0}
 
-    def put(self, source: int, messages: list[Message], at: I64) -> None:
+    def put(self, source: int, messages: list[Message], at: I64, topic_id: str = "") -> None:
         """Add records, one or more, as waiting items; the positions are ascending and initialised."""
-        self._by_id[input_id_of(source)].store.add(*self.records.put(source, messages, at))
+        items = self.records.put(source, messages, at, topic_id)
+        self._by_id[input_id_of(source)].store.add(*items)
 
     def lose(self, lost: Lost) -> bool:
         """Take away items whose roots were lost, such as TIMED_OUT; return whether any was here."""

@@ -38,11 +38,15 @@ class MessageReader(Protocol):
 
 
 class PlannedRecords(NamedTuple):
-    """Records that were planned and leave the buffer: messages of one source, with their positions."""
+    """Records that were planned and leave the buffer: messages of one source, with their positions.
+
+    `topic_id` is Kafka's id of their topic.
+    """
 
     source: int
     messages: list[Message]
     positions: I64
+    topic_id: str
 
 
 class UnreadableRun(NamedTuple):
@@ -203,7 +207,9 @@ class ReadAhead:
             if low < high:
                 absent += holes(run.source, expected, at[low:high])
                 expected = int(at[high - 1]) + 1
-                taken.append(PlannedRecords(run.source, messages[low:high], at[low:high]))
+                taken.append(
+                    PlannedRecords(run.source, messages[low:high], at[low:high], buffer.spec.topic_id)
+                )
             if high < len(at):
                 break
         if expected < run.end:

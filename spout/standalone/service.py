@@ -266,7 +266,7 @@ class SpoutService:
                 ahead.forget_below(self._planner.free())
                 continue
             planned += taken
-            for source, messages, positions in chain.from_iterable(part.records for part in taken):
+            for source, messages, positions, _ in chain.from_iterable(part.records for part in taken):
                 came += len(messages)
                 if self._traced is not None:
                     headers = zip(positions.tolist(), map(headers_of, messages), strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +128,8 @@ def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[Re
     # A batch without positions has one task too: its report proves that no report is missing.
     topics = topic_names(spec.inputs, plan.ranges)
     order = end.order if plan.ranges else {}
-    return read_tasks(plan, topics, end.tasks, order) or [ReadTask(plan, (), {})]
+    tasks = read_tasks(plan, topics, end.tasks, order) or [ReadTask(plan, (), {})]
+    return [replace(task, topic_ids=dict(end.topics)) for task in tasks]
 
 
 def plan_between(start: Journal, end: Journal, group: str, partitions: int, timeout_ms: int = 0) -> BatchPlan:

@@ -263,7 +263,7 @@ class _Reading:
             messages, positions, indices = [messages[row] for row in kept], positions[kept], indices[kept]
         if messages:
             self._emitted += len(messages)
-            rows = MessageRows(messages, source, positions, self._options.zone)
+            rows = self._rows(messages, source, positions)
             if self.tracked and is_replay(source):
                 self._firsts.append(FirstEmissions.of(source, *rows.first_emissions()))
             if self.tracked and self._options.traced:
@@ -286,8 +286,8 @@ class _Reading:
             if not highest.is_valid:
                 continue
             at_ms = highest.value * 1_000 // _A_SECOND[column.type.unit]
-            highest = self._newest.get(name)
-            if highest is None or at_ms > highest.at_ms:
+            newest = self._newest.get(name)
+            if newest is None or at_ms > newest.at_ms:
                 first, last = int(positions.min()), int(positions.max())
                 if self._options.narrow is None:
                     first = last = int(positions[pc.index(column, highest).as_py()])
@@ -297,6 +297,11 @@ class _Reading:
         if self._times is None:
             self._times = [field.name for field in schema if pa.types.is_timestamp(field.type)]
         return self._times
+
+    def _rows(self, messages: Sequence[Message], source: int, positions: I64) -> MessageRows:
+        rows = MessageRows(messages, source, positions, self._options.zone)
+        rows.topic_id = self._task.topic_ids.get(self._task.topics[source], "")
+        return rows
 
     def _feed_in_order(
         self,
@@ -337,7 +342,7 @@ class _Reading:
         refused: dict[int, Cause] = {}
         if predicate is None or not self.tracked:
             return free, refused
-        rows = MessageRows(messages, source, positions, self._options.zone)
+        rows = self._rows(messages, source, positions)
         for row in range(len(messages)):
             try:
                 if not predicate(Tuple(rows, row)):

@@ -24,8 +24,9 @@ from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
 from acker.kafka.headers import headers_of
+from acker.kafka.port import NO_EPOCH
 from acker.wire.checks import LogOnce
-from replay.records.headers import location, our_values, parse_lineage, parted_headers
+from replay.records.headers import location, our_values, parse_lineage, parted_headers, record_id
 from replay.records.record_time import TIMESTAMP, RecordTime, parse_record_time
 from spout.tuples.exact import zone_of
 from spout.tuples.tuple import MessageId, StreamId
@@ -127,6 +128,16 @@ COLUMN_MS_MAX: Final = ((1 << 63) - 1) // 1_000
 
 _log_once = LogOnce()
 
+_PACKED: Final = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "leader_epoch")
+
+
+def _unpacked(values: tuple[Any, ...]) -> Message:
+    """Make a message of what was packed of it; one without a leader epoch is made without."""
+    packed = dict(zip(_PACKED, values, strict=True))
+    if packed["leader_epoch"] is None:
+        del packed["leader_epoch"]
+    return Message(**packed)
+
 
 @cache
 def _getters_in(zone: str, *, is_copy: bool) -> Mapping[str, Callable[[Message], Any]]:
@@ -162,6 +173,7 @@ class MessageRows:
         "came_from",
         "names",
         "source",
+        "topic_id",
     )
 
     names: Sequence[str]
@@ -176,6 +188,7 @@ class MessageRows:
         self._replayed = is_replay(self.source)
         self._getters = _getters_in(zone, is_copy=self._replayed)
         self._positions = positions
+        self.topic_id = ""  # Kafka's id of the messages' topic, where it is known
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -193,9 +206,18 @@ class MessageRows:
         root = Root(self.source, Position(int(self._positions[row])))
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
         if not self._replayed:
-            return MessageId(root, 1, location(topic, partition, offset), None)
+            origin = location(topic, partition, offset)
+            return MessageId(root, 1, origin, None, self._record_id(message) or origin)
         lineage = parse_lineage(headers_of(message), topic, partition, offset)
-        return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms)
+        named = lineage.record_id or lineage.origin
+        return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms, named)
+
+    def _record_id(self, message: Message) -> str:
+        if not self.topic_id:
+            return ""
+        epoch = message.leader_epoch()
+        place = message.partition() or 0, message.offset() or 0
+        return record_id(self.topic_id, *place, NO_EPOCH if epoch is None else epoch)
 
     def first_emissions(self) -> tuple[I64, I64]:
         """Return the positions of copies whose headers have the time of the first emission, and it, ms."""
@@ -236,25 +258,32 @@ class MessageRows:
         """Return `size` of the messages, from `first` on."""
         end = first + size
         part = MessageRows(self._messages[first:end], self.source, self._positions[first:end], self._zone)
-        part.came_from = self.came_from
+        part.came_from, part.topic_id = self.came_from, self.topic_id
         return part
 
     def packed(self) -> tuple[Any, ...]:
         """Return them as built-in types and an array, for another process."""
         messages = [
-            (m.topic(), m.partition(), m.offset(), m.key(), m.value(), list(headers_of(m)), m.timestamp())
+            (
+                m.topic(),
+                m.partition(),
+                m.offset(),
+                m.key(),
+                m.value(),
+                list(headers_of(m)),
+                m.timestamp(),
+                m.leader_epoch(),
+            )
             for m in self._messages
         ]
-        return int(self.source), self._positions, self._zone, tuple(self.came_from), messages
+        return int(self.source), self._positions, self._zone, tuple(self.came_from), self.topic_id, messages
 
     @classmethod
     def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
         """Restore messages that another process packed; they need no client here."""
-        source, positions, zone, came_from, messages = packed
-        names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
-        unpacked = [Message(**dict(zip(names, m, strict=True))) for m in messages]
-        rows = cls(unpacked, source, positions, zone)
-        rows.came_from = StreamId(*came_from)
+        source, positions, zone, came_from, topic_id, messages = packed
+        rows = cls([_unpacked(values) for values in messages], source, positions, zone)
+        rows.came_from, rows.topic_id = StreamId(*came_from), topic_id
         return rows
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:

@@ -79,7 +79,7 @@ def tuple_of(values: Mapping[str, Any], *, origin: str | None = None, attempt: i
 
     Without an `origin` it has no `message_id`, as in a bolt that is not directly behind `read_stream`.
     """
-    message_id = MessageId(Root(Source(0), Position(0)), attempt, origin or "", None)
+    message_id = MessageId(Root(Source(0), Position(0)), attempt, origin or "", None, origin or "")
     find_id = unknown_id if origin is None else lambda _row: message_id
     return Tuple(ListRows(tuple(values), [tuple(values.values())], find_id), 0)
 

@@ -137,14 +137,20 @@ class MessageId:
         root: the root of this tuple's tree; each attempt has another one.
         attempt: 1 for the first emission of the record.
         origin: ``topic/partition@offset`` of the first emission: the same in every attempt. Together with a
-            number that the bolt gives to each row it emits, it identifies the row in all attempts.
+            number that the bolt gives to each row it emits, it identifies the row in all attempts, as long as
+            its topic is the same.
         first_emitted_ms: wall time of the first emission, or None in the first attempt.
+        record_id: text by which no other record is called, the same in every attempt. It tells apart what
+            origins do not: records of a topic that was created again, of another cluster, and of a log that
+            was cut and grew again. It is Kafka's id of the topic, the place, and the epoch of the leader that
+            wrote the record; do not take it apart. On a copy that a former version wrote it is the origin.
     """
 
     root: Root
     attempt: int
     origin: str
     first_emitted_ms: int | None
+    record_id: str = ""
 
 
 class Rows(Protocol):

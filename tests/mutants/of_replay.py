@@ -5,6 +5,15 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     # -- the policy
     Mutant(
+        "a-record-that-took-the-place-of-a-lost-one-is-not-copied",
+        "replay/worker/outcome.py",
+        "record.leader_epoch > due.leader_epoch",
+        "record.leader_epoch < due.leader_epoch",
+        "tests/unit/replay/worker/test_replay_cut_logs.py"
+        "::test_a_record_that_took_the_place_of_a_lost_one_is_not_copied",
+        "a bolt would get a record that was never lost, under the history of another one",
+    ),
+    Mutant(
         "attempts-are-as-many-as-configured",
         "replay/policy/disposition.py",
         "return DeadReason.ATTEMPTS if _used_up(policy, lost) >= policy.attempts else None",

@@ -42,11 +42,37 @@ MUTANTS = (
     Mutant(
         "a-log-that-was-cut-stops-the-query",
         "spout/planner/batches.py",
-        "self._require_uncut(ends)",
-        "pass",
-        "tests/unit/spout/planner/test_changed_topics.py"
-        "::test_a_log_that_ends_before_what_was_read_stops_the_query",
+        "if end < read_to[source]:\n                cursor",
+        "if end < 0:\n                cursor",
+        "tests/unit/spout/planner/test_cut_logs.py"
+        "::test_a_log_that_ends_before_what_was_read_is_found_without_epochs",
         "records that got the offsets of lost ones would never be read",
+    ),
+    Mutant(
+        "a-log-that-was-cut-and-grew-again-stops-the-query",
+        "spout/planner/continuity.py",
+        "elif epoch > read.leader_epoch:\n                asked[source] = read",
+        "elif epoch > read.leader_epoch:\n                self._keep(source, cursor, epoch)",
+        "tests/unit/spout/planner/test_cut_logs.py"
+        "::test_a_log_that_was_cut_stops_the_query_with_its_first_lost_offset",
+        "records that have the offsets of lost ones would never be read",
+    ),
+    Mutant(
+        "a-log-is-compared-at-the-start",
+        "spout/planner/planner.py",
+        "batches.continuity.restore(kept_by(self._journal, committer.read_to()))",
+        "pass",
+        "tests/unit/spout/planner/test_cut_logs.py"
+        "::test_a_log_that_was_cut_while_no_query_ran_is_found_at_the_start",
+        "a log that is cut between two runs of a query would be taken for the same",
+    ),
+    Mutant(
+        "roots-of-lost-offsets-get-a-verdict",
+        "spout/planner/batches.py",
+        "self._report_absent(lost, self._tenure.look(self._now_ms))",
+        "pass",
+        "tests/unit/spout/planner/test_cut_logs.py::test_with_skip_roots_of_lost_offsets_get_a_verdict",
+        "copies of them would be made of other records",
     ),
     Mutant(
         "a-partition-that-was-never-read-begins-at-0",

@@ -17,7 +17,7 @@ import spout.planning.supply
 import spout.publishing.publish
 import tests.simulation.world.layout
 from acker.identity import generation_of, position_at
-from acker.kafka.port import Bound, Record, TopicPartition
+from acker.kafka.port import Bound, OffsetAnswers, Record, TopicPartition
 from acker.ledger.cohort import Session
 from acker.ledger.sessions import SessionRank, Sessions
 from acker.ledger.verdicts import VerdictSet
@@ -179,13 +179,13 @@ def restored_pending() -> Replaced:
 def last_stable_offset() -> Replaced:
     """Plan up to the high watermark."""
 
-    def _ends(self: Batches, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
+    def _bounds(self: Batches, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
         if bound is Bound.STABLE_END:
-            return ends_of(self, sources, self._log, Bound.END)
-        return ends_of(self, sources, reach, bound)
+            return bounds_of(self, sources, self._log, Bound.END)
+        return bounds_of(self, sources, reach, bound)
 
-    ends_of = Batches._ends
-    return [(Batches, "_ends", _ends)]
+    bounds_of = Batches._bounds
+    return [(Batches, "_bounds", _bounds)]
 
 
 def seen_holes() -> Replaced:

@@ -110,8 +110,14 @@ class WatchedCluster(MemoryCluster):
         """Return the transactional ids that have something open."""
         return [name for name, state in self._transactions.items() if state.touched]
 
-    def _keep(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-        super()._keep(group, offsets, metadata)
+    def _keep(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str,
+        epochs: Mapping[TopicPartition, int],
+    ) -> None:
+        super()._keep(group, offsets, metadata, epochs)
         self._watch.kept(group, offsets, metadata)
 
 

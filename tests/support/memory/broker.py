@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from acker.errors import Fenced, LogError, OutOfRange, PartitionStands, RecordRefused, TopicError
 from acker.kafka.port import (
+    NO_EPOCH,
     GroupMember,
     Outgoing,
     TimestampType,
@@ -54,6 +55,7 @@ class Committed(NamedTuple):
 
     offset: int
     metadata: str
+    leader_epoch: int = NO_EPOCH
 
 
 @dataclass(slots=True)
@@ -116,8 +118,10 @@ class MemoryBroker:
         self._leaderless |= {TopicPartition(topic, number) for number in numbers}
 
     def elect_leader(self, topic: str, *numbers: int) -> None:
-        """Let partitions have a leader again."""
+        """Let partitions have a leader again, another one."""
         self._leaderless -= {TopicPartition(topic, number) for number in numbers}
+        for number in numbers:
+            self.partition(TopicPartition(topic, number)).begin_epoch()
 
     def fall_silent(self, topic: str, *numbers: int) -> None:
         """Let readers get nothing of partitions, while everything else about them is as ever."""
@@ -319,7 +323,13 @@ class MemoryBroker:
         """Return all that a group has committed."""
         return self._committed.get(group, {})
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str,
+        epochs: Mapping[TopicPartition, int],
+    ) -> None:
         """Commit offsets for a group outside any transaction.
 
         Raises:
@@ -329,7 +339,7 @@ class MemoryBroker:
             raise LogError(f"metadata of {len(metadata)} bytes is more than {METADATA_BYTES_MAX}")
         if self._groups.get(group, MemoryGroup()).members:
             raise LogError(f"group {group} has members; offsets can be committed when it has none")
-        self._keep(group, offsets, metadata)
+        self._keep(group, offsets, metadata, epochs)
 
     def commit_of_member(self, group: str, member: int, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets for a member of a group.
@@ -339,7 +349,7 @@ class MemoryBroker:
         """
         if self.owned(group, member) is None:
             raise LogError(f"group {group} has no member {member}")
-        self._keep(group, offsets, "")
+        self._keep(group, offsets, "", {})
 
     def join(self, group: str, topics: tuple[str, ...]) -> int:
         """Add a member to a group, rebalance, and return the member's number.
@@ -373,7 +383,13 @@ class MemoryBroker:
         """Return the partition numbers of a member, or None for one that is no longer a member."""
         return self._groups[group].owned.get(member)
 
-    def _keep(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
+    def _keep(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str,
+        epochs: Mapping[TopicPartition, int],
+    ) -> None:
         kept = self._committed.setdefault(group, {})
         for partition, offset in offsets.items():
-            kept[partition] = Committed(offset, metadata)
+            kept[partition] = Committed(offset, metadata, epochs.get(partition, NO_EPOCH))

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from acker.errors import Unreachable
+from acker.kafka.epochs import unknown_epoch
 from acker.kafka.port import (
+    NO_EPOCH,
     Bound,
     DamagedRun,
     GroupMember,
@@ -26,6 +29,7 @@ from acker.kafka.port import (
     Picker,
     Producer,
     Reader,
+    ReadTo,
     TopicInfo,
     TopicPartition,
     Transactions,
@@ -136,11 +140,24 @@ class MemoryLog:
             case Bound.START:
                 return OffsetAnswers(self.starts(sound), troubles)
             case Bound.END:
-                return OffsetAnswers(self.ends(sound), troubles)
+                return OffsetAnswers(self.ends(sound), troubles, self._epochs(sound))
             case Bound.STABLE_END:
-                return OffsetAnswers(self.stable_ends(sound), troubles)
+                return OffsetAnswers(self.stable_ends(sound), troubles, self._epochs(sound))
             case _:
                 return OffsetAnswers(self.offsets_at(sound, bound), troubles)
+
+    def intact_to(self, read: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
+        """Compare what was read with the epochs of the logs."""
+        self._faults.before("intact_to")
+        answers: dict[TopicPartition, int] = {}
+        for place, (offset, epoch) in read.items():
+            if self._broker.trouble_of(place):
+                continue
+            end = self._broker.partition(place).end_of_epoch(epoch)
+            if end is None:
+                raise unknown_epoch(place, epoch)
+            answers[place] = min(end, offset)
+        return answers
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         """Return those of the named topics that exist."""
@@ -154,10 +171,25 @@ class MemoryLog:
         offsets = self._broker.committed(group)
         return {name: offsets[name].offset for name in partitions if name in offsets}
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+    def committed_epochs(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Return the leader epoch beside each committed offset."""
+        self._faults.before("committed")
+        offsets = self._broker.committed(group)
+        epochs = {name: offsets[name].leader_epoch for name in partitions if name in offsets}
+        return {name: epoch for name, epoch in epochs.items() if epoch != NO_EPOCH}
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str = "",
+        epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> None:
         """Commit next offsets of a group that has no members, each with a short text."""
         self._faults.before("commit_offsets")
-        self._broker.commit(group, offsets, metadata)
+        self._broker.commit(group, offsets, metadata, epochs)
         self._faults.after("commit_offsets")
 
     def commit_metadata(
@@ -191,6 +223,9 @@ class MemoryLog:
 
     def close(self) -> None:
         """Release nothing; there is nothing to release."""
+
+    def _epochs(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: self._broker.partition(place).leader_epoch for place in places}
 
     def _ask(
         self, operation: str, partitions: Iterable[TopicPartition], answer: Callable[[MemoryPartition], int]

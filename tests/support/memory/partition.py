@@ -31,7 +31,17 @@ _TRIM_SLOTS = 4096
 class MemoryPartition:
     """A partition's log. Offsets are what Kafka would give, markers of transactions included."""
 
-    __slots__ = ("_base", "_damaged", "_open", "_records", "_states", "name", "start", "timestamp_type")
+    __slots__ = (
+        "_base",
+        "_damaged",
+        "_epochs",
+        "_open",
+        "_records",
+        "_states",
+        "name",
+        "start",
+        "timestamp_type",
+    )
 
     def __init__(self, name: TopicPartition) -> None:
         """Begin an empty log at offset 0."""
@@ -39,6 +49,7 @@ class MemoryPartition:
         self.start = 0
         self.timestamp_type = TimestampType.CREATED
         self._base = 0
+        self._epochs = [(0, 0)]  # leader epochs, and where each begins
         self._records: list[Record] = []
         self._states = bytearray()
         self._open: dict[str, list[int]] = {}
@@ -48,6 +59,21 @@ class MemoryPartition:
     def end(self) -> int:
         """The high watermark: the offset that the next record gets."""
         return self._base + len(self._records)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the present leader."""
+        return self._epochs[-1][0]
+
+    def begin_epoch(self) -> None:
+        """Let another leader be elected, as at a restart; the log stays."""
+        self._epochs.append((self.leader_epoch + 1, self.end))
+
+    def end_of_epoch(self, epoch: int) -> int | None:
+        """Return where the records of an epoch, or of lower ones, end; None: no epoch is so low or high."""
+        if epoch == self.leader_epoch:
+            return self.end
+        return next((start for higher, start in self._epochs if higher > epoch >= self._epochs[0][0]), None)
 
     @property
     def stable_end(self) -> int:
@@ -71,7 +97,17 @@ class MemoryPartition:
         if kind is TimestampType.APPENDED or stamp_ms is None:
             stamp_ms = now_ms
         self._put(
-            Record(*self.name, offset, record.key, record.value, record.headers, stamp_ms, kind), VISIBLE
+            Record(
+                *self.name,
+                offset,
+                record.key,
+                record.value,
+                record.headers,
+                stamp_ms,
+                kind,
+                self.leader_epoch,
+            ),
+            VISIBLE,
         )
         return offset
 
@@ -142,9 +178,12 @@ class MemoryPartition:
             self._base = self.start
 
     def cut(self, offset: int) -> None:
-        """Lose what was written from an offset on, as by an unclean leader election."""
+        """Lose what was written from an offset on, as by an unclean election of another leader."""
         del self._records[offset - self._base :]
         del self._states[offset - self._base :]
+        before = self.leader_epoch
+        kept = [(epoch, start) for epoch, start in self._epochs if start < offset]
+        self._epochs = [*(kept or self._epochs[:1]), (before + 1, offset)]
 
     def compact(self, *, drop_tombstones: bool, young_ms: int | None = None) -> None:
         """Keep the last committed record of each key below the stable end; offsets stay as they are.

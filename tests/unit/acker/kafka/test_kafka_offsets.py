@@ -31,7 +31,9 @@ class Admin:
         for place in wanted:
             found[place] = Future()
             found[place].set_result(
-                SimpleNamespace(offset=answer[TopicPartition(place.topic, place.partition)])
+                SimpleNamespace(
+                    offset=answer[TopicPartition(place.topic, place.partition)], leader_epoch=None
+                )
             )
         return found
 

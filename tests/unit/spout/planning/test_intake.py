@@ -19,6 +19,7 @@ from spout.planning.intake import (
     cursor_of,
     fair_shares,
 )
+from spout.planning.journal import SourceMark
 from spout.planning.pace import FIRST_BATCH_RECORDS, PROBE_RECORDS, TIMEOUT_SHARE, BatchPace
 from spout.planning.supply import Supply, joined_portions
 from spout.tuples.intervals import IntervalSet
@@ -90,7 +91,7 @@ def test_gaps_are_taken_before_what_lies_above() -> None:
     assert found == [SourceRun(A, 20, 30), SourceRun(A, 50, 60), SourceRun(A, 100, 105)]
     for run in found:
         cursor.use(run.start, run.end)
-    assert cursor.mark() == (0, 105, ())
+    assert cursor.mark() == SourceMark(0, 105)
 
 
 def test_everything_is_taken_when_there_is_room_for_everything() -> None:

@@ -1,0 +1,145 @@
+"""Is each log still the one that was read? Compared at the start, and when a partition has another leader.
+
+After an unclean leader election a log is shorter than it was, and grows again with other records under the
+same offsets (`acker.kafka.epochs`). What was read of a source is kept with an epoch of its leader in which
+the log had all of that: in the cursor, in the journal, and with the group's commits. Each answer about an end
+has the epoch of the leader that gave it. Where this is another one than is kept, the leader is asked up to
+which offset its log is the same:
+
+========================  ==========================================================================
+what it says              what happens
+========================  ==========================================================================
+all of it                 the epoch of this leader is kept from now on
+less                      the log was cut: an error, or with `on_data_loss: skip` a new generation
+nothing yet               the source takes no part until it is known; others do
+========================  ==========================================================================
+
+What is kept without an epoch, by former versions, is not compared; the first answer gives it one.
+
+Source: docs/design/protocol.md, section 5.1, "A log that was cut".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from acker.identity import generation_of, offset_of, position_at
+from acker.kafka.epochs import unknown_epoch
+from acker.kafka.port import NO_EPOCH, Log, ReadTo, TopicPartition
+from spout.group.sources import SourceSpec
+from spout.group.tenure import Tenure
+from spout.planning.intake import SourceCursor
+from spout.planning.journal import Journal
+
+OLDER_LEADER_MS_MAX: Final = 60_000
+"""So long a leader may have a lower epoch than one before it, as a broker has that is late with its metadata.
+One that keeps it is of a cluster whose metadata began again."""
+
+
+class Cut(NamedTuple):
+    """A log that was cut: positions [first, next) of a source were read, and are others now, or gone."""
+
+    source: int
+    first: int
+    next: int
+
+
+class Compared(NamedTuple):
+    """What a comparison found: logs that were cut, and sources of which it is not known yet."""
+
+    cuts: tuple[Cut, ...] = ()
+    unknown: Collection[int] = ()
+
+
+class Continuity:
+    """Compares the logs of one tenure's sources with what was read of them."""
+
+    def __init__(self, log: Log, specs: Mapping[int, SourceSpec], tenure: Tenure) -> None:
+        self._log = log
+        self._specs = specs
+        self._tenure = tenure
+        self._before: dict[int, ReadTo] = {}
+        self._older_since_ms: dict[int, int] = {}
+
+    def restore(self, kept: Mapping[int, ReadTo]) -> None:
+        """Begin with what was kept of sources: by a journal, or with the group's commits.
+
+        It may be less than the ackers know to be initialised, and is then compared as it is. Where it is
+        more, the group was rewound since, and it says nothing of what is read now.
+        """
+        for source, read in kept.items():
+            cursor = self._tenure.cursors.get(source)
+            if cursor is None:
+                continue
+            next_offset = offset_of(cursor.next)
+            if read.offset == next_offset:
+                cursor.leader_epoch = read.leader_epoch
+            elif offset_of(cursor.from_) < read.offset < next_offset:
+                self._before[source] = read
+
+    def compare(self, epochs: Mapping[TopicPartition, int], now_ms: int) -> Compared:
+        """Compare logs whose leaders have other epochs than are kept; keep those of the ones that are whole.
+
+        `epochs` are of the leaders that answered now. Raises `Disagreement`: a leader knows no such epoch.
+        """
+        to_compare: dict[int, ReadTo] = {}
+        older: set[int] = set()
+        for source, cursor in self._tenure.cursors.items():
+            spec = self._specs.get(source)
+            if spec is None or (epoch := epochs.get(spec.place)) is None:
+                continue
+            read = self._read_of(source, cursor)
+            if read is None:
+                cursor.leader_epoch = epoch
+            elif epoch < read.leader_epoch:
+                older.add(source)
+                self._require_patience(spec, read.leader_epoch, now_ms)
+            elif epoch > read.leader_epoch:
+                to_compare[source] = read
+            else:
+                self._keep(source, cursor, epoch)
+        self._older_since_ms = {s: since for s, since in self._older_since_ms.items() if s in older}
+        if not to_compare:
+            return Compared((), older)
+        answers = self._log.intact_to(
+            {self._specs[source].place: read for source, read in to_compare.items()}
+        )
+        cuts: list[Cut] = []
+        for source, read in to_compare.items():
+            place, cursor = self._specs[source].place, self._tenure.cursors[source]
+            intact = answers.get(place)
+            if intact is None:
+                older.add(source)
+            elif intact < read.offset:
+                first = position_at(generation_of(cursor.from_), intact)
+                cuts.append(Cut(source, first, cursor.next))
+            else:
+                self._keep(source, cursor, epochs[place])
+        return Compared(tuple(cuts), older)
+
+    def _read_of(self, source: int, cursor: SourceCursor) -> ReadTo | None:
+        """Return what is to be compared of a source; None where no epoch is known."""
+        if source in self._before:
+            return self._before[source]
+        if cursor.leader_epoch == NO_EPOCH:
+            return None
+        return ReadTo(offset_of(cursor.next), cursor.leader_epoch)
+
+    def _keep(self, source: int, cursor: SourceCursor, epoch: int) -> None:
+        self._before.pop(source, None)
+        cursor.leader_epoch = epoch
+
+    def _require_patience(self, spec: SourceSpec, epoch: int, now_ms: int) -> None:
+        since_ms = self._older_since_ms.setdefault(spec.source, now_ms)
+        if now_ms - since_ms >= OLDER_LEADER_MS_MAX:
+            raise unknown_epoch(spec.place, epoch)
+
+
+def kept_by(journal: Journal, committed: Mapping[int, ReadTo]) -> dict[int, ReadTo]:
+    """Return what was kept of each source: by the journal, else with the group's `committed` offsets."""
+    kept = dict(committed)
+    for source, mark in journal.sources.items():
+        if mark.leader_epoch != NO_EPOCH:
+            kept[source] = ReadTo(offset_of(mark.next), mark.leader_epoch)
+    return kept

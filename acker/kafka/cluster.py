@@ -403,8 +403,8 @@ class KafkaLog:
         answer, epochs = self._ask(doing, ask, use)
         self._note_silence(answer.errors)
         # that of a start is the epoch of the first record, and says nothing of the leader
-        told = {} if bound is Bound.START else epochs
-        return KnownOffsets(answer.found, self._texts_of({**errors, **answer.errors}), told)
+        of_leaders = {} if bound is Bound.START else epochs
+        return KnownOffsets(answer.found, self._texts_of({**errors, **answer.errors}), of_leaders)
 
     def _listed(self, bound: Bound | int, places: Collection[TopicPartition], timeout_s: float) -> _Listed:
         """Ask once. Raises `KafkaException` for what concerns no single partition, or will not pass."""

@@ -77,8 +77,8 @@ def offsets_reset(
 
 _IDENTITY = (
     "what is emitted again keeps its origin and its record_id. Where the topic was created again, is another"
-    " cluster's, or was cut, new records have origins of old ones: an upsert by message_id.record_id keeps both"
-    " rows, one by message_id.origin replaces the old"
+    " cluster's, or was cut, new records have origins of old ones: an upsert by message_id.record_id keeps"
+    " both rows, one by message_id.origin replaces the old"
 )
 
 _NEXT = (

@@ -65,7 +65,11 @@ class Owned(NamedTuple):
 
 
 class Planner:
-    """The service of one planning process."""
+    """The service of one planning process.
+
+    Attributes:
+        joined: how often a source has joined since: a new partition, or one in a new generation.
+    """
 
     def __init__(
         self,
@@ -127,6 +131,7 @@ class Planner:
         self._lost_below: dict[int, int] = {}
         self._earlier: dict[int, int] | None = None
         self._blocked = 0
+        self.joined = 0
         self._ticked_ms: int | None = None
         self._signed_ms = 0
         self._has_left = self._is_closed = self._has_reported = self._is_superseded = False
@@ -251,6 +256,10 @@ class Planner:
             return False
         self._arrivals.rest()
         return True
+
+    def compare(self, now_ms: int) -> bool:
+        """Compare the logs with what was read of them; see `Batches.compare`. Only when `is_ready`."""
+        return self._require().batches.compare(now_ms)
 
     def note_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
         """Learn which roots of the last batch are not acked by its publication; its acks are durable."""
@@ -515,6 +524,7 @@ class Planner:
             self._context.sources[one.source] = one
             self._context.left_out.pop(one.source, None)
             tenure.add_source(one.source, cursor)
+            self.joined += 1
             if batches.begins_again.pop(one.source, None) is not None:
                 committer.begin_again(one.source)
         committer.step(tenure.committable, now_ms, idle=tenure.is_idle)

@@ -471,7 +471,7 @@ class Planner:
         batches = Batches(context, tenure, lane, self._targets, order)
         committer = self._committer or Committer(context.log, self._spec.group, self.sources)
         committer.follow(tenure.cursors)
-        batches.continuity.restore(kept_by(self._journal, committer.read_to()))
+        batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))
         committer.claim(tenure.committable())
         self._signed_ms = now_ms  # by the Take
         self._owned = Owned(tenure, batches, committer, Growth(context, tenure.name, now_ms), order)

@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "a-log-is-compared-at-the-start",
         "spout/planner/planner.py",
-        "batches.continuity.restore(kept_by(self._journal, committer.read_to()))",
+        "batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))",
         "pass",
         "tests/unit/spout/planner/test_cut_logs.py"
         "::test_a_log_that_was_cut_while_no_query_ran_is_found_at_the_start",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError, WindhoverError
-from acker.kafka.port import Log, TopicPartition
+from acker.kafka.port import Log, ReadTo, TopicPartition
 from acker.untrusted import UntrustedName
 from spout.group.announce import Report
 from spout.group.presence import Who
@@ -130,7 +130,24 @@ def moves(
         requested = to if at_ms is None and isinstance(to, int) and to != offset else None
         before = committed.get(spec.place)
         found_moves.append(Move(spec.source, spec.place, before, offset, requested, (first, end)))
-    return found_moves
+    return found_moves + _cut_replays(log, found)
+
+
+def _cut_replays(log: Log, found: Input) -> list[Move]:
+    """Return where partitions of the replay topic begin whose logs were cut: at their first lost offsets.
+
+    Others go on where they are, whatever the rewind: their copies are of this group alone.
+    """
+    specs = [spec for spec in sources_of(log, [found], tracked=True).values() if spec.is_replay]
+    places = [spec.place for spec in specs]
+    committed, epochs = log.committed(found.group, places), log.committed_epochs(found.group, places)
+    read = {place: ReadTo(committed[place], epoch) for place, epoch in epochs.items() if place in committed}
+    intact = log.intact_to(read)
+    return [
+        Move(spec.source, spec.place, committed[spec.place], intact[spec.place])
+        for spec in specs
+        if spec.place in intact and intact[spec.place] < committed[spec.place]
+    ]
 
 
 class GroupSession:

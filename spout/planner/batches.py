@@ -381,15 +381,9 @@ class Batches:
         targets a partition that came later is not read. Raises `Disagreement`: a log was cut.
         """
         answers = self._bounds(sources, self._reach, Bound.STABLE_END)
-        compared = self.continuity.compare(answers.epochs, self._now_ms)
         ends = self._by_source(sources, answers)
-        cuts = {cut.source: cut for cut in compared.cuts}
-        if self._reach is self._log:
-            cuts |= {cut.source: cut for cut in self._shortened(ends) if cut.source not in cuts}
-        for source, cut in cuts.items():
-            if source not in self.begins_again:
-                self._begin_again(cut, ends.get(source))
-        ends = {s: e for s, e in ends.items() if s not in self.begins_again and s not in compared.unknown}
+        unknown = self._compare(answers.epochs, ends, knows_ends=self._reach is self._log)
+        ends = {s: e for s, e in ends.items() if s not in self.begins_again and s not in unknown}
         if not self._targets:
             return ends
         for source, end in ends.items():
@@ -399,6 +393,33 @@ class Batches:
             source: end if is_replay(source) else min(end, self._targets.get(source, 0))
             for source, end in ends.items()
         }
+
+    def compare(self, now_ms: int) -> bool:
+        """Compare all logs with what was read of them now; return whether one was cut. Raises as `plan`.
+
+        For a process whose own reader has found that its position is not in the log any more.
+        """
+        self._now_ms = now_ms
+        sources = list(self._specs)
+        answers = self._bounds(sources, self._log, Bound.STABLE_END)
+        self._compare(answers.epochs, self._by_source(sources, answers), knows_ends=True)
+        return bool(self.begins_again)
+
+    def _compare(
+        self, epochs: Mapping[TopicPartition, int], ends: Mapping[int, int], *, knows_ends: bool
+    ) -> Collection[int]:
+        """Let sources whose logs were cut begin again; return those of which that is not known yet.
+
+        `knows_ends`: the ends are those of the logs, and not only how far they were read.
+        """
+        compared = self.continuity.compare(epochs, self._now_ms)
+        cuts = {cut.source: cut for cut in compared.cuts}
+        if knows_ends:
+            cuts |= {cut.source: cut for cut in self._shortened(ends) if cut.source not in cuts}
+        for source, cut in cuts.items():
+            if source not in self.begins_again:
+                self._begin_again(cut, ends.get(source))
+        return compared.unknown
 
     def _shortened(self, ends: Mapping[int, int]) -> list[Cut]:
         """Return logs that end before what was read of them: other records will get those offsets.

@@ -136,10 +136,18 @@ class Continuity:
             raise unknown_epoch(spec.place, epoch)
 
 
-def kept_by(journal: Journal, committed: Mapping[int, ReadTo]) -> dict[int, ReadTo]:
-    """Return what was kept of each source: by the journal, else with the group's `committed` offsets."""
+def kept_by(
+    journal: Journal, committed: Mapping[int, ReadTo], cursors: Mapping[int, SourceCursor]
+) -> dict[int, ReadTo]:
+    """Return what was kept of each source: by the journal, else with the group's `committed` offsets.
+
+    A journal of another generation says nothing: who rewound the group has decided where it goes on.
+    """
     kept = dict(committed)
     for source, mark in journal.sources.items():
+        cursor = cursors.get(source)
+        if cursor is None or generation_of(mark.from_) != generation_of(cursor.from_):
+            continue
         if mark.leader_epoch != NO_EPOCH:
             kept[source] = ReadTo(offset_of(mark.next), mark.leader_epoch)
     return kept

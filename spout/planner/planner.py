@@ -70,7 +70,11 @@ class Owned(NamedTuple):
 
 
 class Planner:
-    """The service of one planning process."""
+    """The service of one planning process.
+
+    Attributes:
+        joined: how often a source has joined since: a new partition, or one in a new generation.
+    """
 
     def __init__(
         self,
@@ -133,6 +137,7 @@ class Planner:
         self._earlier: dict[int, int] | None = None
         self._blocked = 0
         self._runs_again = False
+        self.joined = 0
         self._ticked_ms: int | None = None
         self._signed_ms = 0
         self._has_left = self._is_closed = self._has_reported = self._is_superseded = False
@@ -274,6 +279,10 @@ class Planner:
             return False
         self._arrivals.rest()
         return True
+
+    def compare(self, now_ms: int) -> bool:
+        """Compare the logs with what was read of them; see `Batches.compare`. Only when `is_ready`."""
+        return self._require().batches.compare(now_ms)
 
     def note_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
         """Learn which roots of the last batch are not acked by its publication; its acks are durable."""
@@ -488,7 +497,7 @@ class Planner:
         batches = Batches(context, tenure, lane, self._targets, order)
         committer = self._committer or Committer(context.log, self._spec.group, self.sources)
         committer.follow(tenure.cursors)
-        batches.continuity.restore(kept_by(self._journal, committer.read_to()))
+        batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))
         committer.claim(tenure.committable())
         self._signed_ms = now_ms  # by the Take
         state = None
@@ -546,6 +555,7 @@ class Planner:
             self._context.sources[one.source] = one
             self._context.left_out.pop(one.source, None)
             tenure.add_source(one.source, cursor)
+            self.joined += 1
             if batches.begins_again.pop(one.source, None) is not None:
                 committer.begin_again(one.source)
         committer.step(tenure.committable, now_ms, idle=tenure.is_idle)

@@ -18,7 +18,7 @@ from confluent_kafka import Message
 
 from acker.errors import Damaged, OutOfRange
 from acker.identity import I64, acker_partition, generation_of, offset_of, position_at
-from acker.kafka.port import Bound, DamagedRun, Log, OffsetAnswers, TopicPartition
+from acker.kafka.port import NO_EPOCH, Bound, DamagedRun, Log, OffsetAnswers, TopicPartition
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.wire.events import SourceRun, difference
 from spout.group.announce import Looked, SightRequest
@@ -68,13 +68,14 @@ class TakenRun(NamedTuple):
 class _Buffer:
     """What was read of a source and not taken: offsets [begin, end), and the messages in this range.
 
-    `damaged` are offsets of it that cannot be read.
+    `damaged` are offsets of it that cannot be read. `leader_epoch` is that of the last record that was read.
     """
 
     spec: SourceSpec
     generation: int
     begin: int
     end: int
+    leader_epoch: int = NO_EPOCH
     messages: deque[tuple[list[Message], I64]] = field(default_factory=deque)
     damaged: list[DamagedRun] = field(default_factory=list)
 
@@ -96,6 +97,10 @@ class _Buffer:
 class ReadAhead:
     """The records of a topic that were read and not planned; a `Reach` over the sources that are shown,
     and a `Sight`: what was read tells where there is no record.
+
+    Attributes:
+        doubt: that a position is not in its log, though the log does not begin behind it: planning finds out
+            whether the log was cut.
     """
 
     def __init__(self, reader: MessageReader, log: Log) -> None:
@@ -107,21 +112,32 @@ class ReadAhead:
         self._starts: dict[TopicPartition, int] = {}
         self._is_drained = True
         self._was_polled = False
+        self.doubt: OutOfRange | None = None
         self._watch = StandingWatch(log, Bound.STABLE_END)
 
     def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
-        """Read new sources, too, from their first free positions on."""
+        """Read new sources, too, from their first free positions on, and those that began a new generation.
+
+        What was read of such a one before is thrown away: it is of a log that was cut.
+        """
         new = {
             spec.place: _Buffer(spec, generation_of(free[s]), offset_of(free[s]), offset_of(free[s]))
             for s, spec in sources.items()
-            if spec.place not in self._buffers and s in free
+            if s in free and self._is_new(spec.place, generation_of(free[s]))
         }
         if new:
+            replaced = [self._buffers[place] for place in new if place in self._buffers]
+            self.count -= sum(len(messages) for buffer in replaced for messages, _ in buffer.messages)
             self._buffers |= new
+            self.doubt = None
             self._read_on()
 
+    def _is_new(self, place: TopicPartition, generation: int) -> bool:
+        buffer = self._buffers.get(place)
+        return buffer is None or buffer.generation != generation
+
     def poll(self, wait_ms: int, records_max: int) -> int:
-        """Read more records and return how many came; `OutOfRange`: a partition ends before what was read."""
+        """Read more records and return how many came; none while there is a `doubt`."""
         try:
             found = self._reader.poll_messages(wait_ms, records_max)
         except OutOfRange:
@@ -135,7 +151,10 @@ class ReadAhead:
             return 0
         for place, messages in found.items():
             offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-            self._buffers[place].messages.append((messages, offsets))
+            buffer = self._buffers[place]
+            buffer.messages.append((messages, offsets))
+            epoch = messages[-1].leader_epoch()
+            buffer.leader_epoch = NO_EPOCH if epoch is None else epoch
         for place, buffer in self._buffers.items():
             buffer.end = max(buffer.end, self._reader.position(place))
         came = sum(map(len, found.values()))
@@ -183,6 +202,11 @@ class ReadAhead:
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets up to which the shown partitions were read; 0 for the others."""
         return {place: self._buffers[place].end if place in self._shown else 0 for place in partitions}
+
+    def epochs(self) -> Mapping[TopicPartition, int]:
+        """Return the leader epoch of the last record that was read of each shown partition, where known."""
+        epochs = {place: self._buffers[place].leader_epoch for place in self._shown}
+        return {place: epoch for place, epoch in epochs.items() if epoch != NO_EPOCH}
 
     def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Return where the records of partitions are, as far as these were read."""
@@ -250,10 +274,11 @@ class ReadAhead:
         gone = {place: at for place, at in starts.items() if at > self._buffers[place].end}
         if not gone:
             read = {f"{place.topic}/{place.partition}": buffer.end for place, buffer in self._buffers.items()}
-            raise OutOfRange(
+            self.doubt = OutOfRange(
                 f"a partition no longer reaches to where it was read, one of {read}; if its topic was created"
                 " anew, see `windhover offsets reset`"
             )
+            return
         for place, at in gone.items():
             self._starts[place] = self._buffers[place].end = at
         self._read_on()
@@ -296,6 +321,10 @@ class InputAhead(NamedTuple):
         self.copies.follow({source: spec for source, spec in sources.items() if spec.is_replay}, free)
         self.new.follow({source: spec for source, spec in sources.items() if not spec.is_replay}, free)
 
+    def doubt(self) -> OutOfRange | None:
+        """Return why it is not certain that a log is the one that was read; see `ReadAhead.doubt`."""
+        return self.copies.doubt or self.new.doubt
+
     def close(self) -> None:
         for ahead in self:
             ahead.close()
@@ -329,8 +358,10 @@ class Reaches:
 
     def bounds(self, bound: Bound, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
         """Return what was read; a partition that is in trouble brings nothing, and no request is needed."""
-        offsets = self.starts(partitions) if bound is Bound.START else self.stable_ends(partitions)
-        return OffsetAnswers(offsets, {})
+        if bound is Bound.START:
+            return OffsetAnswers(self.starts(partitions), {})
+        epochs = {place: epoch for part in self._parts for place, epoch in part.epochs().items()}
+        return OffsetAnswers(self.stable_ends(partitions), {}, epochs)
 
 
 def _largest(found: Sequence[Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:

@@ -119,7 +119,7 @@ class SpoutService:
         self._traced = None if spans is None else TracedRoots(spans)
         self._inputs = {found.id: found for found in inputs}
         self._input_ids = {found.name: found.id for found in inputs}
-        self._sources = 0
+        self._followed = 0, 0
         self._turn = 0
 
     @property
@@ -153,12 +153,15 @@ class SpoutService:
         Raises:
             SessionError: another session took the group.
             DataLoss: a record left the log before it was read, and `on_data_loss` is fail.
+            Disagreement: a log was cut.
+            OutOfRange: a partition ends before what was read.
             Unreachable: ackers or broker do not answer.
         """
         self._planner.step(self._planner.poll(0), now_ms)
         if not self.is_ready:
             return False
         self._follow()
+        self._compare(now_ms)
         with self._guard:
             lost = [self.queues.lose(each) for verdicts in self._verdicts for each in verdicts.lost]
             returned = self.queues.expire(now_ms)
@@ -210,12 +213,19 @@ class SpoutService:
 
     def _follow(self) -> None:
         sources = self._planner.sources
-        if len(sources) == self._sources:
+        answers = len(sources), self._planner.joined
+        if answers == self._followed:
             return
-        self._sources = len(sources)
+        self._followed = answers
         free = self._planner.free()
         for name, ahead in self._ahead.items():
             ahead.follow({s: spec for s, spec in sources.items() if spec.input.name == name}, free)
+
+    def _compare(self, now_ms: int) -> None:
+        """Where a reader is not in its log any more, find out why; raise that where the log was not cut."""
+        doubts = [doubt for ahead in self._ahead.values() if (doubt := ahead.doubt()) is not None]
+        if doubts and not self._planner.compare(now_ms):
+            raise doubts[0]
 
     def _feed(self, name: str, count: int, now_ms: int) -> int:
         """Plan at most `count` of an input's records that were read, and queue them; return how many."""

@@ -58,9 +58,18 @@ MUTANTS = (
         "records that have the offsets of lost ones would never be read",
     ),
     Mutant(
+        "a-running-spout-compares-its-logs",
+        "spout/standalone/read_ahead.py",
+        "return KnownOffsets(self.stable_ends(partitions), {}, epochs)",
+        "return KnownOffsets(self.stable_ends(partitions), {})",
+        "tests/unit/spout/standalone/test_cut_logs_spout.py"
+        "::test_with_skip_the_spout_goes_on_from_the_first_lost_offset",
+        "records that have the offsets of lost ones would never be handed out",
+    ),
+    Mutant(
         "a-log-is-compared-at-the-start",
         "spout/planner/planner.py",
-        "batches.continuity.restore(kept_by(self._journal, committer.read_to()))",
+        "batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))",
         "pass",
         "tests/unit/spout/planner/test_cut_logs.py"
         "::test_a_log_that_was_cut_while_no_query_ran_is_found_at_the_start",

@@ -36,7 +36,7 @@ class MemoryMessages:
             message = Message(
                 topic=record.topic, partition=record.partition, offset=record.offset, key=record.key,
                 value=record.value, headers=list(record.headers),
-                timestamp=(record.timestamp_type + 1, record.timestamp_ms),
+                timestamp=(record.timestamp_type + 1, record.timestamp_ms), leader_epoch=record.leader_epoch,
             )  # fmt: skip
             found.setdefault(TopicPartition(record.topic, record.partition), []).append(message)
         return found

@@ -10,6 +10,7 @@ import pytest
 from acker.errors import Disagreement
 from acker.identity import generation_of, offset_of, position_at, source_of
 from acker.kafka.port import NO_EPOCH, Log, ReadTo, TopicPartition
+from spout.inspect.operate import Place
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, SourceMark, batch_ranges, journal_of
 from tests.support.memory.clients import NoFaults
@@ -17,6 +18,7 @@ from tests.support.memory.cluster import Faults, MemoryLog
 from tests.support.worlds.planning import World, batch, positions, yaml_of
 
 A, B = source_of(1, 0), source_of(1, 1)
+REPLAY = source_of(1, 0, replay=True)
 PLACE = TopicPartition("sentences", 0)
 READ = 150
 CUT = 100
@@ -256,3 +258,67 @@ def test_a_partition_whose_leader_does_not_answer_the_question_waits_and_others_
     world.produce(10, partition=1)
     before, end = end, batch(planner, end, world)
     assert positions(before, end) == [(B, 0, 10)]
+
+
+@pytest.mark.parametrize("to", ["earliest", CUT, READ, "latest"])
+@pytest.mark.parametrize("from_checkpoint", [True, False])
+def test_behind_a_reset_it_goes_on_where_that_says(to: Place, from_checkpoint: bool) -> None:
+    """O620: though the log was cut below; what is read from there on is compared again."""
+    world = World()
+    planner, end = read_and_acked(world)
+    cut_and_grow(world)
+    with pytest.raises(Disagreement, match="the log was cut"):
+        batch(planner, end, world)
+    planner.close()
+    world.kill(planner)
+    world.rewind(to)
+    start = end if from_checkpoint else BEGINNING
+    again = world.ready(start, take_over=True)
+    later = batch(again, start, world)
+    first = {"earliest": 0, "latest": CUT + 100}.get(str(to), to)
+    runs = [(offset_of(run.start), offset_of(run.end)) for run in batch_ranges(start, later)]
+    assert runs == ([(first, CUT + 100)] if first != CUT + 100 else [])
+
+
+def lost_copy(world: World) -> tuple[Planner, Journal]:
+    """Let one record fail, its copy be acked, and the replay topic lose the copy; another record fails."""
+    world.start_replays()
+    world.produce(2)
+    planner = world.ready()
+    first = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, first, fail=[0], skip=[1])
+    world.run(2_500)
+    second = batch(planner, first, world)
+    assert positions(first, second) == [(REPLAY, 0, 2)]
+    world.publish(first, second)
+    world.run(1_000)
+    world.cluster.partition(TopicPartition("sentences.g.replay", 0)).cut(0)
+    return planner, second
+
+
+def test_a_replay_topic_that_was_cut_stops_the_query_until_a_reset() -> None:
+    """O621: copies may be lost that nobody has read; the reset lets it be read from the cut on."""
+    world = World()
+    planner, end = lost_copy(world)
+    world.run(8_000)  # the other record times out, and its copy takes the place of the lost one
+    with pytest.raises(Disagreement, match=r"sentences\.g\.replay/0 .*the log was cut"):
+        batch(planner, end, world)
+    planner.close()
+    world.kill(planner)
+    world.rewind(2)
+    again = world.ready()
+    later = batch(again, BEGINNING, world)
+    assert [
+        (run.source, generation_of(run.start), offset_of(run.start)) for run in batch_ranges(BEGINNING, later)
+    ] == [(REPLAY, 1, 0)]
+
+
+def test_with_skip_a_replay_topic_that_was_cut_is_read_from_there_on() -> None:
+    """O621: so no copy waits unread."""
+    world = World(SKIP)
+    planner, end = lost_copy(world)
+    world.run(8_000)
+    end = batch(planner, end, world)
+    world.run(1_000)
+    runs = batch_ranges(end, batch(planner, end, world))
+    assert [(run.source, generation_of(run.start), offset_of(run.start)) for run in runs] == [(REPLAY, 1, 0)]

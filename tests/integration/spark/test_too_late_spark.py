@@ -39,6 +39,7 @@ AHEAD_MS = NOW_MS * 1_000
 ORDERS = 100
 KINDS = ("counted-sink", "counted-files", "distinct-sink", "distinct-files", "distinct-text-files")
 HELD = "held-files"
+CURED = "cured-files"
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +50,11 @@ def world(
     folder = tmp_path_factory.mktemp("too-late")
     # made before the others, which would take the broker's limit: an hour ahead
     settings = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
-    names = [f"{folder.name}-{name}" for name in (*KINDS, HELD)]
+    names = [f"{folder.name}-{name}" for name in (*KINDS, HELD, CURED)]
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_topics([NewTopic(name, 2, 1, config=settings) for name in names]).values():
         future.result()
-    config = config_of(folder, broker, [*KINDS, HELD])
+    config = config_of(folder, broker, [*KINDS, HELD, CURED])
     made = VerdictWorld(load_topics(config, {}), spark, folder)
     with serving(config, "acker"):
         yield made
@@ -175,6 +176,26 @@ def test_records_that_are_too_late_for_a_hold_are_named_one_by_one(
     assert f"{ORDERS} records came too late for their windows" in line
     told = story(world, f"{topic}/1@7")
     assert (told["situation"], told["next"]) == ("TOO_LATE", f"windhover inspect {topic}/0@0")
+
+
+def test_an_order_of_the_future_that_fails_before_the_watermark_moves_none(
+    world: VerdictWorld, logged: Callable[[], list[str]]
+) -> None:
+    """O1507: the cure of the page. It becomes a dead letter in the end, and the others are counted."""
+    ahead = spout.fail_when("placed_at > current_timestamp() + INTERVAL 1 HOUR", "dated ahead")
+    rows = orders(world, CURED).transform(ahead).withWatermark("placed_at", "10 seconds")
+    counts = rows.groupBy(sql.window("placed_at", "1 minute")).agg(sql.count("*").alias("orders"))
+    counts = counts.select("orders")
+    produce(world, CURED, [AHEAD_MS], partition=0)
+    with running(world, CURED, counts) as query:
+        wait_for(query, lambda: world.verdicts(CURED))
+        assert acked(world, CURED) == 0
+        produce(world, CURED, [NOW_MS + number for number in range(ORDERS)], partition=1)
+        wait_for(query, lambda: acked(world, CURED) == ORDERS)
+        produce(world, CURED, [NOW_MS + 120_000], partition=1)  # it closes the minute of the others
+        wait_for(query, lambda: world.written(CURED, "orders bigint") == [(ORDERS,)])
+        assert spout.stream_status(counts).dropped == 0
+    assert logged() == []
 
 
 def _watermark_is_ahead(query: StreamingQuery) -> bool:

@@ -181,7 +181,7 @@ def test_records_that_are_too_late_for_a_hold_are_named_one_by_one(
 def test_an_order_of_the_future_that_fails_before_the_watermark_moves_none(
     world: VerdictWorld, logged: Callable[[], list[str]]
 ) -> None:
-    """O1507: the cure of the page. It becomes a dead letter in the end, and the others are counted."""
+    """O1509: the cure of the page. It becomes a dead letter in the end, and the others are counted."""
     ahead = spout.fail_when("placed_at > current_timestamp() + INTERVAL 1 HOUR", "dated ahead")
     rows = orders(world, CURED).transform(ahead).withWatermark("placed_at", "10 seconds")
     counts = rows.groupBy(sql.window("placed_at", "1 minute")).agg(sql.count("*").alias("orders"))

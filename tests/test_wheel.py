@@ -44,5 +44,5 @@ def test_the_wheel_holds_the_product_and_nothing_else(tmp_path: Path) -> None:
     assert names == code | schemas | page | DATA
     assert Counter(PurePosixPath(name).parent.as_posix() for name in schemas) == {
         "acker/wire/schemas": 11,
-        "replay/records/schemas": 7,
+        "replay/records/schemas": 10,
     }

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import pytest
 from starlette.testclient import TestClient
 
 from acker.config.topics import Topics
-from acker.errors import WindhoverError
+from acker.errors import CodecError, WindhoverError
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
+from acker.wire.codec import wire_codec
+from acker.wire.events import Event, positions
 from replay.handling.repair import find_unreadable, pass_over
 from replay.worker.service import ReplayService
 from spout.cli import check as cli_check
@@ -26,10 +28,8 @@ from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
 from spout.cli import operate as cli_operate
 from spout.inspect.overview import Overview
-from spout.planner.planner import Planner
-from spout.planning.journal import BEGINNING, Journal
+from spout.planning.journal import Journal
 from spout.standalone.client import Client
-from spout.standalone.kafka_spout import KafkaSpout
 from spout.ui.jobs import Actions
 from spout.ui.serve import LOOPBACK
 from spout.ui.topology import Drivers
@@ -67,7 +67,11 @@ ALWAYS_FAILS: Final = b"fails"
 UNEXPECTED_EXIT: Final = 1
 """The exit code of a command that fell over; `check` has it for a warning."""
 
+OPEN_AT_ONCE: Final = 1_000
+"""More than a client may have open by default is refused."""
+
 _SETTLING_MS: Final = 1_000
+_CODEC: Final = wire_codec()
 
 
 class Ended(NamedTuple):
@@ -88,6 +92,7 @@ class OddWorld(KestrelWorld):
     def __init__(self) -> None:
         self.ended: list[Ended] = []
         self.confirmed: list[bytes | None] = []
+        self._client: Client | None = None
         super().__init__(TEXT)
         self.start_replays()
 
@@ -146,6 +151,10 @@ class OddWorld(KestrelWorld):
 
     def restart_all(self) -> None:
         """Start every service again, as after a loss of power."""
+        if self._client is not None:
+            self.kill_spout()
+            self._client = None
+        self.planners.clear()
         self.restart_acker()
         self.restart_replays()
 
@@ -163,35 +172,65 @@ class OddWorld(KestrelWorld):
         records = [record for record in self.records(topic) if record.value is not None]
         return records[-1] if records else None
 
-    def opened_spout(self) -> KafkaSpout:
-        """Open a spout; one that ends by a record that can be passed over is opened again."""
-        while True:
+    def work(self, rounds: int) -> None:
+        """Open and settle by a spout whatever comes: confirm it, or fail what always fails."""
+        for _ in range(rounds):
             try:
-                return self.spout()
+                self._settle_what_comes()
+                self.run(_SETTLING_MS)
             except WindhoverError as error:
                 self.mend("spout", error)
                 self.kill_spout()
+                self._client = None
 
-    def work(self, client: Client, rounds: int) -> None:
-        """Open and settle whatever comes: confirm it, or fail what always fails."""
-        for _ in range(rounds):
-            items = client.open(1_000)
-            for item in items:
-                if item["value"] == ALWAYS_FAILS:
-                    client.fail(item, "ValueError: it always fails")
-                else:
-                    self.confirmed.append(item["value"])
-                    client.confirm(item, wait_ms=0)
-            self.run(_SETTLING_MS)
+    def _settle_what_comes(self) -> None:
+        if self._client is None:
+            self._client = self.spout().client("worker")
+        items = self._client.open(OPEN_AT_ONCE)
+        failing = [item for item in items if item["value"] == ALWAYS_FAILS]
+        sound = [item for item in items if item["value"] != ALWAYS_FAILS]
+        if failing:
+            self._client.fail(failing, "ValueError: it always fails")
+        if sound:
+            self._client.confirm(sound)
+            self.confirmed += [item["value"] for item in sound]
 
-    def work_as_query(self, planner: Planner, start: Journal, batches: int) -> Journal:
+    def work_as_query(self, start: Journal, batches: int) -> Journal:
         """Plan and publish batches as a query does, in which every root is acked; return the last offset."""
         for _ in range(batches):
-            end = batch(planner, start, self)
-            self.publish(start, end)
-            self.run(_SETTLING_MS)
-            start = end
+            try:
+                planner = self.planners[-1] if self.planners else self.ready(start)
+                end = batch(planner, start, self)
+                self.publish(start, end)
+                start = end
+                self.run(_SETTLING_MS)
+            except WindhoverError as error:
+                self.mend("query", error)
+                self.planners.clear()
         return start
+
+    # --- what became of it
+
+    def roots(self, outcome: Literal["acked", "lost"]) -> set[tuple[int, int]]:
+        """Return source and position of each root that was acked, or that was lost."""
+        if outcome == "acked":
+            runs = [run for verdicts in self.verdicts() for run in verdicts.acked]
+            return {(run.source, position) for run in runs for position in range(run.start, run.end)}
+        lost_together = [lost for verdicts in self.verdicts() for lost in verdicts.lost]
+        return {
+            (lost.source, position)
+            for lost in lost_together
+            for position in positions(lost.positions).tolist()
+        }
+
+    def _events(self, topic: str) -> list[Event]:
+        events: list[Event] = []
+        for record in self.records(topic):
+            try:
+                events.append(_CODEC.decode(record.value))
+            except CodecError:
+                continue  # an odd one
+        return events
 
     # --- who looks
 
@@ -225,7 +264,3 @@ class OddWorld(KestrelWorld):
             finally:
                 jobs.close()
 
-
-def begin_query(world: OddWorld) -> Planner:
-    """Return the planning process of a query that has its group."""
-    return world.ready(BEGINNING)

@@ -1,4 +1,4 @@
-"""Sends records through every reader on the in-memory log, a tenth of them odd, and looks that all is settled.
+"""Sends records through every reader on the in-memory log, a tenth of them odd, and judges them.
 
     python -m tests.fuzz --records 1000000 --seed 1
 
@@ -11,8 +11,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from itertools import cycle
+from typing import Final
 
 from tests.fuzz.odd_run import OddRun
+
+ROUND_RECORDS: Final = 2_000
+WRONG_SHOWN_MAX: Final = 20
 
 
 def main() -> int:
@@ -23,17 +28,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=None, help="begin no further round after so long")
     asked = parser.parse_args()
     begun = time.monotonic()
-    run = OddRun(asked.seed)
-    while run.written < asked.records:
-        if asked.seconds is not None and time.monotonic() - begun > asked.seconds:
+    runs = (OddRun(asked.seed, "spout"), OddRun(asked.seed, "query"))
+    written = 0
+    for run in cycle(runs):
+        is_over = asked.seconds is not None and time.monotonic() - begun > asked.seconds
+        if written >= asked.records or is_over:
             break
-        run.round(min(asked.records - run.written, 5_000))
-        wrong = run.wrong()
-        if wrong:
-            print("\n".join(wrong), f"again: python -m tests.fuzz --records {run.written} --seed {asked.seed}")
+        count = min(asked.records - written, ROUND_RECORDS)
+        run.round(count)
+        written += count
+        if wrong := run.wrong():
+            again = f"again: python -m tests.fuzz --records {written} --seed {asked.seed}"
+            sys.stdout.write("\n".join([*wrong[:WRONG_SHOWN_MAX], again, ""]))
             return 1
-        print(f"{run.written:,} records, {time.monotonic() - begun:,.0f} s", file=sys.stderr)
-    print(run.report())
+        sys.stderr.write(f"{written:,} records, {time.monotonic() - begun:,.0f} s\n")
+    for run in runs:
+        sys.stdout.write(f"{run.report()}\n")
     return 0
 
 

@@ -18,7 +18,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Final
+from typing import Final, Literal, assert_never
 
 from acker.errors import CodecError
 from acker.identity import source_of
@@ -28,6 +28,7 @@ from acker.wire.events import Verdicts
 from replay.records.dead_letter import OUR_PREFIXES
 from replay.records.headers import parted_headers
 from spout.cli import main as cli
+from spout.planning.journal import BEGINNING
 from tests.support.odd_records import ODD_RECORDS, append_odd, odd_record
 from tests.support.worlds.acker_world import outcomes_of
 from tests.support.worlds.odd_world import (
@@ -56,7 +57,18 @@ _LOOKS: Final = (
     "status", "roots", "machinery", "failures", "latency", "check", "dlq list --all", "dlq stats --all",
     "dlq redrives", "topics repair",
 )  # fmt: skip
-_PATHS: Final = ("/partition/sentences/0", "/machinery", "/failures", "/letters?all=on", "/latency", "/redrives")
+_PATHS: Final = (
+    "/partition/sentences/0",
+    "/machinery",
+    "/failures",
+    "/letters?all=on",
+    "/latency",
+    "/redrives",
+)
+
+
+Reader = Literal["spout", "query"]
+"""Who emits: a `KafkaSpout` and its client, or the planning process of a query and its publisher."""
 
 
 class OddRun:
@@ -67,11 +79,13 @@ class OddRun:
         odd: how many of them are odd, by topic.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, reader: Reader) -> None:
         self.written = 0
         self.odd: Counter[str] = Counter()
         self.looks = 0
         self.restarts = 0
+        self._reader = reader
+        self._journal = BEGINNING
         self._random = random.Random(seed)
         self._world = OddWorld()
         self._log: Log = self._world.cluster.log()
@@ -104,10 +118,10 @@ class OddRun:
         found = [f"{count} records {value!r} were not confirmed" for value, count in lost.items()]
         found += [f"{value!r} was confirmed {count} times too often" for value, count in twice.items()]
         found += [f"{place} is no dead letter" for place in self._letters_wanted - self._letters.keys()]
+        found += [f"{place} is {count} dead letters" for place, count in self._letters.items() if count > 1]
         found += [
-            f"{place} is {count} dead letters" for place, count in self._letters.items() if count > 1
+            f"{place} is not in the quarantine" for place in self._quarantine_wanted - self._quarantined
         ]
-        found += [f"{place} is not in the quarantine" for place in self._quarantine_wanted - self._quarantined]
         found += [f"root {position} of {source} has no verdict" for source, position in self._roots_open]
         found += self._wrong
         self._forget()
@@ -118,19 +132,19 @@ class OddRun:
         odd = ", ".join(f"{topic} {count:,}" for topic, count in sorted(self.odd.items()))
         ended = Counter(ended.service for ended in self._world.ended)
         return (
-            f"{self.written:,} records, {self.odd.total():,} of them odd ({odd}); {self.restarts} restarts,"
-            f" {self.looks} commands; {dict(ended)} ended at records that `topics repair` marked. Nothing"
-            " else ended, and each record has its verdict and its place"
+            f"{self._reader}: {self.written:,} records, {self.odd.total():,} of them odd ({odd});"
+            f" {self.restarts} restarts, {self.looks} commands; {dict(ended)} ended at records that `topics"
+            " repair` marked. Nothing else ended, and each record has its verdict and its place"
         )
 
     def _write_sound(self) -> None:
         offset = self._world.cluster.partition(SOURCE).end
-        is_failing = self._random.random() < FAILING_SHARE
+        is_failing = self._reader == "spout" and self._random.random() < FAILING_SHARE
         value = ALWAYS_FAILS if is_failing else b"%d" % offset
         self._world.write([value])
         if is_failing:
             self._letters_wanted.add(f"{SOURCE.topic}/0@{offset}")
-        else:
+        elif self._reader == "spout":
             self._confirmed_wanted[value] += 1
 
     def _write_odd(self) -> None:
@@ -140,7 +154,7 @@ class OddRun:
         topic = SOURCE.topic if self._random.random() < 0.5 else self._random.choice(TOPICS[1:])
         offset = append_odd(self._world.cluster, TopicPartition(topic, 0), odd)
         self.odd[topic] += 1
-        if topic in (SOURCE.topic, REPLAY):
+        if topic in (SOURCE.topic, REPLAY) and self._reader == "spout":
             self._confirmed_wanted[odd.record.value] += 1
         elif topic in _QUARANTINING:
             self._quarantine_wanted.add(f"{topic}/0@{offset}")
@@ -151,11 +165,20 @@ class OddRun:
             self._world.restart_all()
             self.restarts += 1
         for _ in range(ROUNDS_TO_SETTLE_MAX):
-            self._world.work(1)
+            self._work(1)
             self._read_what_came()
             if not self._roots_open:
                 break
-        self._world.work(2)  # the acker has yet to quarantine, the replay worker to write its last letters
+        self._work(2)  # the acker has yet to quarantine, the replay worker to write its last letters
+
+    def _work(self, rounds: int) -> None:
+        match self._reader:
+            case "spout":
+                self._world.work(rounds)
+            case "query":
+                self._journal = self._world.work_as_query(self._journal, rounds, is_failing=_fails_once)
+            case _:
+                assert_never(self._reader)
 
     def _look(self) -> None:
         """Run a command and open a page or two, drawn from all that there are."""
@@ -203,9 +226,16 @@ class OddRun:
         self._quarantined.clear()
         places = [TopicPartition(topic, 0) for topic in _DELETED]
         self._log.delete_before({place: self._delete_until[place.topic] for place in places})
-        self._delete_until = Counter({place.topic: self._world.cluster.partition(place).end for place in places})
+        self._delete_until = Counter(
+            {place.topic: self._world.cluster.partition(place).end for place in places}
+        )
         for topic in _COMPACTED:
             self._world.cluster.partition(TopicPartition(topic, 0)).compact(drop_tombstones=True)
+
+
+def _fails_once(position: int) -> bool:
+    """Return whether a query fails this record of the source; it acks every copy."""
+    return position % 100 == 7
 
 
 def settled_roots(record: Record) -> Iterator[tuple[int, int]]:

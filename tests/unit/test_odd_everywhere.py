@@ -81,7 +81,7 @@ def look_by_every_command(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_no_service_ends_at_an_odd_record_and_its_neighbours_are_confirmed(topic: str, kind: str) -> None:
-    """O120, O122, O123: acker, replay worker and `KafkaSpout` read it as it comes, and at their next start."""
+    """O120, O122: acker, replay worker and `KafkaSpout` read it as it comes, and at their next start."""
     world = OddWorld()
     world.write([ALWAYS_FAILS, *BEFORE])
     world.work(3)
@@ -124,9 +124,7 @@ def test_no_query_ends_at_an_odd_record_and_all_it_emits_is_acked(topic: str, ki
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_no_command_and_no_page_ends_at_odd_records(
-    topic: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_command_and_no_page_ends_at_odd_records(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     """O121: all kinds lie in the topic."""
     world = OddWorld()
     world.write([ALWAYS_FAILS, *BEFORE])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from starlette.testclient import TestClient
 
 from acker.config.topics import Topics
 from acker.errors import CodecError, WindhoverError
+from acker.identity import source_of
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Event, positions
@@ -28,7 +30,7 @@ from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
 from spout.cli import operate as cli_operate
 from spout.inspect.overview import Overview
-from spout.planning.journal import Journal
+from spout.planning.journal import Journal, batch_ranges
 from spout.standalone.client import Client
 from spout.ui.jobs import Actions
 from spout.ui.serve import LOOPBACK
@@ -67,8 +69,9 @@ ALWAYS_FAILS: Final = b"fails"
 UNEXPECTED_EXIT: Final = 1
 """The exit code of a command that fell over; `check` has it for a warning."""
 
+FIRST_SOURCE: Final = source_of(1, 0)
 OPEN_AT_ONCE: Final = 1_000
-"""More than a client may have open by default is refused."""
+"""Fewer than a client may have open."""
 
 _SETTLING_MS: Final = 1_000
 _CODEC: Final = wire_codec()
@@ -131,7 +134,9 @@ class OddWorld(KestrelWorld):
             WindhoverError: the error itself, where it names no record that can be passed over.
         """
         log = self.cluster.log()
-        unmarked = [unreadable for unreadable in find_unreadable(log, self.topics) if not unreadable.is_marked]
+        unmarked = [
+            unreadable for unreadable in find_unreadable(log, self.topics) if not unreadable.is_marked
+        ]
         named = [place for place in unmarked if str(place).partition(":")[0] in str(error)]
         if not named:
             raise error
@@ -197,13 +202,20 @@ class OddWorld(KestrelWorld):
             self._client.confirm(sound)
             self.confirmed += [item["value"] for item in sound]
 
-    def work_as_query(self, start: Journal, batches: int) -> Journal:
-        """Plan and publish batches as a query does, in which every root is acked; return the last offset."""
+    def work_as_query(
+        self, start: Journal, batches: int, is_failing: Callable[[int], bool] = lambda _: False
+    ) -> Journal:
+        """Plan and publish batches as a query does; return the last offset.
+
+        All roots are acked, but those of the source whose positions fail.
+        """
         for _ in range(batches):
             try:
                 planner = self.planners[-1] if self.planners else self.ready(start)
                 end = batch(planner, start, self)
-                self.publish(start, end)
+                of_source = [run for run in batch_ranges(start, end) if run.source == FIRST_SOURCE]
+                emitted = chain.from_iterable(range(run.start, run.end) for run in of_source)
+                self.publish(start, end, fail=[position for position in emitted if is_failing(position)])
                 start = end
                 self.run(_SETTLING_MS)
             except WindhoverError as error:
@@ -265,4 +277,3 @@ class OddWorld(KestrelWorld):
                 return {path: client.get(path).status_code for path in paths}
             finally:
                 jobs.close()
-

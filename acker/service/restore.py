@@ -84,7 +84,7 @@ class Restore:
         verdict = TopicPartition(self.topics.verdict, partition)
         end = self.log.stable_ends([verdict])[verdict]
         if state is None:
-            self._require_no_verdict(verdict, end)
+            self._require_no_verdict(core, verdict, end)
         else:
             self._settle(core, state, verdict, end)
             if core.ledger.ahead_pin:
@@ -122,11 +122,14 @@ class Restore:
             verdict = TopicPartition(self.topics.verdict, core.partition)
             require_start(self.log, verdict, state.verdict, "verdicts")
 
-    def _require_no_verdict(self, verdict: TopicPartition, end: int) -> None:
+    def _require_no_verdict(self, core: PartitionCore, verdict: TopicPartition, end: int) -> None:
+        """Refuse verdicts without State; what no acker wrote, or an operator lets pass, is none."""
         start = self.log.starts([verdict])[verdict]
         wait_ms = self.limits.operation_ms
         self.at("restoring: looking for verdicts without State")
         for record in read_ours(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
+            if self._event(core, record) is None:
+                continue
             raise Disagreement(
                 f"{record.topic}/{record.partition} holds verdicts (first at {record.offset}) but"
                 f" {self.topics.state} holds no State for it. Without State no root is known to be settled:"
@@ -148,25 +151,31 @@ class Restore:
         core.ledger.verdict_next = Pin(end, read)
 
     def _verdicts(self, core: PartitionCore, record: Record) -> Verdicts | None:
-        """Read verdicts; None for an answer, for what no acker wrote, and for what an operator lets pass.
+        """Read verdicts; None for an answer, and where `_event` has none."""
+        event = self._event(core, record)
+        if not isinstance(event, Verdicts):
+            return None
+        if wrong := wrong_verdicts(event):
+            core.pass_over(record, wrong)
+            return None
+        return event
 
-        Raises: Disagreement: perhaps a newer acker wrote it, and the roots that it settled must not be
-            settled again.
+    def _event(self, core: PartitionCore, record: Record) -> Event | None:
+        """Decode a record of the verdict topic; None for what no acker wrote, or an operator lets pass.
+
+        Raises:
+            Disagreement: perhaps a newer acker wrote it, and the roots that it settled must not be settled
+                again.
         """
         try:
-            event = self.codec.decode(record.value)
+            return self.codec.decode(record.value)
         except UnknownVersion as error:
             cure, wait_ms = "a newer acker wrote it, run that version", self.limits.operation_ms
             core.pass_over(record, require_passed_over(self.log, record, error, cure, Disagreement, wait_ms))
-            return None
         except CodecError as error:
             if marked_offset(record) is None:
                 core.pass_over(record, str(error))
-            return None
-        wrong = wrong_verdicts(event) if isinstance(event, Verdicts) else ""
-        if wrong:
-            core.pass_over(record, wrong)
-        return event if isinstance(event, Verdicts) and not wrong else None
+        return None
 
     # -- 3. contributions
 

@@ -13,8 +13,9 @@ import pytest
 
 from acker.errors import Disagreement, UnknownVersion
 from acker.identity import position_at, source_of
-from acker.kafka.port import Outgoing
+from acker.kafka.port import Outgoing, TopicPartition
 from acker.ledger.output import AckerEventKind
+from acker.service.passed_over import passed_over_mark
 from acker.service.state import part_key
 from acker.wire.events import Acks, Event, Fails, Init, SourceRun, Take, TakeSource, Tick, Verdicts
 from replay.records.due import PROGRESS_KEY, Progress, due_codec, root_key
@@ -224,3 +225,40 @@ def test_a_lost_root_of_a_partition_that_never_was_is_a_dead_letter() -> None:
     world.settle(world.worker(), until_ms=world.now_ms + 60_000)
     assert [copy.value for copy in world.copies()] == [b"x"]
     assert [replay_world.header(letter, "windhover.dead") for letter in world.letters()] == ["GONE"]
+
+
+@pytest.mark.parametrize("value", [None, b"", GARBAGE], ids=["null", "empty", "garbage"])
+def test_an_acker_starts_where_a_stranger_was_first_in_its_verdict_topic(
+    world: World, value: bytes | None
+) -> None:
+    """O120: there is no State yet, and what no acker wrote is no verdict."""
+    producer = world.writer_log.producer()
+    producer.send(Outgoing(TOPICS.verdict, 0, value))
+    producer.flush(1_000)
+    world.crash()
+    writer = world.session()
+    writer.take()
+    writer.init((0, 10))
+    writer.acks(runs=[(0, 10)])
+    world.settle()
+    world.crash()
+    world.settle()
+    assert len(world.read(TOPICS.verdict)) == 3  # the stranger's, the answer to the take, the verdicts
+    assert world.status().open_roots == 0
+
+
+def test_an_acker_stops_at_an_unknown_version_before_its_first_state_until_it_is_marked(
+    world: World,
+) -> None:
+    """O122: it may be a verdict, and State lost; the mark itself stops nobody."""
+    world.write_raw(TOPICS.verdict, NEWER)
+    world.crash()
+    with pytest.raises(Disagreement, match=f"{TOPICS.verdict}/0@0"):
+        world.settle()
+    producer = world.writer_log.producer()
+    producer.send(passed_over_mark(TopicPartition(TOPICS.verdict, 0), 0, "foreign", "kim"))
+    producer.flush(1_000)
+    world.crash()
+    world.session().take()
+    world.settle()
+    assert len(world.read(TOPICS.verdict)) == 3  # theirs, the mark, the answer

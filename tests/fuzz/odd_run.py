@@ -1,0 +1,257 @@
+"""One run of many records through every reader, on the in-memory log, and what must be true after each round.
+
+A tenth of the records is odd: half of them lie in the source, the others in all other topics that somebody
+reads. A round writes, lets the services work, at times kills all of them, and lets commands and pages look.
+Then each record must have its verdict and its place:
+
+- a sound record was confirmed once, one that always fails is a dead letter once;
+- an odd record of the source or the replay topic was handed out and has a verdict;
+- an odd record of a topic by which others speak to an acker is in the quarantine, with its place.
+
+What was judged is deleted from the log, so a run of a million takes no more memory than one of ten thousand.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Final, Literal, assert_never
+
+from acker.errors import CodecError
+from acker.identity import source_of
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.wire.codec import wire_codec
+from acker.wire.events import Verdicts
+from replay.records.dead_letter import OUR_PREFIXES
+from replay.records.headers import parted_headers
+from spout.cli import main as cli
+from spout.planning.journal import BEGINNING
+from tests.support.odd_records import ODD_RECORDS, append_odd, odd_record
+from tests.support.worlds.acker_world import outcomes_of
+from tests.support.worlds.odd_world import (
+    ALWAYS_FAILS,
+    LETTERS,
+    REPLAY,
+    SOURCE,
+    TOPICS,
+    UNEXPECTED_EXIT,
+    OddWorld,
+)
+
+ODD_SHARE: Final = 0.1
+FAILING_SHARE: Final = 0.01
+HUGE_SHARE: Final = 0.01
+"""Of the odd ones: these are drawn from `ODD_RECORDS`, which has records of 900 kB."""
+
+RESTART_SHARE: Final = 0.3
+ROUNDS_TO_SETTLE_MAX: Final = 60
+_DELETED: Final = (SOURCE.topic, REPLAY, LETTERS, "_ack_verdict", "_ack_quarantine")
+_COMPACTED: Final = ("_ack_state", "_ack_due")
+_CODEC: Final = wire_codec()
+_READ_MAX: Final = 1_000_000
+_QUARANTINING: Final = ("_ack_init", "_ack_ack", "_ack_fail")
+_LOOKS: Final = (
+    "status", "roots", "machinery", "failures", "latency", "check", "dlq list --all", "dlq stats --all",
+    "dlq redrives", "topics repair",
+)  # fmt: skip
+_PATHS: Final = (
+    "/partition/sentences/0",
+    "/machinery",
+    "/failures",
+    "/letters?all=on",
+    "/latency",
+    "/redrives",
+)
+
+
+Reader = Literal["spout", "query"]
+"""Who emits: a `KafkaSpout` and its client, or the planning process of a query and its publisher."""
+
+
+class OddRun:
+    """A world, what was written into it, and what was seen of it.
+
+    Attributes:
+        written: how many records others have written, in all topics.
+        odd: how many of them are odd, by topic.
+    """
+
+    def __init__(self, seed: int, reader: Reader) -> None:
+        self.written = 0
+        self.odd: Counter[str] = Counter()
+        self.looks = 0
+        self.restarts = 0
+        self._reader = reader
+        self._journal = BEGINNING
+        self._random = random.Random(seed)
+        self._world = OddWorld()
+        self._log: Log = self._world.cluster.log()
+        self._read_until: Counter[str] = Counter()
+        self._confirmed_wanted: Counter[bytes | None] = Counter()
+        self._letters_wanted: set[str] = set()
+        self._quarantine_wanted: set[str] = set()
+        self._quarantined: set[str] = set()
+        self._letters: Counter[str] = Counter()
+        self._roots_open: set[tuple[int, int]] = set()
+        self._delete_until: Counter[str] = Counter()
+        self._wrong: list[str] = []
+
+    def round(self, count: int) -> None:
+        """Write records, and let everybody read them."""
+        for _ in range(count):
+            if self._random.random() < ODD_SHARE:
+                self._write_odd()
+            else:
+                self._write_sound()
+        self.written += count
+        self._settle()
+        self._look()
+
+    def wrong(self) -> list[str]:
+        """Return what is not as it must be, one sentence each; and delete what was judged."""
+        self._read_what_came()
+        lost = self._confirmed_wanted - Counter(self._world.confirmed)
+        twice = Counter(self._world.confirmed) - self._confirmed_wanted
+        found = [f"{count} records {value!r} were not confirmed" for value, count in lost.items()]
+        found += [f"{value!r} was confirmed {count} times too often" for value, count in twice.items()]
+        found += [f"{place} is no dead letter" for place in self._letters_wanted - self._letters.keys()]
+        found += [f"{place} is {count} dead letters" for place, count in self._letters.items() if count > 1]
+        found += [
+            f"{place} is not in the quarantine" for place in self._quarantine_wanted - self._quarantined
+        ]
+        found += [f"root {position} of {source} has no verdict" for source, position in self._roots_open]
+        found += self._wrong
+        self._forget()
+        return found
+
+    def report(self) -> str:
+        """Return what was done, for people."""
+        odd = ", ".join(f"{topic} {count:,}" for topic, count in sorted(self.odd.items()))
+        ended = Counter(ended.service for ended in self._world.ended)
+        return (
+            f"{self._reader}: {self.written:,} records, {self.odd.total():,} of them odd ({odd});"
+            f" {self.restarts} restarts, {self.looks} commands; {dict(ended)} ended at records that `topics"
+            " repair` marked. Nothing else ended, and each record has its verdict and its place"
+        )
+
+    def _write_sound(self) -> None:
+        offset = self._world.cluster.partition(SOURCE).end
+        is_failing = self._reader == "spout" and self._random.random() < FAILING_SHARE
+        value = ALWAYS_FAILS if is_failing else b"%d" % offset
+        self._world.write([value])
+        if is_failing:
+            self._letters_wanted.add(f"{SOURCE.topic}/0@{offset}")
+        elif self._reader == "spout":
+            self._confirmed_wanted[value] += 1
+
+    def _write_odd(self) -> None:
+        """Write one odd record, and note what must become of it."""
+        is_of_a_kind = self._random.random() < HUGE_SHARE
+        odd = self._random.choice(ODD_RECORDS) if is_of_a_kind else odd_record(self._random)
+        topic = SOURCE.topic if self._random.random() < 0.5 else self._random.choice(TOPICS[1:])
+        offset = append_odd(self._world.cluster, TopicPartition(topic, 0), odd)
+        self.odd[topic] += 1
+        if topic in (SOURCE.topic, REPLAY) and self._reader == "spout":
+            self._confirmed_wanted[odd.record.value] += 1
+        elif topic in _QUARANTINING:
+            self._quarantine_wanted.add(f"{topic}/0@{offset}")
+
+    def _settle(self) -> None:
+        """Let the services work until all is settled, and kill them at times."""
+        if self._random.random() < RESTART_SHARE:
+            self._world.restart_all()
+            self.restarts += 1
+        for _ in range(ROUNDS_TO_SETTLE_MAX):
+            self._work(1)
+            self._read_what_came()
+            if not self._roots_open:
+                break
+        self._work(2)  # the acker has yet to quarantine, the replay worker to write its last letters
+
+    def _work(self, rounds: int) -> None:
+        match self._reader:
+            case "spout":
+                self._world.work(rounds)
+            case "query":
+                self._journal = self._world.work_as_query(self._journal, rounds, is_failing=_fails_once)
+            case _:
+                assert_never(self._reader)
+
+    def _look(self) -> None:
+        """Run a command and open a page or two, drawn from all that there are."""
+        newest = self._world.cluster.partition(SOURCE).end - 1
+        commands = [*self._random.sample(_LOOKS, 2), f"inspect {SOURCE.topic}/0@{newest}"]
+        nowhere = io.StringIO()
+        with self._world.commands(), redirect_stdout(nowhere), redirect_stderr(nowhere):
+            for command in commands:
+                self.looks += 1
+                if cli.run(command.split()) == UNEXPECTED_EXIT and command != "check":
+                    self._wrong.append(f"windhover {command} fell over")
+        codes = self._world.pages(["/", self._random.choice(_PATHS)])
+        self._wrong += [f"the page {path} answers {code}" for path, code in codes.items() if code >= 500]
+
+    def _read_what_came(self) -> None:
+        """Read on in the topics that tell what became of the records."""
+        for topic, is_copy in ((SOURCE.topic, False), (REPLAY, True)):
+            source = source_of(1, 0, replay=is_copy)
+            self._roots_open |= {(source, record.offset) for record in self._new_records(topic)}
+        for record in self._new_records("_ack_verdict"):
+            self._roots_open -= set(settled_roots(record))
+        for record in self._new_records(LETTERS):
+            if origin := _text_of(record, "windhover.origin"):
+                self._letters[origin] += 1
+        for record in self._new_records("_ack_quarantine"):
+            self._quarantined.add(_text_of(record, "windhover.origin"))
+
+    def _new_records(self, topic: str) -> Sequence[Record]:
+        place = TopicPartition(topic, 0)
+        reader = self._log.reader(committed=True)
+        reader.assign({place: self._read_until[topic]})
+        records = reader.poll(0, _READ_MAX)
+        self._read_until[topic] = reader.position(place)
+        reader.close()
+        return records
+
+    def _forget(self) -> None:
+        """Delete what was judged, as a topic's retention does; one round stays."""
+        self._wrong.clear()
+        self._confirmed_wanted.clear()
+        self._world.confirmed.clear()
+        self._letters_wanted.clear()
+        self._letters.clear()
+        self._quarantine_wanted.clear()
+        self._quarantined.clear()
+        places = [TopicPartition(topic, 0) for topic in _DELETED]
+        self._log.delete_before({place: self._delete_until[place.topic] for place in places})
+        self._delete_until = Counter(
+            {place.topic: self._world.cluster.partition(place).end for place in places}
+        )
+        for topic in _COMPACTED:
+            self._world.cluster.partition(TopicPartition(topic, 0)).compact(drop_tombstones=True)
+
+
+def _fails_once(position: int) -> bool:
+    """Return whether a query fails this record of the source; it acks every copy."""
+    return position % 100 == 7
+
+
+def settled_roots(record: Record) -> Iterator[tuple[int, int]]:
+    """Yield source and position of each root that a record of the verdict topic settles."""
+    try:
+        event = _CODEC.decode(record.value)
+    except CodecError:
+        return  # an odd one
+    if isinstance(event, Verdicts):
+        for root, _ in outcomes_of(event):
+            yield root
+
+
+def _text_of(record: Record, name: str) -> str:
+    """Return one of our headers as text; empty where the record has none."""
+    for header, value in parted_headers(record.headers, OUR_PREFIXES).ours:
+        if header == name and value is not None:
+            return value.decode("utf-8", "replace")
+    return ""

@@ -36,12 +36,12 @@ PIECE_BYTES: Final = 800_000
 """Most compressed bytes in one piece."""
 
 STATE_BYTES_MAX: Final = 64 << 20
-"""Most unpacked bytes of a State: what 500,000 ranges need, of 32 bytes, each of an emission of its own, of 60
-bytes. A reader takes twice as much for a moment. Deflate makes a kilobyte of a megabyte, whoever wrote it."""
+"""Most unpacked bytes of a State: what 500,000 ranges need, of 32 bytes, each of an emission of its own, of
+60 bytes. A reader takes twice as much for a moment. Deflate packs a gigabyte into a megabyte."""
 
 STATE_ITEMS_MAX: Final = 500_000
-"""Most sources, sessions, lanes, emissions and the like of a State altogether, and most ranges. In memory each
-takes half a kilobyte; an acker of that many live ranges has a gigabyte for one partition."""
+"""Most sources, sessions, lanes, emissions and the like of a State altogether, and most ranges. Each takes
+half a kilobyte of memory."""
 
 CARRIED_BYTES_MAX: Final = 16 << 20
 """Most unpacked bytes of a bin: ten times what its 32,768 roots need."""
@@ -224,7 +224,7 @@ def part_of_key(partition: int, key: bytes | None) -> int | None:
 def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
     """Return a State in pieces that fit into records.
 
-    Raises `CodecError`: it is larger than what readers take; nothing of it is written, so it can be read again.
+    Raises `CodecError`: it is larger than what can be read again; then nothing is written.
     """
     encoded = codec.encode(state)
     ranges = len(state.ranges) // _RANGE.itemsize

@@ -32,8 +32,8 @@ RECORD_BYTES_MAX: Final = 900_000
 """A message of the wire stays below this, under the broker's default of 1,048,588 bytes."""
 
 READ_BYTES_MAX: Final = 1_048_588
-"""A larger record is not decoded: no program of ours wrote it. A batch of compressed records may have one of a
-gigabyte, and what is decoded takes up to two hundred times as much."""
+"""A larger record is not decoded: no program of ours wrote it. A compressed batch may have one of a gigabyte,
+and what is decoded takes up to two hundred times as much."""
 
 # What fastavro raises on bytes that are not the schema's; each was seen on garbage under fuzzing.
 _GARBAGE = (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, StopIteration)
@@ -263,8 +263,8 @@ def read_acks(data: bytes, header: bytes) -> events.Acks | None:
     A generic decoder copies both arrays, half a megabyte for a full block, which costs as much as folding
     them. Here they are views of `data`, and keep it alive. `header` is the ten bytes that `Acks` begins with.
 
-    Returns None for whatever is unusual (another kind, an array in several blocks, many runs, too many bytes):
-    the generic decoder reads it, and raises its errors.
+    Returns None for whatever is unusual (another kind, an array in several blocks, many runs or bytes): the
+    generic decoder reads it, and raises its errors.
 
     Source: Avro 1.12 specification, "Binary encoding"; the fields are those of ``acker/wire/acks.avsc``.
     """

@@ -127,7 +127,14 @@ for _each in (_log, _librdkafka):
 LOGGED: Mapping[str, Any] = MappingProxyType({"logger": _librdkafka})
 """Sends librdkafka's own log lines to Python's logging, from the calls that serve callbacks."""
 
-CHECKED: Mapping[str, Any] = MappingProxyType({"check.crcs": True})
+CHECKED: Mapping[str, Any] = MappingProxyType(
+    {
+        "check.crcs": True,
+        # A consumer uses it for nothing, but librdkafka lets `fetch.max.bytes` not be less. Its default, and
+        # not what a user set for producers.
+        "message.max.bytes": 1_000_000,
+    }
+)
 """For each consumer: librdkafka's default is to hand out what was changed on a broker's disk."""
 
 SILENT: Mapping[str, Any] = MappingProxyType({"log.queue": True, "log_level": 0})

@@ -19,6 +19,7 @@ from confluent_kafka import Message
 from acker.errors import Damaged, OutOfRange
 from acker.identity import I64, acker_partition, generation_of, offset_of, position_at
 from acker.kafka.port import Bound, DamagedRun, KnownOffsets, Log, TopicPartition
+from acker.kafka.reader import too_large_runs
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.wire.events import SourceRun, difference
 from spout.group.announce import Looked, SightRequest
@@ -130,8 +131,13 @@ class ReadAhead:
             buffer.end = max(buffer.end, self._reader.position(place))
             return 0
         for place, messages in found.items():
+            buffer = self._buffers[place]
+            if too_large := too_large_runs(messages):
+                buffer.damaged += too_large
+                left_out = {run.start for run in too_large}
+                messages = [message for message in messages if message.offset() not in left_out]
             offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-            self._buffers[place].messages.append((messages, offsets))
+            buffer.messages.append((messages, offsets))
         for place, buffer in self._buffers.items():
             buffer.end = max(buffer.end, self._reader.position(place))
         came = sum(map(len, found.values()))

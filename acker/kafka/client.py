@@ -201,7 +201,7 @@ RECORD_REFUSED: Final = frozenset(
 """What a broker, or the client, says of records that the settings of a topic do not allow."""
 DAMAGE: Final[Mapping[int, str]] = MappingProxyType(
     {
-        KafkaError._BAD_COMPRESSION: "its records do not unpack",
+        KafkaError._BAD_COMPRESSION: "its records do not unpack, or to more than receive.message.max.bytes",
         KafkaError._BAD_MSG: "its checksum is wrong",
         KafkaError._NOT_IMPLEMENTED: "it names a codec or a version that there is none of",
         KafkaError.INVALID_MSG: "the broker cannot read its head",

@@ -22,10 +22,10 @@ COMPRESSION: Final = "compression.type"
 RATIOS: Final[Mapping[str, int]] = MappingProxyType(
     {"producer": 1032, "gzip": 1032, "lz4": 255, "snappy": 22, "zstd": 1032, "uncompressed": 1}
 )
-"""How many bytes may come out of one, at most. A topic's own codec says more only where it is not `producer`."""
+"""How many bytes may come out of one, at most; of `producer`, as of the codec that packs most."""
 
 ZSTD_BYTES_MAX: Final = 100_000_000
-"""The client unpacks zstd to so many bytes at most (its `receive.message.max.bytes`); more counts as damaged."""
+"""The client unpacks no more of zstd (`receive.message.max.bytes`): a batch of more counts as damaged."""
 
 HELD_TWICE: Final = 2
 """The client has what it has unpacked, and a record is copied out of it."""
@@ -58,8 +58,9 @@ def large_batches(topics: Topics, found: Mapping[str, TopicInfo]) -> Iterator[Fi
         has = info.settings.get("max.message.bytes", str(MESSAGE_BYTES))
         codec = info.settings.get(COMPRESSION, "producer")
         text = (
-            f"has max.message.bytes={has} and {COMPRESSION}={codec}: whoever may write there can write a batch"
-            f" that takes {needed >> 20:,} MiB of whoever reads it, and deploy/ gives {READER_BYTES >> 20:,};"
-            f" set {COMPRESSION}=zstd, or give readers that much"
+            f"has max.message.bytes={has} and {COMPRESSION}={codec}: somebody who may write there can write a"
+            f" batch that takes {needed >> 20:,} MiB of each process that reads it, and deploy/ gives"
+            f" {READER_BYTES >> 20:,}: lower max.message.bytes, give readers that much, or let the broker"
+            f" unpack it, in its heap ({COMPRESSION}=zstd)"
         )
-        yield Finding(name, Level.WARNING, text, f"{COMPRESSION}=zstd")
+        yield Finding(name, Level.WARNING, text)

@@ -35,11 +35,11 @@ BIN_PART: Final = 1_000_000
 PIECE_BYTES: Final = 800_000
 """Most compressed bytes in one piece."""
 
-STATE_BYTES_MAX: Final = 64 << 20
-"""Most unpacked bytes of a State: what 500,000 ranges need, of 32 bytes, each of an emission of its own, of
+STATE_BYTES_MAX: Final = 128 << 20
+"""Most unpacked bytes of a State: what a million ranges need, of 32 bytes, each of an emission of its own, of
 60 bytes. A reader takes twice as much for a moment. Deflate packs a gigabyte into a megabyte."""
 
-STATE_ITEMS_MAX: Final = 500_000
+STATE_ITEMS_MAX: Final = 1_000_000
 """Most sources, sessions, lanes, emissions and the like of a State altogether, and most ranges. Each takes
 half a kilobyte of memory."""
 

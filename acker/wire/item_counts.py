@@ -1,6 +1,6 @@
 """How many items the arrays of an encoded record have, found without making any of them.
 
-An item may take six bytes on the wire and half a kilobyte once it is decoded: 64 MB of them would be
+An item may take six bytes on the wire and half a kilobyte once it is decoded: 128 MB of them would be
 gigabytes. So what may be long is counted before it is decoded.
 
 Source: Avro 1.12 specification, "Binary encoding".

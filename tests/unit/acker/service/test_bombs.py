@@ -149,7 +149,7 @@ def test_what_an_acker_may_write_is_read_again() -> None:
 def test_a_state_that_nobody_could_read_is_not_written() -> None:
     """O1902: the State before it stays the last one, so an acker can start again."""
     too_large = State(0, 1, 0, 0, 0, 0, 0, (), (), (), (), (), (), bytes(32 * (STATE_ITEMS_MAX + 1)))
-    with pytest.raises(CodecError, match=r"would have 500,001 live ranges"):
+    with pytest.raises(CodecError, match=r"would have 1,000,001 live ranges"):
         parts_of(state_codec(), too_large)
 
 

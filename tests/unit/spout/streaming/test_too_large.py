@@ -37,7 +37,7 @@ class LogOf:
 class NothingTogether(Together):
     """Leaves all to `RangeReader`."""
 
-    def read(self, *_arguments: object) -> dict[Share, consume.Early]:  # type: ignore[override]
+    def read(self, *_arguments: object) -> dict[Share, consume.Early]:
         return {}
 
 

@@ -157,6 +157,7 @@ class Together:
         self._settings: Mapping[str, str] = {}
         self._consumer: Consumer | None = None
         self._topics: set[str] = set()
+        self._has_received = False
         self._background = Background(time.monotonic)
 
     def read(self, settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, Early]:
@@ -177,10 +178,14 @@ class Together:
             # partitions that are read go on to send what is new, also where another one is silent
             until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
             held = 0
-            is_damaged = False
+            is_damaged = is_slow = False
             while left and held < CHUNK_BYTES and time.monotonic() < until_s:
                 if (first := consumer.poll(TOGETHER_WAIT_MS / 1000)) is None:
+                    # It may be unpacking a batch that takes longer, and would keep it while another client
+                    # unpacks it again; but one that is only connecting is ready for the next task.
+                    is_slow = self._has_received
                     break
+                self._has_received = True
                 messages = [first]
                 if first.error() is None:
                     messages = ready_messages(consumer, first, CHUNK_RECORDS + 1, CHUNK_BYTES - held)
@@ -209,7 +214,7 @@ class Together:
                     fetched -= whole
             # Of a damaged batch the client may go on in the middle, and stop there. Of a large one it keeps
             # all that it has unpacked, while another client unpacks it again.
-            if is_damaged or held >= CHUNK_BYTES:
+            if is_damaged or is_slow or held >= CHUNK_BYTES:
                 self._forget(consumer)
             else:
                 consumer.incremental_unassign([TopicPartition(*place) for place in fetched])
@@ -229,6 +234,7 @@ class Together:
             self._consumer = client.make(Consumer, TOGETHER, {**AT_ONCE, **CHECKED}, self._background)
             self._settings = settings
             self._topics = set()
+            self._has_received = False
         return self._consumer
 
 

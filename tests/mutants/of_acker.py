@@ -803,8 +803,7 @@ MUTANTS = (
         "acker/kafka/reader.py",
         "while len(messages) < most and bytes_left > 0:",
         "while len(messages) < most:",
-        "tests/unit/acker/kafka/test_taken_bytes.py"
-        "::test_no_more_is_copied_than_the_bound_and_a_few_records",
+        "tests/unit/acker/kafka/test_taken_bytes.py::test_no_more_is_copied_than_the_bound_and_a_few_records",
         "a batch that unpacks to a gigabyte would be copied as a whole beside itself",
     ),
 )

@@ -302,10 +302,10 @@ def ready_messages(consumer: Consumer, first: Message, most: int, bytes_max: int
     bytes_left = bytes_max - len(first)
     step = _FIRST_TAKEN
     while len(messages) < most and bytes_left > 0:
-        asked = min(step, most - len(messages))
-        more = consumer.consume(asked, 0)
+        requested = min(step, most - len(messages))
+        more = consumer.consume(requested, 0)
         messages += more
-        if len(more) < asked:
+        if len(more) < requested:
             break
         more_bytes = sum(map(len, more))
         bytes_left -= more_bytes

@@ -127,7 +127,14 @@ for _each in (_log, _librdkafka):
 LOGGED: Mapping[str, Any] = MappingProxyType({"logger": _librdkafka})
 """Sends librdkafka's own log lines to Python's logging, from the calls that serve callbacks."""
 
-CHECKED: Mapping[str, Any] = MappingProxyType({"check.crcs": True})
+CHECKED: Mapping[str, Any] = MappingProxyType(
+    {
+        "check.crcs": True,
+        # A consumer uses it for nothing, but librdkafka lets `fetch.max.bytes` not be less. Its default, and
+        # not what a user set for producers.
+        "message.max.bytes": 1_000_000,
+    }
+)
 """For each consumer: librdkafka's default is to hand out what was changed on a broker's disk."""
 
 SILENT: Mapping[str, Any] = MappingProxyType({"log.queue": True, "log_level": 0})
@@ -194,7 +201,7 @@ RECORD_REFUSED: Final = frozenset(
 """What a broker, or the client, says of records that the settings of a topic do not allow."""
 DAMAGE: Final[Mapping[int, str]] = MappingProxyType(
     {
-        KafkaError._BAD_COMPRESSION: "its records do not unpack",
+        KafkaError._BAD_COMPRESSION: "its records do not unpack, or to more than receive.message.max.bytes",
         KafkaError._BAD_MSG: "its checksum is wrong",
         KafkaError._NOT_IMPLEMENTED: "it names a codec or a version that there is none of",
         KafkaError.INVALID_MSG: "the broker cannot read its head",

@@ -86,6 +86,7 @@ from acker.kafka.port import (
 from acker.kafka.reader import (
     DEFAULTS,
     FORCED,
+    ONE_BATCH,
     PATIENT,
     KafkaOffsetReader,
     KafkaPicker,
@@ -229,7 +230,7 @@ class KafkaLog:
 
     def message_reader(self) -> KafkaReader:
         """Make a reader of what is committed that may be polled for the client's own messages."""
-        return KafkaReader(self._client, committed=True)
+        return KafkaReader(self._client, committed=True, defaults={**DEFAULTS, **ONE_BATCH})
 
     def producer(self) -> Producer:
         return KafkaProducer(self._client)

@@ -43,7 +43,22 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
 PATIENT: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "fetch.wait.max.ms": 600})
 """Of a reader that follows: the broker answers at once when there is a record, and else after 600 ms."""
 
-PICKING: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "max.partition.fetch.bytes": 65_536})
+ONE_BATCH: Mapping[str, Any] = MappingProxyType(
+    {"max.partition.fetch.bytes": 1_048_576, "fetch.max.bytes": 1_048_576}
+)
+"""Of a reader of topics that anybody may write. The client unpacks an answer as a whole, whatever comes out
+of it, and gzip packs a gigabyte into a megabyte. So an answer may have as much as one batch may by default
+(`max.message.bytes`): one fetch unpacks to no more than one batch does."""
+
+PICKING: Mapping[str, Any] = MappingProxyType(
+    {
+        **DEFAULTS,
+        **ONE_BATCH,
+        "max.partition.fetch.bytes": 65_536,
+        # The next answer comes when nearly all of the last one was taken, so two are hardly ever held.
+        "queued.max.messages.kbytes": 1_024,
+    }
+)
 """Of a reader of single records. One that fetches far ahead pays for each jump: with 8 MB of a partition
 under way it takes 170 ms, with 64 KB 3 to 10 ms, and it reads straight on as fast; the broker sends whole
 batches all the same."""
@@ -55,12 +70,21 @@ LOOKING: Mapping[str, Any] = MappingProxyType(
         "fetch.wait.max.ms": 20,
         # One answer is fetched ahead of what was asked for: what comes next will be read by somebody else.
         "queued.min.messages": 1,
-        "queued.max.messages.kbytes": 16_384,
     }
 )
 """Of a reader of offsets: 100,000 aborted records of 100 bytes take it 30 to 70 ms, a jump 3 to 10 ms."""
 
 T = TypeVar("T", list[Record], dict[TopicPartition, list[Message]])
+
+TAKEN_BYTES_MAX = 16 << 20
+"""Of so many bytes of values, and the next record, a poll returns no more: each is copied into Python."""
+
+VALUE_BYTES_MAX = 100_000_000
+"""A record with a larger value is handed out to nobody who works on it: it can neither be copied nor become a
+dead letter (`message.max.bytes` of `acker.kafka.writer`), and each step of its work would hold it anew."""
+
+_FIRST_TAKEN = 32
+_TAKEN_GROWTH = 4
 
 FORCED: Mapping[str, Any] = MappingProxyType(
     {
@@ -203,7 +227,7 @@ class KafkaReader:
         self._client.answered(self._background)
         messages = [first]
         if max_records > 1 and first.error() is None:
-            messages += self._consumer.consume(max_records - 1, 0)
+            messages = ready_messages(self._consumer, first, max_records, TAKEN_BYTES_MAX)
         events = list(filter(Message.error, messages))
         if not events:
             return messages, events
@@ -266,6 +290,41 @@ class KafkaReader:
         if self._unread:
             self._consumer.incremental_assign([client_partition(p, self._positions[p]) for p in self._unread])
             self._unread = set()
+
+
+def ready_messages(consumer: Consumer, first: Message, most: int, bytes_max: int) -> list[Message]:
+    """Return a message and what the client has fetched behind it: `most`, or some `bytes_max` of values.
+
+    A client copies all messages that it is asked for, and nobody knows their sizes before. So it is asked for
+    few, then for more: 32, 128, 512 and so on, while as many of the last ones' mean size would fit.
+    """
+    messages = [first]
+    bytes_left = bytes_max - len(first)
+    step = _FIRST_TAKEN
+    while len(messages) < most and bytes_left > 0:
+        requested = min(step, most - len(messages))
+        more = consumer.consume(requested, 0)
+        messages += more
+        if len(more) < requested:
+            break
+        more_bytes = sum(map(len, more))
+        bytes_left -= more_bytes
+        fitting = bytes_left * len(more) // max(1, more_bytes)
+        step = max(1, min(step * _TAKEN_GROWTH, fitting))
+    return messages
+
+
+def too_large_runs(messages: Sequence[Message]) -> list[DamagedRun]:
+    """Return of each record that is larger than anybody can work on its place, and why."""
+    if max(map(len, messages), default=0) <= VALUE_BYTES_MAX:  # a message's length is that of its value
+        return []
+    return [_too_large_run(message) for message in messages if len(message) > VALUE_BYTES_MAX]
+
+
+def _too_large_run(message: Message) -> DamagedRun:
+    offset = message.offset() or 0
+    why = f"a record of {len(message):,} bytes, more than the {VALUE_BYTES_MAX:,} that can be handled"
+    return DamagedRun(*_place_of(message), offset, offset + 1, why)
 
 
 def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:

@@ -26,7 +26,7 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "batch.size": 1_000_000,
         # the topic's max.message.bytes decides, not librdkafka's default of 1,000,000: a copy or a dead
         # letter is larger than its record by its headers
-        "message.max.bytes": 100_000_000,
+        "message.max.bytes": 100_000_000,  # `acker.kafka.reader.VALUE_BYTES_MAX`
         "queue.buffering.max.messages": 1_000_000,
         # with the default of 100 ms a transaction waits that long for the end of the one before
         "retry.backoff.ms": 5,

@@ -23,6 +23,7 @@ from acker.provisioning.topic_specs import (
     required_topics,
 )
 from acker.provisioning.topic_times import short_retention
+from acker.provisioning.unpacking import large_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
         for spec in specs
         for finding in (compare(spec, found[spec.name]) if spec.name in found else [missing(spec)])
     ]
-    findings += short_retention(topics, found)
+    findings += [*short_retention(topics, found), *large_batches(topics, found)]
     findings += [finding for spec in specs for finding in refused_by_client(spec, topics.kafka)]
     there = tuple(spec for spec in specs if spec.name in found)
     return Provisioned(created=(), grown=(), there=there, findings=tuple(findings))

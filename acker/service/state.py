@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,8 @@ from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.ledger.cohort import Session
 from acker.service.passed_over import CURE, kind_of, marked_offset, read_ours
 from acker.service.state_notes import StateNotes, read_notes
-from acker.wire.codec import Codec, load_schema
+from acker.wire.codec import HEADER_BYTES, READ_BYTES_MAX, Codec, load_schema
+from acker.wire.item_counts import require_few_items
 
 BIN_PART: Final = 1_000_000
 """Part number of the first bin."""
@@ -33,8 +35,22 @@ BIN_PART: Final = 1_000_000
 PIECE_BYTES: Final = 800_000
 """Most compressed bytes in one piece."""
 
-STATE_BYTES_MAX: Final = 1 << 30
-"""Most unpacked bytes of a State or a bin: a hundred times what a million ranges need; ackers write less."""
+STATE_BYTES_MAX: Final = 128 << 20
+"""Most unpacked bytes of a State: what a million ranges need, of 32 bytes, each of an emission of its own, of
+60 bytes. A reader takes twice as much for a moment. Deflate packs a gigabyte into a megabyte."""
+
+STATE_ITEMS_MAX: Final = 1_000_000
+"""Most sources, sessions, lanes, emissions and the like of a State altogether, and most ranges. Each takes
+half a kilobyte of memory."""
+
+CARRIED_BYTES_MAX: Final = 16 << 20
+"""Most unpacked bytes of a bin: ten times what its 32,768 roots need."""
+
+CARRIED_ITEMS_MAX: Final = 32_768
+"""Most ranges of a bin: each has an open root."""
+
+_COUNTED_FROM_BYTES: Final = 1 << 20
+"""In fewer bytes there is no room for too many items."""
 
 _PART_DIGITS: Final = 9
 
@@ -159,15 +175,18 @@ Stored = StatePart | State | Carried
 S = TypeVar("S", State, Carried)
 
 
+_SCHEMAS: Final[Mapping[type[Stored], Mapping[str, Any]]] = MappingProxyType(
+    {
+        StatePart: load_schema("acker.wire", "state_part"),
+        State: load_schema("acker.wire", "state"),
+        Carried: load_schema("acker.wire", "state_carried"),
+    }
+)
+
+
 @cache
 def state_codec() -> Codec[Stored]:
-    return Codec(
-        {
-            StatePart: load_schema("acker.wire", "state_part"),
-            State: load_schema("acker.wire", "state"),
-            Carried: load_schema("acker.wire", "state_carried"),
-        }
-    )
+    return Codec(_SCHEMAS)
 
 
 def pack_ranges(ranges: Iterable[StoredRange]) -> bytes:
@@ -203,7 +222,19 @@ def part_of_key(partition: int, key: bytes | None) -> int | None:
 
 
 def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
-    body = zlib.compress(codec.encode(state), 1)
+    """Return a State in pieces that fit into records.
+
+    Raises `CodecError`: it is larger than what can be read again; then nothing is written.
+    """
+    encoded = codec.encode(state)
+    ranges = len(state.ranges) // _RANGE.itemsize
+    if len(encoded) > STATE_BYTES_MAX or ranges > STATE_ITEMS_MAX:
+        raise CodecError(
+            f"State of acker partition {state.partition} would have {ranges:,} live ranges in"
+            f" {len(encoded):,} bytes; at most {STATE_ITEMS_MAX:,} in {STATE_BYTES_MAX:,} can be read again:"
+            " shorten timeouts, or emit fewer and larger batches"
+        )
+    body = zlib.compress(encoded, 1)
     cuts = [body[first : first + PIECE_BYTES] for first in range(0, len(body), PIECE_BYTES)]
     return [StatePart(state.partition, part, len(cuts), cut) for part, cut in enumerate(cuts)]
 
@@ -212,30 +243,48 @@ def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) 
     return StatePart(partition, BIN_PART + number, 1, zlib.compress(codec.encode(carried), 1))
 
 
-def state_from(
-    codec: Codec[Stored], parts: Mapping[int, StatePart], bytes_max: int = STATE_BYTES_MAX
-) -> State | None:
-    """Join the pieces of a state, of at most `bytes_max` unpacked; None if `parts` lacks one of them."""
+def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | None:
+    """Join the pieces of a State and unpack it; None if `parts` lacks one of them.
+
+    Raises `CodecError`: it does not unpack, or to more than `STATE_BYTES_MAX`, or has too many items.
+    """
     head = parts.get(0)
     if head is None or any(part not in parts for part in range(head.parts)):
         return None
-    return _open(codec, b"".join(parts[part].body for part in range(head.parts)), State, bytes_max)
+    body = b"".join(parts[part].body for part in range(head.parts))
+    state = _open(codec, body, State, Unpacked(STATE_BYTES_MAX, STATE_ITEMS_MAX))
+    if len(state.ranges) > STATE_ITEMS_MAX * _RANGE.itemsize:
+        raise CodecError(
+            f"State has {len(state.ranges) // _RANGE.itemsize:,} live ranges, more than {STATE_ITEMS_MAX:,}"
+        )
+    return state
 
 
-def carried_from(codec: Codec[Stored], part: StatePart, bytes_max: int = STATE_BYTES_MAX) -> Carried:
-    """Unpack a bin, to so many bytes at most."""
-    return _open(codec, part.body, Carried, bytes_max)
+def carried_from(codec: Codec[Stored], part: StatePart) -> Carried:
+    """Unpack a bin; `CodecError`: as of `state_from`, by the limits of a bin."""
+    return _open(codec, part.body, Carried, Unpacked(CARRIED_BYTES_MAX, CARRIED_ITEMS_MAX))
 
 
-def _open(codec: Codec[Stored], body: bytes, kind: type[S], bytes_max: int) -> S:
+class Unpacked(NamedTuple):
+    """How far something may be unpacked: to so many bytes, and to so many items in its arrays."""
+
+    bytes_max: int
+    items_max: int
+
+
+def _open(codec: Codec[Stored], body: bytes, kind: type[S], most: Unpacked) -> S:
     try:
         unpacking = zlib.decompressobj()
-        unpacked = unpacking.decompress(body, bytes_max)
-        if not unpacking.eof:
-            raise CodecError(f"{kind.__name__} is cut off, or unpacks to more than {bytes_max} bytes")
-        value = codec.decode(unpacked)
+        unpacked = unpacking.decompress(body, most.bytes_max)
     except zlib.error as error:
         raise CodecError(f"{kind.__name__} cannot be unpacked: {error}") from error
+    if not unpacking.eof:
+        raise CodecError(
+            f"{kind.__name__} of {len(body):,} bytes is cut off, or unpacks to more than {most.bytes_max:,}"
+        )
+    if len(unpacked) > _COUNTED_FROM_BYTES and unpacked[:HEADER_BYTES] == codec.header(kind):
+        require_few_items(unpacked, HEADER_BYTES, _SCHEMAS[kind], most.items_max)
+    value = codec.decode(unpacked, most.bytes_max)
     if not isinstance(value, kind):
         raise CodecError(f"{type(value).__name__} where {kind.__name__} belongs")
     return value
@@ -263,7 +312,8 @@ def shared_headers(shared: Mapping[Session, int]) -> Headers:
 def read_shared(headers: Headers) -> dict[Session, int]:
     """Return what the header says; nothing where it is missing, or something else wrote it."""
     try:
-        rows = json.loads(dict(headers).get(SHARED_HEADER) or b"[]")
+        value = dict(headers).get(SHARED_HEADER) or b"[]"
+        rows = json.loads(value) if len(value) <= READ_BYTES_MAX else []
         return {
             Session(str(group), int(epoch), str(session)): int(until_ms)
             for group, epoch, session, until_ms in rows
@@ -305,11 +355,16 @@ def read_last_state(
         is_last = whole == last
         if not is_last:
             parts = {number: _part(codec, number, record) for number, record in whole.items()}
-        state = state_from(codec, parts)
+        records = last if is_last else whole
+        with _named(records.get(0)):
+            state = state_from(codec, parts)
         if state is not None:
             needed = {row.bin for row in unpack_ranges(state.ranges)} - {NO_BIN}
             if all(BIN_PART + number in parts for number in needed):
-                bins = {n: carried_from(codec, parts[BIN_PART + n]) for n in needed}
+                bins: dict[int, Carried] = {}
+                for number in needed:
+                    with _named(records[BIN_PART + number]):
+                        bins[number] = carried_from(codec, parts[BIN_PART + number])
                 written_ms = max(record.timestamp_ms for record in whole.values())
                 headers = whole[0].headers
                 notes, shared = read_notes(headers), read_shared(headers)
@@ -322,6 +377,17 @@ def read_last_state(
                 " cleanup.policy compact? Begin anew under another acker.topic_prefix"
             )
         reach *= 8
+
+
+@contextmanager
+def _named(record: Record | None) -> Iterator[None]:
+    """Name the record in the error of what it holds: a State that does not unpack, or to too much."""
+    try:
+        yield
+    except CodecError as error:
+        if record is None:
+            raise
+        raise _unreadable(record, str(error)) from error
 
 
 def not_needed_from(offset: int) -> int:
@@ -356,7 +422,7 @@ def _last_records(
         following, pieces = 0, -1
         for record in read_ours(log, where, start, end, committed=True, wait_ms=wait_ms):
             part = part_of_key(where.partition, record.key)
-            is_passed = record.offset in passed and not _is_sound(codec, part, record)
+            is_passed = record.offset in passed and not is_sound_part(codec, part, record)
             if part is not None and record.value is not None and not is_passed:
                 last[part] = record
                 if part == 0:
@@ -367,7 +433,8 @@ def _last_records(
             elif (offset := marked_offset(record)) is not None:
                 passed.add(offset)
         again = any(
-            record.offset in passed and not _is_sound(codec, part, record) for part, record in last.items()
+            record.offset in passed and not is_sound_part(codec, part, record)
+            for part, record in last.items()
         )
     return last, whole
 
@@ -380,7 +447,7 @@ def _pieces(codec: Codec[Stored], first: Record) -> int:
         return -1
 
 
-def _is_sound(codec: Codec[Stored], number: int | None, record: Record) -> bool:
+def is_sound_part(codec: Codec[Stored], number: int | None, record: Record) -> bool:
     """Return whether a record is the piece or bin that its key names; a whole one must unpack, too."""
     try:
         part = None if number is None else _part(codec, number, record)

@@ -31,6 +31,10 @@ HEADER_BYTES: Final = 10
 RECORD_BYTES_MAX: Final = 900_000
 """A message of the wire stays below this, under the broker's default of 1,048,588 bytes."""
 
+READ_BYTES_MAX: Final = 1_048_588
+"""A larger record is not decoded: no program of ours wrote it. A compressed batch may have one of a gigabyte,
+and what is decoded takes up to two hundred times as much."""
+
 # What fastavro raises on bytes that are not the schema's; each was seen on garbage under fuzzing.
 _GARBAGE = (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, StopIteration)
 
@@ -159,8 +163,10 @@ class Codec(Generic[E]):
             raise CodecError(f"{type(value).__name__} cannot be encoded: {error}") from error
         return body.getvalue()
 
-    def decode(self, data: bytes | None) -> E:
+    def decode(self, data: bytes | None, bytes_max: int = READ_BYTES_MAX) -> E:
         """Decode one record, or raise `CodecError`; `UnknownVersion` for a type not among these."""
+        if data is not None and len(data) > bytes_max:
+            raise CodecError(f"it has {len(data):,} bytes, more than the {bytes_max:,} that are read")
         if data is None or len(data) < HEADER_BYTES or data[:2] != MAGIC:
             raise CodecError("not a single-object Avro record: the first two bytes are not C3 01")
         found = self._decoders.get(data[:HEADER_BYTES])
@@ -261,12 +267,12 @@ def read_acks(data: bytes, header: bytes) -> events.Acks | None:
     A generic decoder copies both arrays, half a megabyte for a full block, which costs as much as folding
     them. Here they are views of `data`, and keep it alive. `header` is the ten bytes that `Acks` begins with.
 
-    Returns None for whatever is unusual (another kind, an array in several blocks, many runs): the generic
-    decoder reads it, and raises its errors.
+    Returns None for whatever is unusual (another kind, an array in several blocks, many runs or bytes): the
+    generic decoder reads it, and raises its errors.
 
     Source: Avro 1.12 specification, "Binary encoding"; the fields are those of ``acker/wire/acks.avsc``.
     """
-    if not data.startswith(header):
+    if not data.startswith(header) or len(data) > READ_BYTES_MAX:
         return None
     cursor = _Cursor(data)
     try:

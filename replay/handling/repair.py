@@ -18,7 +18,7 @@ from acker.errors import CodecError, UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import pass_damage, read_piece
 from acker.service.passed_over import kind_of, marked_offset, marked_offsets, passed_over_mark
-from acker.service.state import StatePart, part_of_key, state_codec
+from acker.service.state import StatePart, is_sound_part, part_of_key, state_codec
 from acker.wire.codec import Codec, wire_codec
 from replay.records.due import due_codec
 
@@ -146,9 +146,11 @@ def _of_state(place: TopicPartition, records: Iterator[Record], marks: list[rang
         except CodecError:
             state, kind = None, kind_of(record.value)
         if isinstance(state, StatePart) and (state.partition, state.part) == (place.partition, part):
-            found.pop(part, None)
-        else:
-            found.setdefault(part, []).append((record, kind))
+            if is_sound_part(codec, part, record):
+                found.pop(part, None)
+                continue
+            kind = "a part of State that does not unpack, or to more than is read"
+        found.setdefault(part, []).append((record, kind))
     yield from (_unreadable(place, record, kind, marks) for each in found.values() for record, kind in each)
 
 

@@ -32,6 +32,9 @@ from spout.tuples.tuple import StreamId
 
 VERSION = 17
 
+REPORT_BYTES_MAX = 1 << 30
+"""Most unpacked bytes of a report, besides edges and places: ten numbers of each of ten million records."""
+
 _Steps = tuple[int, str, bytes]
 """A column: its first number, the type of its differences, and these."""
 
@@ -104,9 +107,9 @@ def decode(blob: bytes) -> TaskReport:
     """Decode a task's report; raise TrackingError if executor and driver run different versions."""
     try:
         inflate = zlib.decompressobj()
-        inflated = inflate.decompress(blob)
+        inflated = inflate.decompress(blob, REPORT_BYTES_MAX)
         if not inflate.eof:
-            raise EOFError("it was cut off")
+            raise EOFError(f"it was cut off, or unpacks to more than {REPORT_BYTES_MAX:,} bytes")
         version, *content = _Builtins(io.BytesIO(inflated)).load()
         if version != VERSION:
             raise TrackingError(

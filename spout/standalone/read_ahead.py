@@ -19,6 +19,7 @@ from confluent_kafka import Message
 from acker.errors import Damaged, OutOfRange
 from acker.identity import I64, acker_partition, generation_of, offset_of, position_at
 from acker.kafka.port import NO_EPOCH, Bound, DamagedRun, Log, OffsetAnswers, TopicPartition
+from acker.kafka.reader import too_large_runs
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.wire.events import SourceRun, difference
 from spout.group.announce import Looked, SightRequest
@@ -150,16 +151,21 @@ class ReadAhead:
             buffer.end = max(buffer.end, self._reader.position(place))
             return 0
         for place, messages in found.items():
-            offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
             buffer = self._buffers[place]
-            buffer.messages.append((messages, offsets))
             epoch = messages[-1].leader_epoch()
             buffer.leader_epoch = NO_EPOCH if epoch is None else epoch
+            if too_large := too_large_runs(messages):
+                buffer.damaged += too_large
+                left_out = {run.start for run in too_large}
+                messages = [message for message in messages if message.offset() not in left_out]
+            if messages:
+                offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+                buffer.messages.append((messages, offsets))
+                self.count += len(messages)
         for place, buffer in self._buffers.items():
             buffer.end = max(buffer.end, self._reader.position(place))
         came = sum(map(len, found.values()))
         self._is_drained, self._was_polled = came < records_max, True
-        self.count += came
         return came
 
     def look(self, now_ms: int) -> StandingNews:

@@ -34,7 +34,7 @@ from acker.kafka import port
 from acker.kafka.client import CHECKED, DAMAGE, SILENT, TRANSIENT, Background, KafkaClient, Use
 from acker.kafka.damage import first_behind_damage
 from acker.kafka.port import DamagedRun, Operation
-from acker.kafka.reader import before_damage, by_partition, is_damage
+from acker.kafka.reader import before_damage, by_partition, is_damage, ready_messages, too_large_runs
 
 CHUNK_RECORDS = 8_192
 """How many messages are taken at a time; it is also the size of the batches that bolts receive."""
@@ -115,6 +115,8 @@ TOGETHER: Mapping[str, Any] = {
     **SETTINGS,
     # What is fetched beyond a range is thrown away.
     "max.partition.fetch.bytes": 262_144,
+    # What an answer unpacks to is then no more than what one batch may (`acker.kafka.reader.ONE_BATCH`).
+    "fetch.max.bytes": 1_048_576,
     "queued.min.messages": 1_000,
 }
 
@@ -155,6 +157,7 @@ class Together:
         self._settings: Mapping[str, str] = {}
         self._consumer: Consumer | None = None
         self._topics: set[str] = set()
+        self._has_received = False
         self._background = Background(time.monotonic)
 
     def read(self, settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, Early]:
@@ -175,11 +178,17 @@ class Together:
             # partitions that are read go on to send what is new, also where another one is silent
             until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
             held = 0
-            is_damaged = False
+            is_damaged = is_slow = False
             while left and held < CHUNK_BYTES and time.monotonic() < until_s:
                 if (first := consumer.poll(TOGETHER_WAIT_MS / 1000)) is None:
+                    # It may be unpacking a batch that takes longer, and would keep it while another client
+                    # unpacks it again; but one that is only connecting is ready for the next task.
+                    is_slow = self._has_received
                     break
-                messages = [first] if first.error() else [first, *consumer.consume(CHUNK_RECORDS, 0)]
+                self._has_received = True
+                messages = [first]
+                if first.error() is None:
+                    messages = ready_messages(consumer, first, CHUNK_RECORDS + 1, CHUNK_BYTES - held)
                 events, records = _separated(messages)
                 is_damaged = is_damaged or any(map(is_damage, events))
                 held += sum(map(len, records))
@@ -203,7 +212,9 @@ class Together:
                 if left and (whole := fetched - left.keys()):
                     consumer.incremental_unassign([TopicPartition(*place) for place in whole])
                     fetched -= whole
-            if is_damaged:  # the client may go on in the middle of the batch, and stop there
+            # Of a damaged batch the client may go on in the middle, and stop there. Of a large one it keeps
+            # all that it has unpacked, while another client unpacks it again.
+            if is_damaged or is_slow or held >= CHUNK_BYTES:
                 self._forget(consumer)
             else:
                 consumer.incremental_unassign([TopicPartition(*place) for place in fetched])
@@ -223,6 +234,7 @@ class Together:
             self._consumer = client.make(Consumer, TOGETHER, {**AT_ONCE, **CHECKED}, self._background)
             self._settings = settings
             self._topics = set()
+            self._has_received = False
         return self._consumer
 
 
@@ -263,13 +275,14 @@ def _come(consumer: Consumer, most: int) -> list[Message]:
         message = consumer.poll(WAIT_MS / 1000)
         if message is None:
             break
-        messages.append(message)
-        more = [] if message.error() else consumer.consume(most - len(messages), 0)
-        messages += more
+        came = [message]
+        if message.error() is None:
+            came = ready_messages(consumer, message, most - len(messages), CHUNK_BYTES - held)
+        messages += came
         if messages[-1].error() is not None:
             break
         if len(messages) < most:
-            held += len(message) + sum(map(len, more))
+            held += sum(map(len, came))
     return messages
 
 
@@ -330,8 +343,20 @@ class TaskReader:
             reader.fetch()  # before the next one, whose records may wait
             self._ahead[following] = RangeReader(self._settings, following, self._kept)
             self._ahead[following].fetch()
-        yield from reader.chunks()
+        for messages in reader.chunks():
+            yield from self._handled(messages)
         self.lost += reader.lost
+
+    def _handled(self, messages: list[Message]) -> Iterator[list[Message]]:
+        """Yield records up to each one that is too large, which is noted as one that cannot be read."""
+        for run in too_large_runs(messages):
+            before = [message for message in messages if (message.offset() or 0) < run.start]
+            if before:
+                yield before
+            self.damaged.append(run)
+            messages = [message for message in messages if (message.offset() or 0) >= run.end]
+        if messages:
+            yield messages
 
     def close(self) -> None:
         """Close the consumers of shares that nobody has read."""

@@ -789,4 +789,46 @@ MUTANTS = (
         "tests/unit/acker/kafka/test_standing.py::test_time_in_which_nobody_looked_counts_little",
         "a process that was stopped for an hour would say that all its partitions stand",
     ),
+    # -- what unpacks to more than it weighs
+    Mutant(
+        "a-state-unpacks-to-no-more-than-is-read",
+        "acker/service/state.py",
+        "unpacked = unpacking.decompress(body, most.bytes_max)",
+        "unpacked = unpacking.decompress(body)",
+        "tests/property/test_fuzz_codec.py::test_a_state_that_unpacks_to_too_much_is_refused",
+        "a megabyte in _ack_state would take a gigabyte of every acker and every view",
+    ),
+    Mutant(
+        "items-are-counted-before-they-are-made",
+        "acker/wire/item_counts.py",
+        "if self._items_left < 0:",
+        "if self._items_max < 0:",
+        "tests/unit/acker/service/test_bombs.py::test_a_bin_of_too_many_ranges_is_refused_before_they_are_made",
+        "16 MB of empty ranges would take a gigabyte once they are decoded",
+    ),
+    Mutant(
+        "a-record-larger-than-any-of-ours-is-not-decoded",
+        "acker/wire/codec.py",
+        "if data is not None and len(data) > bytes_max:",
+        "if data is not None and len(data) > bytes_max << 40:",
+        "tests/unit/acker/service/test_bombs.py"
+        "::test_a_record_of_the_wire_that_is_too_large_is_quarantined_alone",
+        "a record of a gigabyte in a compressed batch would be decoded, and take a hundred times as much",
+    ),
+    Mutant(
+        "nothing-is-written-that-cannot-be-read",
+        "acker/service/state.py",
+        "if len(encoded) > STATE_BYTES_MAX or ranges > STATE_ITEMS_MAX:",
+        "if len(encoded) > STATE_BYTES_MAX:",
+        "tests/unit/acker/service/test_bombs.py::test_a_state_that_nobody_could_read_is_not_written",
+        "an acker would write a State after which it never starts again",
+    ),
+    Mutant(
+        "a-poll-takes-few-large-records",
+        "acker/kafka/reader.py",
+        "while len(messages) < most and bytes_left > 0:",
+        "while len(messages) < most:",
+        "tests/unit/acker/kafka/test_taken_bytes.py::test_no_more_is_copied_than_the_bound_and_a_few_records",
+        "a batch that unpacks to a gigabyte would be copied as a whole beside itself",
+    ),
 )

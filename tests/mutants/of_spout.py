@@ -1700,4 +1700,22 @@ MUTANTS = (
         "::test_a_query_that_ends_when_all_is_done_does_not_wait_for_what_the_state_holds",
         "a query with the trigger availableNow would end with a record undone",
     ),
+    Mutant(
+        "a-record-that-is-too-large-is-noted-before-what-follows",
+        "spout/streaming/consume.py",
+        "self.damaged.append(run)\n            messages = [",
+        "self.damaged.insert(0, run)\n            messages = [",
+        "tests/unit/spout/streaming/test_too_large.py"
+        "::test_all_but_records_that_are_too_large_are_handed_out",
+        "of two such records the wrong one would fail, and the other be absent",
+    ),
+    Mutant(
+        "a-spout-leaves-out-what-is-too-large",
+        "spout/standalone/read_ahead.py",
+        "if too_large := too_large_runs(messages):",
+        "if too_large := too_large_runs(messages[:0]):",
+        "tests/unit/spout/standalone/test_damaged_spout.py"
+        "::test_records_that_are_too_large_are_left_out_alone",
+        "a client would get a record that can neither be replayed nor become a dead letter",
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acker.errors import Damaged
+from acker.kafka import reader
 from acker.kafka.port import TopicPartition
 from acker.wire.causes import DAMAGED
 from spout.standalone.client import Client
@@ -89,3 +90,19 @@ def test_with_on_data_loss_skip_a_spout_goes_on_and_they_are_absent() -> None:
     assert (group.acked, group.absent, group.failed, group.pending) == (8, 2, 0, 0)
     [(_, fields)] = [report for report in world.reports if report[0] == "batch_is_damaged"]
     assert (fields["records"], str(fields["place"])) == (2, "sentences/0@4 to 6")
+
+
+def test_records_that_are_too_large_are_left_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """O1914: as a damaged batch, with place and size; whoever read ahead does not keep them."""
+    monkeypatch.setattr(reader, "VALUE_BYTES_MAX", 1)
+    world = KestrelWorld(SKIPPING)
+    world.produce(12)  # the last two have numbers of two digits
+    spout_ = world.spout()
+    values, error = opened_to_the_end(world, spout_.client("a"))
+    assert (values, error) == (list(range(10)), None)
+    world.run(2_000)
+    group = spout_.status().group
+    assert (group.acked, group.absent, group.failed, group.pending) == (10, 2, 0, 0)
+    reports = [fields for name, fields in world.reports if name == "batch_is_damaged"]
+    assert "sentences/0@10" in str(reports[0]["place"])
+    assert "a record of 2 bytes, more than the 1 that can be handled" in str(reports[0]["why"])

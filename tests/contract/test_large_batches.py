@@ -54,7 +54,7 @@ def poll_of(
 
 
 @pytest.mark.parametrize("by", ["reader", "picker"])
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.ZSTD])
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
 def test_a_batch_that_unpacks_to_much_is_read_in_parts(
     kafka_cluster: KafkaCluster, codec: Codec, by: str
 ) -> None:

@@ -27,8 +27,8 @@ FAILING = RawRecord(b"fails", b"k", ((NO_UTF8, b"1"),))
 COMMANDS = (
     "status", "roots", "machinery", "failures", "latency", "check", "inspect lines/0@0", "inspect lines/0@2",
     "inspect --key k --from 1h", "dlq list --all", "dlq list --key k", "dlq stats --all",
-    "dlq show lines/0@2", "dlq redrives", "topics repair", "topics check", "offsets reset lines --to earliest",
-    "acker free lines",
+    "dlq show lines/0@2", "dlq redrives", "topics repair", "topics check",
+    "offsets reset lines --to earliest", "acker free lines",
 )  # fmt: skip
 
 YAML = """

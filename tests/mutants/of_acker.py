@@ -543,11 +543,20 @@ MUTANTS = (
     Mutant(
         "state-missing-beside-verdicts-is-refused",
         "acker/service/restore.py",
-        "self._require_no_verdict(verdict, end)",
+        "self._require_no_verdict(core, verdict, end)",
         "pass",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_verdicts_without_state_are_an_error_but_aborted_ones_are_none",
         "an acker whose state topic was deleted would emit every record again",
+    ),
+    Mutant(
+        "what-no-acker-wrote-is-no-verdict-without-state",
+        "acker/service/restore.py",
+        "if self._event(core, record) is None:\n                continue",
+        "pass",
+        "tests/unit/acker/service/test_foreign_records.py"
+        "::test_an_acker_starts_where_a_stranger_was_first_in_its_verdict_topic",
+        "one record of a stranger in a new verdict topic would keep its acker from ever starting",
     ),
     Mutant(
         "a-moved-deadline-survives-a-restart",

@@ -151,8 +151,10 @@ def late_notes(snapshot: Snapshot, topics: Topics) -> Iterator[str]:
 
 def late_text(group: str, counts: LateCounts, last: TooLate, topics: Topics) -> str:
     """Describe what came too late of a group."""
-    roots = f"{counts.roots:,} records came too late for their windows" if counts.roots else ""
-    rows = f"Spark dropped {counts.rows:,} rows that came too late" if counts.rows else ""
+    records, windows = ("record", "its window") if counts.roots == 1 else ("records", "their windows")
+    roots = f"{counts.roots:,} {records} came too late for {windows}" if counts.roots else ""
+    rows = f"Spark dropped {counts.rows:,} {'row' if counts.rows == 1 else 'rows'}" if counts.rows else ""
+    rows = rows and f"{rows} that came too late"
     moved_by = mover_text(last.mover, topics.inputs_of(group), last.wall)
     return (
         f"group {group}: {' and '.join(filter(None, [roots, rows]))}, the last ones at {moment(last.wall)} by"

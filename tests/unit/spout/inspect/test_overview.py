@@ -97,7 +97,7 @@ def test_a_state_that_cannot_be_loaded_is_refused_by_name() -> None:
     broken = state_codec().encode(StatePart(0, 0, 1, b"no State"))
     producer.send(Outgoing(world.topics.ack_topics.state, 0, broken, part_key(0, 0)))
     producer.flush(1_000)
-    with pytest.raises(Disagreement, match="_ack_state/0 holds a State that cannot be loaded"):
+    with pytest.raises(Disagreement, match="_ack_state/0@4 cannot be read as State"):
         observer(world).view(0)
 
 

@@ -113,7 +113,7 @@ def test_a_record_that_failed_as_too_late_says_what_moved_the_watermark() -> Non
     [
         ((1, 4), 0, "2 records came too late for their windows"),
         ((), 8, "Spark dropped 8 rows that came too late"),
-        ((1,), 8, "1 records came too late for their windows and Spark dropped 8 rows that came too late"),
+        ((1,), 8, "1 record came too late for its window and Spark dropped 8 rows that came too late"),
     ],
 )
 def test_every_view_counts_records_and_rows_apart(late: tuple[int, ...], rows: int, text: str) -> None:

@@ -266,7 +266,7 @@ MUTANTS = (
     Mutant(
         "a-lost-copy-goes-on-with-its-history",
         "replay/worker/takeover.py",
-        "return Past(parse_lineage(record.headers, *place), history_of(record.headers))",
+        "return Past(lineage, history_of(record.headers), leader_epoch=record.leader_epoch)",
         "return Past(Lineage(location(*place)))",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_once",

@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "a-log-that-was-cut-and-grew-again-stops-the-query",
         "spout/planner/continuity.py",
-        "elif epoch > read.leader_epoch:\n                asked[source] = read",
+        "elif epoch > read.leader_epoch:\n                to_compare[source] = read",
         "elif epoch > read.leader_epoch:\n                self._keep(source, cursor, epoch)",
         "tests/unit/spout/planner/test_cut_logs.py"
         "::test_a_log_that_was_cut_stops_the_query_with_its_first_lost_offset",
@@ -60,8 +60,8 @@ MUTANTS = (
     Mutant(
         "a-running-spout-compares-its-logs",
         "spout/standalone/read_ahead.py",
-        "return KnownOffsets(self.stable_ends(partitions), {}, epochs)",
-        "return KnownOffsets(self.stable_ends(partitions), {})",
+        "return OffsetAnswers(self.stable_ends(partitions), {}, epochs)",
+        "return OffsetAnswers(self.stable_ends(partitions), {})",
         "tests/unit/spout/standalone/test_cut_logs_spout.py"
         "::test_with_skip_the_spout_goes_on_from_the_first_lost_offset",
         "records that have the offsets of lost ones would never be handed out",
@@ -821,7 +821,7 @@ MUTANTS = (
         "spout/publishing/watermarks.py",
         "return max(0, self.rows - held)",
         "return max(0, self.rows)",
-        "tests/unit/spout/publishing/test_watermarks.py",
+        "tests/unit/spout/publishing/test_watermarks.py::test_rows_that_a_hold_knows_are_not_counted_twice",
         "each record that was too late for a hold would be counted twice",
     ),
     Mutant(

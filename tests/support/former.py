@@ -55,7 +55,7 @@ def former_installation(commit: str) -> FormerInstallation:
         )
     for group, offsets in json.loads(metadata["committed"]).items():
         for topic, partition, offset, text in offsets:
-            cluster.commit(group, {TopicPartition(topic, partition): offset}, text)
+            cluster.commit(group, {TopicPartition(topic, partition): offset}, text, {})
     loaded = [json.loads(metadata[name]) for name in ("journals", "schemas")]
     return FormerInstallation(cluster, metadata["topics.yaml"], loaded[0], loaded[1])
 

@@ -11,9 +11,9 @@ from acker.config.limits import STANDS_MS
 from acker.kafka.port import Bound, OffsetAnswers, Outgoing, TopicPartition
 from acker.kafka.standing import (
     ASKS_PER_LIMIT,
-    LOOK_MS_MAX,
+    INTERVAL_MS_MAX,
     QUEUED_MAX,
-    TOLD_AGAIN_MS,
+    REPEAT_MS,
     StandingPartitions,
     StandingWatch,
 )
@@ -65,7 +65,7 @@ def test_a_partition_that_does_not_go_on_is_named_with_position_end_and_since() 
     assert str(standing).startswith(
         "words/0 stands at 5 since 1970-01-01T00:16:51Z, 30 s: its log goes on to 10,"
     )
-    look.for_ms(TOLD_AGAIN_MS)
+    look.for_ms(REPEAT_MS)
     assert look.told == ["words/0 stands"] * 2
     look.positions[A] = 6
     look.for_ms(STEP_MS)
@@ -158,7 +158,7 @@ def test_time_in_which_nobody_looked_counts_little(jump_ms: int) -> None:
     look = Look()
     look.for_ms(STANDS_MS // 2)
     look.at(look.now_ms + jump_ms)
-    look.for_ms(STANDS_MS // 2 - LOOK_MS_MAX - STEP_MS)
+    look.for_ms(STANDS_MS // 2 - INTERVAL_MS_MAX - STEP_MS)
     assert look.told == []
     look.for_ms(NOTICED_MS)
     assert look.told == ["words/0 stands"]

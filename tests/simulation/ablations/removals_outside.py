@@ -48,8 +48,8 @@ def lower_session() -> Replaced:
     read = PartitionCore._read_take
     asking: set[Session] = set()
 
-    def rank(self: Sessions, session: Session) -> SessionRank:
-        found = original(self, session)
+    def rank(self: Sessions, session: Session, written_ms: int | None = None) -> SessionRank:
+        found = original(self, session, written_ms)
         return SessionRank.HIGHER if found is SessionRank.LOWER and session in asking else found
 
     def _read_take(self: PartitionCore, record: Record, take: Take) -> None:

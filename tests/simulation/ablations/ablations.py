@@ -83,7 +83,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
                 "records": 24, "attempts": 3, "skipping_sink": False,
             },
         ),
-        begin=50,
+        begin=220,
     ),
     "failed-left-out": Ablation(
         "acks name failed roots too, and a step applies acks before fails", cut.failed_left_out,

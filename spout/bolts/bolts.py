@@ -118,6 +118,7 @@ class BasicBolt(_Declares):
     An exception that `stops_on` names ends the query. Any other exception fails the tuple:
 
     >>> class LookUp(spout.BasicBolt):
+    ...     output = "known boolean"
     ...     stops_on = (ConnectionError,)
     ...     def execute(self, tuple, collector):
     ...         if tuple["value"] != b"the hawk hovers":

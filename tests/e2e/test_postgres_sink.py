@@ -29,9 +29,9 @@ SECONDS_MAX = 120
 """For each of PostgreSQL's own commands."""
 
 ROWS = [
-    {"origin": "sentences/0@7", "ordinal": 0, "word": "the"},
-    {"origin": "sentences/0@7", "ordinal": 1, "word": "hawk"},
-    {"origin": "sentences/1@7", "ordinal": 0, "word": "the"},
+    {"record_id": "sentences/0@7", "ordinal": 0, "word": "the"},
+    {"record_id": "sentences/0@7", "ordinal": 1, "word": "hawk"},
+    {"record_id": "sentences/1@7", "ordinal": 0, "word": "the"},
 ]
 
 
@@ -79,7 +79,9 @@ def test_rows_that_come_again_stand_once_and_a_batch_that_fails_writes_none(data
     table.upsert(ROWS[1:])
     assert table.counts() == {"the": 2, "hawk": 1}
     with pytest.raises(psycopg.Error):
-        table.upsert([{"origin": "sentences/1@8", "ordinal": 0, "word": "lost"}, {**ROWS[0], "word": None}])
+        table.upsert(
+            [{"record_id": "sentences/1@8", "ordinal": 0, "word": "lost"}, {**ROWS[0], "word": None}]
+        )
     table.close()
     again = WordTable(database)
     again.upsert([{**ROWS[0], "word": "a"}])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from acker.config.topics import parse
 from acker.errors import LogError, TopicError
 from acker.identity import is_replay, offset_of, partition_of, source_of
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Log, Outgoing, Record, TopicPartition, record_bytes
+from acker.kafka.port import Bound, Log, OffsetAnswers, Outgoing, Record, TopicPartition, record_bytes
 from acker.provisioning.provision import check_topics, create_topics
 from acker.provisioning.topic_specs import MESSAGE_BYTES
 from acker.service.service import AckerService
@@ -255,14 +255,14 @@ class Told:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self.starts = log.starts
         self.ends: dict[TopicPartition, int] = {}
 
-    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offset behind the last one that can be had of each partition."""
-        found = self._log.stable_ends(partitions)
-        self.ends |= found
-        return found
+    def bounds(self, bound: Bound, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
+        """Return what the broker answers of each partition."""
+        answers = self._log.bounds(bound, partitions)
+        if bound is Bound.STABLE_END:
+            self.ends |= answers.offsets
+        return answers
 
 
 def short_of(log: Log, places: list[TopicPartition]) -> dict[int, tuple[int, int]]:

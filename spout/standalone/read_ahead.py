@@ -80,6 +80,11 @@ class _Buffer:
     messages: deque[tuple[list[Message], I64]] = field(default_factory=deque)
     damaged: list[DamagedRun] = field(default_factory=list)
 
+    @property
+    def count(self) -> int:
+        """How many messages it has."""
+        return sum(len(messages) for messages, _ in self.messages)
+
     def first_position(self) -> int:
         return position_at(self.generation, self.begin)
 
@@ -120,18 +125,24 @@ class ReadAhead:
         """Read new sources, too, from their first free positions on, and those that began a new generation.
 
         What was read of such a one before is thrown away: it is of a log that was cut.
+
+        Args:
+            sources: all of the topic.
+            free: the first free position of each source that may be planned.
         """
-        new = {
-            spec.place: _Buffer(spec, generation_of(free[s]), offset_of(free[s]), offset_of(free[s]))
-            for s, spec in sources.items()
-            if s in free and self._is_new(spec.place, generation_of(free[s]))
-        }
-        if new:
-            replaced = [self._buffers[place] for place in new if place in self._buffers]
-            self.count -= sum(len(messages) for buffer in replaced for messages, _ in buffer.messages)
-            self._buffers |= new
-            self.doubt = None
-            self._read_on()
+        new: dict[TopicPartition, _Buffer] = {}
+        for source, first_free in free.items():
+            spec = sources.get(source)
+            generation, offset = generation_of(first_free), offset_of(first_free)
+            if spec is not None and self._is_new(spec.place, generation):
+                new[spec.place] = _Buffer(spec, generation, begin=offset, end=offset)
+        if not new:
+            return
+        for place in new.keys() & self._buffers.keys():
+            self.count -= self._buffers[place].count
+        self._buffers |= new
+        self.doubt = None  # planning has found out what became of the log: it is in a new generation
+        self._read_on()
 
     def _is_new(self, place: TopicPartition, generation: int) -> bool:
         buffer = self._buffers.get(place)

@@ -61,6 +61,20 @@ class _Choice(NamedTuple):
         return _Choice(portion, copies, gone, self.most)
 
 
+class _Free(NamedTuple):
+    """What may be planned of each source that takes part.
+
+    Attributes:
+        runs: the free positions that are in the log, by source.
+        gone: those that left it, no more of a source than a hole may have.
+        unreadable: sources that take no part, since nobody can say where their logs begin.
+    """
+
+    runs: Mapping[int, Sequence[PositionRun]]
+    gone: Sequence[SourceRun]
+    unreadable: Collection[int]
+
+
 UNKNOWN_TARGET: Final = -1
 """The target of a source that had no leader when it was asked for: its end when it is known first."""
 
@@ -311,19 +325,27 @@ class Batches:
             granted = chosen.total() if total is None else total
             return _Choice(copies, copies, [], _most_of_each(chosen, granted))
         self._ends_seen = ends = self._readable(list(self._specs))
-        free, gone, unreadable = self._free(ends)
+        free = self._free(ends)
         caps = {source: turn.most for source, turn in self._turns.items()}
-        portion, granted = self._chooser.choose(free, Room(total, by_input, caps, chosen))
+        portion, granted = self._chooser.choose(free.runs, Room(total, by_input, caps, chosen))
         most = _most_of_each(chosen, granted)
-        return _Choice(joined_portions([copies, portion]), copies, gone, most, unreadable)
+        return _Choice(joined_portions([copies, portion]), copies, free.gone, most, free.unreadable)
 
-    def _free(
-        self, ends: Mapping[int, int]
-    ) -> tuple[dict[int, Sequence[PositionRun]], list[SourceRun], set[int]]:
-        """Return the free positions of each source that takes part, and those of them that left the log.
+    def _free(self, ends: Mapping[int, int]) -> _Free:
+        """Return what is free below the ends of sources, and what of that is no longer in the log."""
+        free = self._free_below(ends)
+        starts = self._ends(list(free), self._reach, Bound.START)
+        readable = {source: runs for source, runs in free.items() if source in starts}
+        in_question = [SourceRun(source, *run) for source, runs in readable.items() for run in runs]
+        gone: list[SourceRun] = []
+        for run in self._gone(in_question, starts):
+            gone.append(run._replace(end=min(run.end, run.start + HOLE_POSITIONS_MAX)))
+            left = difference(readable[run.source], [run[1:]])
+            readable[run.source] = [PositionRun(*part) for part in left]
+        return _Free(readable, gone, free.keys() - starts.keys())
 
-        The third value are sources that take no part, since nobody can say where their logs begin.
-        """
+    def _free_below(self, ends: Mapping[int, int]) -> dict[int, Sequence[PositionRun]]:
+        """Return the free positions of sources that take part and have some."""
         free: dict[int, Sequence[PositionRun]] = {}
         for source, end in ends.items():
             # ordered partitions that wait take no part; of the others the copies are chosen already
@@ -331,17 +353,10 @@ class Batches:
                 continue
             cursor = self._tenure.cursors[source]
             readable_to = cursor.position_of(end)
-            free[source] = cursor.free_runs(min(readable_to, self._gap_ends.get(source, readable_to)))
-        starts = self._ends([source for source, runs in free.items() if runs], self._reach, Bound.START)
-        unreadable = {source for source, runs in free.items() if runs and source not in starts}
-        for source in unreadable:
-            del free[source]
-        gone = self._gone([SourceRun(source, *run) for source, runs in free.items() for run in runs], starts)
-        gone = [run._replace(end=min(run.end, run.start + HOLE_POSITIONS_MAX)) for run in gone]
-        for source in {run.source for run in gone}:
-            own = [run[1:] for run in gone if run.source == source]
-            free[source] = [PositionRun(*part) for part in difference(free[source], own)]
-        return free, gone, unreadable
+            runs = cursor.free_runs(min(readable_to, self._gap_ends.get(source, readable_to)))
+            if runs:
+                free[source] = runs
+        return free
 
     def room(self, input_id: int) -> int:
         """Return how many more records of an input may be pending."""

@@ -315,9 +315,7 @@ class OrderWatch:
         if len(waiting) + unread > spec.input.blocked_max:  # most of it may be empty: a marker, a hole
             unread = self._sight.supply(copies_source(spec.source), free).count
         turn = turn_of(by, spec.input.blocked_max, waiting, unread, str(spec))
-        first = self._tenure.cursors[spec.source]
-        gaps = first.free_below(first.next)  # below what was emitted already: it stands before that
-        return turn._replace(most=max(min(turn.most, self._room.of(spec.source)), gaps))
+        return turn._replace(most=min(turn.most, self._room.of(spec.source)))
 
     def _tell(self, specs: Mapping[int, SourceSpec], why: Mapping[int, str]) -> None:
         """Report what begins to wait for a record, or for room, and what goes on."""

@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "what-left-the-log-takes-no-room",
         "spout/planner/batches.py",
-        "free[source] = [PositionRun(*part) for part in difference(free[source], own)]",
+        "readable[run.source] = [PositionRun(*part) for part in left]",
         "pass",
         "tests/unit/spout/planner/test_holes_planning.py::test_what_left_the_log_takes_no_part_of_a_batch",
         "records that are gone would fill batches, and be reported twice",

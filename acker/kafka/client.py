@@ -359,6 +359,7 @@ class Background:
         self._clock = clock
         self._down_since: float | None = None
         self._has_answered = False
+        self._lost_since: float | None = None
         self.last: KafkaError | None = None
         self.refused: KafkaError | None = None
 
@@ -368,6 +369,8 @@ class Background:
             self._down_since = self._clock() if self._down_since is None else self._down_since
         else:
             self.last = error
+        if error.code() == KafkaError._TRANSPORT:
+            self._lost_since = self._clock()
         if error.code() in UNAUTHENTICATED:
             self.refused = error
         _librdkafka.warning("kafka client: %s", error.str())
@@ -375,6 +378,10 @@ class Background:
     def answered(self) -> None:
         self._down_since = self.refused = None
         self._has_answered = True
+
+    def lost_within(self, seconds: float) -> bool:
+        """Whether the connection to a broker was lost, or refused, in the last `seconds`."""
+        return self._lost_since is not None and self._clock() - self._lost_since < seconds
 
     @property
     def is_hopeless(self) -> bool:
@@ -469,7 +476,14 @@ class KafkaClient:
 
         Raises `ConfigError`: librdkafka does not accept the settings.
         """
-        own = {"client.id": self._client_id, "error_cb": background}
+        own = {
+            "client.id": self._client_id,
+            "error_cb": background,
+            # A topic that is missing stays missing where the broker makes those that somebody looks for: it
+            # would have one partition and the broker's settings. librdkafka lets producers and admin clients
+            # do it by default.
+            "allow.auto.create.topics": False,
+        }
         try:
             return kind({**COMMON, **defaults, **self.settings, **own, **forced})
         except KafkaException as error:

@@ -51,6 +51,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from acker.kafka.client import (
+    LEADERS_S,
     LOGGED,
     SILENCE,
     SILENT,
@@ -120,7 +121,17 @@ _STALE_CLIENT: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.NOT_COORDINA
 
 SILENT_AGAIN_S: Final = 6.0
 """`KafkaLog.bounds` asks a silent leader so long afterwards again: each time it holds up the others for
-`FIRST_PATIENCE_MS`. A broker that has died is without its partitions after 9 s, and then nobody waits for it.
+`FIRST_PATIENCE_MS`. Another leader of the same partition is asked as soon as the metadata name him.
+"""
+
+LEADERS_EVERY_S: Final = 0.5
+"""While a leader is silent, `KafkaLog.bounds` looks so often whether the partition has another one. A broker
+that has died is without its partitions after 9 s (`broker.session.timeout.ms`).
+"""
+
+LOST_S: Final = 30.0
+"""For so long after the connection to a broker was lost `KafkaLog.bounds` asks who leads before it asks them:
+librdkafka remembers leaders for a quarter of an hour, and would wait for the dead one.
 """
 
 LATE_SHARE: Final = 0.9
@@ -169,10 +180,14 @@ class _Listed(NamedTuple):
 
 
 class _Silent(NamedTuple):
-    """Why a leader did not answer, and until when it is not asked (`Clock`)."""
+    """Why a leader did not answer, and until when it is not asked (`Clock`).
+
+    `leader` is the id of its broker; -1: the metadata named none, None: no broker gave the metadata.
+    """
 
     error: KafkaError
     until_s: float
+    leader: int | None
 
 
 class _Text(NamedTuple):
@@ -210,6 +225,8 @@ class KafkaLog:
         self._asker: tuple[str, Consumer] | None = None
         self._asks_for_rights = Lock()
         self._silent: dict[TopicPartition, _Silent] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._leaders_s = clock()
         self._texts: dict[TopicPartition, _Text] = {}
 
     def __repr__(self) -> str:
@@ -392,14 +409,14 @@ class KafkaLog:
 
     def _bounds(self, bound: Bound | int, places: Collection[TopicPartition]) -> OffsetAnswers:
         """Ask for what can be answered now. Leaders that were silent a moment ago are not asked."""
-        now_s = self._clock()
-        self._silent = {place: silent for place, silent in self._silent.items() if now_s < silent.until_s}
+        self._forget_silence()
         errors = {place: self._silent[place].error for place in places if place in self._silent}
         answering = [place for place in places if place not in errors]
         if not answering:
             return OffsetAnswers({}, self._texts_of(errors))
 
         def ask(timeout_s: float) -> _Listed:
+            self._learn_leaders(answering)
             listed = self._listed(bound, answering, timeout_s)
             _require_an_answer(listed.answer)
             return listed
@@ -483,12 +500,53 @@ class KafkaLog:
         """Leave silent leaders alone for a while, and give up the client that waits for them."""
         until_s = self._clock() + SILENT_AGAIN_S
         silent = {
-            place: _Silent(error, until_s) for place, error in errors.items() if error.code() in SILENCE
+            place: _Silent(error, until_s, self._leaders.get(place))
+            for place, error in errors.items()
+            if error.code() in SILENCE
         }
         self._silent |= silent
         is_old = errors and self._clock() - self._admin_since >= SILENT_AGAIN_S
         if silent or is_old:
             self._give_up_admin()
+
+    def _forget_silence(self) -> None:
+        """Let leaders be asked that were silent long ago, and those that others have taken the place of."""
+        now_s = self._clock()
+        silent = {place: silence for place, silence in self._silent.items() if now_s < silence.until_s}
+        if silent and now_s - self._leaders_s >= LEADERS_EVERY_S:
+            leaders = self._leaders_of(silent)
+            silent = {
+                place: silence
+                for place, silence in silent.items()
+                if leaders.get(place, silence.leader) == silence.leader
+            }
+        self._silent = silent
+
+    def _learn_leaders(self, places: Collection[TopicPartition]) -> None:
+        """Let the client learn who leads, once, and anew when a broker was lost a moment ago."""
+        if self._admin is not None:
+            self._admin.poll(0)  # what its threads have reported goes to `Background`
+        is_due = self._clock() - self._leaders_s >= LEADERS_EVERY_S
+        if not self._leaders.keys() >= set(places) or (is_due and self._background.lost_within(LOST_S)):
+            self._leaders |= self._leaders_of(places)
+
+    def _leaders_of(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ask which brokers lead partitions, -1 for none; without those whose topic nobody describes.
+
+        librdkafka then sends questions about these partitions to the same brokers.
+        """
+        self._leaders_s = self._clock()
+        leaders: dict[TopicPartition, int] = {}
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for place in places:
+            by_topic.setdefault(place.topic, []).append(place)
+        for topic, of_topic in by_topic.items():
+            with suppress(KafkaException):  # whoever leads them, they are asked again in `SILENT_AGAIN_S`
+                partitions = self._connected().list_topics(topic, LEADERS_S).topics[topic].partitions
+                for place in of_topic:
+                    if place.partition in partitions:
+                        leaders[place] = partitions[place.partition].leader
+        return leaders
 
     def _texts_of(self, errors: Mapping[TopicPartition, KafkaError]) -> dict[TopicPartition, str]:
         """Return who should have answered for partitions in trouble, and where their replicas are."""
@@ -551,6 +609,7 @@ class KafkaLog:
         if self._admin is not None:
             self._admin.poll(0)  # what its threads have reported goes to `Background`
             self._admin = None
+            self._leaders = {}
 
     def _connected(self) -> AdminClient:
         if self._admin is None:

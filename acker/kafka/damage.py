@@ -43,7 +43,6 @@ FORCED: Mapping[str, Any] = MappingProxyType(
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
-        "allow.auto.create.topics": False,
         # a record that its transaction aborted shows as well that its batch can be read
         "isolation.level": "read_uncommitted",
         # required by librdkafka and never used

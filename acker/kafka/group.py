@@ -44,7 +44,6 @@ FORCED = MappingProxyType(
         "partition.assignment.strategy": "range",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "allow.auto.create.topics": False,
         "topic.metadata.refresh.interval.ms": 10_000,
     }
 )

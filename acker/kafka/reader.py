@@ -94,7 +94,6 @@ FORCED: Mapping[str, Any] = MappingProxyType(
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
-        "allow.auto.create.topics": False,
         # required by librdkafka and never used: partitions are assigned by hand, nothing is committed
         "group.id": "windhover-reader",
         # the largest there is: somebody who reads by hand holds no place that a pause could cost

@@ -683,6 +683,33 @@ MUTANTS = (
         "tests/unit/acker/kafka/test_kafka_offsets.py::test_that_there_is_no_record_so_late_is_an_answer",
         "a group that begins at a time would lose what came while it asked for that",
     ),
+    Mutant(
+        "a-new-leader-waits-for-the-silent-one",
+        "acker/kafka/cluster.py",
+        "if leaders.get(place, silence.leader) == silence.leader",
+        "if True",
+        "tests/unit/acker/kafka/test_kafka_offsets.py"
+        "::test_a_partition_is_asked_for_as_soon_as_it_has_another_leader_than_the_silent_one",
+        "the verdicts of a partition would wait for six seconds more",
+    ),
+    Mutant(
+        "the-leader-of-now-is-taken-for-the-silent-one",
+        "acker/kafka/cluster.py",
+        "_Silent(error, until_s, self._leaders.get(place))",
+        "_Silent(error, until_s, self._leaders_of(errors).get(place))",
+        "tests/unit/acker/kafka/test_kafka_offsets.py"
+        "::test_a_leader_that_is_new_while_the_old_one_is_waited_for_is_asked_next",
+        "nobody would ask the new leader, since it would be silent by mistake",
+    ),
+    Mutant(
+        "leaders-of-another-time-are-asked-when-a-broker-was-lost",
+        "acker/kafka/cluster.py",
+        "or (is_due and self._background.lost_within(LOST_S))",
+        "",
+        "tests/unit/acker/kafka/test_kafka_offsets.py"
+        "::test_who_leads_is_asked_once_and_again_for_a_while_after_a_broker_was_lost",
+        "the first question after each broker's death would wait three seconds for it",
+    ),
     # -- topics.yaml
     Mutant(
         "a-replay-topic-takes-records-of-any-age",

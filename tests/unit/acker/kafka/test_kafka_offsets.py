@@ -9,10 +9,17 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, KafkaError
 
 from acker.errors import Unreachable
-from acker.kafka.cluster import FIRST_PATIENCE_MS, LEADERLESS_S, SILENT_AGAIN_S, KafkaLog
+from acker.kafka.cluster import (
+    FIRST_PATIENCE_MS,
+    LEADERLESS_S,
+    LEADERS_EVERY_S,
+    LOST_S,
+    SILENT_AGAIN_S,
+    KafkaLog,
+)
 from acker.kafka.port import Bound, OffsetAnswers, TopicPartition
 
 A, B = TopicPartition("lines", 0), TopicPartition("lines", 1)
@@ -98,6 +105,9 @@ class Cluster:
         self.silent: set[TopicPartition] = set()
         self.asked: list[set[TopicPartition]] = []
         self.clients = 0
+        self.leaders = {A: 7, B: 7}
+        self.leaders_asked = 0
+        self.reports: list[KafkaError] = []
         self.log = KafkaLog(
             {"bootstrap.servers": "127.0.0.1:1"},
             clock=lambda: self.now_s,
@@ -108,18 +118,28 @@ class Cluster:
     def pass_time(self, seconds: float) -> None:
         self.now_s += seconds
 
-    def _client(self, _settings: object) -> Any:
+    def _client(self, settings: Any) -> Any:
         self.clients += 1
+        self._report = settings["error_cb"]
         return self
 
     def poll(self, _timeout_s: float) -> None:
-        """Nothing was reported."""
+        """Report what the client's threads have seen."""
+        for error in self.reports:
+            self._report(error)
+        self.reports.clear()
 
     def list_topics(self, topic: str, _timeout_s: float) -> object:
-        """Say that broker 7 leads all."""
-        partitions = {place.partition: SimpleNamespace(leader=7, replicas=[7]) for place in (A, B)}
-        broker = SimpleNamespace(host="kafka-7", port=9092)
-        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)}, brokers={7: broker})
+        """Name the leaders of the partitions."""
+        self.leaders_asked += 1
+        partitions = {
+            place.partition: SimpleNamespace(leader=leader, replicas=[leader])
+            for place, leader in self.leaders.items()
+        }
+        brokers = {
+            leader: SimpleNamespace(host=f"kafka-{leader}", port=9092) for leader in self.leaders.values()
+        }
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)}, brokers=brokers)
 
     def list_offsets(
         self, wanted: Any, *, request_timeout: float, **_: object
@@ -148,6 +168,61 @@ def test_a_silent_leader_holds_up_the_others_once_in_a_while() -> None:
     cluster.now_s += SILENT_AGAIN_S
     cluster.silent = set()
     assert cluster.log.bounds(Bound.END, [A, B]) == OffsetAnswers({A: 7, B: 7}, {})
+
+
+def test_a_partition_is_asked_for_as_soon_as_it_has_another_leader_than_the_silent_one() -> None:
+    """O431. Its verdicts came 6 s later than they could: nobody asked the leader that had taken its place."""
+    cluster = Cluster()
+    cluster.silent = {B}
+    cluster.log.bounds(Bound.END, [A, B])
+    cluster.now_s += LEADERS_EVERY_S
+    cluster.log.bounds(Bound.END, [A, B])
+    assert cluster.asked[-1] == {A}, "the silent one leads it still"
+
+    cluster.leaders[B], cluster.silent = 8, set()
+    cluster.now_s += LEADERS_EVERY_S
+    assert cluster.log.bounds(Bound.END, [A, B]) == OffsetAnswers({A: 7, B: 7}, {})
+    assert cluster.now_s < SILENT_AGAIN_S
+
+
+def test_a_leader_that_is_new_while_the_old_one_is_waited_for_is_asked_next() -> None:
+    """O431: the client learns who leads before it asks, so the silent one is not taken for the new one."""
+    cluster = Cluster()
+    cluster.silent = {B}
+    list_offsets = cluster.list_offsets
+
+    def loses_its_leader(
+        wanted: Any, **arguments: Any
+    ) -> dict[confluent_kafka.TopicPartition, Future[object]]:
+        cluster.leaders[B] = 8
+        return list_offsets(wanted, **arguments)
+
+    cluster.list_offsets = loses_its_leader  # type: ignore[method-assign]  # the election, while it waits
+    cluster.log.bounds(Bound.END, [A, B])
+    cluster.silent = set()
+    cluster.now_s += LEADERS_EVERY_S
+    assert cluster.log.bounds(Bound.END, [A, B]).offsets == {A: 7, B: 7}
+
+
+def test_who_leads_is_asked_once_and_again_for_a_while_after_a_broker_was_lost() -> None:
+    """O432: librdkafka would wait for the dead one, since it remembers leaders for a quarter of an hour."""
+    cluster = Cluster()
+    for _ in range(3):
+        cluster.now_s += LEADERS_EVERY_S
+        cluster.log.bounds(Bound.END, [A, B])
+    assert cluster.leaders_asked == 1
+
+    cluster.reports = [KafkaError(KafkaError._TRANSPORT, "connection refused")]
+    for _ in range(3):
+        cluster.log.bounds(Bound.END, [A, B])
+    assert cluster.leaders_asked == 2, "not with each question"
+    cluster.now_s += LEADERS_EVERY_S
+    cluster.log.bounds(Bound.END, [A, B])
+    assert cluster.leaders_asked == 3
+
+    cluster.now_s += LOST_S
+    cluster.log.bounds(Bound.END, [A, B])
+    assert cluster.leaders_asked == 3
 
 
 def test_a_client_that_waited_for_a_silent_leader_is_given_up() -> None:

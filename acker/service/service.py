@@ -20,7 +20,16 @@ from typing import Final
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import VERDICT_RETENTION_MS, AckTopics
-from acker.errors import Aborted, Damaged, Fenced, PartitionStands, RecordRefused, Unreachable, WindhoverError
+from acker.errors import (
+    Aborted,
+    Damaged,
+    Fenced,
+    OutOfRange,
+    PartitionStands,
+    RecordRefused,
+    Unreachable,
+    WindhoverError,
+)
 from acker.kafka.port import Bound, Log, TopicPartition
 from acker.kafka.standing import StandingNews
 from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts, StepOutput
@@ -236,6 +245,9 @@ class AckerService:
             self._lose(error.partition, AckerEventKind.DAMAGED, error)
             self._leave_damaged(error.partition, error, now_ms)
             return True
+        except OutOfRange as error:
+            self._lose_shortened(error, now_ms)
+            return True
         self._at("shortening logs")
         self._retention.step(self._owned.values(), now_ms)
         return worked
@@ -381,6 +393,26 @@ class AckerService:
         if new or gone:
             self._assign()
         return bool(new or gone)
+
+    def _lose_shortened(self, error: OutOfRange, now_ms: int) -> None:
+        """Give up partitions whose logs begin above what we have read: a later owner has shortened them.
+
+        So it is where this process stood still, and the group has handed its partitions to others. If it was
+        no owner who deleted the records, the next restore says so (`DataLoss`). Raises the error where all
+        logs begin where they should.
+        """
+        read = {place: offset for acker in self._owned.values() for place, offset in acker.done.items()}
+        starts = self._log.bounds(Bound.START, read).offsets
+        shortened = {place.partition for place, start in starts.items() if start > read[place]}
+        if not shortened:
+            raise error
+        for number in sorted(shortened):
+            self._fenced_ms[number] = now_ms
+            taken = Fenced(
+                f"partition {number}: {error}; another acker has taken the partition over and shortened its"
+                " logs while this one stood still"
+            )
+            self._lose(number, AckerEventKind.FENCED, taken)
 
     def _leave_damaged(self, number: int, error: Damaged, now_ms: int) -> None:
         """Leave a partition alone for a while of which an ack topic cannot be read; the others go on.

@@ -222,6 +222,75 @@ def test_a_fenced_owner_drops_its_partition_and_writes_nothing(world: World) -> 
     assert finish(world, writer) == EXPECTED
 
 
+class Pause:
+    """Lets a process stand still before its next poll, once `meanwhile` is set; that happens then."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def before(self, operation: str) -> None:
+        """Stand still, once."""
+        if operation == "poll" and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+
+    def after(self, operation: str) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_an_acker_that_stood_still_gives_up_what_its_successor_has_shortened(partitions: int) -> None:
+    """D501: stopped and continued by signals, it ended with "the position is not in the log"."""
+    world = World(partitions=partitions)
+    writer = half_done(world)
+    pause = Pause()
+    world.crash(pause)
+    world.settle()
+    paused = world.acker
+
+    def succeed() -> None:
+        world.crash()
+        writer.acks(values=[(32_763, 5 ^ edge(32_763))], seq=2)
+        writer.tick(TIMEOUT_MS + 9_000)
+        world.settle()
+        world.now_ms += world.limits.retention_interval_ms
+        world.step()
+
+    pause.meanwhile = succeed
+    for _ in range(3):
+        paused.step(world.now_ms)
+        world.step()
+    assert set(paused.status().partitions).isdisjoint(world.acker.status().partitions)
+    assert AckerEventKind.FENCED in {event.kind for event in world.events}
+    paused.close()
+    assert world.of()[32_763] == "ACKED"
+    writer.init((40_000, 40_001), now=TIMEOUT_MS + 9_000)
+    writer.acks(runs=[(40_000, 40_001)], seq=3)
+    world.settle()
+    assert world.of()[40_000] == "ACKED"
+
+
+@pytest.mark.parametrize("topic", [TOPICS.init, TOPICS.ack, TOPICS.fail])
+def test_records_that_are_deleted_before_a_living_acker_are_missed_by_name(world: World, topic: str) -> None:
+    """D502: nobody has taken its place, so a restore of its own finds out what is missing."""
+    writer = half_done(world)
+    pause = Pause()
+    world.crash(pause)
+    world.settle()
+
+    def lose() -> None:
+        writer.init((40_000, 40_002))
+        writer.fails(32_772, seq=5)
+        writer.acks(runs=[(32_772, 32_773)], seq=5)
+        where = TopicPartition(topic, 0)
+        world.writer_log.delete_before({where: world.writer_log.ends([where])[where]})
+
+    pause.meanwhile = lose
+    world.step()
+    world.now_ms += world.limits.fenced_ms
+    with pytest.raises(DataLoss, match=topic):
+        world.settle()
+
+
 def test_transactions_for_inits_and_ticks_alone_are_put_off_and_a_restart_reads_them_again() -> None:
     world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=1_000))
     writer = begin(world)

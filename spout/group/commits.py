@@ -26,6 +26,13 @@ VERIFY_EVERY_MS = 30_000
 """An earlier process of the session that wakes up may commit a lower offset; then we commit ours again."""
 
 
+COMMIT_AGAIN_MS = 300_000
+"""A partition in which nothing comes is committed again so often: the broker forgets the commit of a group
+without members after `offsets.retention.minutes`, a week by default. What it has forgotten all the same is
+committed again at the next look (`VERIFY_EVERY_MS`).
+"""
+
+
 class Committer:
     """Commits for one group; an offset never goes backwards within a generation."""
 
@@ -39,6 +46,7 @@ class Committer:
         self._generations: dict[int, int] = {}
         self._tried_ms: int | None = None
         self._looked_ms: int | None = None
+        self._renewed_ms: int | None = None
         self.failures = 0
 
     def follow(self, cursors: Mapping[int, SourceCursor]) -> None:
@@ -71,12 +79,7 @@ class Committer:
             self._looked_ms = now_ms
         elif not 0 <= now_ms - self._looked_ms < VERIFY_EVERY_MS:
             self._looked_ms = now_ms
-            try:
-                # without those that somebody else has moved
-                ours = (spec for spec, text in self._marked() if text == COMMITTED_BY)
-                self._committed |= self._read(ours)
-            except (LogError, Unreachable):
-                self.failures += 1
+            self._verify(now_ms)
         return self.commit(committable())
 
     def commit(self, committable: Mapping[int, int]) -> bool:
@@ -85,6 +88,26 @@ class Committer:
 
     def committed(self) -> dict[int, int]:
         return dict(self._committed)
+
+    def _verify(self, now_ms: int) -> None:
+        """Learn what became of our commits, and commit again what the broker has forgotten or soon would."""
+        try:
+            marked = self._marked()
+            # without those that somebody else has moved
+            self._committed |= self._read(spec for spec, text in marked if text == COMMITTED_BY)
+        except (LogError, Unreachable):
+            self.failures += 1
+            return
+        moved = {spec.source for spec, text in marked if text != COMMITTED_BY}
+        kept = {spec.source for spec, _ in marked}
+        in_new_generation = {source for source, generation in self._generations.items() if generation < 0}
+        ours = self._committed.keys() - moved - in_new_generation
+        if self._renewed_ms is None:
+            self._renewed_ms = now_ms
+        is_time = not 0 <= now_ms - self._renewed_ms < COMMIT_AGAIN_MS
+        again = ours if is_time else ours - kept
+        if again and self._send({source: self._committed[source] for source in again}) and is_time:
+            self._renewed_ms = now_ms
 
     def _marked(self) -> list[tuple[SourceSpec, str]]:
         specs = {spec.place: spec for spec in self._specs.values()}
@@ -103,23 +126,27 @@ class Committer:
         return {s: ReadTo(self._committed[s], epoch) for s, epoch in epochs.items() if s in self._committed}
 
     def _commit(self, due: Mapping[int, int]) -> bool:
-        if not due:
+        offsets = {source: int(offset_of(position)) for source, position in due.items()}
+        if not offsets or not self._send(offsets):
             return False
-        offsets = {self._specs[source].place: int(offset_of(position)) for source, position in due.items()}
+        self._committed |= offsets
+        self._generations |= {source: generation_of(position) for source, position in due.items()}
+        return True
+
+    def _send(self, offsets: Mapping[int, int]) -> bool:
+        """Commit offsets, by source; return whether the broker has them."""
         epochs = {
             self._specs[source].place: self._cursors[source].leader_epoch
-            for source in due
+            for source in offsets
             if source in self._cursors
         }
         answers = {place: epoch for place, epoch in epochs.items() if epoch != NO_EPOCH}
+        by_place = {self._specs[source].place: offset for source, offset in offsets.items()}
         try:
-            self._log.commit(self._group, offsets, COMMITTED_BY, answers)
+            self._log.commit(self._group, by_place, COMMITTED_BY, answers)
         except (LogError, Unreachable):
             self.failures += 1
             return False
-        for source, position in due.items():
-            self._committed[source] = offset_of(position)
-            self._generations[source] = generation_of(position)
         return True
 
     def _is_due(self, source: int, position: int) -> bool:

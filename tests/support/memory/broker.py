@@ -341,6 +341,10 @@ class MemoryBroker:
             raise LogError(f"group {group} has members; offsets can be committed when it has none")
         self._keep(group, offsets, metadata, epochs)
 
+    def forget_commits(self, group: str) -> None:
+        """Lose what a group without members has committed, as after `offsets.retention.minutes`."""
+        self._committed.pop(group, None)
+
     def commit_of_member(self, group: str, member: int, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets for a member of a group.
 

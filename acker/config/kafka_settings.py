@@ -51,8 +51,10 @@ REFUSED: Final[Mapping[str, str]] = {
 
 _COUNTED: Final = (".ms", ".bytes", ".kbytes", ".messages", ".size")
 """Settings that end so are numbers. Of any text librdkafka reads the digits it begins with: 15s as 15 ms."""
-_WHOLE: Final = re.compile(r"-?[0-9]+")
-_FRACTION: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
+# librdkafka reads 010 as 8, as C does
+_WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]*)")
+_FRACTION: Final = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?")
+_WHOLE_WITH_POINT: Final = re.compile(r"(?<=[0-9])\.0+(?=\s*$)")
 _FRACTIONS: Final = ("linger.ms", "queue.buffering.max.ms")
 
 _WORD: Final = re.compile(
@@ -99,7 +101,7 @@ def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Prob
         if wrong:
             problems.append(Problem(("kafka", name), wrong))
         else:
-            values[name] = _text(value)
+            values[name] = _written(name, value)
     if not values.keys() & set(_SERVERS):
         values["bootstrap.servers"] = BOOTSTRAP_DEFAULT
     return KafkaSettings(values), problems
@@ -122,15 +124,15 @@ def _wrong(name: str, value: object) -> str:
     if dotted != name:
         return f"is not a setting of librdkafka; did you mean `{dotted}`?"
     number = _FRACTION if name in _FRACTIONS else _WHOLE
-    if name.endswith(_COUNTED) and number.fullmatch(_text(value).strip()) is None:
+    if name.endswith(_COUNTED) and number.fullmatch(_written(name, value).strip()) is None:
         return "is no number without a unit, such as 15000"
     return ""
 
 
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+def _written(name: str, value: object) -> str:
+    """Return a value as librdkafka gets it: as it stands, but 15000.0 as the whole number that it is."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return _WHOLE_WITH_POINT.sub("", text) if name.endswith(_COUNTED) else text
 
 
 def hide_values(text: str, settings: Mapping[str, str]) -> str:

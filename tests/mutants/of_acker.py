@@ -693,6 +693,23 @@ MUTANTS = (
         "the copy of a record that is older than its source allows would be refused",
     ),
     Mutant(
+        "a-variable-is-never-yaml",
+        "acker/config/yaml_text.py",
+        "return VariableText(filled, variables) if variables else filled",
+        "return filled",
+        "tests/unit/acker/config/test_text_stays_text.py"
+        "::test_a_variable_is_a_number_where_a_number_is_wanted",
+        "a number would be wanted of a text that nobody marked as a variable's",
+    ),
+    Mutant(
+        "settings-of-kafka-stay-as-written",
+        "acker/config/yaml_text.py",
+        "if is_as_written and text and kind",
+        "if False and text and kind",
+        "tests/unit/acker/config/test_text_stays_text.py::test_a_plain_value_below_kafka_stays_as_written",
+        "a password of digits would reach the client as another number",
+    ),
+    Mutant(
         "two-inputs-have-two-ids",
         "acker/config/topics.py",
         "    yield from _ids(inputs)\n",

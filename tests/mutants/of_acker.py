@@ -693,6 +693,23 @@ MUTANTS = (
         "the copy of a record that is older than its source allows would be refused",
     ),
     Mutant(
+        "defaults-give-way-to-the-users-settings",
+        "acker/config/kafka_bounds.py",
+        "if low + bound.room <= high:",
+        "if True:",
+        "tests/unit/acker/config/test_kafka_bounds.py"
+        "::test_settings_that_do_not_contradict_each_other_make_every_kind_of_client",
+        "a replay worker or a task of Spark would end at its start, and name what nobody wrote",
+    ),
+    Mutant(
+        "a-function-of-tokens-never-raises-into-the-client",
+        "acker/kafka/tokens.py",
+        "            return _ENDED",
+        "            raise",
+        "tests/unit/acker/kafka/test_tokens.py::test_a_function_that_fails_later_ends_no_process",
+        "the process would end when a token is renewed",
+    ),
+    Mutant(
         "a-variable-is-never-yaml",
         "acker/config/yaml_text.py",
         "return VariableText(filled, variables) if variables else filled",

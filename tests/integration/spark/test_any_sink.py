@@ -48,8 +48,9 @@ INPUTS = (
     "interrupted",
 )
 CRASHED = (
-    '  crashed: {{id: 99, topic: "{prefix}crashed", group: "{prefix}crashed", partitions: 2, timeout: 4s}}\n'
-    '  ruled: {{id: 98, topic: "{prefix}ruled", group: "{prefix}ruled", partitions: 2, timeout: 30s, retry: {{'
+    '  crashed: {{id: 99, topic: "{prefix}crashed", group: "{prefix}crashed", partitions: 2, timeout: 4s}}'
+    "\n"
+    '  ruled: {{id: 98, topic: "{prefix}ruled", group: "{prefix}ruled", partitions: 2, retry: {{'
     "causes: [{{operator: spilt, then: drop}}, {{operator: split, error: KeyError, then: drop}}]}}}}"
 )
 

@@ -112,7 +112,7 @@ class CauseRule(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class RetrySchedule:
     """How often a root is emitted, and how long it waits between; `delays` empty: by the formula."""
 
     attempts: int
@@ -204,11 +204,11 @@ class Retry(Section):
                 raise ValueError(f"has a rule {number} in causes that {wrong}")
         return self
 
-    def schedule_of(self, rule: CauseRule) -> Schedule:
+    def schedule_of(self, rule: CauseRule) -> RetrySchedule:
         """Return when a root is replayed that a rule fits; what the rule leaves out is the input's."""
         is_formula = any(value is not None for value in (rule.initial_ms, rule.multiplier, rule.max_ms))
         delays = rule.delays if rule.delays is not None or is_formula else self.delays
-        return Schedule(
+        return RetrySchedule(
             attempts=self.attempts if rule.attempts is None else rule.attempts,
             initial_ms=self.initial_ms if rule.initial_ms is None else rule.initial_ms,
             multiplier=self.multiplier if rule.multiplier is None else rule.multiplier,
@@ -218,19 +218,19 @@ class Retry(Section):
         )
 
     @property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> RetrySchedule:
         """When a root is replayed that no rule speaks of."""
-        return Schedule(
+        return RetrySchedule(
             self.attempts, self.initial_ms, self.multiplier, self.max_ms, self.jitter, self.delays or ()
         )
 
     @property
-    def schedules(self) -> tuple[Schedule, ...]:
+    def schedules(self) -> tuple[RetrySchedule, ...]:
         """The input's schedule, and those of its rules that replay."""
         return (self.schedule, *(self.schedule_of(rule) for rule in self.causes if rule.then == "retry"))
 
 
-def _disagreement(rule: CauseRule, schedule: Schedule) -> str:
+def _disagreement(rule: CauseRule, schedule: RetrySchedule) -> str:
     """Say what is wrong with a rule's schedule, together with what it takes from its input."""
     beside = [name for field, name in _FORMULA.items() if getattr(rule, field) is not None]
     if rule.delays is not None and beside:

@@ -527,8 +527,8 @@ class KafkaLog:
                 if refused is not None and refused.code() in UNAUTHORIZED:
                     raise Refused(refused, use) from None
                 raise
-            known = [p for p in found if not _is_of_no_group(p)]
-            return [p for p in _sound(known, Operation.DESCRIBE) if p.offset >= 0]
+            answered = [p for p in found if not _is_of_no_group(p)]
+            return [p for p in _sound(answered, Operation.DESCRIBE) if p.offset >= 0]
 
         return self._ask(f"offsets of group {group}", ask, use)
 

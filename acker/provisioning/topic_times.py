@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from acker.config.retry_settings import Retry, Schedule
+from acker.config.retry_settings import Retry, RetrySchedule
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.kafka.port import TopicInfo
@@ -38,7 +38,7 @@ def _waits_ms(retry: Retry, count: int) -> int:
     return max(_schedule_waits_ms(schedule, count) for schedule in retry.schedules)
 
 
-def _schedule_waits_ms(retry: Schedule, count: int) -> int:
+def _schedule_waits_ms(retry: RetrySchedule, count: int) -> int:
     if retry.delays:
         listed = retry.delays[:count]
         repeated = max(0, count - len(retry.delays))

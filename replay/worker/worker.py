@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from acker.config.limits import ReplayLimits
-from acker.config.retry_settings import CauseRule, Retry, Schedule
+from acker.config.retry_settings import CauseRule, Retry, RetrySchedule
 from acker.config.topics import AckTopics, Input, Topics
 from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
 from acker.identity import input_id_of
@@ -351,7 +351,7 @@ def _rule(retry: Retry, rule: CauseRule) -> Rule:
     return Rule(rule.error, rule.operator, Action(rule.then), schedule.attempts, _backoff(schedule))
 
 
-def _backoff(schedule: Schedule) -> Backoff:
+def _backoff(schedule: RetrySchedule) -> Backoff:
     return Backoff(
         schedule.initial_ms, schedule.multiplier, schedule.max_ms, schedule.jitter, schedule.delays
     )

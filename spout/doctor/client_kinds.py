@@ -18,7 +18,7 @@ from acker.config.kafka_bounds import SERVERS
 from acker.config.kafka_settings import TOKEN_FUNCTION, missing_files
 from acker.errors import ConfigError
 from acker.kafka import client, group, reader, writer
-from acker.kafka.client import Background, KafkaClient
+from acker.kafka.client import CHECKED, Background, KafkaClient
 from acker.kafka.tokens import token_function
 from spout.streaming import consume
 
@@ -46,10 +46,8 @@ KINDS: Final[Mapping[str, ClientKind]] = {
     "member of a group": ClientKind(
         Consumer, group.DEFAULTS, {**group.FORCED, **client.SILENT, "group.id": "windhover-validate"}
     ),
-    "task of Spark": ClientKind(Consumer, consume.SETTINGS, client.CHECKED),
-    "task of Spark with small ranges": ClientKind(
-        Consumer, consume.TOGETHER, {**consume.AT_ONCE, **client.CHECKED}
-    ),
+    "task of Spark": ClientKind(Consumer, consume.SETTINGS, CHECKED),
+    "task of Spark with small ranges": ClientKind(Consumer, consume.TOGETHER, {**consume.AT_ONCE, **CHECKED}),
     "admin client": ClientKind(AdminClient, {}, client.SILENT),
 }
 """Every kind that differs in what librdkafka may refuse."""

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from acker.errors import ConfigError
+from acker.kafka.client import KafkaClient
 from acker.kafka.cluster import KafkaLog, describe_topics
 from acker.kafka.port import TopicPartition
 
@@ -54,6 +55,6 @@ def test_a_group_that_is_not_there_has_committed_nothing(
 ) -> None:
     """D2202. franz-go's kfake says so of a group that has no offsets."""
     log = KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
-    monkeypatch.setattr(log, "_asker_of", lambda _group: Asker(raises=raises))
+    monkeypatch.setattr(KafkaClient, "make", lambda *_arguments: Asker(raises=raises))
 
     assert log.committed("g", [TopicPartition("lines", 0)]) == {}

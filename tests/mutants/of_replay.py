@@ -25,8 +25,8 @@ MUTANTS = (
     Mutant(
         "attempts-are-as-many-as-configured",
         "replay/policy/disposition.py",
-        "return DeadReason.ATTEMPTS if _used_up(policy, lost) >= policy.attempts else None",
-        "return DeadReason.ATTEMPTS if _used_up(policy, lost) > policy.attempts else None",
+        "return DeadReason.ATTEMPTS if _used_up(policy, lost) >= attempts else None",
+        "return DeadReason.ATTEMPTS if _used_up(policy, lost) > attempts else None",
         "tests/unit/replay/policy/test_disposition.py::test_attempts_include_the_first_emission",
         "each failing record would be emitted once more than topics.yaml allows",
     ),

@@ -74,6 +74,7 @@ CLOCKS = {"now", "utcnow", "today", "time", "time_ns", "monotonic", "monotonic_n
 # A broad except ends a process, ends a thread, or stands around code of the user, whose errors are causes.
 MAY_CATCH_ALL = {
     "spout/cli/main.py": "the top of the process",
+    "acker/kafka/tokens.py": "code of the user",
     "spout/streaming/source.py": "the top of the planning thread",
     "spout/standalone/engine.py": "the top of a spout's threads",
     "spout/sinks/query_listener.py": "the top of a callback of Spark's, which swallows what it raises",

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
+from acker.config.kafka_bounds import SERVERS, contradictions
 from acker.config.problems import Problem
 from acker.redaction import HIDDEN, SecretValues, setting_secrets
 
@@ -49,10 +51,55 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 """Settings that may not be given, each with the reason."""
 
+_REMOVE: Final = "remove it"
+_PEM: Final = "give certificates as PEM: ssl.ca.location, ssl.certificate.location and ssl.key.location"
+OF_JAVA: Final[Mapping[str, str]] = {
+    "sasl.jaas.config": "set sasl.username and sasl.password, and remove it",
+    "sasl.login.callback.handler.class": "give oauth_cb, a function that returns a token, and remove it",
+    "sasl.client.callback.handler.class": "give oauth_cb, a function that returns a token, and remove it",
+    "ssl.truststore.location": _PEM,
+    "ssl.truststore.password": _PEM,
+    "ssl.truststore.type": _PEM,
+    "ssl.truststore.certificates": "set ssl.ca.pem instead",
+    "ssl.keystore.type": "ssl.keystore.location takes PKCS#12; remove it",
+    "ssl.keystore.key": "set ssl.key.pem instead",
+    "ssl.keystore.certificate.chain": "set ssl.certificate.pem instead",
+    "ssl.protocol": "it takes the newest protocol that both sides know; remove it",
+    "ssl.enabled.protocols": "it takes the newest protocol that both sides know; remove it",
+    "key.serializer": _REMOVE,
+    "value.serializer": _REMOVE,
+    "key.deserializer": _REMOVE,
+    "value.deserializer": _REMOVE,
+    "max.request.size": "set message.max.bytes instead",
+    "fetch.max.wait.ms": "set fetch.wait.max.ms instead",
+    "buffer.memory": "set queue.buffering.max.kbytes instead",
+    "max.block.ms": "inputs.<name>.unreachable says how long a query waits; remove it",
+    "default.api.timeout.ms": "acker.limits.operation says how long an answer is waited for; remove it",
+    "interceptor.classes": _REMOVE,
+    "metric.reporters": _REMOVE,
+}
+"""Settings that only Java's client has, each with what to write."""
+
+_MECHANISMS: Final = ("sasl.mechanism", "sasl.mechanisms")
+LACKING: Final[Mapping[str, str]] = {
+    "GSSAPI": "is Kerberos, which the wheel of confluent-kafka lacks; use SCRAM-SHA-512 or OAUTHBEARER, or"
+    " build confluent-kafka with libsasl2: see docs/operate/logins.md",
+    "AWS_MSK_IAM": "is a mechanism of Java's client; set OAUTHBEARER, and a token of AWS by oauth_cb: see"
+    " docs/operate/logins.md",
+}
+"""Mechanisms of SASL that no client here has."""
+
+TOKEN_FUNCTION: Final = "oauth_cb"
+"""The one function among the settings: it is named, as module:function, and imported by each client."""
+
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
 _COUNTED: Final = (".ms", ".bytes", ".kbytes", ".messages", ".size")
 """Settings that end so are numbers. Of any text librdkafka reads the digits it begins with: 15s as 15 ms."""
-_WHOLE: Final = re.compile(r"-?[0-9]+")
-_FRACTION: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
+# librdkafka reads 010 as 8, as C does
+_WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]*)")
+_FRACTION: Final = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?")
+_WHOLE_WITH_POINT: Final = re.compile(r"(?<=[0-9])\.0+(?=\s*$)")
 _FRACTIONS: Final = ("linger.ms", "queue.buffering.max.ms")
 
 _WORD: Final = re.compile(
@@ -62,7 +109,6 @@ _WORD: Final = re.compile(
 )
 """Values that are words of Kafka's: a message of librdkafka may have them."""
 
-_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 _QUOTED_VALUE: Final = re.compile(r'value "[^"]*"')
 
 
@@ -99,8 +145,10 @@ def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Prob
         if wrong:
             problems.append(Problem(("kafka", name), wrong))
         else:
-            values[name] = _text(value)
-    if not values.keys() & set(_SERVERS):
+            values[name] = _written(name, value)
+    if not problems:
+        problems += [*contradictions(values), *_login_problems(values)]
+    if not values.keys() & set(SERVERS):
         values["bootstrap.servers"] = BOOTSTRAP_DEFAULT
     return KafkaSettings(values), problems
 
@@ -108,29 +156,65 @@ def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Prob
 def _wrong(name: str, value: object) -> str:
     if name in REFUSED:
         return f"may not be set: {REFUSED[name]}; remove it"
+    if name == TOKEN_FUNCTION:
+        is_named = isinstance(value, str) and _FUNCTION.fullmatch(value) is not None
+        return "" if is_named else "names no function that returns a token; write module:function"
     if name.endswith("_cb") or name in ("on_commit", "on_delivery", "logger"):
         return "is a function of the client library, not a setting; remove it"
     if not isinstance(value, str | int | float):
         return "must be text, a number or true/false; write one dotted setting to a line"
-    if name in _SERVERS and not str(value).strip():
+    if name in SERVERS and not str(value).strip():
         return "is empty; give host:port, several separated by commas"
-    if name in _SERVERS and "@" in str(value):
+    if name in SERVERS and "@" in str(value):
         return (
             "has a login, which Kafka's addresses do not; set sasl.username and sasl.password, and remove it"
         )
     dotted = name.removeprefix("kafka.").replace("_", ".")
     if dotted != name:
         return f"is not a setting of librdkafka; did you mean `{dotted}`?"
+    if dotted in OF_JAVA:
+        return f"is a setting of Java's client, which librdkafka does not have; {OF_JAVA[dotted]}"
+    if name in _MECHANISMS and str(value).strip().upper() in LACKING:
+        return LACKING[str(value).strip().upper()]
     number = _FRACTION if name in _FRACTIONS else _WHOLE
-    if name.endswith(_COUNTED) and number.fullmatch(_text(value).strip()) is None:
+    if name.endswith(_COUNTED) and number.fullmatch(_written(name, value).strip()) is None:
         return "is no number without a unit, such as 15000"
     return ""
 
 
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+def _login_problems(values: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield what is wrong with a login by token: nothing gives one, or nobody wants it."""
+    mechanism_key = next((name for name in _MECHANISMS if name in values), "")
+    is_by_token = values.get(mechanism_key, "").strip().upper() == "OAUTHBEARER"
+    if is_by_token and not any(_gives_token(name, value) for name, value in values.items()):
+        text = (
+            "is a login by token, and nothing here gives one; set oauth_cb to a function (module:function),"
+            " or sasl.oauthbearer.method: oidc with its settings: see docs/operate/logins.md"
+        )
+        yield Problem(("kafka", mechanism_key), text)
+    if TOKEN_FUNCTION in values and not is_by_token:
+        text = "gives tokens, which only sasl.mechanism: OAUTHBEARER asks for; set that, or remove it"
+        yield Problem(("kafka", TOKEN_FUNCTION), text)
+
+
+def _gives_token(name: str, value: str) -> bool:
+    if name == "sasl.oauthbearer.method":
+        return value.strip().lower() == "oidc"
+    if name == "enable.sasl.oauthbearer.unsecure.jwt":
+        return value.strip().lower() in ("true", "t", "1")
+    return name in (TOKEN_FUNCTION, "sasl.oauthbearer.metadata.authentication.type")
+
+
+def _written(name: str, value: object) -> str:
+    """Return a value as librdkafka gets it: as it stands, but 15000.0 as the whole number that it is."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return _WHOLE_WITH_POINT.sub("", text) if name.endswith(_COUNTED) else text
+
+
+def missing_files(settings: Mapping[str, str]) -> list[str]:
+    """Return the names of those settings that name a file or folder which is not on this machine."""
+    named = {name: Path(value) for name, value in settings.items() if name.endswith(".location")}
+    return [name for name, path in named.items() if str(path) != "probe" and not path.exists()]
 
 
 def hide_values(text: str, settings: Mapping[str, str]) -> str:
@@ -140,7 +224,7 @@ def hide_values(text: str, settings: Mapping[str, str]) -> str:
 
 def refused_setting(message: str, settings: Mapping[str, str]) -> str:
     """Say in one line which client setting librdkafka refuses; its message may quote values, ours may not."""
-    others = (value for name, value in settings.items() if name not in _SERVERS)
+    others = (value for name, value in settings.items() if name not in SERVERS)
     quoted = SecretValues({value: HIDDEN for value in others if not _WORD.fullmatch(value)})
     text = hide_values(quoted.hide(_QUOTED_VALUE.sub("value", message)), settings)
     return f"topics.yaml: kafka: {' '.join(text.split())}; correct the setting, or remove it"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 
+from acker.config.yaml_text import VariableText
 from acker.units import TIME_MS_MAX, duration_ms, time_ms
 
 FROM_FILE: Final = "topics.yaml"
@@ -66,7 +67,26 @@ def ratio(default: float, between: tuple[int, int], unit: str, *, storm: str = "
     return key(unit=unit, range=f"a number, {low} to {high}", storm=storm, default=default, **bounds)
 
 
+def _whole_of_variable(value: object) -> object:
+    return value.whole() if isinstance(value, VariableText) else value
+
+
+def _none_if_empty(value: object) -> object:
+    """Return None for a variable that is empty, where a number may be left out."""
+    return None if isinstance(value, VariableText) and not value else value
+
+
+def _fraction_of_variable(value: object) -> object:
+    return value.fraction() if isinstance(value, VariableText) else value
+
+
+def _truth_of_variable(value: object) -> object:
+    return value.truth() if isinstance(value, VariableText) else value
+
+
 def _duration(value: object, info: ValidationInfo) -> object:
+    if isinstance(value, VariableText) and value == "0":  # the one duration that needs no unit
+        return 0
     if isinstance(value, str):
         return duration_ms(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -117,9 +137,10 @@ def _start(value: object, info: ValidationInfo) -> object:
     return value
 
 
-Truth = Annotated[bool, Strict()]
-Whole = Annotated[int, Strict()]
-Ratio = Annotated[float, Strict()]
+Truth = Annotated[bool, Strict(), BeforeValidator(_truth_of_variable)]
+Whole = Annotated[int, Strict(), BeforeValidator(_whole_of_variable)]
+WholeOrNone = Annotated[Whole | None, BeforeValidator(_none_if_empty)]
+Ratio = Annotated[float, Strict(), BeforeValidator(_fraction_of_variable)]
 DurationMs = Annotated[int, BeforeValidator(_duration)]
 TimeoutMs = Annotated[DurationMs, AfterValidator(_timeout)]
 TopicName = Annotated[str, AfterValidator(_topic)]

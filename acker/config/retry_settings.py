@@ -5,12 +5,24 @@ What the keys mean together says `replay.policy.disposition`. Source: docs/desig
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic import field_validator as validates
 
-from acker.config.keys import DurationMs, Ratio, Section, Truth, Whole, duration, key, ratio, whole
+from acker.config.keys import (
+    DurationMs,
+    Ratio,
+    Section,
+    Truth,
+    Whole,
+    WholeOrNone,
+    duration,
+    key,
+    ratio,
+    whole,
+)
 from acker.units import UNITS_MS, duration_text
 
 RULES_MAX: Final = 100
@@ -49,6 +61,11 @@ def _operator(value: str) -> str:
 
 
 Delay = Annotated[DurationMs, Field(ge=0, le=7 * _DAY)]
+Initial = Annotated[DurationMs, Field(ge=0, le=_DAY)]
+Factor = Annotated[Ratio, Field(ge=1, le=100, allow_inf_nan=False)]
+
+_SCHEDULE: Final = ("attempts", "initial_ms", "multiplier", "max_ms", "delays")
+"""What a rule may have of its own."""
 
 
 class CauseRule(Section):
@@ -62,12 +79,48 @@ class CauseRule(Section):
     then: Literal["retry", "dead_letter", "drop"] = key(range="retry, dead_letter or drop")
     """retry: as the policy says; dead_letter: at once; drop: at once, and the dead letter keeps neither
     payload nor headers of the record, only its key and its history."""
+    attempts: WholeOrNone = whole(None, (1, 1_000_000), "emissions")
+    """With retry: emissions in all at which a root is given up that fails so. Without it those of the input;
+    so it is with the four keys below."""
+    initial_ms: Initial | None = key(unit="duration", range="a duration, 0 to 1d", default=None)
+    """With retry: wait before the second emission. The wait grows with every lost emission, whatever its
+    cause was."""
+    multiplier: Factor | None = key(unit="factor", range="a number, 1 to 100", default=None)
+    """With retry: factor from each wait to the next."""
+    max_ms: Delay | None = key(unit="duration", range="a duration, initial to 7d", default=None)
+    """With retry: longest wait, jitter not counted."""
+    delays: tuple[Delay, ...] | None = key(
+        unit="duration", range="a list of durations, 0 to 7d, at most attempts - 1 of them", default=None
+    )
+    """With retry: the waits themselves, in place of initial, multiplier and max."""
 
     @model_validator(mode="after")
     def _says_when(self) -> CauseRule:
         if self.error is None and self.operator is None:
             raise ValueError("fits everything; give error, operator, or both")
         return self
+
+    @model_validator(mode="after")
+    def _schedules_what_it_retries(self) -> CauseRule:
+        named = [name.removesuffix("_ms") for name in _SCHEDULE if getattr(self, name) is not None]
+        if named and self.then != "retry":
+            raise ValueError(
+                f"has {', '.join(named)} beside then: {self.then}, which replays nothing; write then: retry,"
+                " or remove it"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySchedule:
+    """How often a root is emitted, and how long it waits between; `delays` empty: by the formula."""
+
+    attempts: int
+    initial_ms: int
+    multiplier: float
+    max_ms: int
+    jitter: float
+    delays: tuple[int, ...]
 
 
 class Retry(Section):
@@ -142,3 +195,52 @@ class Retry(Section):
         if self.delays is not None and beside:
             raise ValueError(f"has delays beside {', '.join(beside)}; give the list or the formula")
         return self
+
+    @model_validator(mode="after")
+    def _schedules_agree(self) -> Retry:
+        for number, rule in enumerate(self.causes):
+            wrong = _disagreement(rule, self.schedule_of(rule))
+            if wrong:
+                raise ValueError(f"has a rule {number} in causes that {wrong}")
+        return self
+
+    def schedule_of(self, rule: CauseRule) -> RetrySchedule:
+        """Return when a root is replayed that a rule fits; what the rule leaves out is the input's."""
+        is_formula = any(value is not None for value in (rule.initial_ms, rule.multiplier, rule.max_ms))
+        delays = rule.delays if rule.delays is not None or is_formula else self.delays
+        return RetrySchedule(
+            attempts=self.attempts if rule.attempts is None else rule.attempts,
+            initial_ms=self.initial_ms if rule.initial_ms is None else rule.initial_ms,
+            multiplier=self.multiplier if rule.multiplier is None else rule.multiplier,
+            max_ms=self.max_ms if rule.max_ms is None else rule.max_ms,
+            jitter=self.jitter,
+            delays=delays or (),
+        )
+
+    @property
+    def schedule(self) -> RetrySchedule:
+        """When a root is replayed that no rule speaks of."""
+        return RetrySchedule(
+            self.attempts, self.initial_ms, self.multiplier, self.max_ms, self.jitter, self.delays or ()
+        )
+
+    @property
+    def schedules(self) -> tuple[RetrySchedule, ...]:
+        """The input's schedule, and those of its rules that replay."""
+        return (self.schedule, *(self.schedule_of(rule) for rule in self.causes if rule.then == "retry"))
+
+
+def _disagreement(rule: CauseRule, schedule: RetrySchedule) -> str:
+    """Say what is wrong with a rule's schedule, together with what it takes from its input."""
+    beside = [name for field, name in _FORMULA.items() if getattr(rule, field) is not None]
+    if rule.delays is not None and beside:
+        return f"has delays beside {', '.join(beside)}; give the list or the formula"
+    if rule.delays is not None and not 1 <= len(rule.delays) <= DELAYS_MAX:
+        return f"has {len(rule.delays)} waits, not 1 to {DELAYS_MAX}"
+    if rule.delays is not None and len(rule.delays) > schedule.attempts - 1:
+        room = schedule.attempts - 1
+        return f"has {len(rule.delays)} waits, and {schedule.attempts} attempts leave room for {room}"
+    if not schedule.delays and schedule.max_ms < schedule.initial_ms:
+        longest, first = duration_text(schedule.max_ms), duration_text(schedule.initial_ms)
+        return f"has max {longest} below initial {first}; give both"
+    return ""

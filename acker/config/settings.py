@@ -31,6 +31,7 @@ from acker.config.keys import (
     TopicName,
     TopicPrefix,
     Whole,
+    WholeOrNone,
     duration,
     key,
     ratio,
@@ -132,7 +133,7 @@ class Input(Section):
     """Kafka consumer group under which offsets are committed."""
     topic: TopicName = key(range=_TOPIC_RANGE, default_factory=lambda data: data["name"])
     """Topic that is read. Default: the input's name."""
-    partitions: Whole | None = whole(None, (1, PARTITION_MAX + 1), "partitions")
+    partitions: WholeOrNone = whole(None, (1, PARTITION_MAX + 1), "partitions")
     """Partitions of the topic, for `windhover topics create`. Without it the topic must exist."""
     timeout_ms: TimeoutMs = duration(
         "30s", "500ms to 30d", or_never=True, storm="topology.message.timeout.secs"

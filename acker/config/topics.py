@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import PlainValidator, ValidationError, model_validator
 
@@ -40,6 +40,9 @@ __all__ = [
 ]
 
 M = TypeVar("M", bound=Section)
+
+AS_WRITTEN: Final = ("kafka",)
+"""Sections whose values are text as they stand: they are librdkafka's to read, not YAML's."""
 
 
 def _settings(value: Any) -> KafkaSettings:
@@ -128,7 +131,7 @@ def parse(
     text: str, *, file: str, environ: Mapping[str, str], warn: Callable[[str], None] = lambda _line: None
 ) -> Topics:
     """Read a text of YAML, as `load_topics` does; `file` is its name in messages."""
-    document = read_yaml(text, environ)
+    document = read_yaml(text, environ, AS_WRITTEN)
     hide = SecretValues(variable_secrets(text, environ)).hide
     if document.data is None and document.problems:
         problems.refuse(document.problems, file, document.lines, hide)

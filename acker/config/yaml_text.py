@@ -5,14 +5,17 @@ are always text. A file that is too large or too deep, or whose aliases unfold t
 before any of it is built.
 
 ``${NAME}`` in a value stands for a variable of the environment, ``${NAME:-default}`` falls back where it is
-unset or empty, and ``$${`` is a literal ``${``. A plain scalar is read as YAML reads it *after* that, so
-``${N:-4}`` is a number; a quoted one stays text. What a variable holds is never read as YAML syntax.
+unset or empty, and ``$${`` is a literal ``${``. What a variable holds is never read as YAML: a value with a
+variable in it is text (`VariableText`), and a key that wants a number reads a decimal number out of it.
+
+Plain scalars are numbers and booleans as in JSON: ``8``, ``0.5``, ``true``. YAML 1.1 has more of them, which
+nobody means who writes them: ``010`` is 8 there, ``12:30`` is 750, ``yes`` is true. Here they are text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,6 +37,59 @@ _SUBSTITUTE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?:(:-)([^{
 _QUOTED: Final = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
+_WHOLE: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_FRACTION: Final = re.compile(
+    r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", re.IGNORECASE
+)
+_TRUTH: Final = re.compile(r"true|True|TRUE|false|False|FALSE")
+_NULL: Final = re.compile(r"null|Null|NULL|~|")
+_MERGE: Final = re.compile(r"<<")
+
+DIGITS_MAX: Final = 18
+"""A decimal number of a variable may have so many digits; every range of topics.yaml ends far below."""
+
+
+class VariableText(str):
+    """The text of a value that holds variables of the environment, and which."""
+
+    variables: tuple[str, ...]
+
+    def __new__(cls, text: str, variables: Collection[str]) -> VariableText:
+        value = super().__new__(cls, text)
+        value.variables = tuple(variables)
+        return value
+
+    def __reduce__(self) -> tuple[type[VariableText], tuple[str, tuple[str, ...]]]:
+        return VariableText, (str(self), self.variables)
+
+    def whole(self) -> int:
+        """Return it as a whole number; `ValueError`, with the variables' names, if it is none."""
+        if not _WHOLE.fullmatch(self) or len(self) > DIGITS_MAX:
+            raise ValueError(f"{self._origin}, and no decimal number")
+        return int(self)
+
+    def fraction(self) -> float:
+        """Return it as a number; `ValueError`, with the variables' names, if it is none."""
+        if not _FRACTION.fullmatch(self):
+            raise ValueError(f"{self._origin}, and no decimal number")
+        return _float(self)
+
+    def truth(self) -> bool:
+        """Return it as true or false; `ValueError`, with the variables' names, if it is neither."""
+        if not _TRUTH.fullmatch(self):
+            raise ValueError(f"{self._origin}, and neither true nor false")
+        return self.lower() == "true"
+
+    @property
+    def _origin(self) -> str:
+        return f"is the text of {', '.join(f'${{{name}}}' for name in self.variables)}"
+
+
+def _float(text: str) -> float:
+    """Return a number as YAML writes it: ``.inf`` and ``.nan`` have a dot before them."""
+    return float(text.replace(".inf", "inf").replace(".nan", "nan")) if text[-1:].isalpha() else float(text)
+
+
 @dataclass(slots=True)
 class Document:
     """A file as plain data, the line of each key path, and what was wrong with it."""
@@ -43,8 +99,11 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
 
-def read_yaml(text: str, environ: Mapping[str, str]) -> Document:
-    """Read one YAML document; a value that was refused is None in `data`."""
+def read_yaml(text: str, environ: Mapping[str, str], as_written: Collection[str] = ()) -> Document:
+    """Read one YAML document; a value that was refused is None in `data`.
+
+    Values in the sections of `as_written` are text, as they stand in the file: ``0123``, ``yes``, ``12:30``.
+    """
     document = Document()
     try:
         if len(text) > FILE_BYTES_MAX or len(text.encode("utf-8", "replace")) > FILE_BYTES_MAX:
@@ -52,7 +111,7 @@ def read_yaml(text: str, environ: Mapping[str, str]) -> Document:
         loader = _BoundedLoader(text)
         root = loader.get_single_node()
         if root is not None:
-            document.data = _Builder(loader, environ, document).build(root, ())
+            document.data = _Builder(loader, environ, document, as_written).build(root, ())
     except _Refused as error:
         document.problems.append(Problem((), str(error)))
     except yaml.MarkedYAMLError as error:
@@ -93,9 +152,30 @@ class _BoundedLoader(yaml.SafeLoader):
         return node
 
 
+# Without this the loader has YAML 1.1's: octal, base 60, underscores, `yes` and `no`, dates.
+_BoundedLoader.yaml_implicit_resolvers = {}
+for _kind, _pattern in (
+    ("null", _NULL),
+    ("bool", _TRUTH),
+    ("int", _WHOLE),
+    ("float", _FRACTION),
+    ("merge", _MERGE),
+):
+    _BoundedLoader.add_implicit_resolver(
+        _TAG + _kind, re.compile(rf"(?:{_pattern.pattern})$", _pattern.flags), None
+    )
+
+
 class _Builder:
-    def __init__(self, loader: yaml.SafeLoader, environ: Mapping[str, str], document: Document) -> None:
+    def __init__(
+        self,
+        loader: yaml.SafeLoader,
+        environ: Mapping[str, str],
+        document: Document,
+        as_written: Collection[str],
+    ) -> None:
         self._loader = loader
+        self._as_written = as_written
         self._environ = environ
         self._document = document
         self._nodes = 0
@@ -141,22 +221,34 @@ class _Builder:
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         text = self._substitute(node.value, path)
-        tag = node.tag
-        if text != node.value and node.style is None:
-            tag = self._loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it bare
-        kind = tag.removeprefix(_TAG)
-        if kind in ("str", "timestamp", "value", "merge"):
+        kind = node.tag.removeprefix(_TAG)
+        if isinstance(text, VariableText) or kind in ("str", "merge"):
             return text
-        if kind not in ("int", "float", "bool", "null"):
-            return self._refuse(path, "has a tag; only plain values are read, so leave the ! out")
-        plain = yaml.ScalarNode(tag, text, node.start_mark, node.end_mark)
+        is_as_written = len(path) > 1 and path[0] in self._as_written
+        if is_as_written and text and kind in ("null", "bool", "int", "float"):
+            return text
+        if kind == "null":
+            return None
+        if kind == "bool" and _TRUTH.fullmatch(text):
+            return text.lower() == "true"
+        if kind == "int" and _WHOLE.fullmatch(text):
+            return self._whole(text, path)
+        if kind == "float" and _FRACTION.fullmatch(text):
+            return _float(text.lower())
+        if kind in ("bool", "int", "float"):  # a tag such as !!int before a text that is none
+            return self._refuse(path, "is no number; put it in quotes if it is meant as text")
+        return self._refuse(path, "has a tag; only plain values are read, so leave the ! out")
+
+    def _whole(self, text: str, path: Path) -> Any:
         try:
-            return self._loader.construct_object(plain)
-        except (ValueError, KeyError, IndexError, OverflowError):
-            # YAML 1.1 resolves texts such as 1:99:: or !!int x to numbers that do not exist.
+            return int(text)
+        except ValueError:  # Python reads 4,300 digits at most
             return self._refuse(path, "is no number; put it in quotes if it is meant as text")
 
     def _substitute(self, text: str, path: Path) -> str:
+        """Return a text with its variables filled in; as `VariableText` where there is one."""
+        variables: list[str] = []
+
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
@@ -165,6 +257,7 @@ class _Builder:
                     path, "holds ${ without a name and }; write ${NAME}, ${NAME:-default}, or $${ for ${"
                 )
                 return ""
+            variables.append(match[1])
             value = self._environ.get(match[1])
             if match[2]:
                 return value or str(match[3])
@@ -174,7 +267,10 @@ class _Builder:
                 )
             return value or ""
 
-        return _SUBSTITUTE.sub(replace, text) if "${" in text else text
+        if "${" not in text:
+            return text
+        filled = _SUBSTITUTE.sub(replace, text)
+        return VariableText(filled, variables) if variables else filled
 
     def _refuse(self, path: Path, text: str) -> None:
         self._document.problems.append(Problem(path, text))

@@ -38,7 +38,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from acker.config.kafka_settings import hide_values, refused_setting
+from acker.config.kafka_bounds import reconciled
+from acker.config.kafka_settings import TOKEN_FUNCTION, hide_values, refused_setting
 from acker.errors import (
     Aborted,
     ConfigError,
@@ -55,6 +56,7 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.kafka.port import DamagedRun, Operation, Resource, Right, TopicPartition
+from acker.kafka.tokens import Tokens, token_function
 from acker.notation import readable
 from acker.redaction import HIDDEN, SecretValues, setting_secrets
 from acker.untrusted import Untrusted
@@ -474,9 +476,12 @@ class KafkaClient:
     ) -> T:
         """Make a client of confluent-kafka; the user's settings may overrule `defaults`, never `forced`.
 
-        Raises `ConfigError`: librdkafka does not accept the settings.
+        Defaults that a setting of the user's contradicts give way to it.
+
+        Raises `ConfigError`: librdkafka does not accept the settings. `NotAuthenticated`: the user's function
+        gives no token.
         """
-        own = {
+        own: dict[str, Any] = {
             "client.id": self._client_id,
             "error_cb": background,
             # A topic that is missing stays missing where the broker makes those that somebody looks for: it
@@ -484,8 +489,13 @@ class KafkaClient:
             # do it by default.
             "allow.auto.create.topics": False,
         }
+        if TOKEN_FUNCTION in self.settings:
+            named = self.settings[TOKEN_FUNCTION]
+            tokens = Tokens(named, token_function(named))
+            tokens.take_first(self.settings.get("sasl.oauthbearer.config", ""))
+            own[TOKEN_FUNCTION] = tokens
         try:
-            return kind({**COMMON, **defaults, **self.settings, **own, **forced})
+            return kind(reconciled({**COMMON, **defaults}, self.settings, {**own, **forced}))
         except KafkaException as error:
             raise ConfigError(refused_setting(error.args[0].str(), self.settings)) from None
 

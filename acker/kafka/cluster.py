@@ -50,6 +50,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 
+from acker.errors import ConfigError
 from acker.kafka.client import (
     LEADERS_S,
     LOGGED,
@@ -575,14 +576,17 @@ class KafkaLog:
             asker = self._asker_of(group)
             try:
                 found = asker.committed(requested, timeout_s)
-            except KafkaException:
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return []  # as some brokers say of a group that has committed nothing; Kafka's own do not
                 self._asker = None
                 event = asker.poll(0)  # only the consumer's own thread knows that we may not ask
                 refused = None if event is None else event.error()
                 if refused is not None and refused.code() in UNAUTHORIZED:
                     raise Refused(refused, use) from None
                 raise
-            return [p for p in _sound(found, Operation.DESCRIBE) if p.offset >= 0]
+            answered = [p for p in found if not _is_of_no_group(p)]
+            return [p for p in _sound(answered, Operation.DESCRIBE) if p.offset >= 0]
 
         return self._ask(f"offsets of group {group}", ask, use)
 
@@ -658,6 +662,10 @@ def _require_an_answer(answer: _Answer[T]) -> None:
         raise KafkaException(next(iter(answer.errors.values())))
 
 
+def _is_of_no_group(partition: confluent_kafka.TopicPartition) -> bool:
+    return partition.error is not None and partition.error.code() == KafkaError.GROUP_ID_NOT_FOUND
+
+
 def _sound(
     partitions: list[confluent_kafka.TopicPartition], operation: Operation
 ) -> list[confluent_kafka.TopicPartition]:
@@ -665,6 +673,12 @@ def _sound(
         if partition.error is not None:
             raise Refused(partition.error, Use(operation, topic=partition.topic))
     return partitions
+
+
+OLD_BROKER: Final = (
+    "the broker does not give the ids of topics, so it is older than Kafka 2.8; Windhover works with 2.8 and"
+    " newer: upgrade the broker"
+)
 
 
 def describe_topics(
@@ -676,7 +690,13 @@ def describe_topics(
     """
     requested = list(names)
     futures = admin.describe_topics(TopicCollection(requested), request_timeout=timeout_s)
-    described = _existing(futures, timeout_s, Operation.DESCRIBE)
+    try:
+        described = _existing(futures, timeout_s, Operation.DESCRIBE)
+    except KafkaException as error:
+        # librdkafka looks for ids of topics in the answer, which came with 2.8
+        if error.args[0].code() == KafkaError._BAD_MSG:
+            raise ConfigError(OLD_BROKER) from error
+        raise
     configured = _settings(admin, described, timeout_s) if settings and described else {}
     if settings:  # one may have gone between the two questions
         described = {name: found for name, found in described.items() if name in configured}

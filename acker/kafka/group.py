@@ -17,6 +17,7 @@ from typing import Final
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from acker.config.kafka_bounds import SESSION_MS
 from acker.errors import TopicError
 from acker.kafka.client import CHECKED, LOGGED, Background, KafkaClient, Use
 from acker.kafka.port import Operation, TopicPartition
@@ -33,7 +34,7 @@ DEFAULTS = MappingProxyType(
         # by its cluster after 9 s (broker.session.timeout.ms), and the group has another coordinator some two
         # seconds later: a member whose session is shorter gives up its place before, joins as a new one, and
         # waits for the session of its own former self.
-        "session.timeout.ms": 15_000,
+        "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": 1000,
     }
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from acker.config.retry_settings import Retry
+from acker.config.retry_settings import Retry, RetrySchedule
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.kafka.port import TopicInfo
@@ -27,12 +27,19 @@ KAFKA_DEFAULT_MS = UNITS_MS["d"] * 7
 
 
 def backoff_horizon_ms(retry: Retry) -> int:
-    """Return the sum of all waits between the attempts of one record, with all of their jitter, in ms."""
-    return _waits_ms(retry, retry.attempts - 1)
+    """Return the sum of all waits between the attempts of one record, with all of their jitter, in ms.
+
+    Where rules have schedules of their own: the longest that there is.
+    """
+    return _waits_ms(retry, max(schedule.attempts for schedule in retry.schedules) - 1)
 
 
 def _waits_ms(retry: Retry, count: int) -> int:
-    if retry.delays is not None:
+    return max(_schedule_waits_ms(schedule, count) for schedule in retry.schedules)
+
+
+def _schedule_waits_ms(retry: RetrySchedule, count: int) -> int:
+    if retry.delays:
         listed = retry.delays[:count]
         repeated = max(0, count - len(retry.delays))
         return math.ceil((sum(listed) + repeated * retry.delays[-1]) * (1 + retry.jitter))
@@ -58,12 +65,16 @@ def longest_need_ms(source: Input) -> int | None:
     retry, timeout_ms = source.retry, source.timeout_ms
     if not timeout_ms:
         return None
-    by_attempts = retry.attempts * timeout_ms + backoff_horizon_ms(retry)
+    attempts = max(schedule.attempts for schedule in retry.schedules)
+    by_attempts = attempts * timeout_ms + backoff_horizon_ms(retry)
     if not retry.count_abandoned:
         by_attempts += retry.max_abandoned * timeout_ms + _waits_ms(retry, max(0, retry.max_abandoned - 1))
     if not retry.time_limit_ms:
         return by_attempts
-    longest_ms = math.ceil(max(retry.delays or (retry.max_ms,)) * (1 + retry.jitter))
+    longest_ms = max(
+        math.ceil(max(schedule.delays or (schedule.max_ms,)) * (1 + schedule.jitter))
+        for schedule in retry.schedules
+    )
     by_time = retry.time_limit_ms + (1 + retry.max_abandoned) * (longest_ms + timeout_ms)
     return min(by_attempts, by_time) if retry.count_timed_out else by_time
 
@@ -123,9 +134,10 @@ def _need(source: Input, need_ms: int | None) -> str:
     if need_ms is None:
         return "may need a record without end (timeout: 0)"
     retry, each = source.retry, duration_text(source.timeout_ms)
+    attempts = max(schedule.attempts for schedule in retry.schedules)
     takeovers = 0 if retry.count_abandoned else retry.max_abandoned
     beside = f", {takeovers} takeover{'s' * (takeovers > 1)}" if takeovers else ""
     return (
-        f"may need a record for {duration_text(in_seconds_ms(need_ms))} ({retry.attempts} attempts of"
+        f"may need a record for {duration_text(in_seconds_ms(need_ms))} ({attempts} attempts of"
         f" {each}{beside} and their back-off)"
     )

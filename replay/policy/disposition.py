@@ -6,6 +6,8 @@ The rules, in this order:
    failure. It is replayed at the next multiple of `hold_ms`, so that all blocked roots come back together.
 1. A failed root is given up at once if a rule for its cause demands it. The first matching rule decides; a
    rule matches by the exception's class or one of its parents, by the bolt that failed the tuple, or by both.
+   A rule that retries may have `attempts` and a back-off of its own for rule 4: those of the rule that
+   matches the last failure hold. All lost emissions count, whatever their causes were.
 2. A root that failed or timed out at least `time_limit_ms` after its first emission is given up.
 3. A root that was abandoned is replayed `max_abandoned` times, since a takeover is not the record's fault:
    the first time at once, later with back-off.
@@ -90,11 +92,16 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. If `error` or `operator` is None, it matches any."""
+    """One rule. If `error` or `operator` is None, it matches any.
+
+    A rule that retries may have attempts and a back-off of its own; None: those of the policy.
+    """
 
     error: str | None
     operator: str | None
     then: Action
+    attempts: int | None = None
+    backoff: Backoff | None = None
 
 
 DEFAULT_RULES: Final = (
@@ -105,13 +112,21 @@ DEFAULT_RULES: Final = (
 """These rules come after those of every input, so that a rule of the input can replace them."""
 
 
-def action_of(rules: Sequence[Rule], operator: str, error: str) -> Action:
-    """Return the action of the first rule, `DEFAULT_RULES` last, that matches a cause; else RETRY."""
+_NO_RULE: Final = Rule(None, None, Action.RETRY)
+
+
+def rule_of(rules: Sequence[Rule], operator: str, error: str) -> Rule:
+    """Return the first rule, `DEFAULT_RULES` last, that matches a cause; else one that retries."""
     classes = error_classes(error)
     for rule in (*rules, *DEFAULT_RULES):
         if rule.error in (None, *classes) and rule.operator in (None, operator):
-            return rule.then
-    return Action.RETRY
+            return rule
+    return _NO_RULE
+
+
+def action_of(rules: Sequence[Rule], operator: str, error: str) -> Action:
+    """Return the action of the first rule, `DEFAULT_RULES` last, that matches a cause; else RETRY."""
+    return rule_of(rules, operator, error).then
 
 
 class DeadReason(StrEnum):
@@ -213,21 +228,23 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
         raise ValueError(f"{lost} cannot be: attempts count from 1, and what was lost from 0")
     if lost.is_blocked:
         return Replay((now_ms // policy.hold_ms + 1) * policy.hold_ms)
-    given_up = _given_up(policy, lost)
+    # what timed out or was abandoned has no cause, and no rule fits it
+    rule = rule_of(policy.rules, lost.operator, lost.error) if lost.reason is Reason.FAILED else _NO_RULE
+    given_up = _given_up(policy, rule, lost)
     if given_up is not None:
         return GiveUp(given_up)
     if lost.reason is Reason.ABANDONED:
         failures = lost.abandoned - 1
     else:
         failures = max(1, lost.attempt - lost.abandoned - lost.blocked)
-    return Replay(now_ms + (delay_ms(policy.backoff, failures, jitter) if failures > 0 else 0))
+    return Replay(
+        now_ms + (delay_ms(rule.backoff or policy.backoff, failures, jitter) if failures > 0 else 0)
+    )
 
 
-def _given_up(policy: Policy, lost: LostEmission) -> DeadReason | None:
-    if lost.reason is Reason.FAILED:
-        action = action_of(policy.rules, lost.operator, lost.error)
-        if action is not Action.RETRY:
-            return DeadReason.DROPPED if action is Action.DROP else DeadReason.CAUSE
+def _given_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadReason | None:
+    if rule.then is not Action.RETRY:
+        return DeadReason.DROPPED if rule.then is Action.DROP else DeadReason.CAUSE
     is_abandoned = lost.reason is Reason.ABANDONED
     if not is_abandoned and 0 < policy.time_limit_ms <= lost.lived_ms:
         return DeadReason.TIME_LIMIT
@@ -235,7 +252,8 @@ def _given_up(policy: Policy, lost: LostEmission) -> DeadReason | None:
         return DeadReason.ABANDONED
     if is_abandoned and not policy.count_abandoned:
         return None
-    return DeadReason.ATTEMPTS if _used_up(policy, lost) >= policy.attempts else None
+    attempts = policy.attempts if rule.attempts is None else rule.attempts
+    return DeadReason.ATTEMPTS if _used_up(policy, lost) >= attempts else None
 
 
 def _used_up(policy: Policy, lost: LostEmission) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from acker.config.limits import ReplayLimits
+from acker.config.retry_settings import CauseRule, Retry, RetrySchedule
 from acker.config.topics import AckTopics, Input, Topics
 from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
 from acker.identity import input_id_of
@@ -101,7 +102,7 @@ class Worker:
         self.written = written
         self._log_once = LogOnce()
         self._inputs = {found.id: found for found in topics.inputs.values()}
-        self.policies = {found.id: _policy(found) for found in topics.inputs.values()}
+        self.policies = {found.id: policy_of(found) for found in topics.inputs.values()}
         self.breakers = {
             found.id: Breaker(
                 max_ratio=found.dead_letter.max_ratio,
@@ -331,15 +332,26 @@ def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) 
     return {(name, id_) for name, id_ in roots if name in infos and infos[name].id == id_}
 
 
-def _policy(found: Input) -> Policy:
+def policy_of(found: Input) -> Policy:
     retry = found.retry
     return Policy(
         attempts=retry.attempts,
         max_abandoned=retry.max_abandoned,
-        backoff=Backoff(retry.initial_ms, retry.multiplier, retry.max_ms, retry.jitter, retry.delays or ()),
+        backoff=_backoff(retry.schedule),
         time_limit_ms=retry.time_limit_ms,
         count_timed_out=retry.count_timed_out,
         count_abandoned=retry.count_abandoned,
-        rules=tuple(Rule(rule.error, rule.operator, Action(rule.then)) for rule in retry.causes),
+        rules=tuple(_rule(retry, rule) for rule in retry.causes),
         hold_ms=found.hold_ms,
+    )
+
+
+def _rule(retry: Retry, rule: CauseRule) -> Rule:
+    schedule = retry.schedule_of(rule)
+    return Rule(rule.error, rule.operator, Action(rule.then), schedule.attempts, _backoff(schedule))
+
+
+def _backoff(schedule: RetrySchedule) -> Backoff:
+    return Backoff(
+        schedule.initial_ms, schedule.multiplier, schedule.max_ms, schedule.jitter, schedule.delays
     )

@@ -25,18 +25,19 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from acker.config import problems, topics
-from acker.config.keys import FROM_FILE, Section, Whole, key
+from acker.config.keys import FROM_FILE, Section, WholeOrNone, key
 from acker.config.problems import Problem, problems_of, unknown_key
-from acker.config.yaml_text import read_yaml
+from acker.config.yaml_text import VariableText, read_yaml
 from acker.errors import UsageError, WindhoverError
 from acker.redaction import SecretValues, variable_secrets
 from acker.untrusted import Untrusted
@@ -46,6 +47,9 @@ from spout.topology.graph import Kind, Subscription
 from spout.tuples.tuple import DEFAULT_STREAM, StreamId
 
 S = TypeVar("S", bound=Section)
+
+AS_WRITTEN: Final = ("spark",)
+"""Sections whose values are text as they stand: they are Spark's to read, not YAML's."""
 
 
 class SpoutSection(Section):
@@ -66,7 +70,7 @@ class BoltSection(Section):
         range="a list, or a section of named ones", alias="constructorArgs", default=()
     )
     """What its constructor gets."""
-    parallelism: Whole | None = key(range="1 or more", default=None)
+    parallelism: WholeOrNone = key(range="1 or more", default=None)
     """Tasks behind a grouping that moves tuples."""
 
 
@@ -121,7 +125,7 @@ class TopologyFile:
     @property
     def options(self) -> dict[str, Any]:
         options = {"name": self.about.name, "deterministic": self.about.deterministic}
-        chosen = {"checkpoint": self.about.checkpoint, "trigger": dict(self.about.trigger)}
+        chosen = {"checkpoint": self.about.checkpoint, "trigger": _options(self.about.trigger)}
         return {**options, **{name: value for name, value in chosen.items() if value}}
 
 
@@ -137,7 +141,7 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise UsageError(f"{path}: cannot be read: {reason}; name a topology's YAML file") from error
-    document = read_yaml(text, environ)
+    document = read_yaml(text, environ, AS_WRITTEN)
     hide = SecretValues(variable_secrets(text, environ)).hide
     reader = _Reader(list(document.problems))
     data = document.data if isinstance(document.data, dict) else {}
@@ -216,6 +220,11 @@ class _Reader:
         positional: Sequence[Any] = () if isinstance(bolt.arguments, Mapping) else bolt.arguments
         named = bolt.arguments if isinstance(bolt.arguments, Mapping) else {}
         try:
+            positional, named = _arguments(factory, positional, named)
+        except ValueError as error:
+            self.problem((*path, "constructorArgs"), str(error))
+            return None
+        try:
             return factory(*positional, **named)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported at its key, whatever it is
             text = f"cannot be made: {_raised(error)}; see constructorArgs"
@@ -248,7 +257,7 @@ class _Reader:
             with self._problem_at("spouts", str(n)):
                 for name in spout.inputs:
                     read.input(name)
-                builder.set_spout(spout.id, read, spout.inputs, **spout.options)
+                builder.set_spout(spout.id, read, spout.inputs, **_options(spout.options))
         for n, (bolt, instance) in enumerate(zip(bolts, instances, strict=True)):
             declarers[bolt.id] = None
             with self._problem_at("bolts", str(n)):
@@ -281,6 +290,62 @@ class _Reader:
             return
         group = getattr(declarer, f"{grouping.type}_grouping")
         group(stream.from_, *grouping.args, stream=grouping.stream_id)
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options in which a variable's text is the number, or the true or false, that it spells.
+
+    An option that wants text takes none that would spell one of these.
+    """
+    return {name: _spelled(value) for name, value in options.items()}
+
+
+def _spelled(value: Any) -> Any:
+    if not isinstance(value, VariableText):
+        return value
+    for meaning in (value.whole, value.fraction, value.truth):
+        with suppress(ValueError):
+            return meaning()
+    return str(value)
+
+
+def _arguments(
+    factory: Any, positional: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return a bolt's arguments; a variable's text is a number where the constructor's annotation wants one.
+
+    Raises `ValueError`: it wants one, and the text is none.
+    """
+    parameters: Mapping[str, Parameter]
+    try:
+        parameters = signature(factory).parameters
+    except (TypeError, ValueError):  # a class of another language has none; then text stays text
+        parameters = {}
+    in_order = [parameter for parameter in parameters.values() if parameter.kind in _POSITIONAL]
+    annotations = [parameter.annotation for parameter in in_order] + [str] * len(positional)
+    values = [
+        _argument(value, annotation) for value, annotation in zip(positional, annotations, strict=False)
+    ]
+    by_name = {
+        name: _argument(value, parameters[name].annotation if name in parameters else str)
+        for name, value in named.items()
+    }
+    return values, by_name
+
+
+def _argument(value: Any, annotation: Any) -> Any:
+    if not isinstance(value, VariableText):
+        return value
+    if annotation in (int, "int"):
+        return value.whole()
+    if annotation in (float, "float"):
+        return value.fraction()
+    if annotation in (bool, "bool"):
+        return value.truth()
+    return str(value)
+
+
+_POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _subscription(stream: StreamSection) -> Subscription:

@@ -29,6 +29,7 @@ from spout.streaming.application import Application, Stream, classic
 from spout.streaming.frames import Node, narrowed, node_of, through
 from spout.streaming.map_task import MapTask
 from spout.streaming.stream import read_stream
+from spout.streaming.unfit_rules import name_unfit_rules
 from spout.topology.explain import explain
 from spout.topology.graph import Graph
 from spout.topology.keyed_graph import check_trigger
@@ -129,6 +130,8 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     if source is None or source.options is None:
         raise UsageError("read_stream returned rows that are not its own")
     stream = application.streams[source.options.stream]
+    keyed_name = [] if compiled.keyed is None else [compiled.layout.keyed]
+    name_unfit_rules(stream, {*compiled.bolts, *keyed_name})
     inputs = {
         name: tuple(read.topics.input(each).id for each in inputs) for name, inputs in compiled.inputs.items()
     }

@@ -199,15 +199,24 @@ def options(version: Version = False, debug: Debug = False) -> None:
 @app.command()
 def validate(file: File = DEFAULT_CONFIG) -> int:
     """Check a topics.yaml: print its problems, or its effective settings. The broker is not contacted."""
+    from acker.config.kafka_bounds import needs_trial
+    from acker.config.kafka_settings import missing_files
     from acker.provisioning.describe import describe
     from acker.provisioning.topic_times import long_needs
 
     ignored: list[str] = []
     topics = loaded(file, ignored.append)
+    if needs_trial(topics.kafka):
+        from spout.doctor.client_kinds import refused_by_clients
+
+        if refused := refused_by_clients(topics.kafka):
+            raise ConfigError("\n".join(refused))
     for line in describe(topics):
         say(line)
     for line in ignored:
         say(f"warning: {line}")
+    for name in missing_files(topics.kafka):
+        say(f"warning: kafka.{name}: is not on this machine, so it was not tried; those that run need it")
     for finding in long_needs(topics):
         say(f"warning: {finding.topic}: {finding.text}")
     return 0

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from acker.config.topics import AS_WRITTEN
 from acker.config.yaml_text import read_yaml
 from acker.redaction import HIDDEN, SHORT, SecretValues, variable_secrets
 from spout.inspect.tables import json_text
@@ -94,7 +95,7 @@ class Redactor:
 def _secrets(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each secret of a topics.yaml, and what is shown in its place."""
     yield from variable_secrets(text, environ).items()
-    data = read_yaml(text, environ).data
+    data = read_yaml(text, environ, AS_WRITTEN).data
     kafka = data.get("kafka") if isinstance(data, Mapping) else None
     for name, value in kafka.items() if isinstance(kafka, Mapping) else ():
         if isinstance(value, str) and value and SECRET.search(name) and not HARMLESS.fullmatch(name):

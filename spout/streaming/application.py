@@ -126,6 +126,7 @@ class Stream:
         queries: ids of the queries that read it; a query is added with its first batch.
         work: of its bolts, in the batches that were published.
         status_path: the file of the planning process's status.
+        has_named_rules: whether the rules of `causes` that fit nothing were logged.
     """
 
     id: str
@@ -143,6 +144,7 @@ class Stream:
     status_path: Path | None = None
     safety: Safety = field(default_factory=Safety)
     inputs: tuple[Input, ...] = ()
+    has_named_rules: bool = False
     left_open: LeftOpen = field(default_factory=LeftOpen)
     watermarks: Watermarks = field(default_factory=Watermarks)
     too_late_log: TooLateLog = field(default_factory=TooLateLog)

@@ -77,7 +77,7 @@ def is_wide(plan: JavaObject) -> bool:
     todo = [plan]
     while todo:
         node = todo.pop()
-        if operator_of(node) or stream_of(node) or _is_stage(node):
+        if operator_of(node) or stream_of(node) or is_stage(node):
             continue
         if node.nodeName() not in NEVER_SHUFFLED and any(map(stream_of, nodes(node))):
             return True
@@ -91,7 +91,7 @@ def crosses_stages(plan: JavaObject) -> bool:
     while todo:
         node, has_crossed = todo.pop()
         name = node.nodeName()  # each call takes a fraction of a ms, of every batch
-        if name == SCAN or (name == OPERATOR and (_works(node) or _is_stage(node))):
+        if name == SCAN or (name == OPERATOR and (_works(node) or is_stage(node))):
             if has_crossed:
                 return True
         else:
@@ -118,10 +118,16 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
     """
     identities: dict[str, str] = {}
     for each in labels:
-        operator, _, identity = each.removeprefix(_LABEL).rpartition(" #")
-        for name in operator.split("+"):
+        identity = each.rpartition(" #")[2]
+        for name in operators_in(each):
             if identities.setdefault(name, identity) != identity:
                 raise UsageError(namesakes(name))
+
+
+def operators_in(label: str) -> list[str]:
+    """Return the names of the bolts that a label has, in the order in which tuples pass them."""
+    operator = label.removeprefix(_LABEL).rpartition(" #")[0]
+    return operator.split("+") if operator else []
 
 
 def operator_of(node: JavaObject) -> str:
@@ -136,7 +142,7 @@ def _works(node: JavaObject) -> bool:
     return node.nodeName() == OPERATOR and planned_function_of(node).startswith(_LABEL)
 
 
-def _is_stage(node: JavaObject) -> bool:
+def is_stage(node: JavaObject) -> bool:
     """Return whether a node is a later stage of a topology, by the columns that it reads."""
     if node.nodeName() != OPERATOR:
         return False

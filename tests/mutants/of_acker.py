@@ -720,6 +720,40 @@ MUTANTS = (
         "the copy of a record that is older than its source allows would be refused",
     ),
     Mutant(
+        "defaults-give-way-to-the-users-settings",
+        "acker/config/kafka_bounds.py",
+        "if low + bound.room <= high:",
+        "if True:",
+        "tests/unit/acker/config/test_kafka_bounds.py"
+        "::test_settings_that_do_not_contradict_each_other_make_every_kind_of_client",
+        "a replay worker or a task of Spark would end at its start, and name what nobody wrote",
+    ),
+    Mutant(
+        "a-function-of-tokens-never-raises-into-the-client",
+        "acker/kafka/tokens.py",
+        "            return _ENDED",
+        "            raise",
+        "tests/unit/acker/kafka/test_tokens.py::test_a_function_that_fails_later_ends_no_process",
+        "the process would end when a token is renewed",
+    ),
+    Mutant(
+        "a-variable-is-never-yaml",
+        "acker/config/yaml_text.py",
+        "return VariableText(filled, variables) if variables else filled",
+        "return filled",
+        "tests/unit/acker/config/test_text_stays_text.py"
+        "::test_a_variable_is_a_number_where_a_number_is_wanted",
+        "a number would be wanted of a text that nobody marked as a variable's",
+    ),
+    Mutant(
+        "settings-of-kafka-stay-as-written",
+        "acker/config/yaml_text.py",
+        "if is_as_written and text and kind",
+        "if False and text and kind",
+        "tests/unit/acker/config/test_text_stays_text.py::test_a_plain_value_below_kafka_stays_as_written",
+        "a password of digits would reach the client as another number",
+    ),
+    Mutant(
         "two-inputs-have-two-ids",
         "acker/config/topics.py",
         "    yield from _ids(inputs)\n",

@@ -5,6 +5,15 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     # -- the policy
     Mutant(
+        "a-cause-has-the-waits-of-its-rule",
+        "replay/policy/disposition.py",
+        "delay_ms(rule.backoff or policy.backoff, failures, jitter)",
+        "delay_ms(policy.backoff, failures, jitter)",
+        "tests/unit/replay/policy/test_schedules_by_cause.py"
+        "::test_a_cause_has_the_attempts_and_waits_of_its_rule",
+        "what the file says of a cause would not be done",
+    ),
+    Mutant(
         "a-record-that-took-the-place-of-a-lost-one-is-not-copied",
         "replay/worker/outcome.py",
         "record.leader_epoch > due.leader_epoch",
@@ -16,8 +25,8 @@ MUTANTS = (
     Mutant(
         "attempts-are-as-many-as-configured",
         "replay/policy/disposition.py",
-        "return DeadReason.ATTEMPTS if _used_up(policy, lost) >= policy.attempts else None",
-        "return DeadReason.ATTEMPTS if _used_up(policy, lost) > policy.attempts else None",
+        "return DeadReason.ATTEMPTS if _used_up(policy, lost) >= attempts else None",
+        "return DeadReason.ATTEMPTS if _used_up(policy, lost) > attempts else None",
         "tests/unit/replay/policy/test_disposition.py::test_attempts_include_the_first_emission",
         "each failing record would be emitted once more than topics.yaml allows",
     ),

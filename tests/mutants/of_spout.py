@@ -1167,7 +1167,7 @@ MUTANTS = (
     Mutant(
         "an-address-of-brokers-has-no-login",
         "acker/config/kafka_settings.py",
-        'if name in _SERVERS and "@" in str(value):',
+        'if name in SERVERS and "@" in str(value):',
         "if False:",
         "tests/unit/spout/test_planted_secrets.py"
         "::test_what_is_wrong_with_a_file_is_said_without_its_secrets",

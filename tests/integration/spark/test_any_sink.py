@@ -49,6 +49,9 @@ INPUTS = (
 )
 CRASHED = (
     '  crashed: {{id: 99, topic: "{prefix}crashed", group: "{prefix}crashed", partitions: 2, timeout: 4s}}'
+    "\n"
+    '  ruled: {{id: 98, topic: "{prefix}ruled", group: "{prefix}ruled", partitions: 2, retry: {{'
+    "causes: [{{operator: spilt, then: drop}}, {{operator: split, error: KeyError, then: drop}}]}}}}"
 )
 
 
@@ -108,6 +111,29 @@ def test_files_are_written_and_acked_across_a_restart(world: StreamWorld) -> Non
     place = place_in(NoOrigin, 'raise ValueError("a bad word")')
     assert found.failed == dict.fromkeys((1, 3), ("split", "ValueError", f"a bad word ({place})"))
     assert written(world, "files") == ["a", "b", "d", "e"]
+
+
+@pytest.mark.parametrize("is_function", [False, True])
+def test_a_rule_for_a_bolt_that_is_not_there_is_named_at_the_start(
+    world: StreamWorld, caplog: pytest.LogCaptureFixture, is_function: bool
+) -> None:
+    """D1606, for `spout.start` and for `spout.sink`."""
+    name = f"ruled-{is_function}"
+    world.produce("ruled", "a")
+    rows = world.read("ruled").transform(spout.bolt(NoOrigin(), name="split"))
+    writer = to_files(world, name, rows)
+    if is_function:
+        function = spout.sink(lambda batch, _batch_id: batch.write.format("noop").mode("overwrite").save())
+        writer = rows.writeStream.foreachBatch(function).option(*at(world, name))
+    query = writer.start() if is_function else spout.start(writer)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    lines = [record.getMessage() for record in caplog.records if "rule_fits_nothing" in record.getMessage()]
+    assert len(lines) == 1
+    assert "causes.0: no bolt of the query is called spilt" in lines[0]
+    assert "did you mean split?" in lines[0]
 
 
 @pytest.mark.parametrize("mode", ["complete", "update"])

@@ -1,0 +1,63 @@
+"""Names the rules of `causes` that can fit nothing, when a query starts: a bolt's name may be misspelt.
+
+Whether a class of exceptions exists, nobody knows before it is raised. Which bolts a query has, its plan
+says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+
+from acker.config.settings import Input
+from acker.untrusted import UntrustedName
+from spout.spark.private import JavaObject, nodes
+from spout.streaming.application import Application, Stream
+from spout.streaming.query_plan import is_stage, operator_of, operators_in, stream_of
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def unfit_rules(source: Input, operators: Collection[str]) -> Iterator[str]:
+    """Yield a line for each rule of an input whose operator is none of a query's."""
+    for number, rule in enumerate(source.retry.causes):
+        if rule.operator is None or rule.operator in operators:
+            continue
+        near = get_close_matches(rule.operator, sorted(operators), n=1)
+        names = ", ".join(str(UntrustedName(name)) for name in sorted(operators)) or "none"
+        cure = f"did you mean {UntrustedName(near[0])}?" if near else f"the query's bolts are: {names}"
+        yield (
+            f"inputs.{source.name}.retry.causes.{number}: no bolt of the query is called"
+            f" {UntrustedName(rule.operator)}, so the rule fits nothing; {cure}"
+        )
+
+
+def name_unfit_rules(stream: Stream, operators: Collection[str]) -> None:
+    """Log, once for a stream, the rules that can fit nothing."""
+    if stream.has_named_rules:
+        return
+    stream.has_named_rules = True
+    for source in stream.inputs:
+        for line in unfit_rules(source, operators):
+            _LOGGER.warning("rule_fits_nothing %s", line)
+
+
+def name_unfit_rules_of(plan: JavaObject, application: Application) -> None:
+    """Do so for the streams of a query, by its logical plan.
+
+    A topology has named them before: the plan does not show the bolts of its later stages.
+    """
+    all_nodes = list(nodes(plan))
+    if any(map(is_stage, all_nodes)):
+        return
+    operators = {
+        name
+        for node in all_nodes
+        for operator in operators_in(operator_of(node))
+        for name in (operator, operator.partition("/")[0])
+    }
+    for node in all_nodes:
+        stream = application.streams.get(stream_of(node))
+        if stream is not None:
+            name_unfit_rules(stream, operators)

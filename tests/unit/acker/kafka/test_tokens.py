@@ -1,0 +1,149 @@
+"""Logins by token: which settings are a login, and what becomes of a function that fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acker.config.topics import parse
+from acker.errors import ConfigError, NotAuthenticated
+from acker.kafka.tokens import Tokens, token_function
+from spout.cli import main as cli
+
+LOGIN = "security.protocol: SASL_SSL, sasl.mechanism: OAUTHBEARER"
+MODULE = """
+import time
+
+def token(config):
+    return "t", time.time() + 60
+
+def fails(config):
+    raise OSError("no answer from https://me:hunter2@login.example")
+
+class Of:
+    token = staticmethod(token)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tokens_of_ours.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        parse(f"kafka: {{{text}}}", file="topics.yaml", environ={})
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        "oauth_cb: 'jobs.tokens:token'", "oauth_cb: 'tokens:Of.token'", "sasl.oauthbearer.method: oidc",
+        "enable.sasl.oauthbearer.unsecure.jwt: true",
+        "sasl.oauthbearer.metadata.authentication.type: azure_imds",
+    ],
+)  # fmt: skip
+def test_a_login_by_token_needs_something_that_gives_one(others: str) -> None:
+    """D1901."""
+    topics = parse(f"kafka: {{{LOGIN}, {others}}}", file="topics.yaml", environ={})
+    assert topics.kafka["sasl.mechanism"] == "OAUTHBEARER"
+
+
+@pytest.mark.parametrize("others", ["", "sasl.oauthbearer.method: default", "sasl.oauthbearer.config: x"])
+@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "oauthbearer"])
+def test_a_login_by_token_without_one_is_refused(others: str, mechanism: str) -> None:
+    """D1902. It would wait for ever for a token that nobody gives."""
+    said = refusal(f"security.protocol: SASL_SSL, sasl.mechanism: {mechanism}, {others}")
+    assert "kafka.sasl.mechanism: is a login by token, and nothing here gives one; set oauth_cb" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("oauth_cb: 'm:f'", "gives tokens, which only sasl.mechanism: OAUTHBEARER asks for"),
+        (f"{LOGIN}, oauth_cb: m.f", "names no function that returns a token; write module:function"),
+        (f"{LOGIN}, oauth_cb: 3", "write module:function"),
+        (f"{LOGIN}, oauth_cb: 'm:'", "write module:function"),
+        ("error_cb: 'm:f'", "is a function of the client library, not a setting"),
+    ],
+)
+def test_a_function_that_is_named_wrongly_is_refused(text: str, says: str) -> None:
+    """D1903."""
+    assert says in refusal(text)
+
+
+@pytest.mark.usefixtures("module")
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("no_such_module:token", "no module is called no_such_module; install it on every machine"),
+        ("tokens_of_ours:tokne", "cannot be imported: module 'tokens_of_ours' has no attribute 'tokne'"),
+        ("tokens_of_ours:number", "is no function"),
+    ],
+)
+def test_validate_imports_the_function(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], named: str, says: str
+) -> None:
+    """D1904. It asks for no token: that is for those that run."""
+    file = tmp_path / "topics.yaml"
+    file.write_text(f"kafka: {{{LOGIN}, oauth_cb: '{named}'}}")
+    assert cli.run(["validate", str(file)]) == ConfigError.exit_code
+    assert says in capsys.readouterr().err
+    for function in ("token", "fails", "Of.token"):
+        file.write_text(f"kafka: {{{LOGIN}, oauth_cb: 'tokens_of_ours:{function}'}}")
+        assert cli.run(["validate", str(file)]) == 0
+
+
+def answers(value: Any) -> Tokens:
+    return Tokens("m:f", lambda _config: value)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (None, "returned no tuple of a token and its end"),
+        ("hunter2", "returned no tuple"),
+        (("hunter2",), "returned no tuple"),
+        (("", 9e9), "returned no tuple"),
+        (("hunter2", "9"), "returned no tuple"),
+        (("hunter2", 3600), "has ended already; return its end in seconds since 1970, not its length"),
+    ],
+)
+def test_a_function_that_gives_no_token_is_named_before_there_is_a_client(value: Any, says: str) -> None:
+    """D1905."""
+    with pytest.raises(NotAuthenticated) as refused:
+        answers(value).take_first("")
+    assert says in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("module")
+def test_a_function_that_fails_later_ends_no_process(caplog: pytest.LogCaptureFixture) -> None:
+    """D1906. librdkafka is given a token that has ended, and asks again; the log has the reason."""
+    tokens = Tokens("tokens_of_ours:fails", token_function("tokens_of_ours:fails"))
+    with caplog.at_level(logging.WARNING):
+        assert tokens("")[1] < time.time()
+    [line] = caplog.records
+    assert "raised OSError: no answer from" in line.error  # type: ignore[attr-defined]
+    assert "hunter2" not in line.error  # type: ignore[attr-defined]
+
+
+def test_the_first_token_is_asked_for_once() -> None:
+    calls: list[str] = []
+
+    def token(config: str) -> tuple[str, float]:
+        calls.append(config)
+        return str(len(calls)), time.time() + 60
+
+    tokens = Tokens("m:f", token)
+    tokens.take_first("c")
+    assert [tokens("c")[0], tokens("c")[0]] == ["1", "2"]
+    assert calls == ["c", "c"]

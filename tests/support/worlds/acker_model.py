@@ -17,6 +17,12 @@ Root = tuple[int, int]
 Session = tuple[int, str]
 Decode = Callable[[bytes], Event]
 
+SIBLING_MS = 10_000
+"""The process before may live for so long after a restart (rule 8)."""
+
+UNSENT_MS = 1_000
+"""A process sends its clock again before it has moved on by more (rule 8)."""
+
 
 @dataclass
 class OpenRoot:
@@ -37,6 +43,8 @@ class Model:
     watermark: dict[int, int] = field(default_factory=dict)
     holder: Session | None = None
     clock: dict[Session, int] = field(default_factory=dict)
+    read: dict[Session, int] = field(default_factory=dict)
+    shared_until: dict[Session, int] = field(default_factory=dict)
     marks: dict[tuple[str, str], tuple[int, dict[tuple[int, int], bytes]]] = field(default_factory=dict)
 
     def apply(self, inits: list[Event], fails: list[bytes], acks: list[bytes], decode: Decode) -> None:
@@ -73,17 +81,30 @@ class Model:
             if self.holder is not None and session < self.holder:
                 return
             self.clock.setdefault(session, event.now)
+            self.read.setdefault(session, event.now)
+            if session == self.holder:
+                self.shared_until[session] = self.read[session] + SIBLING_MS
             self.holder = session
             counted.append((session, None))
         elif isinstance(event, Tick) and (event.epoch, event.session) == self.holder:
+            self.read[self.holder] = max(self.read[self.holder], event.now)
             counted.append((self.holder, event.now))
         elif isinstance(event, Init) and (event.epoch, event.session) == self.holder:
+            timeout = event.timeout_ms and event.timeout_ms + self._grace_ms(self.holder, event.now)
+            self.read[self.holder] = max(self.read[self.holder], event.now)
             for run in event.runs:
                 for position in range(run.start, run.end):
                     if position >= self.watermark.get(run.source, 0):
                         self.watermark[run.source] = position + 1
-                        deadline = event.now + event.timeout_ms if event.timeout_ms else None
-                        self.open[run.source, position] = OpenRoot(self.holder, 0, deadline, event.timeout_ms)
+                        deadline = event.now + timeout if timeout else None
+                        self.open[run.source, position] = OpenRoot(self.holder, 0, deadline, timeout)
+
+    def _grace_ms(self, session: Session, now: int) -> int:
+        """Return how much longer roots have, since another process of the session may have a higher clock."""
+        read = self.read[session]
+        if read >= self.shared_until.get(session, 0) and now >= read:
+            return 0
+        return max(0, read + UNSENT_MS - now)
 
     def _read_fails(self, raw: bytes, decode: Decode) -> list[tuple[Session, int, list[int], str]]:
         event = decode(raw)

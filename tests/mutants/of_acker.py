@@ -18,8 +18,7 @@ MUTANTS = (
         "acker/wire/leader_epochs.py",
         "if steps or step.epoch != UNKNOWN_EPOCH:",
         "if step.epoch != UNKNOWN_EPOCH:",
-        "tests/unit/acker/wire/test_leader_epochs.py"
-        "::test_a_session_that_does_not_say_its_epoch_ends_a_step",
+        "tests/unit/acker/wire/test_leader_epochs.py::test_a_session_that_does_not_say_its_epoch_ends_a_step",
         "sound records of a former query would be taken for others, and die",
     ),
     # -- the XOR fold

@@ -27,8 +27,7 @@ MUTANTS = (
         "replay/worker/takeover.py",
         "if took_the_place(record, emitted_epoch):",
         "if False:",
-        "tests/unit/replay/worker/test_cut_before_takeover.py"
-        "::test_a_lost_copy_is_not_taken_for_another_one",
+        "tests/unit/replay/worker/test_cut_before_takeover.py::test_a_lost_copy_is_not_taken_for_another_one",
         "another record's history would be taken for the lost copy's",
     ),
     Mutant(

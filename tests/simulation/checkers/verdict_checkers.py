@@ -167,8 +167,7 @@ class NoLoss(Checker):
         """ABSENT is what the log really does not hold."""
         if root is None or kind != "ABSENT":
             return
-        where = truth.cluster.at(root.topic, partition_of(root.source))
-        if where.visible(int(offset_of(root.position))) is not None:
+        if truth.is_visible(root):
             raise self.broken(f"{root} is ABSENT, but the log holds it")
 
     def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:

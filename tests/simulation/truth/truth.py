@@ -140,7 +140,11 @@ class Truth:
         while (root := self.roots.get((source, at))) is not None and root.verdict is not None:
             at += 1
         self.settled_to[key] = at
-        return int(offset_of(at))
+        settled = int(offset_of(at))
+        # a generation that began at a cut leaves roots before the cut open, in the same session
+        roots = self.roots.values() if self.cuts else ()
+        is_open = (root for root in roots if root.source == source and root.verdict is None)
+        return min([settled, *(int(offset_of(root.position)) for root in is_open)])
 
     def clock_before(self, root: RootTruth) -> int:
         """Return the clock of a root's session as it stood when the root's init was written."""

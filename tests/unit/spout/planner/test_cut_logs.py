@@ -236,8 +236,9 @@ def test_an_ordered_input_stops_whatever_is_to_be_skipped() -> None:
     planner.note_published(end, ())
     world.run(1_000)
     cut_and_grow(world)
-    with pytest.raises(Disagreement, match="the log was cut"):
+    with pytest.raises(Disagreement, match="the log was cut") as stopped:
         batch(planner, end, world)
+    assert "on_data_loss" not in str(stopped.value)  # no cure that does not help
 
 
 def test_a_partition_whose_leader_does_not_answer_the_question_waits_and_others_go_on() -> None:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
-from acker.kafka.port import Record
+from acker.kafka.port import Headers, Record
 from acker.ledger.tally import VerdictTally
 from acker.ledger.verdicts import VerdictSet
 from acker.wire.checks import LogOnce
 from acker.wire.codec import Codec
 from acker.wire.events import Event
 from acker.wire.lateness import TooLate
+from acker.wire.leader_epochs import LeaderEpochs
 
 
 @dataclass(slots=True)
@@ -114,10 +115,12 @@ class AckerEvent:
 class StepOutput:
     """What a step writes (encoded verdict records, in order; records that cannot be applied) and reports.
 
-    `settled` are its verdicts as values, and `too_late` what it notes behind them.
+    `settled` are its verdicts as values, and `too_late` what it notes behind them. `headers` has those of
+    some verdict records, by their places among `verdicts`.
     """
 
     verdicts: list[bytes] = field(default_factory=list)
+    headers: dict[int, Headers] = field(default_factory=dict)
     settled: list[VerdictSet] = field(default_factory=list)
     too_late: list[TooLate] = field(default_factory=list)
     quarantined: list[tuple[Record, str]] = field(default_factory=list)
@@ -138,10 +141,15 @@ class OutputBuilder:
     def write(self, events: Iterable[Event]) -> None:
         self._output.verdicts += [self._codec.encode(event) for event in events]
 
-    def settle(self, settled: VerdictSet) -> None:
-        if settled:
-            self.write(settled.records())
-            self._output.settled.append(settled)
+    def settle(self, settled: VerdictSet, epochs: LeaderEpochs) -> None:
+        """Add verdicts, and to each record the epochs in which its lost roots were emitted."""
+        if not settled:
+            return
+        for verdicts in settled.records():
+            if headers := epochs.headers_of(verdicts):
+                self._output.headers[len(self._output.verdicts)] = headers
+            self.write([verdicts])
+        self._output.settled.append(settled)
 
     def note_too_late(self, note: TooLate) -> None:
         self._output.too_late.append(note)

@@ -50,6 +50,7 @@ from acker.wire.events import (
     positions,
 )
 from acker.wire.lateness import LateCounts, read_too_late
+from acker.wire.leader_epochs import EpochStep, LeaderEpochs, read_epochs
 
 NONDETERMINISTIC = "NONDETERMINISTIC"
 QUESTION_EPOCH = 0
@@ -67,6 +68,7 @@ class PartitionCore:
 
     Below the offset `ahead_until` of ``_ack_init`` are the inits for which the ledger keeps verdicts. What
     came too late for a watermark is counted in `too_late`, by group, since State first had it.
+    `leader_epochs` are those in which roots were emitted.
     """
 
     def __init__(self, partition: int, partitions: int, limits: AckerLimits, codec: Codec[Event]) -> None:
@@ -84,6 +86,7 @@ class PartitionCore:
         self.bins = Bins()
         self.outbox = OutputBuilder(partition, codec)
         self.too_late: dict[str, LateCounts] = {}
+        self.leader_epochs = LeaderEpochs()
         self._acks_header = codec.header(Acks)
 
     # -- 1. inits, ticks and takes
@@ -152,8 +155,13 @@ class PartitionCore:
         grace_ms = self.sessions.emit(session, init.now)
         timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
         emission = InitEmission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
+        epochs = read_epochs(record.headers)
         for run in init.runs:
             if self._is_emitted(init.group, run):
+                # what lies below the watermark was emitted before, perhaps in another epoch
+                first = max(run.start, self.ledger.watermark(run.source))
+                if first < run.end:
+                    self.leader_epochs.add(EpochStep(run.source, first, epochs.at(run.source, first)))
                 self.ledger.init(emission, run, self.ack_next)
             else:
                 self.ledger.counts.refused += run.end - run.start
@@ -355,7 +363,7 @@ class PartitionCore:
                 self.ack_marks.forget(other)
                 self.fail_marks.forget(other)
                 self.sessions.forget(other)
-        self.outbox.settle(self.ledger.take_settled())
+        self.outbox.settle(self.ledger.take_settled(), self.leader_epochs)
         self.outbox.write(self._answers(session, item.before_ms))
         self.outbox.report(AckerEventKind.TAKEN, self._owner_text(session.group))
 
@@ -388,7 +396,7 @@ class PartitionCore:
 
     def take_output(self) -> StepOutput:
         """Return what the step writes and reports: canonical, each record within the wire's size limit."""
-        self.outbox.settle(self.ledger.take_settled())
+        self.outbox.settle(self.ledger.take_settled(), self.leader_epochs)
         return self.outbox.take()
 
     def committed(self, verdicts: Sequence[bytes]) -> None:

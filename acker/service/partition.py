@@ -193,7 +193,10 @@ class PartitionAcker:
         self, output: StepOutput, parts: Sequence[StatePart], bins: Sequence[tuple[int, StatePart | None]]
     ) -> list[Outgoing]:
         partition = self.core.partition
-        records = [Outgoing(self._topics.verdict, partition, value) for value in output.verdicts]
+        records = [
+            Outgoing(self._topics.verdict, partition, value, headers=output.headers.get(place, ()))
+            for place, value in enumerate(output.verdicts)
+        ]
         nothing = self.core.codec.encode(NOTHING_DECIDED) if output.too_late else None
         records += [
             Outgoing(self._topics.verdict, partition, nothing, headers=(too_late_header(note),))
@@ -214,7 +217,8 @@ class PartitionAcker:
         core = self.core
         too_late = {group: core.too_late.get(group, LateCounts()) for group in core.sessions.groups}
         notes = StateNotes(self._restored, moved_deadlines(core.ledger.cohorts()), too_late)
-        return (*notes.headers(), *shared_headers(core.sessions.shared()))
+        shared = shared_headers(core.sessions.shared())
+        return (*notes.headers(), *shared, *core.leader_epochs.headers())
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:
         headers = (

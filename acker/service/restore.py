@@ -78,6 +78,7 @@ class Restore:
                 for session, until_ms in last.shared.items():
                     core.sessions.set_shared(session, until_ms)
                 core.too_late = dict(last.notes.too_late)
+                core.leader_epochs = last.leader_epochs
                 for cohort in core.ledger.cohorts() if not last.is_last else ():
                     core.ledger.changed(cohort)  # its bin may have another value behind this State
         self._require_logs(core, state)

@@ -28,6 +28,7 @@ from acker.service.passed_over import CURE, kind_of, marked_offset, read_ours
 from acker.service.state_notes import StateNotes, read_notes
 from acker.wire.codec import HEADER_BYTES, READ_BYTES_MAX, Codec, load_schema
 from acker.wire.item_counts import require_few_items
+from acker.wire.leader_epochs import LeaderEpochs, read_epochs
 
 BIN_PART: Final = 1_000_000
 """Part number of the first bin."""
@@ -326,6 +327,7 @@ class LastState(NamedTuple):
     """A state, its bins, the wall time at which it was written, and what its writer noted beside it.
 
     `shared` are the sessions of which two processes may live, each with the clock at which that ends.
+    `leader_epochs` are those in which roots were emitted; none where a former version wrote it.
     `is_last` is False if pieces or bins of another State follow that do not count.
     """
 
@@ -334,6 +336,7 @@ class LastState(NamedTuple):
     at_ms: int
     notes: StateNotes
     shared: dict[Session, int]
+    leader_epochs: LeaderEpochs
     is_last: bool
 
 
@@ -367,8 +370,8 @@ def read_last_state(
                         bins[number] = carried_from(codec, parts[BIN_PART + number])
                 written_ms = max(record.timestamp_ms for record in whole.values())
                 headers = whole[0].headers
-                notes, shared = read_notes(headers), read_shared(headers)
-                return LastState(state, bins, written_ms, notes, shared, is_last)
+                notes, shared, epochs = read_notes(headers), read_shared(headers), read_epochs(headers)
+                return LastState(state, bins, written_ms, notes, shared, epochs, is_last)
         if first == start:
             if not last:
                 return None

@@ -17,6 +17,7 @@ from acker.config.limits import ReplayLimits
 from acker.errors import Damaged, OutOfRange, TopicError, Unreachable
 from acker.hot_paths import tuple_maker
 from acker.kafka.port import (
+    NO_EPOCH,
     RECORD_OVERHEAD_BYTES,
     DamagedRun,
     Log,
@@ -37,6 +38,15 @@ _DAMAGED_MAX: Final = 100
 """So many damaged runs are remembered: to find where the log can be read behind one takes a second."""
 
 _PLACE: Callable[[Record], tuple[str, int, int]] = itemgetter(0, 1, 2)
+
+
+def took_the_place(record: Record, leader_epoch: int) -> bool:
+    """Return whether a record took the place of one that was there in an epoch, in a log that was cut.
+
+    A record has the epoch of the leader that wrote it. Where the lost one was there in epoch 3, it has 3 or
+    less, and what is written after an unclean election has 4 or more. Without epochs nobody knows.
+    """
+    return leader_epoch != NO_EPOCH and record.leader_epoch > leader_epoch
 
 
 class RecordPlace(NamedTuple):

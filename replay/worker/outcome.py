@@ -9,12 +9,12 @@ from acker.config.topics import Input
 from acker.errors import TopicError
 from acker.hot_paths import tuple_maker
 from acker.identity import Position, Root, Source, input_id_of, offset_of, partition_of
-from acker.kafka.port import NO_EPOCH, Outgoing, Record, TopicInfo, record_bytes
+from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, RefusedRoot, was_a_record
-from replay.worker.fetch import Absence, record_place
+from replay.worker.fetch import Absence, record_place, took_the_place
 from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
@@ -138,21 +138,12 @@ def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]], now
         elif (record := answers.get(place)) is not None:
             if record is Absence.NEVER and was_a_record(due):
                 record = Absence.GONE
-            if isinstance(record, Record) and is_another_record(due, record):
+            if isinstance(record, Record) and took_the_place(record, due.leader_epoch):
                 found.append(_Found(due, Absence.GONE, DeadReason.RECREATED))
                 continue
             dead = _DEAD_OF.get(record) if isinstance(record, Absence) else None
             found.append(_Found(due, record, dead))
     return found
-
-
-def is_another_record(due: Due, record: Record) -> bool:
-    """Return whether a record took the place of the one that was lost, in a log that was cut and grew again.
-
-    A record has the epoch of the leader that wrote it. Where the lost one was there in epoch 3, it has 3 or
-    less, and what is written after an unclean election has 4 or more. Without epochs nobody knows.
-    """
-    return due.leader_epoch != NO_EPOCH and record.leader_epoch > due.leader_epoch
 
 
 class _Build:

@@ -36,6 +36,7 @@ from acker.kafka.port import DamagedRun, Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
+from acker.wire.leader_epochs import read_epochs
 from replay.policy.damage import HELD_UP_CURE
 from replay.records.due import (
     OWNER_KEY,
@@ -179,7 +180,7 @@ class VerdictPartition:
             breaker = self._worker.breakers.get(input_id_of(source))
             if breaker is not None:
                 breaker.acked(end - start, now_ms)
-        self.intake.offer(record.offset, event)
+        self.intake.offer(record.offset, event, read_epochs(record.headers))
 
     def step(self, now_ms: int) -> bool:
         """Repair entries, write what is due, take over what was lost; True if anything was done.

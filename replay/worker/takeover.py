@@ -28,18 +28,23 @@ from acker.identity import input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import NO_EPOCH, Bound, Record, TopicPartition
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost, Reason, Verdicts, pack_positions, positions
+from acker.wire.leader_epochs import LeaderEpochs
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
 from replay.records.headers import Lineage, location, parse_lineage
-from replay.worker.fetch import Absence, RecordPlace
+from replay.worker.fetch import Absence, RecordPlace, took_the_place
 from replay.worker.worker import OF_AN_INPUT, Worker
 
 
 class LostRoot(NamedTuple):
-    """One lost root: its position, and the entry of the verdict record that it shares with others."""
+    """One lost root: its position, and the entry of the verdict record that it shares with others.
+
+    `leader_epoch` is one in which it was emitted, or `NO_EPOCH`.
+    """
 
     lost: Lost
     position: int
+    leader_epoch: int = NO_EPOCH
 
     @property
     def place(self) -> RecordPlace:
@@ -57,11 +62,12 @@ class Batch(NamedTuple):
 class _Buffered:
     offset: int
     lost: tuple[Lost, ...]
+    epochs: LeaderEpochs
 
     def roots(self) -> Iterator[LostRoot]:
         for lost in self.lost:
             for position in positions(lost.positions).tolist():
-                yield LostRoot(lost, position)
+                yield LostRoot(lost, position, self.epochs.at(lost.source, position))
 
     @property
     def count(self) -> int:
@@ -82,10 +88,10 @@ class Intake:
     def __len__(self) -> int:
         return len(self._records)
 
-    def offer(self, offset: int, verdicts: Verdicts) -> None:
-        """Add the record that was read at an offset; offsets must ascend."""
+    def offer(self, offset: int, verdicts: Verdicts, epochs: LeaderEpochs) -> None:
+        """Add the record that was read at an offset, and its header; offsets must ascend."""
         if verdicts.lost:
-            self._records.append(_Buffered(offset, verdicts.lost))
+            self._records.append(_Buffered(offset, verdicts.lost, epochs))
 
     def peek(self, limit: int) -> Batch:
         """Return up to `limit` roots, and the progress once they are taken over; remove nothing."""
@@ -135,11 +141,14 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     if replayed:
         for found in worker.apart(replayed, _input_of, lambda some: _pasts(worker, some, now_ms), now_ms):
             pasts.update(found)
-    epochs = _epochs(worker, roots)
+    # an older session or acker did not say in which epoch a root was emitted: that of now is the next best
+    epochs = _epochs(worker, [root for root in roots if root.leader_epoch == NO_EPOCH])
     dues: list[Due] = []
     for root in roots:
         lost, is_copy, place = root.lost, is_replay(root.lost.source), root.place
-        epoch = epochs.get(TopicPartition(*place[:2]), NO_EPOCH)
+        epoch = root.leader_epoch
+        if epoch == NO_EPOCH:
+            epoch = epochs.get(TopicPartition(*place[:2]), NO_EPOCH)
         if not owned[id(lost)] or (is_copy and place not in pasts):
             dues.append(_aside(root, epoch, now_ms))
             continue
@@ -167,15 +176,8 @@ def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping
             continue
         if due is not None and due.due_ms <= now_ms:
             due = replace(due, due_ms=min(aside.due_ms, now_ms))
-        decisions[offset] = _as_put_aside(due, aside)
+        decisions[offset] = due
     return decisions
-
-
-def _as_put_aside(due: Due | None, aside: Aside) -> Due | None:
-    """Return an entry with the leader epoch of the time when its root was put aside."""
-    if due is None or aside.leader_epoch == NO_EPOCH:
-        return due
-    return replace(due, leader_epoch=aside.leader_epoch)
 
 
 def _is_owned(worker: Worker, lost: Lost, now_ms: int) -> bool:
@@ -231,7 +233,7 @@ def _lost(aside: Aside) -> LostRoot:
         source=aside.source,
         positions=pack_positions(np.array([aside.position])),
     )
-    return LostRoot(lost, aside.position)
+    return LostRoot(lost, aside.position, aside.leader_epoch)
 
 
 def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
@@ -250,6 +252,7 @@ def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
 def _pasts(worker: Worker, replayed: Sequence[LostRoot], now_ms: int) -> Mapping[RecordPlace, Past | None]:
     """Return what was before some copies; those in damaged batches are missing where that stops the input."""
     owners = {root.place: worker.input_of(root.lost.source, root.lost.group) for root in replayed}
+    epochs = {root.place: root.leader_epoch for root in replayed}
     skipping = {place for place, owner in owners.items() if not owner.fails_on_loss()}
     pasts: dict[RecordPlace, Past | None] = {}
     there = worker.same_topics({(root.lost.topic, root.lost.topic_id) for root in replayed})
@@ -265,17 +268,19 @@ def _pasts(worker: Worker, replayed: Sequence[LostRoot], now_ms: int) -> Mapping
         worker.at("reading what was lost")
         for place, record in worker.readable(left, now_ms).items():
             if record is not Absence.DAMAGED or place in skipping:
-                pasts[place] = _past(place, record)
+                pasts[place] = _past(place, record, epochs[place])
             left.discard(place)
     return pasts
 
 
-def _past(place: RecordPlace, record: Record | Absence) -> Past | None:
+def _past(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> Past | None:
     if record is Absence.NEVER:
         return None
     if isinstance(record, Absence):
         dead = DeadReason.DAMAGED if record is Absence.DAMAGED else DeadReason.GONE
         return Past(Lineage(location(*place)), dead=dead)
+    if took_the_place(record, emitted_epoch):  # its headers tell another record's history
+        return Past(Lineage(location(*place)), dead=DeadReason.RECREATED, leader_epoch=emitted_epoch)
     lineage = parse_lineage(record.headers, *place)
     return Past(lineage, history_of(record.headers), leader_epoch=record.leader_epoch)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from acker.kafka.port import Bound, Headers, Log, OffsetAnswers, Outgoing, Produ
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES, SOURCE_BYTES
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick, pack_positions
+from acker.wire.leader_epochs import epochs_of_runs
 from spout.group.presence import Who, sign_headers
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.group.troubles import Troubles
@@ -133,10 +135,13 @@ class Announcer:
         runs: Iterable[SourceRun],
         specs: Mapping[int, SourceSpec],
         *,
+        epochs: Mapping[int, int] = MappingProxyType({}),
         grace_ms: int = 0,
     ) -> None:
         """Initialise ranges, of each source one acker partition after another; `grace_ms` is added to their
         timeouts.
+
+        `epochs` has by source, where it is known, an epoch of the leader in which its log had all of these.
 
         A part is sent when those before it of the same sources are durable. So if the process dies in
         between, a prefix of each source's parts is initialised. Parts of different sources are waited for
@@ -164,7 +169,8 @@ class Announcer:
                 if written and (first or wave > last):
                     self._flush()
                 last = wave
-                self._send(self._topics.init, owner, init, sign_headers(self.who))
+                headers = (*sign_headers(self.who), *epochs_of_runs(init.runs, epochs))
+                self._send(self._topics.init, owner, init, headers)
                 written = self._is_unflushed = True
         if written and not self._is_together:
             self._flush()

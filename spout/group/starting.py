@@ -174,10 +174,13 @@ def log_was_cut(spec: SourceSpec, first: int, read_to: int, end: int | None) -> 
     name, group = spec.input.name, spec.input.group
     has_grown = end is None or end > first
     state = f"has other records from offset {first} on" if has_grown else f"ends at {first}"
+    # nobody could say what waits behind what: the keys of lost records are in no log
+    is_skippable = not spec.input.ordered
+    other_cure = f"; or set on_data_loss: skip, which goes on from offset {first}" if is_skippable else ""
     return Disagreement(
         f"{spec} {state}, and group {group} has read it to {read_to}: the log was cut, as by an unclean"
         f" leader election; run `windhover offsets reset` for input {name} to begin a new generation, then"
-        f" start with a fresh checkpoint; or set on_data_loss: skip, which goes on from offset {first}"
+        f" start with a fresh checkpoint{other_cure}"
     )
 
 

@@ -158,7 +158,8 @@ class Batches:
         fresh = united([*new.ranges, *new.holes, *choice.gone])
         if self._announcer is not None and fresh:
             grace_ms = self._tenure.grace_ms(now_ms)
-            self._announcer.init(self._tenure.name, now, now_ms, fresh, self._specs, grace_ms=grace_ms)
+            name, specs, epochs = self._tenure.name, self._specs, self._epochs_but_of(choice.copies.sources)
+            self._announcer.init(name, now, now_ms, fresh, specs, epochs=epochs, grace_ms=grace_ms)
         gone, holes = [*gone_before, *choice.gone], [*old.holes, *new.holes]
         self._tenure.emit(fresh, now_ms, [*gone, *holes, *old.empty, *new.empty])
         self._settle_empty(gone, holes, now)
@@ -496,6 +497,18 @@ class Batches:
         places = {source: self._specs[source].place for source in sources}
         return {
             source: answers.offsets[place] for source, place in places.items() if place in answers.offsets
+        }
+
+    def _epochs_but_of(self, copies: Collection[int]) -> dict[int, int]:
+        """Return an epoch of each source in which its log had all that is planned now.
+
+        Ends and epochs come in one answer, except for `copies` of ordered partitions: these were chosen up to
+        another end. Perhaps a later leader wrote some of them, and they would be taken for other records.
+        """
+        return {
+            source: cursor.leader_epoch
+            for source, cursor in self._tenure.cursors.items()
+            if source not in copies
         }
 
     def _with_starts(self, old: Portion, choice: _Choice) -> tuple[Portion, _Choice, Mapping[int, int]]:

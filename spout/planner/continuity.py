@@ -52,6 +52,13 @@ class Compared(NamedTuple):
     unknown: Collection[int] = ()
 
 
+class _Before(NamedTuple):
+    """What was kept of a source, if less than was initialised; it says nothing of a new generation."""
+
+    generation: int
+    read: ReadTo
+
+
 class Continuity:
     """Compares the logs of one tenure's sources with what was read of them."""
 
@@ -59,7 +66,7 @@ class Continuity:
         self._log = log
         self._specs = specs
         self._tenure = tenure
-        self._before: dict[int, ReadTo] = {}
+        self._before: dict[int, _Before] = {}
         self._older_since_ms: dict[int, int] = {}
 
     def restore(self, kept: Mapping[int, ReadTo]) -> None:
@@ -76,7 +83,7 @@ class Continuity:
             if read.offset == next_offset:
                 cursor.leader_epoch = read.leader_epoch
             elif offset_of(cursor.from_) < read.offset < next_offset:
-                self._before[source] = read
+                self._before[source] = _Before(generation_of(cursor.from_), read)
 
     def compare(self, epochs: Mapping[TopicPartition, int], now_ms: int) -> Compared:
         """Compare logs whose leaders have other epochs than are kept; keep those of the ones that are whole.
@@ -120,8 +127,9 @@ class Continuity:
 
     def _read_of(self, source: int, cursor: SourceCursor) -> ReadTo | None:
         """Return what is to be compared of a source; None where no epoch is known."""
-        if source in self._before:
-            return self._before[source]
+        before = self._before.get(source)
+        if before is not None and before.generation == generation_of(cursor.from_):
+            return before.read
         if cursor.leader_epoch == NO_EPOCH:
             return None
         return ReadTo(offset_of(cursor.next), cursor.leader_epoch)

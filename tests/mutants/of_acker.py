@@ -3,6 +3,24 @@
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
+    # -- leader epochs
+    Mutant(
+        "a-restart-keeps-the-epochs-of-what-is-open",
+        "acker/service/restore.py",
+        "core.leader_epochs = last.leader_epochs",
+        "last.leader_epochs",
+        "tests/unit/replay/worker/test_cut_before_takeover.py"
+        "::test_an_acker_that_restarts_keeps_the_epoch_of_what_is_open",
+        "after a restart of its acker a lost root would get a copy of the record that took its place",
+    ),
+    Mutant(
+        "what-a-session-does-not-say-ends-a-step",
+        "acker/wire/leader_epochs.py",
+        "if steps or step.epoch != UNKNOWN_EPOCH:",
+        "if step.epoch != UNKNOWN_EPOCH:",
+        "tests/unit/acker/wire/test_leader_epochs.py::test_a_session_that_does_not_say_its_epoch_ends_a_step",
+        "sound records of a former query would be taken for others, and die",
+    ),
     # -- the XOR fold
     Mutant(
         "contributions-are-xored",

@@ -15,12 +15,29 @@ MUTANTS = (
     ),
     Mutant(
         "a-record-that-took-the-place-of-a-lost-one-is-not-copied",
-        "replay/worker/outcome.py",
-        "record.leader_epoch > due.leader_epoch",
-        "record.leader_epoch < due.leader_epoch",
+        "replay/worker/fetch.py",
+        "record.leader_epoch > leader_epoch",
+        "record.leader_epoch < leader_epoch",
         "tests/unit/replay/worker/test_replay_cut_logs.py"
         "::test_a_record_that_took_the_place_of_a_lost_one_is_not_copied",
         "a bolt would get a record that was never lost, under the history of another one",
+    ),
+    Mutant(
+        "a-lost-record-is-compared-with-the-epoch-of-its-emission",
+        "replay/worker/takeover.py",
+        "epoch = root.leader_epoch\n",
+        "epoch = NO_EPOCH\n",
+        "tests/unit/replay/worker/test_cut_before_takeover.py"
+        "::test_no_copy_is_made_of_a_record_that_took_the_place_before_the_verdict_was_read",
+        "what a log has after a cut would be copied in place of what was lost before",
+    ),
+    Mutant(
+        "a-lost-copy-is-compared-with-the-epoch-of-its-emission",
+        "replay/worker/takeover.py",
+        "if took_the_place(record, emitted_epoch):",
+        "if False:",
+        "tests/unit/replay/worker/test_cut_before_takeover.py::test_a_lost_copy_is_not_taken_for_another_one",
+        "another record's history would be taken for the lost copy's",
     ),
     Mutant(
         "attempts-are-as-many-as-configured",

@@ -35,7 +35,7 @@ def simulate(
     profile: Annotated[
         str | None,
         typer.Option(
-            help="mixed, calm, rough, ordered, forged, or the name of an ablation, whose bias is taken."
+            help="mixed, calm, rough, ordered, forged, cut, or the name of an ablation, whose bias is taken."
             " Default: mixed."
         ),
     ] = None,

@@ -45,12 +45,16 @@ FAULTS: Final[Mapping[str, float]] = MappingProxyType(
         "garbage": 0.010,  # somebody else writes into the ack topics
         "foreign": 0.006,  # a transaction of somebody else is left open in an ack topic
         "forged": 0.010,  # somebody else writes in the name of a session, or of a group of his own
+        "cut": 0.010,  # a source log loses its last records, and grows again
     }
 )
 """Every fault with the rate that it has where it is drawn: for each chance, whatever a chance is for it."""
 
-LATER: Final = frozenset({"forged"})
+LATER: Final = frozenset({"forged", "cut"})
 """Faults that came later: each is drawn apart, so that a seed draws of the others what it always drew."""
+
+CHOSEN: Final = frozenset({"cut"})
+"""Faults that only a profile brings that always has them: an ordered input stops at a log that was cut."""
 
 
 NO_RULES: Final = "[]"
@@ -165,7 +169,7 @@ def draw(seed: int, profile: Profile, name: str = "mixed") -> Options:
         drawn, strength = dice.random() < profile.share, dice.choice((0.5, 1.0, 1.0, 2.0))
         if fault in profile.always:
             rates[fault] = profile.always[fault]
-        elif drawn and fault not in profile.never:
+        elif drawn and fault not in profile.never | CHOSEN:
             rates[fault] = min(1.0, rate * strength)
     sizes: dict[str, object] = {
         "partitions": rng.choice((1, 2, 2, 3)),

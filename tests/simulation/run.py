@@ -23,6 +23,7 @@ PROFILES: dict[str, Profile] = {
     "rough": Profile(share=0.8),
     "ordered": Profile(orders=1.0),
     "forged": Profile(always=MappingProxyType({"forged": 0.1})),
+    "cut": Profile(always=MappingProxyType({"cut": 0.02})),
 }
 """What `--profile` may say, besides the name of an ablation."""
 

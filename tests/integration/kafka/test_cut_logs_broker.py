@@ -28,7 +28,7 @@ from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.runtime.child import Child
 from tests.support.cut_log import cut_log
-from tests.support.waiting import eventually
+from tests.support.waiting import committed, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -128,8 +128,8 @@ def rows_of(installation: Installation, count: int) -> dict[str, dict[str, bytes
                 rows["origin"][item.message_id.origin] = item["value"]
                 assert client.confirm(item)
                 seen += 1
-        committed = {installation.place: count}
-        eventually(lambda: installation.log.committed(installation.group, committed) == committed)
+        commit = {installation.place: count}
+        eventually(lambda: installation.log.committed(installation.group, commit) == commit)
     return rows
 
 
@@ -174,6 +174,35 @@ def test_a_spout_finds_by_its_commits_that_a_log_was_cut(installation: Installat
         acker.wait_ready()
         with pytest.raises(Disagreement, match=rf"from offset {CUT} on"):
             rows_of(installation, GROWN)
+
+
+def test_no_copy_is_made_of_a_record_that_took_the_place_before_the_verdict_was_read(
+    installation: Installation,
+) -> None:
+    """O622: a client failed it, the log was cut, and only then a replay worker runs."""
+    own = installation.topics.input("lines")
+    installation.write(READ, "old")
+    with Child("acker", installation.config) as acker:
+        acker.wait_ready()
+        with spout.KafkaSpout(installation.topics, "lines") as lines, lines.client("lines") as client:
+            seen = 0
+            while seen < READ:
+                for item in client.open(READ - seen, wait_ms=20_000):
+                    seen += 1
+                    is_kept = int(item["value"].split()[1]) < CUT - 1
+                    assert client.confirm(item) if is_kept else client.fail(item, "boom")
+            eventually(lambda: lines.status().group.pending == 0)
+        installation.cut_and_grow()
+        with Child("replay", installation.config) as replay:
+            replay.wait_ready()
+            letters, copies = (TopicPartition(name, 0) for name in (own.dead_letter.topic, own.replay_topic))
+            eventually(lambda: len(committed(installation.log, [letters, copies])) == READ - CUT + 1)
+        records = committed(installation.log, [letters])
+        assert [dict(letter.headers)["windhover.dead"] for letter in records] == [b"RECREATED"] * len(records)
+        assert {letter.value for letter in records} == {None}
+        # the record before the cut was not lost
+        (copy,) = committed(installation.log, [copies])
+        assert copy.value == f"old {CUT - 1}".encode()
 
 
 def test_six_rows_stay_six_when_the_topic_is_created_again(installation: Installation) -> None:

@@ -219,6 +219,10 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "a tick adds all the time that has passed", away.tick_of_a_second,
         _LATE, _biased(slow=0.5, sleep=0.03, stall=0.02),
     ),
+    "leader-epochs": Ablation(
+        "a lost record is compared with the epoch of the takeover alone", away.leader_epochs,
+        ("NoLoss",), _biased(cut=0.05, flaky=0.5, sleep=0.03),
+    ),
     "no-early-replay": Ablation(
         "a lost root is put back at once", away.no_early_replay,
         ("PutBack",), _biased(flaky=0.5, sizes={"initial_ms": 2_000}),

@@ -10,6 +10,7 @@ import acker.config.topics
 import acker.ledger.sessions
 import acker.service.snapshot
 import replay.policy.disposition
+import replay.worker.partition
 import replay.worker.takeover
 import spout.group.tenure
 import spout.planner.batches
@@ -25,6 +26,7 @@ from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.service import Retention
 from acker.wire.events import PositionRun, SourceRun, Take
+from acker.wire.leader_epochs import LeaderEpochs
 from replay.policy.disposition import Action, Disposition, LostEmission, Policy, Replay, dispose
 from spout.group.announce import Reach
 from spout.group.opening import Opening
@@ -234,6 +236,11 @@ def max_abandoned() -> Replaced:
         return dispose(replace(policy, max_abandoned=1_000), lost, now_ms, jitter)
 
     return [(replay.worker.takeover, "dispose", put_back)]
+
+
+def leader_epochs() -> Replaced:
+    """Compare a lost record with the epoch of the takeover alone."""
+    return [(replay.worker.partition, "read_epochs", lambda _headers: LeaderEpochs())]
 
 
 # -- retention

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from acker.identity import offset_of, partition_of
+from acker.identity import offset_of
 from acker.kafka.port import Outgoing
 from acker.ledger.sessions import UNSENT_MS_MAX
 from acker.wire.causes import error_class
@@ -259,8 +259,7 @@ class Limits(Checker):
 
     @staticmethod
     def _has_record(truth: Truth, root: RootTruth) -> bool:
-        where = truth.cluster.at(root.topic, partition_of(root.source))
-        return where.visible(int(offset_of(root.position))) is not None
+        return truth.is_visible(root)
 
     def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
         """Compare the counters with the policy, and what became of the root."""
@@ -287,10 +286,11 @@ class Limits(Checker):
             raise self.broken(f"{root} is buried as {reason}, which no rule says of {root.lost.error!r}")
         if dead and not over and not final and not has_no_record:
             raise self.broken(f"{root} is buried as {reason} though the policy lets it be tried again")
-        if reason == "GONE" and root.topic_id == truth.cluster.topic(root.topic).info.id:
-            where = truth.cluster.at(root.topic, partition_of(root.source))
-            if where.visible(int(offset_of(root.position))) is not None:
-                raise self.broken(f"{root} is buried as GONE, but the log holds it")
+        is_there = root.topic_id == truth.cluster.topic(root.topic).info.id and truth.is_visible(root)
+        if reason == "GONE" and is_there:
+            raise self.broken(f"{root} is buried as GONE, but the log holds it")
+        if reason == "RECREATED" and offset_of(root.position) < truth.first_cut(root):
+            raise self.broken(f"{root} is buried as RECREATED, but its log was not cut there")
 
 
 def _final_reason(truth: Truth, root: RootTruth) -> str:

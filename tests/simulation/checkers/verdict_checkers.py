@@ -167,8 +167,7 @@ class NoLoss(Checker):
         """ABSENT is what the log really does not hold."""
         if root is None or kind != "ABSENT":
             return
-        where = truth.cluster.at(root.topic, partition_of(root.source))
-        if where.visible(int(offset_of(root.position))) is not None:
+        if truth.is_visible(root):
             raise self.broken(f"{root} is ABSENT, but the log holds it")
 
     def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
@@ -250,7 +249,10 @@ class NothingBlocks(Checker):
     def spout_stepped(self, truth: Truth, look: SpoutLook) -> None:
         """What was settled some seconds ago is committed, whatever is pending behind it."""
         looks = self._settled.setdefault(look.process, deque())
-        if any(part.holders.get(look.group) != look.holder for part in truth.partitions):
+        key = look.group, look.holder.id
+        # it commits in a generation that it begins, at a log that was cut, when all have answered its take
+        is_waiting = any(part.unanswered.get(key, 0) for part in truth.partitions)
+        if is_waiting or any(part.holders.get(look.group) != look.holder for part in truth.partitions):
             looks.clear()
             return
         while looks and looks[0][0] < look.since_ms:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from acker.identity import generation_of, offset_of, partition_of
-from acker.kafka.port import Outgoing
+from acker.kafka.port import Outgoing, Record
 from acker.wire.causes import HELD
 from acker.wire.events import Lost, SourceRun
 
@@ -79,6 +79,7 @@ class RootTruth:
         verdict_number: which verdict it got, of all.
         waits_since_ms: since when a replay worker surely knows that it is lost; None where none is sure to.
         is_shared: whether its session had taken the group once more shortly before: another process may live.
+        is_cut: whether the log lost it; `cut_record` is the record that it had, None if there was none.
     """
 
     source: int
@@ -111,6 +112,8 @@ class RootTruth:
     verdict_number: int = 0
     waits_since_ms: int | None = None
     is_shared: bool = False
+    is_cut: bool = False
+    cut_record: Record | None = None
 
     def is_like(self, other: RootTruth) -> bool:
         """Whether it is open, in the session of another one."""

@@ -11,7 +11,7 @@ from typing import Final
 from acker.config.settings import AckTopics, Input
 from acker.config.topics import Topics
 from acker.identity import acker_partition, is_replay, offset_of, partition_of
-from acker.kafka.port import Record
+from acker.kafka.port import Record, TopicPartition
 from tests.simulation.truth.facts import (
     AckerPartition,
     Evaluation,
@@ -20,6 +20,9 @@ from tests.simulation.truth.facts import (
     Stamp,
 )
 from tests.simulation.truth.seen import SeenCluster
+
+NO_CUT: Final = 1 << 63
+"""An offset that no log reaches."""
 
 FORGED: Final = "forged"
 """The header of a record in another's name; no process of the product reads it."""
@@ -51,6 +54,7 @@ class Truth:
         self.parents: dict[tuple[str, int, int], RootTruth] = {}
         self.deleted: dict[tuple[str, int], int] = {}
         self.forged: set[str] = set()
+        self.cuts: dict[TopicPartition, int] = {}
         self.verdicts = 0
         self.owed = 0
         self.tell = tell
@@ -68,8 +72,37 @@ class Truth:
 
     def is_owed(self, root: RootTruth) -> bool:
         """Tell whether a root is still to be put back or buried; where there never was a record, none is."""
-        held = self.cluster.at(root.topic, partition_of(root.source)).ever_held(offset_of(root.position))
+        if root.is_cut:
+            held = root.cut_record is not None
+        else:
+            held = self.cluster.at(root.topic, partition_of(root.source)).ever_held(offset_of(root.position))
         return root.lost is not None and not root.copies and held
+
+    def was_cut(self, place: TopicPartition, offset: int) -> None:
+        """Note that a log is about to lose its records from an offset on, and which roots had them."""
+        self.cuts[place] = min(offset, self.cuts.get(place, offset))
+        log = self.cluster.at(*place)
+        for root in self.roots.values():
+            here = TopicPartition(root.topic, partition_of(root.source)) == place
+            if here and offset_of(root.position) >= offset and not root.is_cut:
+                root.is_cut, root.cut_record = True, log.original(int(offset_of(root.position)))
+
+    def first_cut(self, root: RootTruth) -> int:
+        """Return the lowest offset from which on the log of a root ever lost records, or `NO_CUT`."""
+        return self.cuts.get(TopicPartition(root.topic, partition_of(root.source)), NO_CUT)
+
+    def is_visible(self, root: RootTruth) -> bool:
+        """Return whether the log has the record of a root now.
+
+        Behind a cut it has another one. A session that has not heard of it yet may emit that in the old
+        generation, and it is emitted in the new one for certain.
+        """
+        if offset_of(root.position) >= self.first_cut(root):
+            return False
+        return (
+            self.cluster.at(root.topic, partition_of(root.source)).visible(int(offset_of(root.position)))
+            is not None
+        )
 
     def partition_of(self, source: int, position: int) -> AckerPartition:
         """Return the acker partition of a root."""
@@ -94,6 +127,8 @@ class Truth:
 
     def original(self, root: RootTruth) -> Record | None:
         """Return the record of a root as it was written, whatever became of it; None if there was none."""
+        if root.is_cut:
+            return root.cut_record
         where = self.cluster.at(root.topic, partition_of(root.source))
         return where.original(int(offset_of(root.position)))
 
@@ -105,7 +140,11 @@ class Truth:
         while (root := self.roots.get((source, at))) is not None and root.verdict is not None:
             at += 1
         self.settled_to[key] = at
-        return int(offset_of(at))
+        settled = int(offset_of(at))
+        # a generation that began at a cut leaves roots before the cut open, in the same session
+        roots = self.roots.values() if self.cuts else ()
+        is_open = (root for root in roots if root.source == source and root.verdict is None)
+        return min([settled, *(int(offset_of(root.position)) for root in is_open)])
 
     def clock_before(self, root: RootTruth) -> int:
         """Return the clock of a root's session as it stood when the root's init was written."""

@@ -71,6 +71,11 @@ class WatchedPartition(MemoryPartition):
         if offsets is not None:
             self._watch.ended(self.name, owner, offsets, committed=committed)
 
+    def cut(self, offset: int) -> None:
+        """Lose what was written from an offset on; what comes there next is another record."""
+        super().cut(offset)
+        self._held = {held: record for held, record in self._held.items() if held < offset}
+
     def ever_held(self, offset: int) -> bool:
         """Tell whether a committed record has ever stood at an offset, whatever became of it."""
         return offset in self._held

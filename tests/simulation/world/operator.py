@@ -17,6 +17,9 @@ from tests.simulation.world.stranger import Stranger
 
 KINDS = ("poison", "flaky", "slow", "touch", "fickle", "remote")
 
+CUT_MAX: Final = 6
+"""So many offsets a cut loses at most; none is another leader's election."""
+
 TOMBSTONES_MS: Final = 60_000
 """A tombstone stays for so long, by ``delete.retention.ms`` a day: who reads from the beginning meets the
 tombstone of each value that he has read, however long he is stopped in between."""
@@ -38,7 +41,7 @@ class Operator:
             "rebalance": self._rebalance, "expiry": self._expiry, "takeover": self._takeover,
             "rewind": self._rewind, "release": self._release, "retention": self._retention,
             "compaction": self._compaction, "garbage": self._garbage, "foreign": self._foreign_transaction,
-            "forged": Stranger(world).write,
+            "forged": Stranger(world).write, "cut": self._cut,
         }  # fmt: skip
         self._actions = [(name, actions[name]) for name in actions if world.options.rate(name)]
         self._produce_share = min(1.0, 1.6 * world.options.records / max(1, world.options.steps))
@@ -139,6 +142,20 @@ class Operator:
         offset = self.rng.randint(log.start, log.stable_end)
         self.world.tell("retention", log.name, offset)
         log.delete_before(offset)
+
+    def _cut(self) -> None:
+        """Lose the last records of a source log, as an unclean election does; what is written next is other.
+
+        Between transactions alone: what becomes of a half that is lost is for the broker's own tests.
+        """
+        number = self.rng.randrange(self.world.options.source_partitions)
+        log = self.world.cluster.at("lines", number)
+        if number in self._open or log.end == log.start:
+            return
+        offset = self.rng.randint(max(log.start, log.end - CUT_MAX), log.end)
+        self.world.tell("cut", log.name, offset)
+        self.world.truth.was_cut(log.name, offset)
+        log.cut(offset)
 
     def _compaction(self) -> None:
         names = self.world.topics.ack_topics

@@ -1,0 +1,132 @@
+"""In which leader's epoch roots were emitted, so that no other record is taken for one that was lost.
+
+A log that was cut grows again with other records under the same offsets, and these have higher leader epochs
+(`acker.kafka.epochs`). A session knows an epoch in which the log had what it emits. It says so with each
+`Init`, an acker keeps it, and says so with the verdicts of lost roots; then a replay worker compares.
+
+The schemas of `Init`, State and `Verdicts` are published and stay as they are. So the epochs are in a header
+of these records, `LEADER_EPOCHS`, which readers of former versions pass over. Its value is int64
+little-endian: rows of a source, a position of it, and the epoch from that position on. Of a source positions
+ascend, for example
+
+    (65536, 0, 4), (65536, 1500, 7)
+
+says that positions 0 to 1499 were emitted in epoch 4, and all from 1500 on in epoch 7. What is missing is
+unknown, and is not compared as of emission.
+
+Source: docs/design/protocol.md, section 5.1, "A log that was cut".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from acker.wire.events import Lost, SourceRun, Verdicts, positions
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+UNKNOWN_EPOCH: Final = -1
+"""As `acker.kafka.port.NO_EPOCH`."""
+
+LEADER_EPOCHS: Final = "windhover.leader-epochs"
+
+STEPS_MAX: Final = 16
+"""So many steps of a source are kept. Leaders change seldom; of older open roots the epoch is forgotten."""
+
+ROWS_MAX: Final = 1_500
+"""So many rows are written beside State or verdicts, 36,000 bytes, for which those records have room."""
+
+ROWS_READ_MAX: Final = 10_000
+"""So many rows are read: an `Init` may have one for each of its runs."""
+
+EPOCH_MAX: Final = (1 << 31) - 1
+"""Kafka's epochs are int32."""
+
+_ROW_BYTES: Final = 24
+
+
+class EpochStep(NamedTuple):
+    """From this position of a source on, up to its next step, roots were emitted in this epoch."""
+
+    source: int
+    first: int
+    epoch: int
+
+
+class LeaderEpochs:
+    """The epochs in which roots were emitted, as a few steps of each source."""
+
+    def __init__(self, steps: Iterable[EpochStep] = ()) -> None:
+        """Begin with some steps."""
+        self._steps: dict[int, list[EpochStep]] = {}
+        for step in steps:
+            self.add(step)
+
+    def add(self, step: EpochStep) -> None:
+        """Add a step behind all others of its source; one that is not behind them is left out."""
+        steps = self._steps.setdefault(step.source, [])
+        if steps and (step.epoch == steps[-1].epoch or step.first <= steps[-1].first):
+            return
+        if steps or step.epoch != UNKNOWN_EPOCH:
+            steps.append(step)
+        del steps[:-STEPS_MAX]
+
+    def at(self, source: int, position: int) -> int:
+        """Return the epoch in which a root was emitted, or `UNKNOWN_EPOCH`."""
+        steps = self._steps.get(source, [])
+        behind = bisect_right(steps, position, key=lambda step: step.first)
+        return steps[behind - 1].epoch if behind else UNKNOWN_EPOCH
+
+    def headers(self) -> Headers:
+        """Return what State has of this; of too many sources only of the first ones."""
+        return epochs_header(step for steps in self._steps.values() for step in steps)
+
+    def headers_of(self, verdicts: Verdicts) -> Headers:
+        """Return the header of a record of verdicts: the steps in which its lost roots were emitted."""
+        steps: set[EpochStep] = set()
+        for lost in verdicts.lost:
+            steps.update(self._steps_of(lost))
+        return epochs_header(sorted(steps))
+
+    def _steps_of(self, lost: Lost) -> Iterator[EpochStep]:
+        steps = self._steps.get(lost.source)
+        if not steps:
+            return
+        lost_positions = positions(lost.positions)
+        first, last = int(lost_positions[0]), int(lost_positions[-1])
+        behind = max(1, bisect_right(steps, first, key=lambda step: step.first))
+        yield from (step for step in steps[behind - 1 :] if step.first <= last)
+
+
+def epochs_header(steps: Iterable[EpochStep], rows_max: int = ROWS_MAX) -> Headers:
+    """Pack steps into a header; nothing where there are none."""
+    rows = np.array(list(steps)[:rows_max], "<i8")
+    return ((LEADER_EPOCHS, rows.tobytes()),) if len(rows) else ()
+
+
+def epochs_of_runs(runs: Iterable[SourceRun], epochs: Mapping[int, int]) -> Headers:
+    """Return the header of an `Init`, of epochs by source; none of sources whose epoch is unknown."""
+    firsts: dict[int, int] = {}
+    for run in runs:
+        firsts[run.source] = min(run.start, firsts.get(run.source, run.start))
+    steps = [
+        EpochStep(source, first, epochs[source])
+        for source, first in firsts.items()
+        if epochs.get(source, UNKNOWN_EPOCH) != UNKNOWN_EPOCH
+    ]
+    return epochs_header(steps, ROWS_READ_MAX)
+
+
+def read_epochs(headers: Headers) -> LeaderEpochs:
+    """Read the header; what no program of ours wrote counts as missing, as a whole."""
+    value = dict(headers).get(LEADER_EPOCHS) or b""
+    if len(value) % _ROW_BYTES or len(value) > ROWS_READ_MAX * _ROW_BYTES:
+        return LeaderEpochs()
+    rows = np.frombuffer(value, "<i8").reshape(-1, 3)
+    if not bool(np.all((rows[:, 2] >= UNKNOWN_EPOCH) & (rows[:, 2] <= EPOCH_MAX))):
+        return LeaderEpochs()
+    return LeaderEpochs(EpochStep(*row) for row in rows.tolist())

@@ -160,7 +160,7 @@ class Input(Section):
     fails. A query that reads several inputs takes the longest."""
     on_data_loss: Literal["fail", "skip"] = key(range="fail or skip", default="fail")
     """What happens when a record that is still needed has left the log: the query fails, or goes on and
-    counts it."""
+    counts it. An ordered input stops at a log that was cut, whatever this says."""
     ackers: Whole = key(range="0 or 1", storm="topology.acker.executors: 0", default=1, ge=0, le=1)
     """1: every record is tracked; 0: best effort, nothing is tracked or replayed."""
     ordering: Literal["none", "key", "partition"] = key(range="none, key or partition", default="none")

@@ -249,10 +249,7 @@ class NothingBlocks(Checker):
     def spout_stepped(self, truth: Truth, look: SpoutLook) -> None:
         """What was settled some seconds ago is committed, whatever is pending behind it."""
         looks = self._settled.setdefault(look.process, deque())
-        key = look.group, look.holder.id
-        # it commits in a generation that it begins, at a log that was cut, when all have answered its take
-        is_waiting = any(part.unanswered.get(key, 0) for part in truth.partitions)
-        if is_waiting or any(part.holders.get(look.group) != look.holder for part in truth.partitions):
+        if any(part.holders.get(look.group) != look.holder for part in truth.partitions):
             looks.clear()
             return
         while looks and looks[0][0] < look.since_ms:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.conformance import CASES, NOT_APPLICABLE, NOT_YET
 
 TESTS = Path(__file__).parent
-CASE = re.compile(r"\b[SPO][0-9]{1,4}\b")
+CASE = re.compile(r"\b[SPOD][0-9]{1,4}\b")
 
 
 def docstrings() -> Iterator[tuple[str, str]]:

@@ -6,8 +6,8 @@ needs no port, survives its writer, and is replaced whole, so nobody reads half 
 
 | message | file | from | to |
 |---|---|---|---|
-| published: what is not acked, what is held | ``<session>`` | the sink, or the listener | planning process |
-| a listener publishes, or why it could not | ``<stream>.listens`` | the listener | planning process |
+| published: what is not acked, what is held | ``<session>`` | the sink, or the follower | planning process |
+| a follower publishes, or why it could not | ``<stream>.follows`` | the follower | planning process |
 | how many cores there are | ``cores`` | the driver, after a batch | planning process |
 | plan no batch | ``<stream>.inactive`` | the driver | planning process |
 | nor let Spark run one without records | ``<stream>.last`` | the driver | planning process |
@@ -39,8 +39,8 @@ from spout.planning.plan import BatchPlan
 LATE_MS = 5_000
 """A batch without a message after this time went past the sink; a sink in a thread of its own has so long."""
 
-LISTENER_LATE_MS = 10_000
-"""The same where a listener publishes, beyond what it may wait for fails and then for acks to be durable:
+FOLLOWER_LATE_MS = 10_000
+"""The same where a follower publishes, beyond what it may wait for fails and then for acks to be durable:
 then it says that it failed; only one that is gone says nothing."""
 
 
@@ -76,7 +76,7 @@ class Mailbox:
         self.status_path = folder / f"{stream}.status.json"
         self.group = group
         self._folder = folder
-        self._listens = folder / f"{stream}.listens"
+        self._follows = folder / f"{stream}.follows"
         self._cores = folder / "cores"
         self._inactive = folder / f"{stream}.inactive"
         self._last = folder / f"{stream}.last"
@@ -109,16 +109,16 @@ class Mailbox:
             None if runs is None else tuple(SourceRun(*run) for run in runs),
         )
 
-    def put_listener(self, failure: str = "") -> None:
-        """Say that a listener publishes the batches of the stream, or why it could not."""
-        self._put(self._listens, failure)
+    def put_follower(self, failure: str = "") -> None:
+        """Say that a follower publishes the batches of the stream, or why it could not."""
+        self._put(self._follows, failure)
 
-    def drop_listener(self) -> None:
-        self._listens.unlink(missing_ok=True)
+    def drop_follower(self) -> None:
+        self._follows.unlink(missing_ok=True)
 
-    def listener(self) -> str | None:
-        """Return why the stream's listener failed, empty while it has not; None: there is none."""
-        return _text(self._listens)
+    def follower(self) -> str | None:
+        """Return why the stream's follower failed, empty while it has not; None: there is none."""
+        return _text(self._follows)
 
     def put_cores(self, cores: int) -> None:
         """Say how many cores the application has now: executors come and go."""
@@ -201,7 +201,7 @@ class SinkWatch:
 
     A tracked stream that is written past `spout.sink` is never acked: all of its roots would time out and
     come again until they are dead letters, and no error would say why. When Spark asks for the next batch,
-    the sink has returned, so the message of this one is there, or comes within `late_ms` from a listener. A
+    the sink has returned, so the message of this one is there, or comes within `late_ms` from a follower. A
     batch without positions, or of an earlier process, owes none.
 
     Attributes:
@@ -212,7 +212,7 @@ class SinkWatch:
     def __init__(self, mailbox: Mailbox, *, durable_ms: int = UNREACHABLE_MS) -> None:
         """`durable_ms`: as for `Publisher`."""
         self._mailbox = mailbox
-        self._listener_late_ms = 2 * durable_ms + LISTENER_LATE_MS
+        self._follower_late_ms = 2 * durable_ms + FOLLOWER_LATE_MS
         self._owed: Journal | None = None
         self.not_acked: tuple[NotAcked, ...] | None = None
         self.damaged: tuple[DamagedRun, ...] = ()
@@ -233,11 +233,11 @@ class SinkWatch:
 
     @property
     def late_ms(self) -> int:
-        return LATE_MS if self._mailbox.listener() is None else self._listener_late_ms
+        return LATE_MS if self._mailbox.follower() is None else self._follower_late_ms
 
     def failure(self) -> TrackingError | None:
-        """Return why the stream's listener could not publish a batch; None: it could."""
-        failure = self._mailbox.listener()
+        """Return why the stream's follower could not publish a batch; None: it could."""
+        failure = self._mailbox.follower()
         return TrackingError(failure) if failure else None
 
     def damage(self) -> Damaged | None:
@@ -251,6 +251,13 @@ class SinkWatch:
 
     def refusal(self) -> TrackingError:
         """Return the error of a batch that is owed for good."""
+        if self._mailbox.follower() is not None:
+            return TrackingError(
+                f"group {self._mailbox.group}: Spark has committed a batch, and the driver has not published"
+                f" it within {self.late_ms / 1000:.0f} s, nor said why: its thread windhover-follows-"
+                f"{self._mailbox.group} has ended or hangs. The batch's records come again; start the query"
+                " again, and keep the driver's log"
+            )
         return TrackingError(
             f"group {self._mailbox.group}: a batch of its tracked stream has ended and nothing of it was"
             " acked or failed, so all of its records would time out and come again; write it with"

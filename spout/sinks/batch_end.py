@@ -1,4 +1,4 @@
-"""The end of a micro-batch, whichever of sink and listener reports it: its reports are settled and published.
+"""The end of a micro-batch, whichever of sink and follower sees it: its reports are settled and published.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
@@ -121,7 +121,7 @@ class BatchEnd:
 
 
 def _leave_sigint_to_the_main_thread() -> None:
-    """Block SIGINT in the thread that Spark reports batches in, as long as it lives.
+    """Block SIGINT in the thread that publishes batches, as long as it lives.
 
     Python acts on a signal in the main thread, which waits in `awaitTermination` and wakes up only if it
     takes the signal itself. Linux gives it to the first thread that looks for one, and a thread looks when it

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from acker.config.settings import longest_unreachable_ms
@@ -196,9 +195,9 @@ class Application:
     """The streams and the ledger of one SparkContext.
 
     Attributes:
-        started: the queries that `spout.start` started, by id, until Spark has reported their end.
+        started: the queries that `spout.start` started, by id, until their end is seen.
         sunk: run ids of the queries whose batches a `spout.sink` publishes.
-        listeners: the listeners that publish the batches of the other queries, by Spark session.
+        follower: publishes the batches of the other queries; None until `spout.start` is called first.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -208,7 +207,7 @@ class Application:
         self._folder = OwnFolder("windhover-sinks-")
         self.started: dict[str, StreamingQuery] = {}
         self.sunk: set[str] = set()
-        self.listeners: dict[str, StreamingQueryListener] = {}
+        self.follower: object | None = None
         self._sessions: dict[str, int] = {}
         self._owner = Owner(
             "this Spark session",

@@ -570,6 +570,24 @@ MUTANTS = (
         "later records would pass one that failed, until the replay worker has taken it over",
     ),
     Mutant(
+        "the-commit-log-answers-where-no-progress-is-remembered",
+        "spout/sinks/follower.py",
+        "last = planned if self._batches.is_committed(planned) else planned - 1",
+        "last = planned - 1",
+        "tests/unit/spout/sinks/test_follower.py"
+        "::test_the_commit_log_answers_where_spark_remembers_no_progress",
+        "the last batch of a query would not be published, and its records would be written again",
+    ),
+    Mutant(
+        "a-batch-is-published-when-it-is-committed",
+        "spout/sinks/follower.py",
+        "last = planned if self._batches.is_committed(planned) else planned - 1",
+        "last = planned",
+        "tests/unit/spout/sinks/test_follower.py"
+        "::test_batches_that_end_between_two_looks_are_all_found_in_their_order",
+        "records would be acked whose rows are not written yet, and a crash would lose them",
+    ),
+    Mutant(
         "a-batch-whose-roots-may-have-timed-out-is-waited-for",
         "spout/planner/order_watch.py",
         "if is_late or self._plans_old:",

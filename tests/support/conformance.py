@@ -7,7 +7,8 @@ places.
 
 S are cases of Storm's acker, spouts and bolts, of storm-kafka-client, and of Kestrel's queues; P those of
 share groups, Parallel Consumer, JetStream, Spring, Decaton, uForwarder, kmq, Heron and Vector; O those of odd
-records, as people report them of Kafka's clients and of Spark.
+records, as people report them of Kafka's clients and of Spark; D those of odd days, on which what is around
+the product is slow, absent or wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/design/conformance.md"
 
-_CASE = re.compile(r"^- \*\*([SPO][0-9]+)\*\*: (.*?)(?: \*Does not apply:\* (.*)\.)?$", re.MULTILINE)
+_CASE = re.compile(r"^- \*\*([SPOD][0-9]+)\*\*: (.*?)(?: \*Does not apply:\* (.*)\.)?$", re.MULTILINE)
 _FOUND = _CASE.findall(PAGE.read_text(encoding="utf-8"))
 
 CASES: Mapping[str, str] = {case: about for case, about, _ in _FOUND}

@@ -13,8 +13,8 @@ import pytest
 from acker.errors import TrackingError
 from acker.wire.events import SourceRun
 from spout.planner.mailbox import (
+    FOLLOWER_LATE_MS,
     LATE_MS,
-    LISTENER_LATE_MS,
     Mailbox,
     PlannerStatus,
     SinkWatch,
@@ -131,21 +131,23 @@ def test_the_error_names_the_group_and_the_cure(watch: SinkWatch) -> None:
     assert "foreachBatch(spout.sink(write))" in text
 
 
-def test_a_listener_has_longer_and_says_when_it_fails(tmp_path: Path) -> None:
-    """Spark swallows what a listener raises: its file is the only way to the planning process."""
+def test_a_follower_has_longer_and_says_when_it_fails(tmp_path: Path) -> None:
+    """D206: nobody sees what a follower raises; its file is the only way to the planning process."""
     mailbox = Mailbox(tmp_path, "stream", "g")
     watch = SinkWatch(mailbox, durable_ms=40_000)
     assert (watch.late_ms, watch.failure()) == (LATE_MS, None)
-    mailbox.put_listener()
+    mailbox.put_follower()
     # it flushes fails, then acks; a planner that gives up before would hide the reason
-    assert (watch.late_ms, watch.failure()) == (2 * 40_000 + LISTENER_LATE_MS, None)
-    Mailbox(tmp_path, "other", "g").put_listener("not ours")
+    assert (watch.late_ms, watch.failure()) == (2 * 40_000 + FOLLOWER_LATE_MS, None)
+    Mailbox(tmp_path, "other", "g").put_follower("not ours")
     assert watch.failure() is None
-    mailbox.put_listener("batch 3 could not be published")
+    mailbox.put_follower("batch 3 could not be published")
+    # somebody who has called spout.start is not sent to call it
+    assert "spout.start" not in str(watch.refusal())
     with pytest.raises(TrackingError, match="batch 3 could not be published"):
         raise watch.failure() or AssertionError("it says nothing")
-    mailbox.drop_listener()
-    mailbox.drop_listener()
+    mailbox.drop_follower()
+    mailbox.drop_follower()
     assert (watch.late_ms, watch.failure()) == (LATE_MS, None)
 
 

@@ -142,6 +142,12 @@ def session_uuid(session: SparkSession) -> str:
         return str(session._jsparkSession.sessionUUID())
 
 
+def has_ended(context: SparkContext) -> bool:
+    """Return whether a SparkContext was stopped."""
+    with _there("SparkContext._jsc"):
+        return context._jsc is None
+
+
 def most_tasks(context: SparkContext, stage: int) -> int:
     """Return how many tasks the largest attempt of a stage had."""
     with _there("SparkContext._jsc"):

@@ -320,6 +320,31 @@ MUTANTS = (
         "batches would grow until their records time out",
     ),
     Mutant(
+        "nothing-is-emitted-before-spark-has-run-a-task",
+        "spout/streaming/source.py",
+        "self._has_workers = not options.awaits_workers",
+        "self._has_workers = True",
+        "tests/unit/spout/sinks/test_runner.py::test_the_first_batch_waits_until_spark_has_run_a_task",
+        "where Spark looks for executors, records would time out that no worker could see",
+    ),
+    Mutant(
+        "a-message-that-is-gone-changes-nothing",
+        "spout/planner/mailbox.py",
+        "        return self._state\n\n    def _write(",
+        "        return DriverState() if text is None else self._state\n\n    def _write(",
+        "tests/unit/spout/planner/test_mailbox.py"
+        "::test_what_a_cleaner_removes_changes_nothing_that_was_read_before",
+        "a paused topology would emit when a cleaner removes temporary files",
+    ),
+    Mutant(
+        "the-driver-writes-again-what-is-gone",
+        "spout/planner/mailbox.py",
+        "                if not path.exists():\n                    self._put(path, text)",
+        "                pass",
+        "tests/unit/spout/planner/test_mailbox.py::test_the_driver_writes_again_what_a_cleaner_has_removed",
+        "a query would end, since nobody has read that its batch is published",
+    ),
+    Mutant(
         "what-its-sink-owes-is-not-passed-over",
         "spout/planner/mailbox.py",
         "if self._owed is None or start != self._owed:\n            return False",

@@ -160,6 +160,7 @@ class World:
         self.publisher = KeepingPublisher()
         self.stream = Stream("stream", "g", True, 4, self.publisher, None)  # type: ignore[arg-type]
         self.application = Application.__new__(Application)
+        self.application._mailboxes = {}
         self.ledger = FakeLedger()
         self.application.ledger = self.ledger  # type: ignore[assignment]
         self.application.streams = {"stream": self.stream}

@@ -23,6 +23,7 @@ Source: docs/design/protocol.md, sections 5.1 and 5.2 ("The ledger that is publi
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -47,6 +48,9 @@ FOLLOWER_LATE_MS = 10_000
 """The same where a follower publishes, beyond what it may wait for fails and then for acks to be durable:
 then it says that it failed; only one that is gone says nothing."""
 
+
+CLEANED_WRITES_MAX = 10
+"""So often a message is written where a cleaner of temporary files takes the folder away meanwhile."""
 
 DAMAGE_CURE = (
     "all else was handed out. Offsets {start} to {end} are FAILED, and wait in the replay worker until a"
@@ -152,7 +156,16 @@ class Mailbox:
         self._change(follower=failure)
 
     def drop_follower(self) -> None:
-        self._change(follower=None)
+        """Say that no follower publishes the stream any more.
+
+        Where the folder is gone, it is not made again, since the driver may have removed it at its end.
+        """
+        if self._folder.is_dir():
+            self._change(follower=None)
+            return
+        with self._writing:
+            self._state = replace(self._state, follower=None)
+            self._written[self._state_path] = json.dumps(asdict(self._state))
 
     def follower(self) -> str | None:
         """Return why the stream's follower failed, empty while it has not; None: there is none."""
@@ -248,8 +261,12 @@ class Mailbox:
 
     def _put(self, path: Path, text: str) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)  # a cleaner of temporary files may have taken it
-            _replace(path, text)
+            for _ in range(CLEANED_WRITES_MAX):
+                with suppress(FileNotFoundError):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    _replace(path, text)
+                    return
+            raise FileNotFoundError(errno.ENOENT, "the folder is removed again and again")
         except OSError as error:
             raise TrackingError(
                 f"{path} cannot be written ({error.strerror}), so the planner of group {self.group} cannot"

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import InheritableThread
 
 from acker.errors import TrackingError
@@ -249,6 +249,14 @@ class RunFollower:
                 self.publish(run, batches)
         except (Py4JNetworkError, ConnectionError):
             return  # the JVM has ended, and all of its queries
+        except Py4JError as error:
+            message = (
+                f"Spark does not say which batches of group {run.stream.group} it has committed ({error});"
+                " what is not published comes again when the query is started again"
+            )
+            _LOGGER.error("%s", message)
+            self._application.mailbox(run.stream).put_follower(message)
+            return
         self.forget(run)
 
     def _committed(self, run: FollowedRun) -> Iterator[range]:

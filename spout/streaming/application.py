@@ -176,10 +176,14 @@ class OwnFolder(TemporaryDirectory[str]):
         if (Path(self.name) / _LOCK).exists():
             return True
         Path(self.name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._lock >= 0:
-            os.close(self._lock)
+        self._release()
         self._claim()
         return True
+
+    def _release(self) -> None:
+        if self._lock >= 0:
+            lock, self._lock = self._lock, -1
+            os.close(lock)
 
     def forked(self) -> None:
         """Leave the folder to the parent, whatever the child drops, and when it ends."""
@@ -190,9 +194,7 @@ class OwnFolder(TemporaryDirectory[str]):
         if not self._is_here:
             return
         super().cleanup()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._release()
 
 
 def _remove_left(prefix: str) -> None:

@@ -235,3 +235,16 @@ def test_a_process_that_asks_for_workers_waits_for_its_own_answer(tmp_path: Path
     driver.put_workers("first")
     assert planner.has_workers("first")
     assert not planner.has_workers("second")
+
+
+def test_a_follower_that_goes_when_the_driver_has_cleaned_up_leaves_nothing_behind(tmp_path: Path) -> None:
+    """D302: its thread ends a moment after the query, and the driver may be gone by then."""
+    folder = tmp_path / "sinks"
+    driver, planner = Mailbox(folder, "stream", "g"), Mailbox(folder, "stream", "g")
+    driver.put_follower()
+    driver.deactivate()
+    clean(folder)
+    driver.drop_follower()
+    assert not folder.exists()
+    driver.restore()
+    assert (planner.is_inactive(), planner.follower()) == (True, None)

@@ -9,6 +9,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from acker.errors import Unreachable
 from acker.wire.events import SourceRun
@@ -217,6 +218,32 @@ def test_what_the_publisher_raises_reaches_the_planning_process(world: World, tm
     assert "batch 0 of group g was written, and could not be published" in str(world.watch.failure())
     assert "no broker" in str(world.watch.failure())
     assert not Mailbox(tmp_path, "stream", "g").published("s", FIRST.ranges)
+
+
+def test_what_spark_cannot_answer_reaches_the_planning_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D206: else it would wait for a publication that nobody will make."""
+
+    def refuse(_query: object) -> None:
+        raise Py4JError("there is no method lastExecution")
+
+    monkeypatch.setattr(follower, "java_query", refuse)
+    world.follower._run(world.run)
+    failure = str(world.watch.failure())
+    assert "Spark does not say which batches of group g it has committed" in failure
+    assert "lastExecution" in failure
+
+
+def test_a_jvm_that_has_ended_is_no_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it all queries have ended, and their planning processes."""
+
+    def refuse(_query: object) -> None:
+        raise Py4JNetworkError("answer from Java side is empty")
+
+    monkeypatch.setattr(follower, "java_query", refuse)
+    world.follower._run(world.run)
+    assert world.watch.failure() is None
 
 
 def test_a_batch_without_data_or_of_a_run_with_a_sink_of_ours_is_left_alone(world: World) -> None:

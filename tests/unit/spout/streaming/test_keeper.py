@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -85,3 +86,24 @@ def test_a_folder_that_a_cleaner_removed_is_there_again_with_its_lock_until_its_
     folder.cleanup()
     made.step()
     assert not path.exists()
+
+
+def test_a_folder_that_is_removed_while_it_is_made_is_made_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D303: the cleaner comes between the folder and its lock."""
+    made, driver, planner, folder = world(tmp_path, Jobs())
+    driver.deactivate()
+    path = Path(folder.name)
+    shutil.rmtree(path)
+
+    def refuse(*_: object) -> int:
+        raise FileNotFoundError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("spout.streaming.application.os.open", refuse)
+        made.step()
+    made.step()
+    assert (path / "lock").exists()
+    assert planner.is_inactive()
+    folder.cleanup()

@@ -46,6 +46,7 @@ from spout.spark.private import (
     last_planned_batch,
     last_reported_batch,
 )
+from spout.spark.threads import leave_sigint_to_the_main_thread
 from spout.streaming.application import Application, Stream
 from spout.streaming.batch_log import logged
 from spout.streaming.options import plan_between
@@ -244,6 +245,7 @@ class RunFollower:
                 run.thread.join(FINISHING_S)
 
     def _run(self, run: FollowedRun) -> None:
+        leave_sigint_to_the_main_thread()
         try:
             for batches in self._committed(run):
                 self.publish(run, batches)

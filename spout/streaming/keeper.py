@@ -20,6 +20,7 @@ from pyspark import InheritableThread
 
 from acker.errors import TrackingError
 from spout.planner.mailbox import Mailbox
+from spout.spark.threads import leave_sigint_to_the_main_thread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +68,7 @@ class Keeper:
         """Serve until the SparkContext has ended, in a thread of its own."""
 
         def serve() -> None:
+            leave_sigint_to_the_main_thread()
             while not is_over():
                 self.step()
                 time.sleep(KEEP_EVERY_S)

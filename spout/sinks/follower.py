@@ -263,18 +263,18 @@ class RunFollower:
 
     def _committed(self, run: FollowedRun) -> Iterator[range]:
         """Yield what Spark has committed of a run, as soon as that is seen, until the run has ended."""
-        found = CommittedBatches(BatchesOfExecution(java_query(run.query)))
+        batches = CommittedBatches(BatchesOfExecution(java_query(run.query)))
         ledger = self._application.ledger
         is_active = True
         while is_active:
-            # asked first: what was committed before the run ended is found below
+            # asked first: what was committed before the run ended is batches below
             is_active = run.query.isActive
-            yield found.committed()
+            yield batches.committed()
             ask_log_at = time.monotonic() + COMMITTED_EVERY_S
             while is_active and time.monotonic() < ask_log_at:
                 time.sleep(REPORTED_EVERY_S)
-                if ledger.has_reports(run.query.id, since=found.next_batch or 0):
-                    yield found.reported()
+                if ledger.has_reports(run.query.id, since=batches.next_batch or 0):
+                    yield batches.reported()
 
     def _publish_batch(self, run: FollowedRun, batch: int) -> None:
         if run.query.runId in self._application.sunk:

@@ -267,7 +267,7 @@ class RunFollower:
         ledger = self._application.ledger
         is_active = True
         while is_active:
-            # asked first: what was committed before the run ended is batches below
+            # asked first: what was committed before the run ended is found below
             is_active = run.query.isActive
             yield batches.committed()
             ask_log_at = time.monotonic() + COMMITTED_EVERY_S

@@ -210,7 +210,7 @@ class _Table:
 
 
 def start(contest: Contest) -> StreamingQuery:
-    """Do as `narrow` does, into a sink of Spark's own: published when Spark reports the batch."""
+    """Do as `narrow` does, into a sink of Spark's own: published when Spark has committed the batch."""
     words = _words(contest)
     writer = words.groupBy("word").count().writeStream.format("noop").outputMode("update")
     return spout.start(writer.option("checkpointLocation", str(contest.checkpoint)))

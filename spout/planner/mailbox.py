@@ -4,13 +4,16 @@ Spark's callbacks carry offsets and errors, and nothing else. Driver and plannin
 so they leave each other files in a folder of the application (the status where the user wants it). A file
 needs no port, survives its writer, and is replaced whole, so nobody reads half of one.
 
+A cleaner of temporary files may remove any of them, or the folder, at any time. So a file is only a message,
+and the state is in the processes: a file that is not there changes nothing that was read before, and the
+driver writes again what is missing of its own (`Mailbox.restore`).
+
 | message | file | from | to |
 |---|---|---|---|
-| published: what is not acked, what is held | ``<session>`` | the sink, or the listener | planning process |
-| a listener publishes, or why it could not | ``<stream>.listens`` | the listener | planning process |
+| published: what is not acked, what is held | ``<session>`` | the sink, or the follower | planning process |
+| what holds until it changes: `DriverState` | ``<stream>.driver`` | the driver | planning process |
+| it waits for Spark's first worker | ``<stream>.asks`` | planning process | the driver |
 | how many cores there are | ``cores`` | the driver, after a batch | planning process |
-| plan no batch | ``<stream>.inactive`` | the driver | planning process |
-| nor let Spark run one without records | ``<stream>.last`` | the driver | planning process |
 | the last batch has ended | ``<stream>.idle`` | planning process | the driver |
 | the status | ``<stream>.status.json`` | planning process | the driver, operators |
 | the batch is run again | ``<stream>.again`` | planning process | tasks on this machine, the sink |
@@ -20,13 +23,15 @@ Source: docs/design/protocol.md, sections 5.1 and 5.2 ("The ledger that is publi
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from acker.config.settings import UNREACHABLE_MS
 from acker.errors import Damaged, TrackingError, UsageError
@@ -39,10 +44,13 @@ from spout.planning.plan import BatchPlan
 LATE_MS = 5_000
 """A batch without a message after this time went past the sink; a sink in a thread of its own has so long."""
 
-LISTENER_LATE_MS = 10_000
-"""The same where a listener publishes, beyond what it may wait for fails and then for acks to be durable:
+FOLLOWER_LATE_MS = 10_000
+"""The same where a follower publishes, beyond what it may wait for fails and then for acks to be durable:
 then it says that it failed; only one that is gone says nothing."""
 
+
+CLEANED_WRITES_MAX = 10
+"""So often a message is written where a cleaner of temporary files takes the folder away meanwhile."""
 
 DAMAGE_CURE = (
     "all else was handed out. Offsets {start} to {end} are FAILED, and wait in the replay worker until a"
@@ -63,8 +71,27 @@ class Published(NamedTuple):
     held: tuple[SourceRun, ...] | None = ()
 
 
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    """What holds for a planning process until the driver changes it.
+
+    Attributes:
+        follower: None: no follower publishes the stream; else why it could not, empty while it can.
+        is_inactive: no batch is planned.
+        is_for_good: nor may Spark run one without records.
+        has_workers: the process for which Spark has run a task since it asked; empty: none.
+    """
+
+    follower: str | None = None
+    is_inactive: bool = False
+    is_for_good: bool = False
+    has_workers: str = ""
+
+
 class Mailbox:
     """The messages of one `read_stream` call; what cannot be written raises a TrackingError.
+
+    Driver and planning process have one for all the time: it remembers what was read, or written, last.
 
     Attributes:
         again: the file that is there while a batch is run again; only its path goes to the tasks.
@@ -76,11 +103,21 @@ class Mailbox:
         self.status_path = folder / f"{stream}.status.json"
         self.group = group
         self._folder = folder
-        self._listens = folder / f"{stream}.listens"
+        self._asks = folder / f"{stream}.asks"
         self._cores = folder / "cores"
-        self._inactive = folder / f"{stream}.inactive"
-        self._last = folder / f"{stream}.last"
+        self._state_path = folder / f"{stream}.driver"
         self._idle = folder / f"{stream}.idle"
+        self._state = DriverState()
+        self._published: Path | None = None
+        self._written: dict[Path, str] = {}
+        self._writing = threading.RLock()  # a follower's thread and the user's may write at once
+
+    def restore(self) -> None:
+        """Write again what the driver has written and somebody has removed."""
+        with self._writing:
+            for path, text in self._written.items():
+                if not path.exists():
+                    self._put(path, text)
 
     def put_published(
         self,
@@ -95,7 +132,12 @@ class Mailbox:
         """
         if plan.ranges:
             message = {"batch": _name(plan.ranges), "not_acked": not_acked, "held": held, "damaged": damaged}
-            self._put(self._folder / plan.session, json.dumps(message))
+            path = self._folder / plan.session
+            with self._writing:
+                if self._published is not None and self._published != path:
+                    self._written.pop(self._published, None)  # of a session that has ended
+                self._published = path
+                self._write(path, json.dumps(message))
 
     def published(self, session: str, ranges: Sequence[SourceRun]) -> Published | None:
         """Return the message about a batch with these ranges, if it is the session's last one."""
@@ -109,21 +151,58 @@ class Mailbox:
             None if runs is None else tuple(SourceRun(*run) for run in runs),
         )
 
-    def put_listener(self, failure: str = "") -> None:
-        """Say that a listener publishes the batches of the stream, or why it could not."""
-        self._put(self._listens, failure)
+    def put_follower(self, failure: str = "") -> None:
+        """Say that a follower publishes the batches of the stream, or why it could not."""
+        self._change(follower=failure)
 
-    def drop_listener(self) -> None:
-        self._listens.unlink(missing_ok=True)
+    def drop_follower(self) -> None:
+        """Say that no follower publishes the stream any more.
 
-    def listener(self) -> str | None:
-        """Return why the stream's listener failed, empty while it has not; None: there is none."""
-        return _text(self._listens)
+        Where the folder is gone, it is not made again, since the driver may have removed it at its end.
+        """
+        if self._folder.is_dir():
+            self._change(follower=None)
+            return
+        with self._writing:
+            self._state = replace(self._state, follower=None)
+            self._written[self._state_path] = json.dumps(asdict(self._state))
+
+    def follower(self) -> str | None:
+        """Return why the stream's follower failed, empty while it has not; None: there is none."""
+        return self._read_state().follower
+
+    def put_again(self) -> None:
+        """Say that the batch is run again; call it now and then, since a cleaner may remove the mark."""
+        if not self.again.exists():
+            with suppress(FileNotFoundError):  # the driver is about to make the folder again
+                self.again.touch()
+
+    def drop_again(self) -> None:
+        self.again.unlink(missing_ok=True)
+
+    def ask_for_workers(self, process: str) -> None:
+        """Ask whether Spark has workers; call it again while `has_workers` is False."""
+        with suppress(FileNotFoundError):  # the driver is about to make the folder again
+            if _text(self._asks) != process:
+                _replace(self._asks, process)
+
+    def asks_for_workers(self) -> str | None:
+        """Return the process that asked last whether Spark has workers; None: nobody has."""
+        return _text(self._asks)
+
+    def put_workers(self, process: str) -> None:
+        """Answer a process that Spark has run a task."""
+        self._change(has_workers=process)
+
+    def has_workers(self, process: str) -> bool:
+        """Return whether Spark has run a task since a process has asked."""
+        return self._read_state().has_workers == process
 
     def put_cores(self, cores: int) -> None:
         """Say how many cores the application has now: executors come and go."""
         if self.cores() != cores:
-            self._put(self._cores, str(cores))
+            with self._writing:
+                self._write(self._cores, str(cores))
 
     def cores(self) -> int | None:
         """Return how many cores there were when the last batch ended; None: no batch has."""
@@ -136,41 +215,58 @@ class Mailbox:
         `for_good`: nor may Spark run one without records, as it does all the time where bolts tick: whoever
         ends the query then interrupts none.
         """
-        self._idle.unlink(missing_ok=True)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            if for_good:
-                self._last.touch()
-            self._inactive.touch()
-        except OSError as error:
-            raise UsageError(
-                f"{self._inactive} cannot be written ({error.strerror}), so the topology stays active"
-            ) from error
+            self._idle.unlink(missing_ok=True)
+            self._change(is_inactive=True, is_for_good=for_good or self._state.is_for_good)
+        except (OSError, TrackingError) as error:
+            raise UsageError(f"the topology stays active: {error}") from error
 
     def activate(self) -> None:
-        for path in (self._last, self._inactive, self._idle):
-            path.unlink(missing_ok=True)
+        self._change(is_inactive=False, is_for_good=False)
+        self._idle.unlink(missing_ok=True)
 
     def is_inactive(self) -> bool:
-        return self._inactive.exists()
+        return self._read_state().is_inactive
 
     def is_for_good(self) -> bool:
         """Return whether Spark may not run a batch without records either."""
-        return self._last.exists()
+        return self._read_state().is_for_good
 
     def put_idle(self) -> None:
         """Answer that the last batch has ended, since Spark asks for the next one only then."""
         if not self._idle.exists():
-            self._idle.touch()
+            with suppress(FileNotFoundError):  # the driver is about to make the folder again
+                self._idle.touch()
 
     def is_idle(self) -> bool:
         """Return whether the topology is inactive and nothing of it runs."""
         return self.is_inactive() and self._idle.exists()
 
+    def _change(self, **changes: Any) -> None:
+        """Write a changed state; where that cannot be written, the former one holds."""
+        with self._writing:
+            state = replace(self._state, **changes)
+            self._write(self._state_path, json.dumps(asdict(state)))
+            self._state = state
+
+    def _read_state(self) -> DriverState:
+        """Return the driver's state; where its file is gone, as it was read last."""
+        if (text := _text(self._state_path)) is not None:
+            self._state = DriverState(**json.loads(text))
+        return self._state
+
+    def _write(self, path: Path, text: str) -> None:
+        self._put(path, text)
+        self._written[path] = text
+
     def _put(self, path: Path, text: str) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)  # a cleaner of temporary files may have taken it
-            _replace(path, text)
+            for _ in range(CLEANED_WRITES_MAX):
+                with suppress(FileNotFoundError):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    _replace(path, text)
+                    return
+            raise FileNotFoundError(errno.ENOENT, "the folder is removed again and again")
         except OSError as error:
             raise TrackingError(
                 f"{path} cannot be written ({error.strerror}), so the planner of group {self.group} cannot"
@@ -201,7 +297,7 @@ class SinkWatch:
 
     A tracked stream that is written past `spout.sink` is never acked: all of its roots would time out and
     come again until they are dead letters, and no error would say why. When Spark asks for the next batch,
-    the sink has returned, so the message of this one is there, or comes within `late_ms` from a listener. A
+    the sink has returned, so the message of this one is there, or comes within `late_ms` from a follower. A
     batch without positions, or of an earlier process, owes none.
 
     Attributes:
@@ -212,7 +308,7 @@ class SinkWatch:
     def __init__(self, mailbox: Mailbox, *, durable_ms: int = UNREACHABLE_MS) -> None:
         """`durable_ms`: as for `Publisher`."""
         self._mailbox = mailbox
-        self._listener_late_ms = 2 * durable_ms + LISTENER_LATE_MS
+        self._follower_late_ms = 2 * durable_ms + FOLLOWER_LATE_MS
         self._owed: Journal | None = None
         self.not_acked: tuple[NotAcked, ...] | None = None
         self.damaged: tuple[DamagedRun, ...] = ()
@@ -233,11 +329,11 @@ class SinkWatch:
 
     @property
     def late_ms(self) -> int:
-        return LATE_MS if self._mailbox.listener() is None else self._listener_late_ms
+        return LATE_MS if self._mailbox.follower() is None else self._follower_late_ms
 
     def failure(self) -> TrackingError | None:
-        """Return why the stream's listener could not publish a batch; None: it could."""
-        failure = self._mailbox.listener()
+        """Return why the stream's follower could not publish a batch; None: it could."""
+        failure = self._mailbox.follower()
         return TrackingError(failure) if failure else None
 
     def damage(self) -> Damaged | None:
@@ -251,6 +347,13 @@ class SinkWatch:
 
     def refusal(self) -> TrackingError:
         """Return the error of a batch that is owed for good."""
+        if self._mailbox.follower() is not None:
+            return TrackingError(
+                f"group {self._mailbox.group}: Spark has committed a batch, and the driver has not published"
+                f" it within {self.late_ms / 1000:.0f} s, nor said why: its thread windhover-follows-"
+                f"{self._mailbox.group} has ended or hangs. The batch's records come again; start the query"
+                " again, and keep the driver's log"
+            )
         return TrackingError(
             f"group {self._mailbox.group}: a batch of its tracked stream has ended and nothing of it was"
             " acked or failed, so all of its records would time out and come again; write it with"

@@ -217,6 +217,11 @@ class ReportLedger:
     def streams(self, query: str, batch: int) -> frozenset[str]:
         return frozenset(stream for *_, stream, _ in self.accumulator.value.get((query, batch), {}).values())
 
+    def has_reports(self, query: str, since: int) -> bool:
+        """Return whether tasks have reported of a batch of a query, `since` an id of its batches."""
+        batches = tuple(self.accumulator.value)  # a copy: tasks of other batches add to it meanwhile
+        return any(name == query and batch >= since for name, batch in batches)
+
     def count(self, query: str, batch: int) -> int:
         return len(self.accumulator.value.get((query, batch), {}))
 

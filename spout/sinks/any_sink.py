@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import UsageError
 from spout.held.held_plan import refuse_query, watermark_holds
-from spout.sinks.query_listener import QueryListener
+from spout.sinks.follower import RunFollower
 from spout.spark.private import logical_plan, rows_of, trigger_of
 from spout.streaming.application import Application
 from spout.streaming.frames import streams_behind
@@ -42,9 +42,9 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     >>> sorted(row.word for row in spark.read.parquet(f"{folder}/words").collect())
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
-    The acks and fails of a batch are published when Spark reports the batch as committed: then its rows are
+    The acks and fails of a batch are published when Spark has committed the batch: then its rows are
     in the sink, or an aggregate or a join has them in Spark's state store. A crash between Spark's commit and
-    this report costs replays of that batch, never records. The next batch is planned after this one is
+    this publication costs replays of that batch, never records. The next batch is planned after this one is
     published. If it cannot be published, the query fails with the reason.
 
     Args:
@@ -79,7 +79,7 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
             f' rows.drop("{ANCHOR}").writeStream'
         )
     try:
-        query = QueryListener.of(session).start(stream, begin, watermark_holds(plan))
+        query = RunFollower.of(Application.of(session)).start(stream, begin, watermark_holds(plan))
     except PySparkException as error:
         is_of_mode = (error.getCondition() or "").startswith(_REAL_TIME)
         if not (is_of_mode or isinstance(error, UnsupportedOperationException)):

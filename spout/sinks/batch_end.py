@@ -1,4 +1,4 @@
-"""The end of a micro-batch, whichever of sink and listener reports it: its reports are settled and published.
+"""The end of a micro-batch, whichever of sink and follower sees it: its reports are settled and published.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
@@ -6,8 +6,6 @@ Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
 from dataclasses import dataclass
 from itertools import islice
@@ -20,6 +18,7 @@ from spout.publishing.ledger import Reports
 from spout.publishing.publish import BatchLane, held_runs, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.publishing.watermarks import NOTHING_DROPPED, Dropped
+from spout.spark.threads import leave_sigint_to_the_main_thread
 from spout.streaming.application import Application, Stream
 from spout.streaming.batch_log import logged, moment_of, refuse_repeats
 
@@ -83,7 +82,7 @@ class BatchEnd:
                 run.why,
             )
         named = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
-        _leave_sigint_to_the_main_thread()
+        leave_sigint_to_the_main_thread()
         longer_ms = {one.id: one.held_longer_ms for one in stream.inputs}
         late = self._late(stream, outcome, dropped)
         publication = publication_of(outcome, named, longer_ms, late)
@@ -118,15 +117,3 @@ class BatchEnd:
         watermark_ms = 0 if found is None else found.watermark_before_ms
         now_ms = time.time_ns() // 1_000_000
         return LateNote(now_ms, watermark_ms, rows, stream.watermarks.mover(watermark_ms))
-
-
-def _leave_sigint_to_the_main_thread() -> None:
-    """Block SIGINT in the thread that Spark reports batches in, as long as it lives.
-
-    Python acts on a signal in the main thread, which waits in `awaitTermination` and wakes up only if it
-    takes the signal itself. Linux gives it to the first thread that looks for one, and a thread looks when it
-    starts others, as this one does for its Kafka clients, and when its mask changes: so the mask stays, and
-    a process that the sink's function starts inherits it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -108,6 +108,29 @@ def java_query(query: StreamingQuery) -> JavaObject:
         return query._jsq.streamingQuery()
 
 
+def last_planned_batch(execution: JavaObject) -> int | None:
+    """Return the id of the batch that a query's execution runs, or ran last; None: it has planned none."""
+    batch = execution.lastExecution()
+    return None if batch is None else int(batch.currentBatchId())
+
+
+def last_reported_batch(execution: JavaObject) -> int | None:
+    """Return the id of the last batch whose progress Spark remembers; None: it remembers none."""
+    progress = execution.lastProgress()
+    return None if progress is None else int(progress.batchId())
+
+
+def first_reported_batch(execution: JavaObject) -> int | None:
+    """Return the id of the first batch whose progress Spark remembers; None: it remembers none."""
+    progresses = execution.recentProgress()
+    return int(progresses[0].batchId()) if len(progresses) else None
+
+
+def has_committed(execution: JavaObject, batch: int) -> bool:
+    """Return whether Spark's commit log has a batch; the last two are in memory."""
+    return bool(execution.commitLog().get(batch).isDefined())
+
+
 def trigger_of(query: StreamingQuery) -> str:
     """Return the class of a query's trigger, without its package."""
     return str(java_query(query).trigger().getClass().getSimpleName())
@@ -117,6 +140,12 @@ def session_uuid(session: SparkSession) -> str:
     """Return the id of a Spark session in its application; all Python objects of a session share it."""
     with _there("SparkSession._jsparkSession"):
         return str(session._jsparkSession.sessionUUID())
+
+
+def has_ended(context: SparkContext) -> bool:
+    """Return whether a SparkContext was stopped."""
+    with _there("SparkContext._jsc"):
+        return context._jsc is None
 
 
 def most_tasks(context: SparkContext, stage: int) -> int:

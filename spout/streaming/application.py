@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from acker.config.settings import longest_unreachable_ms
@@ -33,7 +32,8 @@ from spout.publishing.ledger import ReportLedger, Reports, TracebackLog
 from spout.publishing.publish import Publisher
 from spout.publishing.watermarks import TooLateLog, Watermarks
 from spout.runtime.forks import Owner, tell_of_forks
-from spout.spark.private import most_tasks, session_uuid
+from spout.spark.private import has_ended, most_tasks, session_uuid
+from spout.streaming.keeper import Keeper, KeptStream
 from spout.tuples.anchors import Carry
 from spout.tuples.counts import Counts, added
 from spout.tuples.failures import Cause
@@ -158,11 +158,34 @@ class OwnFolder(TemporaryDirectory[str]):
         _remove_left(prefix)
         super().__init__(prefix=prefix)
         self._is_here = True
+        self._lock = -1
+        self._claim()
+        tell_of_forks(self)
+
+    def _claim(self) -> None:
         claim = Path(self.name) / f"{_LOCK}.new"
         self._lock = os.open(claim, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         claim.rename(claim.with_name(_LOCK))  # nobody finds it before it is locked
-        tell_of_forks(self)
+
+    def restore(self) -> bool:
+        """Make the folder and its lock again, if a cleaner of temporary files has removed them.
+
+        Return whether they are there: not in a process that was forked, nor when this one has cleaned up.
+        """
+        if not self._is_here or not self._finalizer.alive:  # type: ignore[attr-defined]  # it cleans up
+            return False
+        if (Path(self.name) / _LOCK).exists():
+            return True
+        Path(self.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._release()
+        self._claim()
+        return True
+
+    def _release(self) -> None:
+        if self._lock >= 0:
+            lock, self._lock = self._lock, -1
+            os.close(lock)
 
     def forked(self) -> None:
         """Leave the folder to the parent, whatever the child drops, and when it ends."""
@@ -173,9 +196,7 @@ class OwnFolder(TemporaryDirectory[str]):
         if not self._is_here:
             return
         super().cleanup()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._release()
 
 
 def _remove_left(prefix: str) -> None:
@@ -198,9 +219,9 @@ class Application:
     """The streams and the ledger of one SparkContext.
 
     Attributes:
-        started: the queries that `spout.start` started, by id, until Spark has reported their end.
+        started: the queries that `spout.start` started, by id, until their end is seen.
         sunk: run ids of the queries whose batches a `spout.sink` publishes.
-        listeners: the listeners that publish the batches of the other queries, by Spark session.
+        follower: publishes the batches of the other queries; None until `spout.start` is called first.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -210,7 +231,9 @@ class Application:
         self._folder = OwnFolder("windhover-sinks-")
         self.started: dict[str, StreamingQuery] = {}
         self.sunk: set[str] = set()
-        self.listeners: dict[str, StreamingQueryListener] = {}
+        self.follower: object | None = None
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._keeper: Keeper | None = None
         self._sessions: dict[str, int] = {}
         self._owner = Owner(
             "this Spark session",
@@ -224,7 +247,22 @@ class Application:
 
     def mailbox(self, stream: Stream) -> Mailbox:
         """Return what driver, planning process and tasks of a stream write to each other by."""
-        return Mailbox(self.sink_folder, stream.id, stream.group)
+        mailbox = self._mailboxes.get(stream.id)
+        if mailbox is None:
+            # of two threads that are the first at once one makes it
+            mailbox = self._mailboxes.setdefault(
+                stream.id, Mailbox(self.sink_folder, stream.id, stream.group)
+            )
+        return mailbox
+
+    def _keep(self) -> None:
+        """Let a thread serve the planning processes, from the first stream on."""
+        if self._keeper is None:
+            self._keeper = Keeper(self._folder, self._kept)
+            self._keeper.run(lambda: has_ended(self._context))
+
+    def _kept(self) -> list[KeptStream]:
+        return [KeptStream(self.mailbox(stream), stream.session) for stream in self.all_streams()]
 
     @staticmethod
     def of(session: SparkSession) -> Application:
@@ -261,6 +299,7 @@ class Application:
             uuid.uuid4().hex[:12], group, tracked, topics.acker.partitions, publisher, session, carry
         )
         self.streams[stream.id] = stream
+        self._keep()
         return stream
 
     def refuse_second(self, group: str) -> None:

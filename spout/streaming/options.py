@@ -83,6 +83,7 @@ class SourceOptions:
         traced: whether read tasks report the trace contexts of records.
         narrow: the bolts that run inside the read task, or None.
         ledger: the accumulator to which a tracked read task adds its blob, or None.
+        awaits_workers: whether nothing is emitted before Spark has run a task since the query began.
     """
 
     topics: Topics
@@ -108,6 +109,7 @@ class SourceOptions:
     safety: Safety = field(default_factory=Safety)
     narrow: SealedStage | None = None
     ledger: Any = field(default=None, repr=False)
+    awaits_workers: bool = False
 
     @property
     def read(self) -> tuple[Input, ...]:

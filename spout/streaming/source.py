@@ -70,6 +70,12 @@ ARRIVAL_MS = 500
 ENDING_MS_MAX = 600_000
 """How long Spark gets no batches while somebody ends the query, at most; that process may have died."""
 
+WORKERS_LOGGED_EVERY_S = 60.0
+"""How often it is said that Spark has no workers; on a calm machine they come within seconds."""
+
+WORKERS_SECONDS_MAX = 600.0
+"""How long the first batch waits for Spark's first task, at most: then timeouts may run."""
+
 STATUS_EVERY_MS = 250
 
 JOIN_SECONDS = 5.0
@@ -207,19 +213,28 @@ class Runner:
         self._sink = SinkWatch(self._mailbox, durable_ms=longest_unreachable_ms(options.read))
         self._stops_at_ends = False
         self._published_ms = 0
-        self._has_planned = False
+        self._has_planned = self._runs_again = False
+        self._process = uuid.uuid4().hex[:16]
+        self._has_workers = not options.awaits_workers
         self._clock_s = clock_s
         self._idle_since: float | None = None
 
     def begin_again(self, journal: Journal) -> bool:
         """Begin; return whether another process had planned the batch, and mark the batch if so."""
+        if not self._planner.is_open:
+            self._wait_for_workers()  # first: the clock of its roots moves when the group is taken
         self.begin(journal, runs_again=not self._has_planned)
         if not self._has_planned and self._options.sink_folder:
-            try:
-                self._mailbox.again.touch()
-            except OSError as error:
-                _LOGGER.warning("the mark of a batch that is run again cannot be written: %s", error)
+            self._runs_again = True
+            self._mark_again()
         return not self._has_planned
+
+    def _mark_again(self) -> None:
+        """Let the mark of a batch that is run again be there, as long as it is."""
+        try:
+            self._mailbox.put_again()
+        except OSError as error:
+            _LOGGER.warning("the mark of a batch that is run again cannot be written: %s", error)
 
     def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
         """Take the group for the session of an offset, unless that is done already; see `Planner.open`."""
@@ -240,11 +255,14 @@ class Runner:
 
     def plan(self, start: Journal, limit: int | None) -> Journal:
         """Plan the next batch; before the first one, wait until the ackers are ready."""
+        if start.session:
+            self._wait_for_workers()  # first: the clock of open roots moves when the group is taken
         self.begin(start)
-        self._has_planned = True
-        self._mailbox.again.unlink(missing_ok=True)
+        self._has_planned, self._runs_again = True, False
+        self._mailbox.drop_again()
         if self._stays_idle():
             return start
+        self._wait_for_workers()
         with self._lock:
             while not self._planner.is_ready:
                 self._wait(POLL_MS)
@@ -269,6 +287,27 @@ class Runner:
             elif self._idle_since is None:
                 self._idle_since = self._clock_s()
             return end
+
+    def _wait_for_workers(self) -> None:
+        """Wait until Spark has run a task since this process began: what is emitted before would only age."""
+        if self._has_workers:
+            return
+        began = self._clock_s()
+        waited_s, log_at_s = 0.0, WORKERS_LOGGED_EVERY_S
+        while not self._mailbox.has_workers(self._process) and waited_s < WORKERS_SECONDS_MAX:
+            self._mailbox.ask_for_workers(self._process)
+            with self._lock:
+                self._wait(SINK_POLL_MS)
+            waited_s = self._clock_s() - began
+            if waited_s >= log_at_s:
+                log_at_s += WORKERS_LOGGED_EVERY_S
+                _LOGGER.warning(
+                    "waits_for_workers group=%s waited_s=%.0f: Spark has run no task yet. Nothing is emitted"
+                    " and no timeout runs; see in Spark's UI whether it has executors, and what they do",
+                    self._options.group,
+                    waited_s,
+                )
+        self._has_workers = True
 
     def _stays_idle(self) -> bool:
         """Wait for a record where there was nothing to plan for a while; return whether none came."""
@@ -355,6 +394,8 @@ class Runner:
                         self._note_held()
                         self._planner.step(records, now_ms)
                     self._publish(now_ms)
+                    if self._runs_again:
+                        self._mark_again()
                     self._lock.notify_all()
         except BaseException as error:  # noqa: BLE001 - a thread's top: it surfaces at the next latestOffset
             with self._lock:

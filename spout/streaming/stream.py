@@ -156,6 +156,7 @@ def read_stream(
         traced=tracked and configured_spans() is not None,
         safety=stream.safety,
         ledger=application.ledger.accumulator,
+        awaits_workers=tracked,
     )
     return Node(spark, stream if tracked else None, options=source).frame(anchored=True)
 

@@ -320,6 +320,31 @@ MUTANTS = (
         "batches would grow until their records time out",
     ),
     Mutant(
+        "nothing-is-emitted-before-spark-has-run-a-task",
+        "spout/streaming/source.py",
+        "self._has_workers = not options.awaits_workers",
+        "self._has_workers = True",
+        "tests/unit/spout/sinks/test_runner.py::test_the_first_batch_waits_until_spark_has_run_a_task",
+        "where Spark looks for executors, records would time out that no worker could see",
+    ),
+    Mutant(
+        "a-message-that-is-gone-changes-nothing",
+        "spout/planner/mailbox.py",
+        "        return self._state\n\n    def _write(",
+        "        return DriverState() if text is None else self._state\n\n    def _write(",
+        "tests/unit/spout/planner/test_mailbox.py"
+        "::test_what_a_cleaner_removes_changes_nothing_that_was_read_before",
+        "a paused topology would emit when a cleaner removes temporary files",
+    ),
+    Mutant(
+        "the-driver-writes-again-what-is-gone",
+        "spout/planner/mailbox.py",
+        "                if not path.exists():\n                    self._put(path, text)",
+        "                pass",
+        "tests/unit/spout/planner/test_mailbox.py::test_the_driver_writes_again_what_a_cleaner_has_removed",
+        "a query would end, since nobody has read that its batch is published",
+    ),
+    Mutant(
         "what-its-sink-owes-is-not-passed-over",
         "spout/planner/mailbox.py",
         "if self._owed is None or start != self._owed:\n            return False",
@@ -568,6 +593,24 @@ MUTANTS = (
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_by_partition_a_published_batch_without_failures_is_followed_before_its_verdicts",
         "later records would pass one that failed, until the replay worker has taken it over",
+    ),
+    Mutant(
+        "the-commit-log-answers-where-no-progress-is-remembered",
+        "spout/sinks/follower.py",
+        "last = planned if self._batches.is_committed(planned) else planned - 1",
+        "last = planned - 1",
+        "tests/unit/spout/sinks/test_follower.py"
+        "::test_the_commit_log_answers_where_spark_remembers_no_progress",
+        "the last batch of a query would not be published, and its records would be written again",
+    ),
+    Mutant(
+        "a-batch-is-published-when-it-is-committed",
+        "spout/sinks/follower.py",
+        "last = planned if self._batches.is_committed(planned) else planned - 1",
+        "last = planned",
+        "tests/unit/spout/sinks/test_follower.py"
+        "::test_batches_that_end_between_two_looks_are_all_found_in_their_order",
+        "records would be acked whose rows are not written yet, and a crash would lose them",
     ),
     Mutant(
         "a-batch-whose-roots-may-have-timed-out-is-waited-for",

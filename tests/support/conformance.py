@@ -7,8 +7,8 @@ places.
 
 S are cases of Storm's acker, spouts and bolts, of storm-kafka-client, and of Kestrel's queues; P those of
 share groups, Parallel Consumer, JetStream, Spring, Decaton, uForwarder, kmq, Heron and Vector; O those of odd
-records, as people report them of Kafka's clients and of Spark; D those of
-odd days of whoever operates it: settings, clocks, brokers and strangers.
+records, as people report them of Kafka's clients and of Spark; D those of odd days, on which what is around
+the product is slow, absent or wrong.
 """
 
 from __future__ import annotations

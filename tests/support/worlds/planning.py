@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,6 +106,7 @@ class World:
         self.log: Log = self.cluster.log()
         self.planners: list[Planner] = []
         self.told: list[str] = []
+        self.advice: list[object] = []
         self._names = 0
         self._seq = published
         self.replays: ReplayService | None = None
@@ -177,7 +178,7 @@ class World:
             self.client(faults),
             planner_spec,
             new_id=f"{self.session}{self._names}",
-            report=lambda event, _fields: self.told.append(event),
+            report=self._hear,
             who=who,
         )
         if stops_at_ends:
@@ -211,6 +212,12 @@ class World:
                 self.acker.step(self.now_ms)
             if self.replays is not None:
                 self.replays.step(self.now_ms)
+
+    def _hear(self, event: str, fields: Mapping[str, object]) -> None:
+        """Note what a planner reports, and what it advises."""
+        self.told.append(event)
+        if "next_step" in fields:
+            self.advice.append(fields["next_step"])
 
     def ready(self, journal: Journal = BEGINNING, **options: Any) -> Planner:
         """Open a planning process and let it take its group; `options` as in `make`."""

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from acker.errors import TrackingError
+from acker.errors import TrackingError, UsageError
 from acker.wire.events import SourceRun
 from spout.planner.mailbox import (
+    FOLLOWER_LATE_MS,
     LATE_MS,
-    LISTENER_LATE_MS,
     Mailbox,
     PlannerStatus,
     SinkWatch,
@@ -131,21 +131,23 @@ def test_the_error_names_the_group_and_the_cure(watch: SinkWatch) -> None:
     assert "foreachBatch(spout.sink(write))" in text
 
 
-def test_a_listener_has_longer_and_says_when_it_fails(tmp_path: Path) -> None:
-    """Spark swallows what a listener raises: its file is the only way to the planning process."""
+def test_a_follower_has_longer_and_says_when_it_fails(tmp_path: Path) -> None:
+    """D206: nobody sees what a follower raises; its file is the only way to the planning process."""
     mailbox = Mailbox(tmp_path, "stream", "g")
     watch = SinkWatch(mailbox, durable_ms=40_000)
     assert (watch.late_ms, watch.failure()) == (LATE_MS, None)
-    mailbox.put_listener()
+    mailbox.put_follower()
     # it flushes fails, then acks; a planner that gives up before would hide the reason
-    assert (watch.late_ms, watch.failure()) == (2 * 40_000 + LISTENER_LATE_MS, None)
-    Mailbox(tmp_path, "other", "g").put_listener("not ours")
+    assert (watch.late_ms, watch.failure()) == (2 * 40_000 + FOLLOWER_LATE_MS, None)
+    Mailbox(tmp_path, "other", "g").put_follower("not ours")
     assert watch.failure() is None
-    mailbox.put_listener("batch 3 could not be published")
+    mailbox.put_follower("batch 3 could not be published")
+    # somebody who has called spout.start is not sent to call it
+    assert "spout.start" not in str(watch.refusal())
     with pytest.raises(TrackingError, match="batch 3 could not be published"):
         raise watch.failure() or AssertionError("it says nothing")
-    mailbox.drop_listener()
-    mailbox.drop_listener()
+    mailbox.drop_follower()
+    mailbox.drop_follower()
     assert (watch.late_ms, watch.failure()) == (LATE_MS, None)
 
 
@@ -171,3 +173,78 @@ def test_a_status_is_read_as_it_was_written_and_nothing_is_left_beside_it(tmp_pa
     assert [each.name for each in tmp_path.iterdir()] == ["s.status.json"]
     path.write_text('{"state": "running", "group": "g", "of_another_version": 1}', encoding="utf-8")
     assert read_status(path) == PlannerStatus("running", "g")
+
+
+def clean(folder: Path) -> None:
+    """Do what a cleaner of temporary files does."""
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def test_what_a_cleaner_removes_changes_nothing_that_was_read_before(tmp_path: Path) -> None:
+    """D301: a topology that is paused stays paused, and a follower is there."""
+    folder = tmp_path / "sinks"
+    driver, planner = Mailbox(folder, "stream", "g"), Mailbox(folder, "stream", "g")
+    driver.put_follower()
+    driver.deactivate(for_good=True)
+    assert (planner.is_inactive(), planner.is_for_good(), planner.follower()) == (True, True, "")
+    clean(folder)
+    for mailbox in (driver, planner):
+        assert (mailbox.is_inactive(), mailbox.is_for_good(), mailbox.follower()) == (True, True, "")
+    planner.put_idle()
+    planner.ask_for_workers("p")
+    planner.put_again()
+    assert not folder.exists(), "the driver makes it, and removes it at its end"
+    driver.activate()
+    assert not planner.is_inactive()
+
+
+def test_the_driver_writes_again_what_a_cleaner_has_removed(tmp_path: Path) -> None:
+    """D302: a message that nobody has read yet is not lost."""
+    folder = tmp_path / "sinks"
+    driver, planner = Mailbox(folder, "stream", "g"), Mailbox(folder, "stream", "g")
+    driver.put_cores(6)
+    driver.deactivate()
+    driver.put_published(BatchPlan("g", "s", 1, 1, 0, 0, True, batch(0, 10).ranges))
+    clean(folder)
+    driver.restore()
+    assert (planner.is_inactive(), planner.cores()) == (True, 6)
+    assert planner.published("s", batch(0, 10).ranges)
+    driver.put_published(BatchPlan("g", "t", 2, 1, 0, 0, True, batch(10, 20).ranges))
+    clean(folder)
+    driver.restore()
+    assert planner.published("s", batch(0, 10).ranges) is None, "of a session that has ended"
+    assert planner.published("t", batch(10, 20).ranges)
+
+
+def test_a_pause_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    mailbox = Mailbox(tmp_path / "file", "stream", "g")
+    with pytest.raises(UsageError, match="the topology stays active"):
+        mailbox.deactivate()
+    assert not Mailbox(tmp_path, "stream", "g").is_inactive()
+
+
+def test_a_process_that_asks_for_workers_waits_for_its_own_answer(tmp_path: Path) -> None:
+    """D105: what Spark has run for the process before proves nothing."""
+    driver, planner = Mailbox(tmp_path, "stream", "g"), Mailbox(tmp_path, "stream", "g")
+    assert driver.asks_for_workers() is None
+    planner.ask_for_workers("first")
+    assert driver.asks_for_workers() == "first"
+    driver.put_workers("first")
+    assert planner.has_workers("first")
+    assert not planner.has_workers("second")
+
+
+def test_a_follower_that_goes_when_the_driver_has_cleaned_up_leaves_nothing_behind(tmp_path: Path) -> None:
+    """D302: its thread ends a moment after the query, and the driver may be gone by then."""
+    folder = tmp_path / "sinks"
+    driver, planner = Mailbox(folder, "stream", "g"), Mailbox(folder, "stream", "g")
+    driver.put_follower()
+    driver.deactivate()
+    clean(folder)
+    driver.drop_follower()
+    assert not folder.exists()
+    driver.restore()
+    assert (planner.is_inactive(), planner.follower()) == (True, None)

@@ -13,6 +13,7 @@ from acker.wire.events import PositionRun, SourceRun
 from spout.group import due
 from spout.group.starting import COMMITTED_BY
 from spout.group.tenure import SIBLING_MS
+from spout.planner.batches import FIRST_BATCH_CURE
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning.session import STEP_MS_MAX
 from tests.support.memory.clients import NoFaults
@@ -606,14 +607,38 @@ def test_a_batch_over_half_of_the_timeout_is_told() -> None:
     world = World()
     world.produce(4)
     planner = world.ready()
+    ends = [BEGINNING]
+    for took_ms in (500, 2_500, 4_500):
+        ends.append(batch(planner, ends[-1], world))
+        world.run(took_ms)
+        world.publish(*ends[-2:])
+        world.produce(4)
+    batch(planner, ends[-1], world)
+    assert world.told == ["session_began", "batch_over_half_the_timeout", "batch_over_timeout"]
+
+
+def test_a_first_batch_over_half_of_the_timeout_is_no_warning() -> None:
+    """D103: all that is cold starts in it, and nothing of it has timed out."""
+    world = World()
+    world.produce(4)
+    planner = world.ready()
     first = batch(planner, BEGINNING, world)
     world.run(2_500)
     world.publish(BEGINNING, first)
     world.produce(4)
-    second = batch(planner, first, world)
+    batch(planner, first, world)
+    assert world.told == ["session_began"]
+
+
+def test_a_first_batch_over_the_timeout_names_the_start_as_its_cause() -> None:
+    """D104: slower bolts or a lower `max_spout_pending` have no part in it."""
+    world = World()
+    world.produce(4)
+    planner = world.ready()
+    first = batch(planner, BEGINNING, world)
     world.run(4_500)
-    batch(planner, second, world)
-    assert world.told == ["session_began", "batch_over_half_the_timeout", "batch_over_timeout"]
+    batch(planner, first, world)
+    assert world.advice == [FIRST_BATCH_CURE]
 
 
 def test_a_query_that_ends_when_all_is_done_waits_for_verdicts_and_leaves_later_records() -> None:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from acker.config.topics import parse
-from spout.planner.mailbox import PlannerStatus, read_status
+from spout.planner.mailbox import Mailbox, PlannerStatus, read_status
 from spout.planning.journal import BEGINNING, Journal
 from spout.streaming.options import SourceOptions
-from spout.streaming.source import ASKING_SECONDS, IDLE_POLL_MS, POLL_MS, Runner
+from spout.streaming.source import (
+    ASKING_SECONDS,
+    IDLE_POLL_MS,
+    POLL_MS,
+    WORKERS_LOGGED_EVERY_S,
+    WORKERS_SECONDS_MAX,
+    Runner,
+)
+from tests.support.waiting import eventually
 
 YAML = """
 kafka: {bootstrap.servers: "127.0.0.1:1"}
@@ -174,4 +183,93 @@ def test_a_query_with_nothing_to_do_looks_for_a_second_and_then_waits_until_a_re
     runner._mailbox.deactivate()
     plan_at(2 * ASKING_SECONDS + 30)
     assert found.waits == 3
+    runner._log.close()
+
+
+class Opens:
+    """Notes whether the group was taken when Spark had run a task; then there is nothing to plan."""
+
+    is_ready = True
+    is_idle = is_reading = False
+    under_way = None
+
+    def __init__(self, driver: Mailbox) -> None:
+        self.driver = driver
+        self.is_open = False
+        self.was_answered: bool | None = None
+
+    def open(self, journal: Journal, now_ms: int, *, runs_again: bool) -> None:
+        """Take the group."""
+        self.is_open = True
+        process = self.driver.asks_for_workers()
+        self.was_answered = process is not None and self.driver.has_workers(process)
+
+    def plan(self, start: Journal, *_: object) -> Journal:
+        """Find nothing."""
+        process = self.driver.asks_for_workers()
+        assert process is not None
+        assert self.driver.has_workers(process), "a record that is emitted now would age unseen"
+        return start
+
+    def poll(self, wait_ms: int) -> tuple[()]:
+        """Find nothing."""
+        return ()
+
+    def step(self, records: object, now_ms: int) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+    def status(self, now_ms: int, error: str) -> PlannerStatus:
+        """Tell nothing."""
+        return PlannerStatus("running", "g", wall=now_ms)
+
+
+class Passing(Clock):
+    """Moves by a second whenever somebody looks."""
+
+    def __call__(self) -> float:
+        """Move, and show it."""
+        self.now_s += 1.0
+        return self.now_s
+
+
+@pytest.mark.parametrize("session", ["", "s"], ids=["fresh", "restart"])
+def test_the_first_batch_waits_until_spark_has_run_a_task(session: str, tmp_path: Path) -> None:
+    """D105: a restart takes its group only then, since open roots age from there on."""
+    topics = parse(YAML, file="topics.yaml", environ={})
+    driver = Mailbox(tmp_path, "s", "g")
+    found = Opens(driver)
+    planner: Any = found
+    options = SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path), awaits_workers=True)
+    runner = Runner(options, planner)
+    start = replace(BEGINNING, session=session)
+    planning = threading.Thread(target=runner.plan, args=(start, None))
+    planning.start()
+    eventually(driver.asks_for_workers, 60)
+    process = driver.asks_for_workers()
+    assert process is not None
+    driver.put_workers(process)
+    planning.join(60)
+    assert not planning.is_alive()
+    if session:
+        assert found.was_answered is True
+    runner.stop()
+
+
+def test_a_wait_for_workers_is_said_each_minute_and_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D106: it names what is missing, and what does not run meanwhile."""
+    topics = parse(YAML, file="topics.yaml", environ={})
+    found = Idle()
+    planner: Any = found
+    options = SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path), awaits_workers=True)
+    runner = Runner(options, planner, clock_s=Passing())
+    runner.plan(BEGINNING, None)
+    assert found.looks == 2
+    lines = [record.getMessage() for record in caplog.records if "waits_for_workers" in record.getMessage()]
+    assert len(lines) == WORKERS_SECONDS_MAX / WORKERS_LOGGED_EVERY_S
+    assert "waited_s=60: Spark has run no task yet. Nothing is emitted and no timeout runs" in lines[0]
     runner._log.close()

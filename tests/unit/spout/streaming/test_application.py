@@ -41,6 +41,7 @@ def stream(name: str, session: Session, *queries: str, group: str = "g", tracked
 def application(*streams: Stream) -> Application:
     """Make an application of streams, without Spark."""
     made = Application.__new__(Application)
+    made._mailboxes = {}
     made.streams = {each.id: each for each in streams}
     return made
 

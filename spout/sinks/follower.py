@@ -1,0 +1,314 @@
+"""Publishes the batches of queries that write to Spark's own sinks, once Spark has committed them.
+
+A thread of its own follows each run of a query. It does not listen for Spark's events: all listeners of a
+session share one queue, in which a slow one holds up the others, and which drops events when it is full. The
+thread asks instead:
+
+1. Tasks of the next batch have reported: Spark's last progress, every `REPORTED_EVERY_S`. It is in memory,
+   and has a batch only behind its entry in the commit log.
+2. Every `COMMITTED_EVERY_S`: whether the commit log has the batch that Spark has planned last. That answers
+   where no progress is remembered, and behind a query that was stopped before it could report its last batch.
+   Until Spark has committed the batch, this costs one look at the checkpoint's store.
+3. The run has ended: the same once more, then nobody follows it.
+
+Nobody sees what a thread raises. So it is written to the stream's mailbox, and the planning process, which
+waits for the mark of this batch before it plans the next one, fails the query with it.
+
+A sink that has written a batch before (files, memory or Delta, after a crash before Spark's commit log) does
+not evaluate it again. The reports of the run that wrote the rows are lost, so its roots are failed, as by
+`spout.skipped`.
+
+Source: docs/design/protocol.md, section 5.2 ("For sinks without foreachBatch").
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import InheritableThread
+
+from acker.errors import TrackingError
+from spout.publishing import publish
+from spout.publishing.publish import BatchLane
+from spout.sinks.batch_end import BatchEnd
+from spout.sinks.dropped_rows import dropped_rows
+from spout.spark.private import (
+    JavaObject,
+    first_reported_batch,
+    has_committed,
+    java_query,
+    last_planned_batch,
+    last_reported_batch,
+)
+from spout.spark.threads import leave_sigint_to_the_main_thread
+from spout.streaming.application import Application, Stream
+from spout.streaming.batch_log import logged
+from spout.streaming.options import plan_between
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+REPORTED_EVERY_S = 0.01
+"""How often Spark's last progress is asked for while a batch is about to end; two calls to the JVM."""
+
+COMMITTED_EVERY_S = 0.2
+"""How often the commit log is asked; on an object store that is a request of some 20 ms."""
+
+FINISHING_S = 10.0
+"""How long a start waits for what an ended run of its group has still to publish."""
+
+
+class SparkBatches(Protocol):
+    """What Spark says of the batches of one run of a query, by their ids."""
+
+    def first_reported(self) -> int | None:
+        """Return the oldest batch of which a progress is remembered."""
+
+    def last_reported(self) -> int | None:
+        """Return the newest one; Spark has committed it."""
+
+    def last_planned(self) -> int | None:
+        """Return the batch that runs, or ran last; None: none was planned yet."""
+
+    def is_committed(self, batch: int) -> bool:
+        """Return whether the commit log has a batch; False also if it cannot be read now."""
+
+
+class CommittedBatches:
+    """Finds the batches of a run that Spark has committed; each is returned once, in their order.
+
+    Attributes:
+        next_batch: the lowest one that was not returned yet; None: the run has planned none.
+    """
+
+    def __init__(self, batches: SparkBatches) -> None:
+        self._batches = batches
+        self.next_batch: int | None = None
+
+    def reported(self) -> range:
+        """Return what Spark has reported since."""
+        if self.next_batch is None and not self._find_first():
+            return range(0)
+        return self._through(self._batches.last_reported())
+
+    def committed(self) -> range:
+        """Return what Spark has committed since, by whatever shows it."""
+        if self.next_batch is None and not self._find_first():
+            return range(0)
+        planned = self._batches.last_planned()
+        last = self._batches.last_reported()
+        if planned is not None and (last is None or last < planned):
+            # Spark runs one batch at a time: where batch 7 is planned, batch 6 is committed
+            last = planned if self._batches.is_committed(planned) else planned - 1
+        return self._through(last)
+
+    def _find_first(self) -> bool:
+        # in this order: a batch that is planned in between is later than the one that is found
+        planned = self._batches.last_planned()
+        if planned is None:
+            return False
+        first = self._batches.first_reported()
+        self.next_batch = planned if first is None else min(first, planned)
+        return True
+
+    def _through(self, last: int | None) -> range:
+        if self.next_batch is None or last is None or last < self.next_batch:
+            return range(0)
+        batches = range(self.next_batch, last + 1)
+        self.next_batch = last + 1
+        return batches
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesOfExecution:
+    """What the execution behind a query says; it answers when the query has ended, too."""
+
+    execution: JavaObject
+
+    def first_reported(self) -> int | None:
+        return first_reported_batch(self.execution)
+
+    def last_reported(self) -> int | None:
+        return last_reported_batch(self.execution)
+
+    def last_planned(self) -> int | None:
+        return last_planned_batch(self.execution)
+
+    def is_committed(self, batch: int) -> bool:
+        try:
+            return has_committed(self.execution, batch)
+        except Py4JJavaError as error:  # the store does not answer, or somebody has removed the checkpoint
+            _LOGGER.debug("the commit log of batch %d cannot be read: %s", batch, error)
+            return False
+
+
+@dataclass(slots=True)
+class FollowedRun:
+    """A run of a query, the stream that it reads, and whether it has ended a batch.
+
+    `holds` are those of `watermark_holds`.
+    """
+
+    query: StreamingQuery
+    stream: Stream
+    holds: tuple[str, ...] = ()
+    has_ended_a_batch: bool = False
+    thread: threading.Thread | None = field(default=None, repr=False)
+
+
+class RunFollower:
+    """Follows the queries that `spout.start` started in one application."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._runs: dict[str, FollowedRun] = {}
+        self._registering = threading.Lock()
+
+    @staticmethod
+    def of(application: Application) -> RunFollower:
+        """Return the follower of an application; the first call creates it."""
+        follower = application.follower
+        if not isinstance(follower, RunFollower):
+            follower = application.follower = RunFollower(application)
+        return follower
+
+    def start(
+        self, stream: Stream, begin: Callable[[], StreamingQuery], holds: tuple[str, ...] = ()
+    ) -> StreamingQuery:
+        """Start a query, and follow it in a thread of its own.
+
+        `holds` are those of `watermark_holds`.
+        """
+        self._finish_ended(stream.group)
+        run = self.register(stream, begin, holds)
+        # Spark's kind of thread: it gives its connection to the JVM back
+        run.thread = InheritableThread(
+            target=self._run, args=(run,), name=f"windhover-follows-{stream.group}", daemon=True
+        )
+        run.thread.start()
+        return run.query
+
+    def register(
+        self, stream: Stream, begin: Callable[[], StreamingQuery], holds: tuple[str, ...] = ()
+    ) -> FollowedRun:
+        """Start a query, and note its run; the end of an older run of the stream waits meanwhile."""
+        mailbox = self._application.mailbox(stream)
+        with self._registering:
+            mailbox.put_follower()
+            try:
+                query = begin()
+            except BaseException:
+                mailbox.drop_follower()
+                raise
+            run = FollowedRun(query, stream, holds)
+            self._runs[query.runId] = run
+            self._application.started[query.id] = query
+            stream.queries.add(query.id)
+        return run
+
+    def publish(self, run: FollowedRun, batches: range) -> None:
+        """Publish batches that Spark has committed; what cannot be published is said to the planning process.
+
+        Those behind it are left: the query ends, and their records come again.
+        """
+        for batch in batches:
+            try:
+                self._publish_batch(run, batch)
+            except Exception as error:  # noqa: BLE001 - a thread's top: nobody would see it
+                self._fail(run.stream, batch, error)
+                return
+
+    def forget(self, run: FollowedRun) -> None:
+        """Forget a run that has ended, and what its tasks reported of a batch that failed."""
+        query = run.query
+        with self._registering:
+            self._runs.pop(query.runId, None)
+            last_run = self._application.started.get(query.id)
+            if last_run is not None and last_run.runId == query.runId:
+                del self._application.started[query.id]
+                self._application.ledger.forget_all(query.id)
+            if run.stream.id not in {other.stream.id for other in self._runs.values()}:
+                self._application.mailbox(run.stream).drop_follower()
+
+    def _finish_ended(self, group: str) -> None:
+        """Let runs of a group that have ended publish their last batch, before another run takes over."""
+        for run in tuple(self._runs.values()):
+            if run.stream.group == group and run.thread is not None and not run.query.isActive:
+                run.thread.join(FINISHING_S)
+
+    def _run(self, run: FollowedRun) -> None:
+        leave_sigint_to_the_main_thread()
+        try:
+            for batches in self._committed(run):
+                self.publish(run, batches)
+        except (Py4JNetworkError, ConnectionError):
+            return  # the JVM has ended, and all of its queries
+        except Py4JError as error:
+            message = (
+                f"Spark does not say which batches of group {run.stream.group} it has committed ({error});"
+                " what is not published comes again when the query is started again"
+            )
+            _LOGGER.error("%s", message)
+            self._application.mailbox(run.stream).put_follower(message)
+            return
+        self.forget(run)
+
+    def _committed(self, run: FollowedRun) -> Iterator[range]:
+        """Yield what Spark has committed of a run, as soon as that is seen, until the run has ended."""
+        batches = CommittedBatches(BatchesOfExecution(java_query(run.query)))
+        ledger = self._application.ledger
+        is_active = True
+        while is_active:
+            # asked first: what was committed before the run ended is found below
+            is_active = run.query.isActive
+            yield batches.committed()
+            ask_log_at = time.monotonic() + COMMITTED_EVERY_S
+            while is_active and time.monotonic() < ask_log_at:
+                time.sleep(REPORTED_EVERY_S)
+                if ledger.has_reports(run.query.id, since=batches.next_batch or 0):
+                    yield batches.reported()
+
+    def _publish_batch(self, run: FollowedRun, batch: int) -> None:
+        if run.query.runId in self._application.sunk:
+            return  # a spout.sink within the query has published it
+        lane = BatchLane(run.query.id, batch)
+        reports = self._application.reports(*lane)
+        end = BatchEnd(self._application, lane)
+        stream = end.stream(reports)
+        if stream is not None:
+            # Spark plans no next batch before this one is published, so its last one is this
+            dropped = dropped_rows(java_query(run.query), run.holds)
+            end.publish(stream, end.settle(stream, reports), dropped)
+        else:
+            self._publish_unread(run, end)
+        self._application.ledger.forget(*lane)
+        run.has_ended_a_batch = True
+
+    def _publish_unread(self, run: FollowedRun, end: BatchEnd) -> None:
+        """Publish a batch of which no tracked task has reported: the sink may have written it before."""
+        planned = logged(self._application, end.lane)
+        if planned is None or planned.emitted_nothing:
+            return
+        if run.has_ended_a_batch:  # only the first batch of a run may have run before
+            raise TrackingError(
+                "none of its records was read: the query drops its source unread (limit(0), a condition that"
+                " is never true); take that out"
+            )
+        plan = plan_between(planned.start, planned.end, run.stream.group, run.stream.partitions)
+        end.publish(run.stream, publish.skipped_outcome(plan))
+
+    def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
+        message = (
+            f"batch {batch} of group {stream.group} was written, and could not be published"
+            f" ({type(error).__name__}: {error}); its records come again"
+        )
+        _LOGGER.error("%s", message)
+        self._application.mailbox(stream).put_follower(message)

@@ -1,0 +1,117 @@
+"""A thread of the driver that serves its planning processes as long as the SparkContext lives.
+
+It writes messages again that a cleaner of temporary files has removed, and lets Spark run a first task for a
+planning process that asks for workers. The planning process emits nothing before: a root's timeout begins
+when it is emitted, and Spark may look for executors, or start Python on a busy machine, for minutes.
+
+Source: docs/design/protocol.md, section 5.1 ("Planning").
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread
+
+from acker.errors import TrackingError
+from spout.planner.mailbox import Mailbox
+from spout.spark.threads import leave_sigint_to_the_main_thread
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+KEEP_EVERY_S = 0.1
+"""How often the thread looks: two files for each stream, which nobody notices."""
+
+_JOB = "windhover: waits for Spark's first worker"
+
+
+class Folder(Protocol):
+    """The folder of the messages."""
+
+    def restore(self) -> bool:
+        """Make it again where it is gone; return whether it is there, and not removed for good."""
+
+
+class KeptStream(NamedTuple):
+    """A stream's mailbox, and the session in which its query runs."""
+
+    mailbox: Mailbox
+    session: SparkSession
+
+
+class Keeper:
+    """Serves the streams of one application."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        streams: Callable[[], Sequence[KeptStream]],
+        start_worker: Callable[[SparkSession], None] | None = None,
+    ) -> None:
+        """`start_worker` returns when Spark has run a task; None: it is `start_a_worker`."""
+        self._folder = folder
+        self._streams = streams
+        self._start_worker = start_worker or start_a_worker
+        self._answered: set[str] = set()
+        self._is_broken = False
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Serve until the SparkContext has ended, in a thread of its own."""
+
+        def serve() -> None:
+            leave_sigint_to_the_main_thread()
+            while not is_over():
+                self.step()
+                time.sleep(KEEP_EVERY_S)
+
+        threading.Thread(target=serve, name="windhover-keeper", daemon=True).start()
+
+    def step(self) -> None:
+        """Write again what is missing, and answer who asks for workers."""
+        kept = self._streams()
+        try:
+            if not self._folder.restore():
+                return
+            for stream in kept:
+                stream.mailbox.restore()
+        except (OSError, TrackingError) as error:
+            if not self._is_broken:  # once: it is tried again in a moment
+                _LOGGER.warning("messages_cannot_be_restored: %s", error)
+            self._is_broken = True
+        else:
+            self._is_broken = False
+        for stream in kept:
+            process = stream.mailbox.asks_for_workers()
+            if process and process not in self._answered:
+                self._answered.add(process)
+                # Spark's kind of thread: it gives its connection to the JVM back
+                InheritableThread(target=self._answer, args=(stream, process), daemon=True).start()
+
+    def _answer(self, stream: KeptStream, process: str) -> None:
+        try:
+            self._start_worker(stream.session)
+        except Py4JError as error:
+            # the query's own tasks will fail by the same, and Spark says it there
+            _LOGGER.warning("no_worker_started: %s", str(error).partition("\n")[0])
+        stream.mailbox.put_workers(process)
+
+
+def start_a_worker(session: SparkSession) -> None:
+    """Let Spark run one task in Python, which also imports what a read task needs."""
+    session.sparkContext.setJobDescription(_JOB)
+    session.range(0, 1, 1, 1).mapInArrow(_import_reading, "id long").collect()
+
+
+def _import_reading(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import spout.streaming.read_task  # noqa: F401 - a read task imports it, for a second on a busy machine
+
+    yield from batches

@@ -1,0 +1,278 @@
+"""What the follower finds committed, and what it makes of it, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+from acker.errors import Unreachable
+from acker.wire.events import SourceRun
+from spout.planner.mailbox import Mailbox, SinkWatch
+from spout.planning.journal import BEGINNING, Journal, SourceMark
+from spout.publishing.ledger import Reports
+from spout.publishing.publish import BATCH_SKIPPED, BatchLane, Publication
+from spout.sinks import follower
+from spout.sinks.follower import CommittedBatches, FollowedRun, RunFollower
+from spout.streaming.application import Application, Stream
+from spout.streaming.batch_log import Logged
+
+SOURCE = 1 << 16
+
+
+@dataclass
+class FakeBatches:
+    """A run of a query: which batches Spark remembers a progress of, has planned, and has committed.
+
+    `asked` has the batches for which the commit log was asked.
+    """
+
+    remembered: list[int] = field(default_factory=list)
+    planned: int | None = None
+    committed: set[int] = field(default_factory=set)
+    asked: list[int] = field(default_factory=list)
+
+    def first_reported(self) -> int | None:
+        """Return the oldest progress."""
+        return self.remembered[0] if self.remembered else None
+
+    def last_reported(self) -> int | None:
+        """Return the newest progress."""
+        return self.remembered[-1] if self.remembered else None
+
+    def last_planned(self) -> int | None:
+        """Return the batch that runs."""
+        return self.planned
+
+    def is_committed(self, batch: int) -> bool:
+        """Look into the commit log."""
+        self.asked.append(batch)
+        return batch in self.committed
+
+
+def test_a_batch_is_found_once_when_spark_has_reported_it() -> None:
+    spark = FakeBatches()
+    found = CommittedBatches(spark)
+    assert (list(found.reported()), list(found.committed())) == ([], [])
+    spark.planned = 4  # a checkpoint that goes on
+    assert (list(found.reported()), list(found.committed())) == ([], []), "it runs"
+    spark.remembered = [4]
+    assert list(found.reported()) == [4]
+    assert (list(found.reported()), list(found.committed())) == ([], [])
+
+
+def test_the_commit_log_answers_where_spark_remembers_no_progress() -> None:
+    """D203: `spark.sql.streaming.numRecentProgressUpdates` may be 1, and then Spark remembers none."""
+    spark = FakeBatches(planned=0)
+    found = CommittedBatches(spark)
+    assert list(found.committed()) == []
+    spark.committed.add(0)
+    assert list(found.reported()) == [], "nothing is reported, and the store is not asked"
+    assert list(found.committed()) == [0]
+    spark.planned = 1
+    assert list(found.committed()) == []
+    spark.committed.add(1)
+    assert list(found.committed()) == [1]
+
+
+def test_batches_that_end_between_two_looks_are_all_found_in_their_order() -> None:
+    """Batches without records follow each other while nobody looks."""
+    spark = FakeBatches(planned=2)
+    found = CommittedBatches(spark)
+    assert list(found.committed()) == []
+    spark.planned = 5
+    assert list(found.committed()) == [2, 3, 4], "Spark runs one batch at a time"
+    spark.remembered = [2, 3, 4, 5]
+    assert list(found.committed()) == [5]
+
+
+def test_a_first_batch_that_ended_before_the_first_look_is_found() -> None:
+    spark = FakeBatches(remembered=[7], planned=8)
+    found = CommittedBatches(spark)
+    assert list(found.reported()) == [7]
+    spark.committed.add(8)
+    assert list(found.committed()) == [8]
+
+
+def test_the_store_is_asked_only_for_a_batch_that_runs() -> None:
+    """A query that waits for records costs no request."""
+    spark = FakeBatches(planned=0)
+    found = CommittedBatches(spark)
+    list(found.committed())
+    spark.remembered = [0]
+    for _ in range(5):
+        list(found.committed())
+    assert spark.asked == [0]
+
+
+def offset(end: int, *ranges: SourceRun, session: str = "s") -> Journal:
+    """Make the offset behind a batch."""
+    return Journal(session, 1, 7, 2, MappingProxyType({SOURCE: SourceMark(0, end)}), ranges)
+
+
+FIRST, SECOND = offset(10, SourceRun(SOURCE, 0, 10)), offset(15, SourceRun(SOURCE, 10, 15))
+
+
+class FakeLedger:
+    """A ledger to which no task has added anything."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
+    def streams(self, query: str, batch: int) -> frozenset[str]:
+        """Return no streams."""
+        return frozenset()
+
+    def read(self, query: str, batch: int, without: Collection[str] = ()) -> Reports:
+        """Return no reports."""
+        return Reports(frozenset(), (), untracked=False)
+
+    def forget(self, query: str, batch: int) -> None:
+        """Forget nothing."""
+
+    def forget_all(self, query: str) -> None:
+        """Note the query that is forgotten."""
+        self.forgotten.append(query)
+
+
+class KeepingPublisher:
+    """Keeps what is published; says that Kafka is away when it is told to."""
+
+    def __init__(self) -> None:
+        self.published: list[Publication] = []
+        self.is_away = False
+
+    def publish(self, publication: Publication, partitions: int) -> None:
+        """Keep it."""
+        if self.is_away:
+            raise Unreachable("no broker")
+        self.published.append(publication)
+
+
+class World:
+    """A follower of one run of a query; `logged` is what Spark's offset log has."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.publisher = KeepingPublisher()
+        self.stream = Stream("stream", "g", True, 4, self.publisher, None)  # type: ignore[arg-type]
+        self.application = Application.__new__(Application)
+        self.application._mailboxes = {}
+        self.ledger = FakeLedger()
+        self.application.ledger = self.ledger  # type: ignore[assignment]
+        self.application.streams = {"stream": self.stream}
+        self.application.started, self.application.sunk = {}, set()
+        self.application._folder = SimpleNamespace(name=str(folder))  # type: ignore[assignment]
+        self.follower = RunFollower(self.application)
+        self.watch = SinkWatch(Mailbox(folder, "stream", "g"))
+        self.logged: dict[int, Logged] = {}
+        monkeypatch.setattr(follower, "logged", self._logged)
+        self.run = self.register("r")
+
+    def register(self, run: str) -> FollowedRun:
+        """Register a run of the query."""
+        query: Any = SimpleNamespace(id="q", runId=run)
+        return self.follower.register(self.stream, lambda: query)
+
+    def end(self, batch: int, start: Journal | None, end: Journal) -> None:
+        """Let a batch end of which no task reported."""
+        self.logged[batch] = Logged(start or BEGINNING, end, 0)
+        self.follower.publish(self.run, range(batch, batch + 1))
+
+    def _logged(self, _application: Application, lane: BatchLane) -> Logged | None:
+        return self.logged.get(lane.seq)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A follower over an empty folder."""
+    return World(tmp_path, monkeypatch)
+
+
+def test_a_first_batch_that_no_task_read_was_written_before_and_fails_its_roots(
+    world: World, tmp_path: Path
+) -> None:
+    """A file sink that runs a batch again skips it: what its bolts did in the first run is not known."""
+    world.end(3, FIRST, SECOND)
+    [publication] = world.publisher.published
+    assert [cause.error for record in publication.fails for cause in record.causes] == [BATCH_SKIPPED]
+    assert publication.acks == ()
+    assert Mailbox(tmp_path, "stream", "g").published("s", SECOND.ranges)
+    assert world.stream.queries == {"q"}
+
+
+def test_a_later_batch_that_no_task_read_stops_the_query(world: World) -> None:
+    world.end(0, None, FIRST)
+    world.end(1, FIRST, SECOND)
+    assert len(world.publisher.published) == 1
+    assert "none of its records was read" in str(world.watch.failure())
+
+
+def test_what_the_publisher_raises_reaches_the_planning_process(world: World, tmp_path: Path) -> None:
+    world.publisher.is_away = True
+    world.end(0, None, FIRST)
+    assert "batch 0 of group g was written, and could not be published" in str(world.watch.failure())
+    assert "no broker" in str(world.watch.failure())
+    assert not Mailbox(tmp_path, "stream", "g").published("s", FIRST.ranges)
+
+
+def test_what_spark_cannot_answer_reaches_the_planning_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D206: else it would wait for a publication that nobody will make."""
+
+    def refuse(_query: object) -> None:
+        raise Py4JError("there is no method lastExecution")
+
+    monkeypatch.setattr(follower, "java_query", refuse)
+    world.follower._run(world.run)
+    failure = str(world.watch.failure())
+    assert "Spark does not say which batches of group g it has committed" in failure
+    assert "lastExecution" in failure
+
+
+def test_a_jvm_that_has_ended_is_no_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it all queries have ended, and their planning processes."""
+
+    def refuse(_query: object) -> None:
+        raise Py4JNetworkError("answer from Java side is empty")
+
+    monkeypatch.setattr(follower, "java_query", refuse)
+    world.follower._run(world.run)
+    assert world.watch.failure() is None
+
+
+def test_a_batch_without_data_or_of_a_run_with_a_sink_of_ours_is_left_alone(world: World) -> None:
+    world.end(0, FIRST, FIRST)
+    world.application.sunk.add("r")
+    world.end(1, FIRST, SECOND)
+    assert (world.publisher.published, world.watch.failure()) == ([], None)
+
+
+def test_a_run_that_has_ended_is_forgotten_with_what_its_tasks_reported(world: World) -> None:
+    assert world.application.started.keys() == {"q"}
+    world.follower.forget(world.run)
+    assert world.application.started == {}
+    assert world.ledger.forgotten == ["q"], "what its tasks reported of a batch that failed"
+    assert world.watch.failure() is None
+
+
+def test_the_end_of_a_run_forgets_nothing_of_the_next_run_of_its_query(world: World) -> None:
+    world.register("r2")
+    world.follower.forget(world.run)
+    assert world.ledger.forgotten == []
+
+
+def test_a_query_that_does_not_start_is_not_followed(world: World) -> None:
+    world.follower.forget(world.run)
+
+    def begin() -> Any:
+        raise ValueError("no such sink")
+
+    with pytest.raises(ValueError, match="no such sink"):
+        world.follower.start(world.stream, begin)
+    assert "spout.start" in str(world.watch.refusal()), "nobody follows it"

@@ -41,7 +41,6 @@ from replay.records.due import (
     OWNER_KEY,
     PROGRESS_KEY,
     ROOT_KEY_BYTES,
-    Aside,
     Due,
     Pause,
     Progress,
@@ -322,7 +321,7 @@ class VerdictPartition:
         """
         until_ms: dict[int, int] = {}
         for offset, due in left.items():
-            if isinstance(due, Aside) and self._worker.is_strangers(due.source, due.group):
+            if due is not None and self._worker.is_strangers(due.source, due.group):
                 self._strangers[offset] = input_id_of(due.source)
                 until_ms[offset] = now_ms + self._worker.limits.input_retry_ms
         return until_ms

@@ -130,7 +130,7 @@ class Worker:
             raise Disagreement(
                 f"roots of input id {found.id} were emitted by group {UntrustedName(group)}, and topics.yaml"
                 f" has it as {found.name} of group {found.group}; they wait until it has group"
-                f" {UntrustedName(group)} again; what another group reads needs an input with an id of its own."
+                f" {UntrustedName(group)} again; what another group reads needs an input with its own id."
                 " `windhover replay drop` shows them, and drops them where nobody needs them"
             )
         return found
@@ -158,7 +158,8 @@ class Worker:
         return (
             f"topics.yaml has no input with id {input_id}{f', of group {group}' if group else ''}; give the"
             " replay workers a topics.yaml with all inputs of the installation, then send them SIGHUP or"
-            " start them again"
+            f" start them again; where no input ever had it, `windhover replay drop --id {input_id}` shows"
+            " the roots, and drops them"
         )
 
     def name_of(self, input_id: int) -> str:

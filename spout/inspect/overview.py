@@ -526,7 +526,8 @@ class Overview:
             counts[input_id] += count
         return [
             f"{count:,} replays wait of an input with id {input_id}, which this topics.yaml does not have;"
-            " nothing is decided about them before the replay workers have a file with it"
+            " nothing is decided about them before the replay workers have a file with it; where no input"
+            f" ever had it, `windhover replay drop --id {input_id}` shows them, and drops them"
             for input_id, count in sorted(counts.items())
             if input_id not in own and count
         ]

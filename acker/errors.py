@@ -28,12 +28,14 @@
         ├── Aborted              the transaction was aborted; restore and go on
         │   └── RecordRefused    the settings of a topic refuse a record of it; correct them
         ├── OutOfRange           a position is not in the log
-        └── Damaged              a batch of one partition cannot be read; the rest of the log can
+        └── Damaged              offsets of one partition cannot be read; the rest of the log can
 
 A message says what happened, to what, and the next step. Secrets never stand in one.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 
 class WindhoverError(Exception):
@@ -162,8 +164,14 @@ class OutOfRange(LogError):
     """A position to read from is not in the log (retention ran ahead, or the topic was re-created)."""
 
 
+TOO_LARGE: Final = "it is too large: "
+"""The `why` of a record that nobody can work on begins with this; its batch is whole."""
+
+
 class Damaged(LogError):
-    """A batch of one partition is damaged where its broker keeps it; what lies before and beside it is not.
+    """Offsets of one partition cannot be read; what lies before and beside them can.
+
+    A batch is damaged where its broker keeps it, or a record is larger than anybody can work on.
 
     Attributes:
         topic, partition: where.
@@ -173,10 +181,13 @@ class Damaged(LogError):
 
     def __init__(self, topic: str, partition: int, first: int, why: str, cure: str = "") -> None:
         """Make the error; `cure` is for who knows what the topic is for."""
-        way_out = cure or "bring back a replica of the partition that is whole"
+        what, way_out = f"a batch there is damaged on its broker's disk ({why})", cure
+        if why.startswith(TOO_LARGE):
+            what = f"the record there cannot be handled, since {why}"
+            way_out = cure or "let its writer cut it, and delete it there"
         super().__init__(
-            f"{topic}/{partition}@{first}: a batch there is damaged on its broker's disk ({why}); what lies"
-            f" before it and in other partitions can be read: {way_out}"
+            f"{topic}/{partition}@{first}: {what}; what lies before it and in other partitions can be read:"
+            f" {way_out or 'bring back a replica of the partition that is whole'}"
         )
         self.topic = topic
         self.partition = partition

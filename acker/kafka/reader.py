@@ -22,7 +22,7 @@ import confluent_kafka
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from acker.errors import Damaged, LogError, TopicError, WindhoverError
+from acker.errors import TOO_LARGE, Damaged, LogError, TopicError, WindhoverError
 from acker.hot_paths import tuple_maker, uncollected
 from acker.kafka.client import CHECKED, DAMAGE, LOGGED, Background, KafkaClient, Use
 from acker.kafka.damage import first_behind_damage
@@ -322,7 +322,8 @@ def too_large_runs(messages: Sequence[Message]) -> list[DamagedRun]:
 
 def _too_large_run(message: Message) -> DamagedRun:
     offset = message.offset() or 0
-    why = f"a record of {len(message):,} bytes, more than the {VALUE_BYTES_MAX:,} that can be handled"
+    size = len(message)
+    why = f"{TOO_LARGE}a record of {size:,} bytes, more than the {VALUE_BYTES_MAX:,} that can be handled"
     return DamagedRun(*_place_of(message), offset, offset + 1, why)
 
 

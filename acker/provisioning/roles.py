@@ -90,7 +90,7 @@ NEEDS: Final = (
     Need(Role.ACKER, Of.REPLAY_GROUP, (_DESCRIBE,), "deletes no verdict that replay workers have not read"),
     Need(Role.ACKER, Of.ACKER_IDS, (_WRITE,), "one transactional id for each partition"),
     Need(Role.REPLAY, Of.VERDICT, (_READ,), "what was lost"),
-    Need(Role.REPLAY, Of.DUE, (_READ, _WRITE), "what waits for its replay"),
+    Need(Role.REPLAY, Of.DUE, (_READ, _WRITE), "what waits for its replay; `replay resume`, `replay drop`"),
     Need(Role.REPLAY, Of.SOURCES, (_READ, _CONFIGS), "the record that is copied"),
     Need(Role.REPLAY, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "copies; a copy may be lost again"),
     Need(Role.REPLAY, Of.DEAD_LETTERS, (_WRITE, _CONFIGS), "records given up"),

@@ -65,11 +65,13 @@ def outcomes_of(
 ) -> list[RootOutcome]:
     """Read the records of due roots and build what to write, for each input in the order of the origins.
 
-    Left out are roots whose payload did not fit into one fetch, whose input cannot go on, or whose record
-    lies in a damaged batch, unless the input's `on_data_loss` is skip. `refused` has the broker's words on
-    the copies of those roots that die for it.
+    Left out are roots whose payload did not fit into one fetch, whose input cannot go on or is another
+    group's now, or whose record lies in a damaged batch, unless the input's `on_data_loss` is skip.
+    `refused` has the broker's words on the copies of those roots that die for it.
     """
-    dues = sorted(dues, key=_rank)
+    dues = sorted(worker.own_dues(dues), key=_rank)
+    if not dues:
+        return []
     parts = worker.apart(
         dues,
         lambda due: input_id_of(due.source),

@@ -42,7 +42,6 @@ from replay.records.due import (
     OWNER_KEY,
     PROGRESS_KEY,
     ROOT_KEY_BYTES,
-    Aside,
     Due,
     Pause,
     Progress,
@@ -189,12 +188,23 @@ class VerdictPartition:
         `Fenced`.
         """
         with uncollected():
-            if self.pauses and abs(now_ms - self._owned_ms) >= _OWNER_CHECK_MS:
+            check_ms = self._owner_check_ms()
+            if check_ms and abs(now_ms - self._owned_ms) >= check_ms:
                 self._owned_ms = now_ms
-                self._require_owned()  # whoever resumes an input fences us
+                self._require_owned()  # whoever resumes an input, or drops roots of strangers, fences us
             worked = self._mend()
             worked = self._fire(now_ms) or worked
             return self._take_over(now_ms) or worked
+
+    def _owner_check_ms(self) -> int:
+        """Return how often it is to be checked that we are the owner still; 0: what we write shows it.
+
+        Where nothing but roots of strangers wait, which an operator may drop, nothing is written for long.
+        """
+        if self.pauses:
+            return _OWNER_CHECK_MS
+        is_strange = any(self._worker.ready_ms(input_id) is None for input_id in self.waiting.counts())
+        return self._worker.limits.input_retry_ms if self._strangers or is_strange else 0
 
     def finish(self) -> None:
         """Commit the progress of the verdicts, if that was delayed."""
@@ -323,7 +333,7 @@ class VerdictPartition:
         """
         until_ms: dict[int, int] = {}
         for offset, due in left.items():
-            if isinstance(due, Aside) and self._worker.is_strangers(due.source, due.group):
+            if due is not None and self._worker.is_strangers(due.source, due.group):
                 self._strangers[offset] = input_id_of(due.source)
                 until_ms[offset] = now_ms + self._worker.limits.input_retry_ms
         return until_ms

@@ -20,12 +20,13 @@ from acker.kafka.port import Log, Outgoing, Record, TopicInfo, TopicPartition
 from acker.provisioning.topic_specs import AGE_LIMITS, MESSAGE_BYTES, NO_LIMIT
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import require_passed_over
+from acker.untrusted import UntrustedName
 from acker.wire.checks import LogOnce
 from acker.wire.codec import wire_codec
 from replay.policy.breaker import Breaker
 from replay.policy.damage import DamagedBatches
 from replay.policy.disposition import Action, Backoff, Policy, Rule
-from replay.records.due import Pause, due_codec
+from replay.records.due import Due, Pause, due_codec
 from replay.worker.cut import CutCopies
 from replay.worker.fetch import Absence, Answers, Fetcher, RecordPlace
 from replay.worker.refusals import RefusedInARow
@@ -128,8 +129,10 @@ class Worker:
             raise Disagreement(self._unknown(input_id_of(source)))
         if found.group != group:
             raise Disagreement(
-                f"input id {found.id} is group {group} in a verdict and group {found.group} in topics.yaml;"
-                " an id is never used again: give the new input another one"
+                f"roots of input id {found.id} were emitted by group {UntrustedName(group)}, and topics.yaml"
+                f" has it as {found.name} of group {found.group}; they wait until it has group"
+                f" {UntrustedName(group)} again; what another group reads needs an input with its own id."
+                " `windhover replay drop` shows them, and drops them where nobody needs them"
             )
         return found
 
@@ -138,12 +141,26 @@ class Worker:
         input_of_id = self._inputs.get(input_id_of(source))
         return input_of_id is not None and input_of_id.group != group
 
+    def own_dues(self, dues: Sequence[Due]) -> list[Due]:
+        """Return due roots without those that another group emitted: they hold up none of the input's own."""
+        own: list[Due] = []
+        for due in dues:
+            if not self.is_strangers(due.source, due.group):
+                own.append(due)
+                continue
+            try:
+                self.input_of(due.source, due.group)
+            except Disagreement as error:
+                self.strangers[input_id_of(due.source)] = str(error)
+        return own
+
     def _unknown(self, input_id: int) -> str:
         group = self._groups.get(input_id)
         return (
             f"topics.yaml has no input with id {input_id}{f', of group {group}' if group else ''}; give the"
             " replay workers a topics.yaml with all inputs of the installation, then send them SIGHUP or"
-            " start them again"
+            f" start them again; where no input ever had it, `windhover replay drop --id {input_id}` shows"
+            " the roots, and drops them"
         )
 
     def name_of(self, input_id: int) -> str:

@@ -39,6 +39,7 @@ from spout.cli.common import (
     DEFAULT_CONFIG,
     INTERRUPTED,
     Config,
+    Execute,
     File,
     loaded,
     named_role,
@@ -389,6 +390,56 @@ def replay_resume(
     when = "when a replay worker lives" if absent else f"at most {seconds + 1} s from now"
     say(f"{name} goes on in {names}, {when}" if ended else f"{name} is not paused")
     print_notes(absent, config)
+    return 0
+
+
+@replay_app.command("drop")
+def replay_drop(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[INPUT]", help="An input of topics.yaml, under whose id others emitted."),
+    ] = None,
+    input_id: Annotated[
+        int | None, typer.Option("--id", min=0, help="In place of INPUT: an id that no input has.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="Only what this group emitted; else all but the input's own."),
+    ] = None,
+    why: Annotated[str, typer.Option(help="Why; kept with what is dropped.")] = "",
+    execute: Execute = False,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
+    """Show lost roots that a group emitted without a right to the id; with --execute, drop them."""
+    if (name is None) == (input_id is None):
+        raise typer.BadParameter("give an INPUT, or --id ID")
+    if execute and not why:
+        raise typer.BadParameter("--execute needs --why TEXT: nobody replays what is dropped")
+    with opened(config, "replay-drop") as (topics, log):
+        from acker.errors import UsageError
+        from replay.handling.dropping import Dropping
+        from spout.inspect.operate import tracked_input
+
+        named = {own.id: own.name for own in topics.inputs.values()}
+        if input_id in named:
+            raise UsageError(f"id {input_id} is of input {named[input_id]}; give that name in place of --id")
+        chosen_id = tracked_input(topics, name).id if name is not None else input_id or 0
+        dropping = Dropping(log, topics, chosen_id, group)
+        strange = dropping.look()
+        for partition in strange:
+            say_lines(partition.lines())
+        if not strange:
+            say("no root waits there that another group emitted")
+            return 0
+        if not execute:
+            say(
+                "nothing was changed; with --execute --why TEXT they are dropped, and nobody replays them. If"
+                " they are of an input that this topics.yaml lacks, give the replay workers one that has it"
+            )
+            return 0
+        dropped = dropping.drop(why, system_user())
+    seconds = topics.replay.limits.fenced_pause_ms // 1_000
+    say(f"{dropped:,} roots are dropped; replay workers go on there at most {seconds + 1} s from now")
     return 0
 
 

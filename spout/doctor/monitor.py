@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from acker.config.topics import Topics
+from acker.kafka.partition_troubles import PartitionTrouble
 from spout.inspect.failures import SeenCause
 from spout.inspect.overview import Snapshot, unknown_values
 from spout.inspect.readings import Reading
@@ -77,6 +78,7 @@ class MonitorReport:
     problems: Sequence[MonitorProblem]
     figures: Sequence[MonitorFigure]
     inputs: int
+    troubles: Sequence[PartitionTrouble] = ()
 
 
 def monitor_report(
@@ -103,7 +105,8 @@ def monitor_report(
     found.sort(key=lambda each: order.index(each.state))
     inputs = summaries(snapshot, topics)
     figures = [each for one in inputs for each in _figures(one, snapshot.at_ms, warning, critical)]
-    return MonitorReport(found[0].state if found else MonitorState.OK, found, figures, len(inputs))
+    state = found[0].state if found else MonitorState.OK
+    return MonitorReport(state, found, figures, len(inputs), snapshot.partition_troubles)
 
 
 def _unknown(snapshot: Snapshot, causes: Reading[Sequence[SeenCause]]) -> Iterator[str]:
@@ -188,7 +191,23 @@ def prometheus_lines(report: MonitorReport) -> list[str]:
             lines += [f"# HELP {family} {text}", f"# TYPE {family} gauge"]
             for each in found:
                 lines.append(f'{family}{{input="{_escaped(each.input)}"}} {_plain(each.value.value)}')
-    return lines
+    return [*lines, *_trouble_lines(report.troubles)]
+
+
+def _trouble_lines(troubles: Sequence[PartitionTrouble]) -> list[str]:
+    """Return a line for each kind of trouble of each partition: several damaged ranges have one."""
+    if not troubles:
+        return []
+    samples: dict[str, None] = {}
+    for trouble in troubles:
+        topic, partition = _escaped(trouble.place.topic), trouble.place.partition
+        labels = f'kind="{trouble.kind}",topic="{topic}",partition="{partition}"'
+        samples[f"windhover_check_partition_trouble{{{labels}}} 1"] = None
+    return [
+        "# HELP windhover_check_partition_trouble 1: something is the matter with the partition.",
+        "# TYPE windhover_check_partition_trouble gauge",
+        *samples,
+    ]
 
 
 _FAMILIES: Final[Mapping[str, tuple[str, str]]] = {
@@ -216,4 +235,5 @@ def monitor_row(report: MonitorReport) -> dict[str, Any]:
             {**asdict(each), "value": each.value.value, "unknown": each.value.unknown}
             for each in report.figures
         ],
+        "troubles": [trouble.row() for trouble in report.troubles],
     }

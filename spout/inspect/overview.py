@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +22,14 @@ from acker.config.limits import STANDS_MS
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import NotAuthorized, Unreachable, WindhoverError
+from acker.identity import offset_of
+from acker.kafka.partition_troubles import (
+    PartitionTrouble,
+    TroubleKind,
+    TroubleTimes,
+    cut_log_text,
+    damage_text,
+)
 from acker.kafka.port import Bound, GroupMember, Log, TopicInfo, TopicPartition
 from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import LateReaders, StandingPartition
@@ -92,8 +100,7 @@ class Snapshot:
         views: of the acker partitions, in their order. Likewise `ends`, of the ack topics.
         ackers: the members of their group. Likewise `replay_workers`.
         to_replay: what waits in each verdict partition, in their order.
-        leaderless: why partitions have no answer, by ``topic/partition``.
-        standing: sentences on acker partitions and replay workers that do not go on.
+        partition_troubles: what is the matter with partitions.
     """
 
     at_ms: int
@@ -107,16 +114,39 @@ class Snapshot:
     ackers: Reading[Sequence[GroupMember]] = _NOTHING
     replay_workers: Reading[Sequence[GroupMember]] = _NOTHING
     to_replay: Reading[Sequence[ReplayPartition]] = _NOTHING
-    leaderless: Mapping[str, str] = field(default_factory=dict)
-    standing: Sequence[str] = ()
+    partition_troubles: Sequence[PartitionTrouble] = ()
+
+    @property
+    def leaderless(self) -> Mapping[str, str]:
+        """Why partitions have no answer, by ``topic/partition``."""
+        return {trouble.name: trouble.detail for trouble in self._of_kind(TroubleKind.NO_ANSWER)}
+
+    @property
+    def standing(self) -> Sequence[str]:
+        """Sentences on acker partitions and replay workers that do not go on."""
+        return [trouble.detail for trouble in self._of_kind(TroubleKind.LATE_READER)]
+
+    @property
+    def cut(self) -> Mapping[str, str]:
+        """What was lost of logs that were cut, by ``topic/partition``."""
+        return {trouble.name: trouble.detail for trouble in self._of_kind(TroubleKind.CUT)}
 
     def troubles(self) -> list[str]:
-        """Describe what stands: partitions without an answer, and who does not go on."""
+        """Describe what stands or was cut; a command says at its end which offsets it could not read."""
         named = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
-        return [*named, *self.standing]
+        return [*named, *self.standing, *(f"{name}: {text}" for name, text in self.cut.items())]
 
     def rows(self) -> list[dict[str, Any]]:
-        return [each.row() for each in self.partitions]
+        """Return the row of each partition."""
+        return [self.row_of(state) for state in self.partitions]
+
+    def row_of(self, state: PartitionState) -> dict[str, Any]:
+        """Return the row of a partition; `troubles` are those of all partitions that its input needs."""
+        own = [trouble.row() for trouble in self.partition_troubles if state.input in trouble.inputs]
+        return state.row() | {"troubles": own}
+
+    def _of_kind(self, kind: TroubleKind) -> list[PartitionTrouble]:
+        return [trouble for trouble in self.partition_troubles if trouble.kind is kind]
 
 
 def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -273,6 +303,7 @@ class Overview:
         self._read_ms = 0
         self._troubles: dict[TopicPartition, str] = {}
         self._late = LateReaders()
+        self._trouble_times = TroubleTimes()
         self._waiting = _Kept(lambda _: WaitingRoots(log, topics, read_max))
         self._dead = {one.name: _Kept(lambda info: _DeadLetters(log, info, read_max)) for one in self._inputs}
 
@@ -334,9 +365,67 @@ class Overview:
             ackers,
             workers,
             to_replay=waiting.then(lambda each: each.partitions),
-            leaderless={f"{p.topic}/{p.partition}": text for p, text in sorted(self._troubles.items())},
-            standing=standing,
+            partition_troubles=self._partition_troubles(partitions, standing, now_ms),
         )
+
+    def _partition_troubles(
+        self, states: Sequence[PartitionState], late: Sequence[StandingPartition], now_ms: int
+    ) -> list[PartitionTrouble]:
+        """Return what is the matter with partitions, as this look has it."""
+        found = [
+            PartitionTrouble(TroubleKind.NO_ANSWER, place, now_ms, self._needed_by(place.topic), text)
+            for place, text in sorted(self._troubles.items())
+        ]
+        for partition in late:
+            needed_by, text = self._needed_by(partition.place.topic), self._late_text(partition)
+            trouble = PartitionTrouble(
+                TroubleKind.LATE_READER, partition.place, partition.since_ms, needed_by, text
+            )
+            found.append(replace(trouble, start=partition.position, end=partition.end))
+        for run in sorted(set(self._log.passed_over())):
+            place = TopicPartition(run.topic, run.partition)
+            trouble = PartitionTrouble(
+                TroubleKind.DAMAGED, place, now_ms, self._needed_by(run.topic), damage_text(run)
+            )
+            found.append(replace(trouble, start=run.start, end=run.end))
+        for place, end, emitted_to in self._cuts(states):
+            trouble = PartitionTrouble(
+                TroubleKind.CUT, place, now_ms, self._needed_by(place.topic), cut_log_text(end, emitted_to)
+            )
+            found.append(replace(trouble, start=end, end=emitted_to))
+        first_ms = self._trouble_times.look({(trouble.kind, trouble.place) for trouble in found}, now_ms)
+        return [
+            replace(trouble, since_ms=min(trouble.since_ms, first_ms[trouble.kind, trouble.place]))
+            for trouble in found
+        ]
+
+    def _cuts(self, states: Sequence[PartitionState]) -> Iterator[tuple[TopicPartition, int, int]]:
+        """Yield the logs that end before what was emitted of them, with their end and up to where it was.
+
+        The ends were asked after what the ackers have, so a log that nobody cut is never shorter.
+        """
+        for state in states:
+            own = self._topics.inputs[state.input]
+            sources = (
+                (own.topic, state.progress, state.end),
+                (own.replay_topic, state.copies, state.copies_end),
+            )
+            for topic, progress, end in sources:
+                emitted, end_offset = progress.value, end.value
+                # what was emitted of a topic that was created again was in another log
+                if state.partition is None or emitted is None or emitted.recreated or end_offset is None:
+                    continue
+                emitted_to = int(offset_of(emitted.emitted_to)) if emitted.was_emitted else 0
+                if emitted_to > end_offset:
+                    yield TopicPartition(topic, state.partition), end_offset, emitted_to
+
+    def _needed_by(self, topic: str) -> list[str]:
+        """Return the names of the inputs that need a topic: an ack topic is needed by all."""
+        if topic in self._topics.ack_topics.names():
+            return [own.name for own in self._inputs]
+        return [
+            own.name for own in self._inputs if topic in (own.topic, own.replay_topic, own.dead_letter.topic)
+        ]
 
     def close(self) -> None:
         self._waiting.close()
@@ -400,8 +489,8 @@ class Overview:
         views: Sequence[Reading[AckerView]],
         waiting: Reading[Waiting],
         now_ms: int,
-    ) -> list[str]:
-        """Describe which acker partitions and replay workers do not go on, as far as they have come."""
+    ) -> list[StandingPartition]:
+        """Return which acker partitions and replay workers do not go on, as far as they have come."""
         names, limits = self._topics.ack_topics, self._topics.replay.limits
         positions: dict[TopicPartition, int] = {}
         for number, view in enumerate(views):
@@ -417,8 +506,7 @@ class Overview:
         }
         young = self._each(ask, max(0, now_ms - STANDS_MS), list(answers))
         first_young = {place: offset.value for place, offset in young.items() if offset.value is not None}
-        found = self._late.look(positions, first_young, answers, now_ms)
-        return [self._late_text(partition) for partition in found]
+        return self._late.look(positions, first_young, answers, now_ms)
 
     def _late_text(self, partition: StandingPartition) -> str:
         names, number = self._topics.ack_topics, partition.place.partition
@@ -438,7 +526,8 @@ class Overview:
             counts[input_id] += count
         return [
             f"{count:,} replays wait of an input with id {input_id}, which this topics.yaml does not have;"
-            " nothing is decided about them before the replay workers have a file with it"
+            " nothing is decided about them before the replay workers have a file with it; where no input"
+            f" ever had it, `windhover replay drop --id {input_id}` shows them, and drops them"
             for input_id, count in sorted(counts.items())
             if input_id not in own and count
         ]

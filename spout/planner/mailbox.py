@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from acker.config.settings import UNREACHABLE_MS
-from acker.errors import Damaged, TrackingError, UsageError
+from acker.errors import TOO_LARGE, Damaged, TrackingError, UsageError
 from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.planning.journal import Journal
@@ -52,11 +52,17 @@ then it says that it failed; only one that is gone says nothing."""
 CLEANED_WRITES_MAX = 10
 """So often a message is written where a cleaner of temporary files takes the folder away meanwhile."""
 
-DAMAGE_CURE = (
-    "all else was handed out. Offsets {start} to {end} are FAILED, and wait in the replay worker until a"
-    " whole replica leads the partition. Start it again to go on behind them; with on_data_loss: skip for the"
-    " input it goes on by itself, and they are absent"
-)
+
+def damage_cure(start: int, end: int, why: str) -> str:
+    """Return what becomes of offsets of a source that cannot be read for a reason, and what to do."""
+    until = "until a whole replica leads the partition"
+    if why.startswith(TOO_LARGE):  # it is the same on every replica
+        until = "since no start of any version reads them; its writer should cut what it writes"
+    return (
+        f"all else was handed out. Offsets {start} to {end} are FAILED, and wait in the replay worker"
+        f" {until}. Start it again to go on behind them; with on_data_loss: skip for the input it goes on by"
+        " itself, and they are absent"
+    )
 
 
 class Published(NamedTuple):
@@ -342,7 +348,7 @@ class SinkWatch:
             return None
         run, more = self.damaged[0], len(self.damaged) - 1
         others = f", and {more} more such batches" if more else ""
-        cure = DAMAGE_CURE.format(start=run.start, end=run.end)
+        cure = damage_cure(run.start, run.end, run.why)
         return Damaged(run.topic, run.partition, run.start, run.why, cure + others)
 
     def refusal(self) -> TrackingError:

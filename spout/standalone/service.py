@@ -29,7 +29,7 @@ from acker.wire.events import SourceRun, Verdicts
 from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
-from spout.planner.mailbox import DAMAGE_CURE, PlannerStatus
+from spout.planner.mailbox import PlannerStatus, damage_cure
 from spout.planner.planner import Planner
 from spout.planning.intake import NewShare
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
@@ -296,7 +296,7 @@ class SpoutService:
         text = cut_text(f"offsets {first} to {end} of {place} cannot be read: {damaged.why}")
         self.queues.publication.unreadable.append((run, Cause("", DAMAGED, text)))
         if self.queues.damage is None:
-            cure = DAMAGE_CURE.format(start=first, end=end)
+            cure = damage_cure(first, end, damaged.why)
             self.queues.damage = Damaged(damaged.topic, damaged.partition, first, damaged.why, cure)
 
     def _in_turn(self, groups: Sequence[Sequence[int]]) -> list[Sequence[int]]:

@@ -89,6 +89,8 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
         yield Flag(f"{_SILENT}{text}", text, now_ms)
     for name, text in snapshot.leaderless.items():
         yield Flag(f"stands: {name}", f"{name} {text}: what needs it waits; start what is missing", now_ms)
+    for name, text in snapshot.cut.items():
+        yield Flag(f"cut: {name}", f"{name}: {text}", now_ms)
     for text in snapshot.standing:
         yield Flag(f"stands: {text.partition(' up to ')[0]}", text, now_ms)
     for group in dict.fromkeys(state.group for state in snapshot.partitions) if limits.late else ():

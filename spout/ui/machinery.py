@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from acker.kafka.partition_troubles import PartitionTrouble
 from acker.kafka.port import GroupMember
 from acker.service.view import AckerView
 from acker.wire.events import runs_of
@@ -89,6 +90,7 @@ class Machinery:
     Attributes:
         ackers: how many live. Likewise `replay_workers`.
         workers: the replay workers, by name.
+        troubles: what is the matter with partitions, of all topics.
     """
 
     partitions: Sequence[AckerPartition]
@@ -98,6 +100,7 @@ class Machinery:
     not_taken_over: Reading[int]
     workers: Reading[Sequence[ReplayWorker]]
     owners: Sequence[GroupOwner]
+    troubles: Sequence[PartitionTrouble] = ()
 
     def rows(self) -> dict[str, Any]:
         """Return it for programs: None where a value is unknown, and `unknown` says why."""
@@ -107,6 +110,7 @@ class Machinery:
             "workers": None if workers is None else [row_of(each) for each in workers],
             "acker_partitions": [each.row() for each in self.partitions],
             "groups": [row_of(each) for each in self.owners],
+            "troubles": [trouble.row() for trouble in self.troubles],
         }
 
     def shown_partitions(self) -> list[Row]:
@@ -174,6 +178,7 @@ def machinery_of(snapshot: Snapshot) -> Machinery:
         snapshot.to_replay.then(lambda each: sum(one.untaken for one in each)),
         _replay_workers(snapshot),
         [_owner(group, snapshot) for group in dict.fromkeys(each.group for each in states)],
+        snapshot.partition_troubles,
     )
 
 

@@ -246,7 +246,7 @@ class Pages:
         state = next((each for each in now.snapshot.partitions if each.source == source), None)
         if state is None:
             return self._no_partition(request, now, source)
-        one, row = self._topics.inputs[state.input], state.row()
+        one, row = self._topics.inputs[state.input], now.snapshot.row_of(state)
         values = {
             "state": state,
             "topic": one.topic,

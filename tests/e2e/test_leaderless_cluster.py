@@ -215,3 +215,52 @@ def test_commands_name_it_at_once(installation: Installation, capsys: pytest.Cap
         assert took_s < 20, (command, took_s)
     assert cli.run(["offsets", "reset", "lines", "--to", "earliest", *config]) == 3
     assert f"{topic}/4 has no leader" in capsys.readouterr().err
+
+
+LOOKS = (
+    "roots",
+    "failures",
+    "latency",
+    "inspect lines/4@0",
+    "inspect lines/0@0",
+    "dlq list",
+    "dlq stats",
+    "dlq redrives",
+    "dlq show lines/4@0",
+    "dlq replay lines/4@0",
+    "replay resume lines",
+    "acker free lines",
+    "offsets reset lines --to latest --partition 0",
+)
+OF_THE_FILE = ("topics check", "topics repair")
+
+
+def test_every_command_ends_soon_and_names_what_it_cannot_read(
+    installation: Installation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """O421: with a partition lost of the source, of dead letters and of each ack topic that is read."""
+    names, own = installation.topics.ack_topics, installation.input
+    ours = (names.init, names.ack, names.verdict, names.due)
+    installation.create(
+        {
+            own.topic: (PARTITIONS, 4),
+            own.dead_letter.topic: (PARTITIONS, 4),
+            **dict.fromkeys(ours, (ACKERS, 1)),
+        }
+    )
+    installation.produce(range(PARTITIONS))
+    installation.lose()
+    calls = [[*look.split(), "--config", str(installation.config)] for look in LOOKS]
+    calls += [[*command.split(), str(installation.config)] for command in OF_THE_FILE]
+    answers: dict[str, tuple[int, float, str]] = {}
+    for call in calls:
+        begun_s = time.monotonic()
+        code = cli.run(call)
+        took_s = time.monotonic() - begun_s
+        answers[" ".join(call[:-1])] = code, took_s, "".join(capsys.readouterr())
+    wrong = {
+        call: answer
+        for call, answer in answers.items()
+        if answer[1] > SOON_S or "defect" in answer[2] or "has no leader" not in answer[2]
+    }
+    assert not wrong, "\n".join(f"{call}: {answer}" for call, answer in wrong.items())

@@ -877,6 +877,68 @@ MUTANTS = (
         "tests/unit/acker/kafka/test_standing.py::test_time_in_which_nobody_looked_counts_little",
         "a process that was stopped for an hour would say that all its partitions stand",
     ),
+    Mutant(
+        "what-waits-behind-others-in-a-reader-does-not-stand",
+        "acker/kafka/standing.py",
+        "(is_drained or self._passed - progress.passed > QUEUED_MAX)",
+        "True",
+        "tests/unit/acker/kafka/test_standing.py"
+        "::test_a_partition_behind_others_in_a_slow_reader_does_not_stand",
+        "a slow reader would report partitions whose records wait in its own client",
+    ),
+    Mutant(
+        "a-partition-without-a-leader-stands",
+        "acker/kafka/standing.py",
+        "return bool(self.why) or (self.end is not None and self.end > self.position)",
+        "return self.end is not None and self.end > self.position",
+        "tests/unit/acker/kafka/test_standing.py"
+        "::test_a_partition_without_a_leader_stands_though_nobody_knows_its_end",
+        "nobody would say why a partition without a leader gives no records",
+    ),
+    Mutant(
+        "a-partition-at-its-end-does-not-stand",
+        "acker/kafka/standing.py",
+        "(self.end is not None and self.end > self.position)",
+        "self.end is not None",
+        "tests/unit/acker/kafka/test_standing.py"
+        "::test_a_partition_at_its_end_does_not_stand_when_a_record_comes_after_hours",
+        "each quiet partition would be an error",
+    ),
+    Mutant(
+        "a-position-that-moves-does-not-stand",
+        "acker/kafka/standing.py",
+        "if progress is None or progress.position != position:",
+        "if progress is None:",
+        "tests/unit/acker/kafka/test_standing.py::test_a_position_that_moves_does_not_stand",
+        "a reader that goes on would be reported",
+    ),
+    Mutant(
+        "ends-are-asked-now-and-then",
+        "acker/kafka/standing.py",
+        "if since_ms >= wait_ms:",
+        "if since_ms >= 0:",
+        "tests/unit/acker/kafka/test_standing.py"
+        "::test_ends_are_asked_only_of_partitions_that_do_not_move_and_not_often",
+        "each look of each reader would ask the brokers about all partitions",
+    ),
+    Mutant(
+        "what-stands-is-said-once-a-minute",
+        "acker/kafka/standing.py",
+        "progress.reported_at_ms < 0 or partition.stood_ms - progress.reported_at_ms >= REPEAT_MS",
+        "True",
+        "tests/unit/acker/kafka/test_standing.py"
+        "::test_a_partition_that_does_not_go_on_is_named_with_position_end_and_since",
+        "the log would have a line about it with each look",
+    ),
+    Mutant(
+        "a-reader-that-catches-up-does-not-stand",
+        "acker/kafka/standing.py",
+        "since_ms = now_ms - self._limit_ms if is_first else now_ms",
+        "since_ms = now_ms - self._limit_ms",
+        "tests/unit/spout/doctor/test_monitor.py"
+        "::test_who_catches_up_is_not_taken_for_one_that_stands_by_who_looks_again",
+        "the page would be red after each restart of an acker",
+    ),
     # -- what unpacks to more than it weighs
     Mutant(
         "a-state-unpacks-to-no-more-than-is-read",

@@ -1761,4 +1761,31 @@ MUTANTS = (
         "::test_records_that_are_too_large_are_left_out_alone",
         "a client would get a record that can neither be replayed nor become a dead letter",
     ),
+    # -- partitions in trouble
+    Mutant(
+        "a-log-that-was-cut-is-named",
+        "spout/inspect/overview.py",
+        "if emitted_to > end_offset:",
+        "if emitted_to < 0:",
+        "tests/unit/spout/inspect/test_partition_troubles.py"
+        "::test_a_log_that_was_cut_is_named_with_what_it_lost",
+        "records that an unclean election lost would be missed when the next query begins, days later",
+    ),
+    Mutant(
+        "a-partition-without-an-answer-is-data",
+        "spout/inspect/overview.py",
+        "self._troubles |= answers.value.troubles",
+        "pass",
+        "tests/unit/spout/inspect/test_partition_troubles.py::test_it_is_data_in_each_machine_format",
+        "a monitor would see unknown values, and no word of the partition",
+    ),
+    Mutant(
+        "a-query-that-only-waits-ends-with-the-name",
+        "spout/group/troubles.py",
+        "if any(partition.stood_ms >= limit_ms for partition in standing):",
+        "if limit_ms < 0:",
+        "tests/unit/spout/planner/test_leaderless_sources.py"
+        "::test_a_query_that_ends_reads_all_else_and_then_says_what_it_waits_for",
+        "a query with availableNow would wait for ever, and say nothing",
+    ),
 )

@@ -77,7 +77,7 @@ def test_a_record_that_nobody_can_work_on_has_a_place_and_a_reason(monkeypatch: 
     """O1912: its neighbours are not named."""
     monkeypatch.setattr(reader, "VALUE_BYTES_MAX", 1_000)
     messages = [message(7, 1_000), message(8, 1_001), message(9, 0)]
-    why = "a record of 1,001 bytes, more than the 1,000 that can be handled"
+    why = "it is too large: a record of 1,001 bytes, more than the 1,000 that can be handled"
     assert too_large_runs(messages) == [DamagedRun("lines", 3, 8, 9, why)]
     assert too_large_runs([]) == too_large_runs(messages[:1]) == []
 

@@ -409,7 +409,7 @@ def test_an_input_id_that_another_group_had_is_put_aside(world: World) -> None:
     assert world.copies() == []
     assert worker.status().aside_by_input == {"sentences": 1}
     (told,) = [event for event in world.events if event.name == "put_aside"]
-    assert "group elder in a verdict" in str(told.fields["why"])
+    assert "were emitted by group elder" in str(told.fields["why"])
 
 
 @pytest.mark.parametrize("strange", [1, 20])

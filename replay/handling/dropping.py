@@ -1,0 +1,109 @@
+"""Drops lost roots that nobody will ever replay: ``windhover replay drop``.
+
+A stranger may emit roots under the id of an input that he has no right to, or under one that no input has.
+When they are lost, the replay workers put them aside, since they cannot know whether a newer topics.yaml has
+their input. Here an operator says that none will. A root of an input's own group is never dropped.
+
+Only the owner of a partition's transactional id writes to `_ack_due`. So this takes each partition with such
+roots over as `replay.handling.resume` does, reads once more what waits there now that nobody else writes,
+writes a tombstone for each root, and leaves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from acker.config.topics import Topics
+from acker.identity import Root, input_id_of
+from acker.kafka.port import Log, Outgoing, TopicPartition
+from acker.service.passed_over import BY_HEADER, WHY_HEADER, read_ours
+from acker.untrusted import UntrustedName
+from replay.records.due import Due, parse_root_key, root_key, sound_or_none
+
+DROPPED_MAX: Final = 10_000
+"""So many tombstones are written in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrangeRoots:
+    """Roots that wait in one partition of `_ack_due`, and whose group has no right to the input's id."""
+
+    place: TopicPartition
+    roots: Sequence[Due]
+
+    def lines(self) -> list[str]:
+        """Describe them, a line for each group and topic."""
+        counts = Counter((due.group, due.topic) for due in self.roots)
+        return [
+            f"{self.place.topic}/{self.place.partition}: {count:,} of group {UntrustedName(group)}, topic"
+            f" {UntrustedName(topic)}"
+            for (group, topic), count in sorted(counts.items())
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropping:
+    """Finds and drops the roots of strangers under one input id.
+
+    Attributes:
+        group: only those of this group; None: of every group but the input's own.
+    """
+
+    log: Log
+    topics: Topics
+    input_id: int
+    group: str | None = None
+
+    def look(self) -> list[StrangeRoots]:
+        """Return the partitions with such roots; change nothing."""
+        partitions = (self._strange(number) for number in range(self.topics.acker.partitions))
+        return [strange for strange in partitions if strange.roots]
+
+    def drop(self, why: str, by: str) -> int:
+        """Drop them; return how many there were.
+
+        Raises `Aborted` (repeat the command), `NotAuthorized` or `TopicError` (`_ack_due` is missing).
+        """
+        dropped = 0
+        wait_ms = self.topics.replay.limits.operation_timeout_ms
+        for number in (strange.place.partition for strange in self.look()):
+            with closing(self.log.transactions(f"{self.topics.acker.replay_group}-{number}")) as transactions:
+                transactions.init(wait_ms)  # fences the replay worker, which could have fired one of them
+                roots = self._strange(number).roots
+                for first in range(0, len(roots), DROPPED_MAX):
+                    transactions.begin()
+                    for due in roots[first : first + DROPPED_MAX]:
+                        transactions.send(self._tombstone(number, due, why, by))
+                    transactions.commit(wait_ms)
+                dropped += len(roots)
+        return dropped
+
+    def _tombstone(self, number: int, due: Due, why: str, by: str) -> Outgoing:
+        headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
+        return Outgoing(self.topics.ack_topics.due, number, None, root_key(due), headers)
+
+    def _strange(self, number: int) -> StrangeRoots:
+        place = TopicPartition(self.topics.ack_topics.due, number)
+        start, end = self.log.starts([place])[place], self.log.stable_ends([place])[place]
+        wait_ms = self.topics.replay.limits.operation_timeout_ms
+        waiting: dict[Root, Due] = {}
+        for record in read_ours(self.log, place, start, end, committed=True, wait_ms=wait_ms):
+            root = parse_root_key(record.key)
+            if root is None or input_id_of(root.source) != self.input_id:
+                continue
+            # the last record of a key counts; one that is unreadable changes nothing
+            value = None if record.value is None else sound_or_none(record)
+            if record.value is None:
+                waiting.pop(root, None)
+            elif isinstance(value, Due):
+                waiting[root] = value
+        return StrangeRoots(place, [due for due in waiting.values() if self._is_strange(due)])
+
+    def _is_strange(self, due: Due) -> bool:
+        owners: Mapping[int, str] = {own.id: own.group for own in self.topics.inputs.values()}
+        is_meant = self.group is None or due.group == self.group
+        return is_meant and owners.get(self.input_id) != due.group

@@ -299,8 +299,8 @@ MUTANTS = (
     Mutant(
         "state-has-which-sessions-have-two-processes",
         "acker/service/partition.py",
-        "*shared_headers(core.sessions.shared())",
-        "*shared_headers({})",
+        "shared = shared_headers(core.sessions.shared())",
+        "shared = shared_headers({})",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_what_is_emitted_beside_another_process_outlives_what_that_one_has_not_sent",
         "the same, where an acker was killed meanwhile",

@@ -66,6 +66,12 @@ class RawRecord:
     headers: Sequence[tuple[bytes, bytes | None]] = ()
     timestamp_ms: int | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of its parts."""
+        parts = [self.value, self.key, *(part for header in self.headers for part in header)]
+        return sum(len(part) for part in parts if part is not None)
+
 
 class Refused(Exception):
     """The broker did not take a batch; `code` is Kafka's number of the error."""
@@ -114,6 +120,19 @@ def produce(bootstrap: str, place: TopicPartition, batch: bytes) -> int:
 
     eventually(is_taken)
     return placed[0]
+
+
+def produce_at_any(addresses: Iterable[str], place: TopicPartition, batch: bytes) -> int | None:
+    """Offer a batch to one broker after the other; return its offset, None if none said that it took it.
+
+    A broker that dies meanwhile may have taken it all the same.
+    """
+    for address in addresses:
+        try:
+            return _produce_once(address, place, batch)
+        except (Refused, OSError):
+            continue
+    return None
 
 
 def _produce_once(bootstrap: str, place: TopicPartition, batch: bytes) -> int:

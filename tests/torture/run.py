@@ -77,7 +77,10 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
     stack.callback(torturer.release)
     witness = stage.witness
     partitions = stage.log.topics([source.topic])[source.topic].partitions
-    producer = NumberedProducer(stage.log, source.topic, partitions, options.records_per_second, _steady_ms)
+    bootstrap = stage.topics.kafka["bootstrap.servers"]
+    producer = NumberedProducer(
+        stage.log, source.topic, partitions, options.records_per_second, _steady_ms, bootstrap
+    )
     begun_ms = _steady_ms()
     producer.start()
     _let_fall(blows, for_ms, torturer, witness, stage.console)

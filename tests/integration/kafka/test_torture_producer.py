@@ -12,6 +12,9 @@ from tests.support.waiting import eventually
 from tests.torture.stage.producer import NumberedProducer
 from tests.torture.workload import NUMBER, UNDONE
 
+NOBODY = "127.0.0.1:1"
+"""No broker is there: what no client can write is left open."""
+
 
 @pytest.fixture
 def log() -> MemoryLog:
@@ -22,7 +25,7 @@ def log() -> MemoryLog:
 
 def test_what_the_broker_acknowledged_is_in_the_topic_and_what_was_undone_is_not(log: MemoryLog) -> None:
     clock = itertools.count(0, 1_000)  # a second between two looks
-    producer = NumberedProducer(log, "t", 2, 10.0, lambda: next(clock))
+    producer = NumberedProducer(log, "t", 2, 10.0, lambda: next(clock), NOBODY)
     producer.start()
     eventually(lambda: len(producer.durable) > 100, 20)
     producer.stop()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from acker.identity import offset_of
-from acker.kafka.port import Outgoing
+from acker.kafka.port import Outgoing, Record, UnreadableName
 from acker.ledger.sessions import UNSENT_MS_MAX
 from acker.wire.causes import error_class
 from acker.wire.events import Lost, Reason, Taken
@@ -276,7 +276,9 @@ class Limits(Checker):
                 f" {retry.attempts} attempts, {retry.max_abandoned} abandoned"
             )
         reason = (dict(record.headers).get(DEAD) or b"").decode() if dead else ""
-        has_no_record = reason in ("GONE", "RECREATED")
+        has_no_record = reason in ("GONE", "RECREATED") or (
+            reason == "UNWRITABLE" and _has_unreadable_names(truth.original(root))
+        )
         final = _final_reason(truth, root)
         if final and reason != final and not has_no_record:
             raise self.broken(
@@ -291,6 +293,11 @@ class Limits(Checker):
             raise self.broken(f"{root} is buried as GONE, but the log holds it")
         if reason == "RECREATED" and offset_of(root.position) < truth.first_cut(root):
             raise self.broken(f"{root} is buried as RECREATED, but its log was not cut there")
+
+
+def _has_unreadable_names(record: Record | None) -> bool:
+    """Return whether no client can write a copy with all of a record's headers."""
+    return record is not None and any(isinstance(name, UnreadableName) for name, _ in record.headers)
 
 
 def _final_reason(truth: Truth, root: RootTruth) -> str:

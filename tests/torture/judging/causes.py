@@ -47,7 +47,7 @@ from spout.demo.words import (
 from spout.planning.session import SessionName
 from tests.torture.judging.evidence import Evidence, Mark, Story, Verdict
 from tests.torture.schedule import BROKERS, SPARK_WORKERS, Deed, Victim
-from tests.torture.workload import key_of
+from tests.torture.workload import ODD_ERRORS, is_text, key_of
 
 
 class Cause(StrEnum):
@@ -132,15 +132,19 @@ class Inquest:
             return Cause.UNEXPLAINED
         if emission is None or emission.origin not in self._evidence.numbers:
             return Cause.NO_RECORD
-        key = key_of(self._evidence.numbers[emission.origin])
+        number = self._evidence.numbers[emission.origin]
+        key = key_of(number)
         if verdict.reason == Reason.ABANDONED:
             return self._abandoned(root, story)
         if verdict.reason == Reason.TIMED_OUT:
             meant = key == NEVER_ACKED_AT_FIRST and emission.attempt == 1
             cause = self._timed_out(root, story, verdict, meant=meant)
             may_fail = key == ALWAYS_FAILS or (key == FAILS_TWICE and emission.attempt <= FAILING_ATTEMPTS)
+            may_fail = may_fail or not is_text(number)
             return Cause.SLOW_BATCH if cause is Cause.ACKS_AWAY and may_fail else cause
         if key == ALWAYS_FAILS and error_class(verdict.error) == PoisonLineError.__name__:
+            return Cause.MEANT_TO_FAIL
+        if not is_text(number) and error_class(verdict.error) in ODD_ERRORS:
             return Cause.MEANT_TO_FAIL
         flaky = key == FAILS_TWICE and emission.attempt <= FAILING_ATTEMPTS
         if flaky and error_class(verdict.error) == FlakyLineError.__name__:

@@ -16,7 +16,7 @@ from spout.demo.judge import ACKED, LOST, Check, Emission
 from tests.support.flaws import check_none, replacement_flaws, verdict_flaws
 from tests.torture.judging.causes import FAULTS, Cause, Inquest, Strike, unexplained_endings
 from tests.torture.judging.evidence import Evidence
-from tests.torture.workload import UNDONE, words_of
+from tests.torture.workload import UNDONE, odd_of, words_of
 from tests.torture.writes import Write
 
 RUN_AGAIN: Final = "batch run again"
@@ -211,6 +211,7 @@ class _Court:
         counts = self._outcomes.counts
         return {
             "records": len(self._evidence.numbers),
+            "odd": sum(odd_of(number) is not None for number in self._evidence.numbers.values()),
             "acked": counts.acked,
             "dead_lettered": counts.dead_letters,
             "lost": len(self._unended()),

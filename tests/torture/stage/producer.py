@@ -12,8 +12,9 @@ from contextlib import suppress
 from typing import Final
 
 from acker.errors import LogError, Unreachable
-from acker.kafka.port import Log, Producer, Transactions
-from tests.torture.workload import record_of, undone_record
+from acker.kafka.port import Log, Producer, TopicPartition, Transactions
+from tests.support.raw_records import encode_batch, produce_at_any
+from tests.torture.workload import odd_of, raw_record, record_of, undone_record
 
 SLICE_MS: Final = 100
 FLUSH_MS_MAX: Final = 60_000
@@ -31,9 +32,24 @@ class NumberedProducer:
     """
 
     def __init__(
-        self, log: Log, topic: str, partitions: int, records_per_second: float, clock: Callable[[], int]
+        self,
+        log: Log,
+        topic: str,
+        partitions: int,
+        records_per_second: float,
+        clock: Callable[[], int],
+        bootstrap: str,
     ) -> None:
-        """Prepare; `start` begins to write. `clock` is in ms and need not be wall time."""
+        """Prepare; `start` begins to write.
+
+        Args:
+            log: writes what a client can write.
+            topic: its name; it has so many `partitions`.
+            partitions: see `topic`.
+            records_per_second: the steady rate.
+            clock: in ms; it need not be wall time.
+            bootstrap: the addresses of all brokers: what no client can write is sent to them byte by byte.
+        """
         self.durable: set[int] = set()
         self._log = log
         self._topic = topic
@@ -41,6 +57,7 @@ class NumberedProducer:
         self._rate = records_per_second
         self._burst = max(1, int(records_per_second))
         self._clock = clock
+        self._addresses = bootstrap.split(",")
         self._number = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windhover-torture-producer", daemon=True)
@@ -80,14 +97,21 @@ class NumberedProducer:
         """Write the next records; return the producer to go on with."""
         numbers = range(self._number, self._number + count)
         self._number += count
-        for number in numbers:
+        odd = {number: odd_of(number) for number in numbers}
+        raw = {number for number, kind in odd.items() if kind is not None and not kind.can_be_copied}
+        for number in raw:
+            place = TopicPartition(self._topic, number % self._partitions)
+            if produce_at_any(self._addresses, place, encode_batch([raw_record(number)])) is not None:
+                self.durable.add(number)
+        by_client = [number for number in numbers if number not in raw]
+        for number in by_client:
             producer.send(record_of(number, self._topic, self._partitions))
         try:
             producer.flush(FLUSH_MS_MAX)
         except (Unreachable, LogError):
             producer.close()
             return self._log.producer()
-        self.durable.update(numbers)
+        self.durable.update(by_client)
         return producer
 
     def _abort_some(self) -> None:

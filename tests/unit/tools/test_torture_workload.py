@@ -7,7 +7,18 @@ from collections import Counter
 from pathlib import Path
 
 from spout.demo.words import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST, PLAIN
-from tests.torture.workload import key_of, number_in, record_of, undone_record, words_of
+from tests.support.odd_records import ODD_RECORDS
+from tests.torture.workload import (
+    NUMBER,
+    is_text,
+    key_of,
+    number_in,
+    odd_of,
+    raw_record,
+    record_of,
+    undone_record,
+    words_of,
+)
 from tests.torture.writes import WriteTable
 
 
@@ -30,6 +41,26 @@ def test_most_records_are_plain_and_every_kind_falls_on_every_partition() -> Non
     assert keys[PLAIN] > 9_700
     for kind in (ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST):
         assert {number % 4 for number in range(10_000) if key_of(number) == kind} == {0, 1, 2, 3}
+
+
+def test_a_tenth_of_the_records_is_odd_each_kind_on_every_partition() -> None:
+    kinds = {(odd.kind, number % 4) for number in range(10_000) if (odd := odd_of(number)) is not None}
+    names = {kind for kind, _ in kinds}
+    small = {odd.kind for odd in ODD_RECORDS if "huge" not in odd.kind}
+    assert names == small
+    assert kinds == {(kind, partition) for kind in small for partition in range(4)}
+    assert 1_000 <= sum(odd_of(number) is not None for number in range(10_000)) < 1_200
+
+
+def test_an_odd_record_has_its_number_and_its_words_are_what_its_value_says() -> None:
+    for number in range(10_000):
+        raw = raw_record(number)
+        assert number_in(record_of(number, "t", 4).headers) == number
+        assert (raw.headers[0][0].decode(), raw.headers[0][1]) == (NUMBER, b"%d" % number)
+        if is_text(number):
+            assert tuple((raw.value or b"").decode().split()) == words_of(number)
+        else:
+            assert words_of(number) == ()
 
 
 def test_the_table_counts_how_often_each_attempt_wrote_a_row_and_keeps_when_it_came_first(

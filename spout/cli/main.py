@@ -220,6 +220,13 @@ def validate(file: File = DEFAULT_CONFIG) -> int:
         say(f"warning: kafka.{name}: is not on this machine, so it was not tried; those that run need it")
     for finding in long_needs(topics):
         say(f"warning: {finding.topic}: {finding.text}")
+    for name, source in topics.inputs.items():
+        if source.ordered and not source.fails_on_loss():
+            say(
+                f"warning: inputs.{name}.on_data_loss: skip goes on behind what retention has removed; at a"
+                f" log that was cut it stops all the same, since ordering: {source.ordering} needs the keys"
+                " of what was lost"
+            )
     return 0
 
 

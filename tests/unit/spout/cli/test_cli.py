@@ -221,6 +221,17 @@ def test_validate_warns_of_records_that_may_be_needed_longer_than_topics_keep_th
     assert printed[-1].startswith("warning: a: input a may need a record without end (timeout: 0)")
 
 
+@pytest.mark.parametrize("ordering", ["none", "key", "partition"])
+def test_validate_says_that_an_ordered_input_stops_at_a_log_that_was_cut(
+    file: Path, capsys: pytest.CaptureFixture[str], ordering: str
+) -> None:
+    """O613: `skip` promises less there; with retention it keeps its promise, so it is no error."""
+    file.write_text(f"inputs: {{a: {{id: 1, group: g, on_data_loss: skip, ordering: {ordering}}}}}")
+    assert cli.run(["validate", str(file)]) == 0
+    warned = "warning: inputs.a.on_data_loss: skip" in capsys.readouterr().out
+    assert warned is (ordering != "none")
+
+
 def test_validate_shows_names_of_kafka_settings_and_no_values(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

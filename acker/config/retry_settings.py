@@ -150,8 +150,8 @@ class Retry(Section):
     """Times that a record may be open while its session is taken over before it becomes a dead letter;
     counted beside attempts."""
     causes: tuple[CauseRule, ...] = key(range=f"a list of at most {RULES_MAX} rules", default=())
-    """Rules for failed roots; the first that fits decides. Behind them stand two of Windhover's own:
-    RejectTuple and UnicodeDecodeError are dead letters at once."""
+    """Rules for failed roots; the first that fits decides. Behind them stand those of Windhover's own:
+    RejectTuple, UnicodeDecodeError, ModuleNotFoundError, SyntaxError and TupleError are dead letters at once."""
 
     @validates("max_ms")
     @classmethod

@@ -108,6 +108,10 @@ DEFAULT_RULES: Final = (
     Rule("RejectTuple", None, Action.DEAD_LETTER),
     # a payload that cannot be decoded now cannot be decoded later
     Rule("UnicodeDecodeError", None, Action.DEAD_LETTER),
+    # what is missing or wrong is the code, and a replay runs the same code
+    Rule("ModuleNotFoundError", None, Action.DEAD_LETTER),
+    Rule("SyntaxError", None, Action.DEAD_LETTER),
+    Rule("TupleError", None, Action.DEAD_LETTER),
 )
 """These rules come after those of every input, so that a rule of the input can replace them."""
 

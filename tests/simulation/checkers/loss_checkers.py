@@ -21,6 +21,9 @@ from tests.support.flaws import replacement_flaw
 
 MESSAGE_BYTES_MAX = 500
 
+HOPELESS = ("RejectTuple", "UnicodeDecodeError", "ModuleNotFoundError", "SyntaxError", "TupleError")
+"""What is a dead letter at once where no rule of the input says otherwise."""
+
 FINAL = {"dead_letter": "CAUSE", "drop": "DROPPED"}
 """What a dead letter says by a rule of its input."""
 
@@ -304,7 +307,8 @@ def _final_reason(truth: Truth, root: RootTruth) -> str:
     """Return why a root is buried at once by a rule of its input; empty when no rule fits."""
     if root.lost is None or root.verdict != "FAILED":
         return ""
-    rules = {rule.error: rule.then for rule in truth.input_of(root).retry.causes}
+    own = {rule.error: rule.then for rule in truth.input_of(root).retry.causes}
+    rules = {**dict.fromkeys(HOPELESS, "dead_letter"), **own}
     return FINAL.get(rules.get(error_class(root.lost.error), ""), "")
 
 

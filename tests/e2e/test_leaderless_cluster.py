@@ -233,6 +233,8 @@ LOOKS = (
     "offsets reset lines --to latest --partition 0",
 )
 OF_THE_FILE = ("topics check", "topics repair")
+NEEDS_NONE = ("roots", "dlq redrives", "acker free", "offsets reset", "topics check")
+"""These read no partition that is lost: State, partition 0 of what is asked for, or settings of topics."""
 
 
 def test_every_command_ends_soon_and_names_what_it_cannot_read(
@@ -261,6 +263,8 @@ def test_every_command_ends_soon_and_names_what_it_cannot_read(
     wrong = {
         call: answer
         for call, answer in answers.items()
-        if answer[1] > SOON_S or "defect" in answer[2] or "has no leader" not in answer[2]
+        if answer[1] > SOON_S
+        or "defect" in answer[2]
+        or ("has no leader" not in answer[2] and not call.startswith(NEEDS_NONE))
     }
     assert not wrong, "\n".join(f"{call}: {answer}" for call, answer in wrong.items())

@@ -939,6 +939,14 @@ MUTANTS = (
         "::test_who_catches_up_is_not_taken_for_one_that_stands_by_who_looks_again",
         "the page would be red after each restart of an acker",
     ),
+    Mutant(
+        "a-record-that-is-too-large-is-not-called-damaged",
+        "acker/errors.py",
+        "if why.startswith(TOO_LARGE):\n            what",
+        "if not why:\n            what",
+        "tests/unit/acker/kafka/test_unreadable_words.py::test_only_what_is_damaged_on_a_disk_is_called_so",
+        "an operator would look for a broken disk, and find none",
+    ),
     # -- what unpacks to more than it weighs
     Mutant(
         "a-state-unpacks-to-no-more-than-is-read",

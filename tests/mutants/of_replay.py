@@ -577,4 +577,38 @@ MUTANTS = (
         "::test_of_two_who_handle_letters_at_once_the_first_is_fenced",
         "two people at once would replay a dead letter twice",
     ),
+    # -- roots of strangers
+    Mutant(
+        "roots-of-a-former-group-hold-up-none-of-the-present-one",
+        "replay/worker/outcome.py",
+        "dues = sorted(worker.own_dues(dues), key=_rank)",
+        "dues = sorted(dues, key=_rank)",
+        "tests/unit/replay/worker/test_changed_inputs.py"
+        "::test_roots_of_the_former_group_hold_up_none_of_the_new_one",
+        "who gives an input another group in topics.yaml would get no replays of the new one",
+    ),
+    Mutant(
+        "an-inputs-own-roots-are-never-dropped",
+        "replay/handling/dropping.py",
+        "return is_meant and owners.get(self.input_id) != due.group",
+        "return is_meant",
+        "tests/unit/replay/handling/test_dropping.py::test_an_inputs_own_roots_are_never_dropped",
+        "the command would drop records that nobody has processed",
+    ),
+    Mutant(
+        "a-root-that-was-fired-since-is-not-dropped-again",
+        "replay/handling/dropping.py",
+        "waiting.pop(root, None)",
+        "pass",
+        "tests/unit/replay/handling/test_dropping.py::test_it_is_shown_first_and_dropped_alone",
+        "what is done would be shown as waiting for ever",
+    ),
+    Mutant(
+        "a-worker-notices-that-an-operator-dropped-roots",
+        "replay/worker/partition.py",
+        "return self._worker.limits.input_retry_ms if self._strangers or is_strange else 0",
+        "return 0",
+        "tests/unit/replay/handling/test_dropping.py::test_a_worker_that_lives_is_fenced_and_goes_on",
+        "a replay worker would count dropped roots until it is started again",
+    ),
 )

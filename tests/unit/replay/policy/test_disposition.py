@@ -110,10 +110,20 @@ def test_a_rule_that_says_retry_leaves_the_policy_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", ["RejectTuple(FailTuple)", "Undecodable(RejectTuple, FailTuple)", "UnicodeDecodeError"]
+    "error",
+    [
+        "RejectTuple(FailTuple)",
+        "Undecodable(RejectTuple, FailTuple)",
+        "UnicodeDecodeError",
+        "ModuleNotFoundError",
+        "SyntaxError",
+        "IndentationError",
+        "TupleError(WindhoverError)",
+        "MessageIdUnknown(TupleError, WindhoverError)",
+    ],
 )
-def test_what_is_rejected_or_undecodable_is_given_up_at_once_unless_a_rule_says_otherwise(error: str) -> None:
-    """S151, P46"""
+def test_what_no_replay_can_help_is_given_up_at_once_unless_a_rule_says_otherwise(error: str) -> None:
+    """S151, P46, D601"""
     assert of_cause(POLICY, error) == GiveUp(DeadReason.CAUSE)
     again = replace(POLICY, rules=(Rule(error.partition("(")[0], None, Action.RETRY),))
     assert of_cause(again, error) == Replay(NOW_MS + 1_000)

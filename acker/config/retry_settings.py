@@ -151,7 +151,8 @@ class Retry(Section):
     counted beside attempts."""
     causes: tuple[CauseRule, ...] = key(range=f"a list of at most {RULES_MAX} rules", default=())
     """Rules for failed roots; the first that fits decides. Behind them stand those of Windhover's own:
-    RejectTuple, UnicodeDecodeError, ModuleNotFoundError, SyntaxError and TupleError are dead letters at once."""
+    RejectTuple, UnicodeDecodeError, ModuleNotFoundError, SyntaxError and TupleError are dead letters at
+    once."""
 
     @validates("max_ms")
     @classmethod

@@ -308,7 +308,7 @@ def _final_reason(truth: Truth, root: RootTruth) -> str:
     if root.lost is None or root.verdict != "FAILED":
         return ""
     own = {rule.error: rule.then for rule in truth.input_of(root).retry.causes}
-    rules = {**dict.fromkeys(HOPELESS, "dead_letter"), **own}
+    rules: dict[str | None, str] = {**dict.fromkeys(HOPELESS, "dead_letter"), **own}
     return FINAL.get(rules.get(error_class(root.lost.error), ""), "")
 
 

@@ -9,19 +9,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from acker.config.limits import ReplayLimits
-from acker.errors import Damaged, OutOfRange, TopicError, Unreachable
+from acker.errors import Damaged, Disagreement, OutOfRange, TopicError, Unreachable
 from acker.hot_paths import tuple_maker
 from acker.kafka.port import (
     NO_EPOCH,
     RECORD_OVERHEAD_BYTES,
+    Bound,
     DamagedRun,
     Log,
     Picker,
+    ReadTo,
     Record,
     TopicPartition,
     record_bytes,
@@ -58,6 +61,34 @@ class RecordPlace(NamedTuple):
 
 
 record_place = tuple_maker(RecordPlace)
+
+
+def lost_in_a_cut(log: Log, emitted: Mapping[RecordPlace, int]) -> set[RecordPlace]:
+    """Return which of some places without a record had one perhaps, before their log was cut.
+
+    `emitted` has the leader's epoch in which each was emitted. A marker of a transaction may have taken the
+    place of a record that was cut off. While the leader is the one of then, nothing was cut. Else the leader
+    says how far its log is that of then; where it cannot say so, the place counts as lost: a dead letter too
+    many is better than a loss that nobody names.
+
+    Raises `Unreachable`: the broker does not answer.
+    """
+    epochs = {place: epoch for place, epoch in emitted.items() if epoch != NO_EPOCH}
+    if not epochs:
+        return set()
+    leaders = log.bounds(Bound.END, sorted({TopicPartition(*place[:2]) for place in epochs})).epochs
+    lost: set[RecordPlace] = set()
+    for epoch in sorted(set(epochs.values())):
+        places = [place for place, then in epochs.items() if then == epoch]
+        doubtful = [place for place in places if leaders.get(TopicPartition(*place[:2]), epoch) != epoch]
+        read: dict[TopicPartition, ReadTo] = {}
+        for topic, partition, offset in sorted(doubtful):  # the highest offset of each partition stays
+            read[TopicPartition(topic, partition)] = ReadTo(offset + 1, epoch)
+        intact: Mapping[TopicPartition, int] = {}
+        with suppress(Disagreement):
+            intact = log.intact_to(read)
+        lost |= {place for place in doubtful if place.offset >= intact.get(TopicPartition(*place[:2]), 0)}
+    return lost
 
 
 class Absence(Enum):

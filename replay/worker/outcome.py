@@ -14,7 +14,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, RefusedRoot, was_a_record
-from replay.worker.fetch import Absence, record_place, took_the_place
+from replay.worker.fetch import Absence, lost_in_a_cut, record_place, took_the_place
 from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
@@ -131,6 +131,8 @@ def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]], now
     places = [place for due, place in targets if (due.topic, due.topic_id) in there]
     answers = worker.readable(places, now_ms)
     there = worker.same_topics(there)
+    never = {place: due.leader_epoch for due, place in targets if answers.get(place) is Absence.NEVER}
+    cut_off = lost_in_a_cut(worker.log, never)
     found: list[_Found] = []
     for due, place in targets:
         if due.dead == DeadReason.UNREADABLE:
@@ -140,7 +142,8 @@ def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]], now
         elif (record := answers.get(place)) is not None:
             if record is Absence.NEVER and was_a_record(due):
                 record = Absence.GONE
-            if isinstance(record, Record) and took_the_place(record, due.leader_epoch):
+            is_another = isinstance(record, Record) and took_the_place(record, due.leader_epoch)
+            if is_another or place in cut_off:
                 found.append(_Found(due, Absence.GONE, DeadReason.RECREATED))
                 continue
             dead = _DEAD_OF.get(record) if isinstance(record, Absence) else None

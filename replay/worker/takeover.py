@@ -32,7 +32,7 @@ from acker.wire.leader_epochs import LeaderEpochs
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
 from replay.records.headers import Lineage, location, parse_lineage
-from replay.worker.fetch import Absence, RecordPlace, took_the_place
+from replay.worker.fetch import Absence, RecordPlace, lost_in_a_cut, took_the_place
 from replay.worker.worker import OF_AN_INPUT, Worker
 
 
@@ -266,8 +266,14 @@ def _pasts(worker: Worker, replayed: Sequence[LostRoot], now_ms: int) -> Mapping
     # only the pasts stay in memory, not the records
     while left:
         worker.at("reading what was lost")
-        for place, record in worker.readable(left, now_ms).items():
-            if record is not Absence.DAMAGED or place in skipping:
+        answers = worker.readable(left, now_ms)
+        never = {place: epochs[place] for place, record in answers.items() if record is Absence.NEVER}
+        cut_off = lost_in_a_cut(worker.log, never)
+        for place, record in answers.items():
+            if place in cut_off:
+                dead = DeadReason.RECREATED
+                pasts[place] = Past(Lineage(location(*place)), dead=dead, leader_epoch=epochs[place])
+            elif record is not Absence.DAMAGED or place in skipping:
                 pasts[place] = _past(place, record, epochs[place])
             left.discard(place)
     return pasts

@@ -5,6 +5,15 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     # -- the policy
     Mutant(
+        "a-place-without-a-record-never-had-one",
+        "replay/worker/fetch.py",
+        "lost |= {place for place in doubtful if",
+        "lost |= {place for place in () if",
+        "tests/unit/replay/worker/test_cut_before_takeover.py"
+        "::test_what_was_aborted_after_the_cut_does_not_hide_what_was_there",
+        "a record that was cut off would vanish where an aborted one took its place",
+    ),
+    Mutant(
         "a-cause-has-the-waits-of-its-rule",
         "replay/policy/disposition.py",
         "delay_ms(rule.backoff or policy.backoff, failures, jitter)",

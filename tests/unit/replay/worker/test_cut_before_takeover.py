@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acker.kafka.port import Record, TopicPartition
+from acker.kafka.port import Outgoing, Record, TopicPartition
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
 from tests.support.worlds.planning import COPIES, World, batch, positions, yaml_of
@@ -68,6 +68,46 @@ def test_no_copy_is_made_of_a_record_that_took_the_place_before_the_verdict_was_
     replay(world)
     assert records_of(world, REPLAYS.topic) == []
     assert outcomes(world) == [("RECREATED", None)] * 3
+
+
+def abort_some(world: World, records: int) -> None:
+    """Write records whose transaction is aborted: they and its marker are offsets without a record."""
+    transactions = world.log.transactions("somebody")
+    transactions.init(1_000)
+    transactions.begin()
+    for _ in range(records):
+        transactions.send(Outgoing("sentences", 0, b"aborted"))
+    transactions.abort(1_000)
+
+
+def test_what_was_aborted_after_the_cut_does_not_hide_what_was_there() -> None:
+    """O628. Found by the simulation: the place had no record now, so it counted as one that never had any."""
+    world = World(YAML)
+    lost_in_part(world)
+    world.cluster.partition(PLACE).cut(CUT)
+    abort_some(world, 10)
+    replay(world)
+    assert records_of(world, REPLAYS.topic) == []
+    assert outcomes(world) == [("RECREATED", None)] * 3
+
+
+@pytest.mark.parametrize("is_elected", [False, True])
+def test_a_place_that_never_had_a_record_is_no_loss_whoever_leads(is_elected: bool) -> None:
+    """O628: an election alone loses nothing, and a dead letter for a marker would be about nothing."""
+    world = World(YAML)
+    world.produce(2)
+    abort_some(world, 2)
+    world.produce(1)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, skip=[2, 3, 4])
+    world.run(8_000)
+    assert world.lost("TIMED_OUT") == 3
+    if is_elected:
+        world.cluster.elect_leader("sentences", 0)
+        world.produce(3)
+    replay(world)
+    assert (records_of(world, REPLAYS.topic), outcomes(world)) == ([], [])
 
 
 def test_a_record_that_another_leader_has_as_well_is_copied() -> None:

@@ -13,7 +13,7 @@ Source: docs/design/protocol.md, sections 3 (rules 6 and 8), 4 and 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -53,6 +53,9 @@ TICK_EVERY_MS = 500
 
 RESETS_LANE = "resets"
 """What the name of the lane ends with by which a process resets timeouts of a batch under way."""
+
+CLIENTS_LANE = "clients"
+"""The same of the lane by which it resets timeouts of what clients have open."""
 
 POSITION_BYTES = 8
 """A lost root's position, as verdicts pack it."""
@@ -140,6 +143,7 @@ class Planner:
         self.joined = 0
         self._ticked_ms: int | None = None
         self._signed_ms = 0
+        self._resets = 0
         self._has_left = self._is_closed = self._has_reported = self._is_superseded = False
 
     @property
@@ -349,6 +353,20 @@ class Planner:
         """Commit what is settled now, rather than in a few seconds."""
         tenure, _, committer, *_ = self._require()
         committer.commit(tenure.committable())
+
+    def reset_timeouts(self, runs: Iterable[SourceRun]) -> None:
+        """Let the timeouts of roots begin anew, by the session's clock, where they have no verdict yet.
+
+        Raises `Unreachable`: the broker does not have it in time.
+        """
+        tenure, announcer = self._require().tenure, self._context.announcer
+        within = tenure.window.pending_within
+        pending = [SourceRun(run.source, *part) for run in runs for part in within(*run)]
+        if not pending or announcer is None:
+            return
+        self._resets += 1
+        lane = f"planner-{self._new_id}/{tenure.name.id}/{CLIENTS_LANE}"
+        announcer.reset_timeouts(tenure.name, lane, self._resets, tenure.clock.now, pending)
 
     def leave(self) -> None:
         """Commit what is settled and write that the query ends.

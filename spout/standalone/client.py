@@ -157,6 +157,26 @@ class Client:
                 self._publish(wait_ms)
             return count
 
+    def reset_timeout(self, what: Settleable) -> int:
+        """Say that the work on items goes on: their timeouts begin anew, as after Storm's `resetTimeout`.
+
+        >>> item = client.open(1)[0]
+        >>> for page in range(100):  # each takes some seconds
+        ...     client.reset_timeout(item)
+
+        It is sent within some milliseconds. Where `auto_abort` puts items back after some time, that begins
+        anew as well, for all items that were opened with these.
+
+        Returns:
+            How many were open; 0 for an item that was settled, put back, or has timed out: then its record is
+            replayed, and another client may have it. Errors as in `confirm`, but open parts do not matter.
+        """
+        with self._guard:
+            count = self._checked().reset_timeout(self._limits, what, self._runner.now_ms())
+            if count:
+                self._runner.wake()
+            return count
+
     def split(self, item: Item, parts: int) -> list[Part]:
         """Split an item into parts for separate work; the item is confirmed when all its parts are.
 

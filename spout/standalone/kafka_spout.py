@@ -153,6 +153,11 @@ class KafkaSpout:
         item = self._taken("fail", message_id)
         return item is not None and self._client.fail(item, why) > 0
 
+    def reset_timeout(self, message_id: MessageId | Root | Item) -> bool:
+        """Say that the work on a tuple goes on: its timeout begins anew; return whether it was pending."""
+        item = self._named("reset_timeout", message_id)
+        return item is not None and self._client.reset_timeout(item) > 0
+
     def deactivate(self) -> None:
         """Emit no tuple and open no item until `activate`; open items may be settled meanwhile."""
         with self._runner.guard:
@@ -236,20 +241,25 @@ class KafkaSpout:
         if self._runner.behind is not None:
             self._runner.behind.refuse()
 
-    def _taken(self, verb: str, message_id: object) -> Item | None:
+    def _named(self, verb: str, message_id: object) -> Item | None:
+        """Return the tuple that is meant; None: `next_tuple` did not return it, or it is settled."""
         self._refuse_behind_fork()
-        if not isinstance(message_id, Item):
-            named = message_id.root if isinstance(message_id, MessageId) else message_id
-            if not isinstance(named, Root):
-                raise UsageError(
-                    f"{verb}: {shortened(message_id)} is no message id; pass `tuple.message_id`, or the tuple"
-                    " itself, of what `next_tuple` returned"
-                )
-            return self._tuples.pop(named, None)
-        root = message_id.message_id.root
-        if self._tuples.get(root) == message_id:
+        if isinstance(message_id, Item):
+            return message_id
+        named = message_id.root if isinstance(message_id, MessageId) else message_id
+        if not isinstance(named, Root):
+            raise UsageError(
+                f"{verb}: {shortened(message_id)} is no message id; pass `tuple.message_id`, or the tuple"
+                " itself, of what `next_tuple` returned"
+            )
+        return self._tuples.get(named)
+
+    def _taken(self, verb: str, message_id: object) -> Item | None:
+        """Return the tuple that is meant, and forget it, since it is settled now."""
+        item = self._named(verb, message_id)
+        if item is not None and self._tuples.get(root := item.message_id.root) == item:
             self._tuples.pop(root, None)  # another thread may have acked it in the meantime
-        return message_id
+        return item
 
     def _forget_some(self) -> None:
         if len(self._tuples) > 2 * self._client.open_total() + 1_000:

@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from acker.config.settings import Input
 from acker.errors import Damaged, TupleError, UsageError
 from acker.identity import I64, Root, input_id_of, offset_of, partition_of
-from acker.wire.events import Lost, PositionRun, positions
+from acker.wire.events import Lost, PositionRun, SourceRun, positions, runs_of
 from spout.planner.mailbox import PlannerStatus
 from spout.standalone.item_records import ItemRecords, NextPublication
 from spout.standalone.items import Item, Items, Part, shortened
@@ -78,6 +78,7 @@ class QueueCollection:
         self.damage: Damaged | None = None
         self.late_count = 0
         self.late_names: list[str] = []
+        self.touched: list[SourceRun] = []
         self._by_id = {found.id: self.by_name[found.name] for found in inputs}
         self._stores = frozenset(queue.store for queue in self.by_name.values())
 
@@ -233,6 +234,32 @@ class QueueCollection:
             self.publication.fail([PositionRun(item.serial, item.serial + 1)], cause)
             return 1
         return sum([self.fail(client, each, cause) for each in self._owned("fail", client, what)])
+
+    def reset_timeout(self, limits: ClientLimits, what: Settleable, now_ms: int) -> int:
+        """Let the timeouts of open items begin anew; return how many of them were open.
+
+        Their roots are added to `touched`. Where the client's items are put back after some time, that begins
+        anew as well, for all that was opened with them.
+        """
+        client = limits.client
+        if isinstance(what, Items):
+            if what.lease is None or not self._has(client, what.lease):
+                return 0
+            return self._touch(limits, what.lease, what.lease.left(), now_ms)
+        if isinstance(what, Item | Part):
+            item = _item_of(what)
+            if not self._has(client, item.lease) or item.serial not in item.lease:
+                return 0
+            return self._touch(limits, item.lease, [PositionRun(item.serial, item.serial + 1)], now_ms)
+        listed = {_item_of(item) for item in self._owned("reset_timeout", client, what)}
+        return sum([self.reset_timeout(limits, item, now_ms) for item in listed])
+
+    def _touch(self, limits: ClientLimits, lease: Lease, serials: Sequence[PositionRun], now_ms: int) -> int:
+        if limits.auto_abort_ms is not None:
+            lease.store.prolong(limits.client, lease, now_ms + limits.auto_abort_ms)
+        for source, at in self.records.positions(serials).items():
+            self.touched += [SourceRun(source, *run) for run in runs_of(at)]
+        return sum(end - start for start, end in serials)
 
     def split(self, client: str, item: Item, parts: int) -> list[Part]:
         if parts < 1:

@@ -167,16 +167,18 @@ class SpoutService:
             returned = self.queues.expire(now_ms)
             lacking = self.queues.lacking(now_ms)
             late, self.queues.late_names = self.queues.late_names, []
+            touched, self.queues.touched = self.queues.touched, []
             if returned or any(lost):  # whose items were taken away may open others
                 self._guard.notify_all()
         if self._traced is not None:
             for verdicts in self._verdicts:
                 self._traced.settle(verdicts, self._inputs, now_ms)
         self._verdicts.clear()
+        if touched:
+            self._planner.reset_timeouts(touched)
         if late:
-            self._report(
-                "settled_after_the_timeout", {"roots": late, "next_step": "raise the input's timeout"}
-            )
+            cure = "raise the input's timeout, or call reset_timeout of the client while its work goes on"
+            self._report("settled_after_the_timeout", {"roots": late, "next_step": cure})
         came = sum([self._feed(name, count, now_ms) for name, count in lacking.items()])
         return bool(came or returned)
 

@@ -198,6 +198,12 @@ class PendingStore:
         held = [(serial, lease) for lease in self._leases.get(client, ()) for serial in lease.items()]
         return [(lease, serial) for serial, lease in nsmallest(count, held, key=lambda pair: pair[0])]
 
+    def prolong(self, client: str, lease: Lease, until_ms: int) -> None:
+        """Put the remaining items of a lease back later, if it has a deadline."""
+        own(client, lease)
+        if lease.until_ms is not None:
+            lease.until_ms = max(lease.until_ms, until_ms)
+
     def leave(self, client: str) -> int:
         """Let all open items of a client wait again, and forget it: it died, or was closed."""
         returned = sum(self._return(lease) for lease in list(self._leases.get(client, ())))
@@ -209,7 +215,11 @@ class PendingStore:
         """Put back the remaining items of leases whose deadline has passed; return how many there were."""
         returned = 0
         while self._deadlines and self._deadlines[0][0] <= now_ms:
-            returned += self._return(heappop(self._deadlines)[2])
+            lease = heappop(self._deadlines)[2]
+            if lease.until_ms is not None and lease.until_ms > now_ms:  # it was prolonged
+                heappush(self._deadlines, (lease.until_ms, next(self._numbers), lease))
+            else:
+                returned += self._return(lease)
         if len(self._deadlines) > 2 * sum(map(len, self._leases.values())) + DEADLINES_KEPT:
             self._deadlines = [each for each in self._deadlines if len(each[2])]  # of leases that are open
             heapify(self._deadlines)

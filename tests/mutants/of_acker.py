@@ -728,6 +728,15 @@ MUTANTS = (
         "::test_who_leads_is_asked_once_and_again_for_a_while_after_a_broker_was_lost",
         "the first question after each broker's death would wait three seconds for it",
     ),
+    Mutant(
+        "what-a-successor-has-shortened-ends-an-acker",
+        "acker/service/service.py",
+        "for place, start in starts.items() if start > read[place]}",
+        "for place, start in starts.items() if start < 0}",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_an_acker_that_stood_still_gives_up_what_its_successor_has_shortened",
+        "an acker that was stopped for a minute would end instead of going on",
+    ),
     # -- topics.yaml
     Mutant(
         "a-replay-topic-takes-records-of-any-age",

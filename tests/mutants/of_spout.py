@@ -5,6 +5,31 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     # -- what may be committed, and what is planned
     Mutant(
+        "a-reset-is-by-the-clock-of-the-last-batch",
+        "spout/planner/planner.py",
+        "self._resets, tenure.clock.now, pending)",
+        "self._resets, self._journal.now, pending)",
+        "tests/unit/spout/standalone/test_kafka_spout.py::test_a_reset_holds_by_the_sessions_clock_of_now",
+        "work that goes on would time out all the same where nothing new comes",
+    ),
+    Mutant(
+        "a-commit-that-the-broker-forgot-stays-forgotten",
+        "spout/group/commits.py",
+        "again = ours if is_time else ours - kept",
+        "again = ours if is_time else set()",
+        "tests/unit/spout/group/test_commits.py::test_a_commit_that_the_broker_has_forgotten_is_made_again",
+        "the next start of a quiet group would read all records again",
+    ),
+    Mutant(
+        "commits-of-a-quiet-group-are-not-renewed",
+        "spout/group/commits.py",
+        "again = ours if is_time else ours - kept",
+        "again = ours - kept",
+        "tests/unit/spout/group/test_commits.py"
+        "::test_commits_of_a_quiet_group_are_renewed_before_they_are_forgotten",
+        "a broker that keeps commits for a minute would forget them again and again",
+    ),
+    Mutant(
         "a-commit-stops-at-a-hole",
         "spout/planning/window.py",
         "return self._high.get(source) if first is None else first",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from urllib.request import urlopen
 
 import pytest
@@ -434,6 +434,93 @@ def test_a_record_that_nobody_confirms_is_a_dead_letter_once() -> None:
     assert late == [["sentences/0@0 TIMED_OUT"]]
     assert len(world.latest.queues.records) == 0
     assert world.committed() == 1
+
+
+WORKING: list[tuple[str, Callable[[Client, Items], Settleable]]] = [
+    ("all of an open", lambda _, items: items),
+    ("an item", lambda _, items: items[0]),
+    ("a list", lambda _, items: [items[0], items[0]]),
+    ("a part", lambda client, items: client.split(items[0], 2)[1]),
+    ("a tuple's iterator", lambda _, items: iter([items[0]])),
+]
+
+
+@pytest.mark.parametrize("what", [what for _, what in WORKING], ids=[name for name, _ in WORKING])
+def test_work_that_goes_on_longer_than_the_timeout_can_say_so(
+    what: Callable[[Client, Items], Settleable],
+) -> None:
+    """D701: three times the timeout, and it is acked at its first emission."""
+    world, spout_ = world_of(1)
+    world.start_replays()
+    client = spout_.client("slow")
+    items = opened(world, client, 1)
+    working = what(client, items)
+    for _ in range(12):
+        world.run(1_000)
+        assert client.reset_timeout(working if not isinstance(working, Iterator) else iter([items[0]])) == 1
+    assert client.abort(items) == 1
+    assert client.confirm(opened(world, client, 1)) == 1
+    world.run(1_000)
+    assert (world.lost("TIMED_OUT"), spout_.status().group.acked, spout_.status().late) == (0, 1, 0)
+
+
+def test_a_reset_is_of_what_is_open_alone() -> None:
+    """D702: others time out as they would; what was settled, was put back or has timed out counts 0."""
+    world, spout_ = world_of(4)
+    client, other = spout_.client("slow"), spout_.client("other")
+    items = opened(world, client, 4)
+    client.confirm(items[0])
+    client.abort(items[1])
+    assert (client.reset_timeout(items[0]), client.reset_timeout(items[1])) == (0, 0)
+    for _ in range(6):
+        world.run(1_000)
+        assert client.reset_timeout(items[2]) == 1
+    assert client.reset_timeout(items[3]) == 0, "it has timed out"
+    assert world.lost("TIMED_OUT") == 2
+    assert client.reset_timeout(items) == 1
+    with pytest.raises(TupleError, match="'slow' has open"):
+        other.reset_timeout(items[2])
+    with pytest.raises(UsageError, match="is no item"):
+        client.reset_timeout("sentences/0@2")  # type: ignore[arg-type]
+
+
+def test_a_tuple_of_storms_manner_is_worked_on_too() -> None:
+    """D701: as `OutputCollector.resetTimeout`, by the tuple, its root or its message id."""
+    world, spout_ = world_of(1)
+    tuple_ = next_of(world, spout_)
+    for _ in range(4):
+        world.run(1_000)
+        assert spout_.reset_timeout(tuple_) is True
+        world.run(1_000)
+        assert spout_.reset_timeout(tuple_.message_id) is True
+    assert spout_.ack(tuple_) is True
+    assert spout_.reset_timeout(tuple_) is False
+
+
+def test_a_reset_lets_the_time_until_items_are_put_back_begin_anew() -> None:
+    """D703: `auto_abort_ms` is for clients that hang, not for those that work on."""
+    world, spout_ = world_of(2)
+    client = spout_.client("a", auto_abort_ms=500)
+    items = opened(world, client, 2)
+    for _ in range(8):
+        world.run(400)
+        assert client.reset_timeout(items[0]) == 1
+    assert client.open_count() == 2
+    world.run(700)
+    assert client.open_count() == 0
+
+
+def test_a_reset_holds_by_the_sessions_clock_of_now() -> None:
+    """D704: nothing was planned since the item was opened, so the last batch's clock is old."""
+    world, spout_ = world_of(1)
+    client = spout_.client("slow")
+    items = opened(world, client, 1)
+    world.run(3_900)
+    assert client.reset_timeout(items) == 1
+    world.run(3_500)
+    assert (client.open_count(), world.lost("TIMED_OUT")) == (1, 0)
+    world.run(1_500)
+    assert (client.open_count(), world.lost("TIMED_OUT")) == (0, 1)
 
 
 def test_every_way_to_settle_too_late_is_counted_once() -> None:

@@ -172,6 +172,36 @@ def test_every_pod_says_what_it_needs_and_a_service_has_more_time_to_end_than_it
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+def test_each_port_that_a_pod_listens_on_lets_in_labelled_pods_alone(overlay: str) -> None:
+    """D2901: the page, and the metrics of both services."""
+    closed: dict[str, set[str]] = {}
+    for policy in named(overlay, "NetworkPolicy").values():
+        spec = policy["spec"]
+        assert spec["policyTypes"] == ["Ingress"]
+        for rule in spec["ingress"]:
+            assert all(source["podSelector"]["matchLabels"] for source in rule["from"])
+        ports = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
+        for name, deployment in named(overlay, "Deployment").items():
+            if is_selected(spec["podSelector"], deployment["spec"]["template"]["metadata"]["labels"]):
+                closed.setdefault(name, set()).update(ports)
+    listening = {
+        name: {port["name"] for port in container(pod)["ports"]}
+        for name, pod in pods(overlay).items()
+        if container(pod).get("ports")
+    }
+    assert closed == listening
+
+
+def is_selected(selector: Manifest, labels: Mapping[str, str]) -> bool:
+    """Whether a selector of pods fits labels; all of its expressions say In."""
+    if not selector.get("matchLabels", {}).items() <= labels.items():
+        return False
+    expressions = selector.get("matchExpressions", [])
+    assert all(expression["operator"] == "In" for expression in expressions)
+    return all(labels.get(expression["key"]) in expression["values"] for expression in expressions)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_probes_and_the_service_meet_the_port_on_which_the_process_listens(overlay: str) -> None:
     for part in SERVICES:
         one = container(pods(overlay)[f"windhover-{part}"])

@@ -22,7 +22,7 @@ from typing import Final, Literal, assert_never
 
 from acker.errors import CodecError
 from acker.identity import source_of
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Verdicts
 from replay.records.dead_letter import OUR_PREFIXES
@@ -46,6 +46,11 @@ FAILING_SHARE: Final = 0.01
 HUGE_SHARE: Final = 0.01
 """Of the odd ones: these are drawn from `ODD_RECORDS`, which has records of 900 kB."""
 
+HOLE_SHARE: Final = 0.05
+"""Of the odd ones: these are a transaction that is given up, a hole for whoever reads committed records."""
+
+OTHERS_TRANSACTION: Final = "a program of others"
+HOLE_RECORDS_MAX: Final = 20
 RESTART_SHARE: Final = 0.3
 ROUNDS_TO_SETTLE_MAX: Final = 60
 _DELETED: Final = (SOURCE.topic, REPLAY, LETTERS, "_ack_verdict", "_ack_quarantine")
@@ -77,11 +82,13 @@ class OddRun:
     Attributes:
         written: how many records others have written, in all topics.
         odd: how many of them are odd, by topic.
+        holes: how many transactions others have given up, beside them.
     """
 
     def __init__(self, seed: int, reader: Reader) -> None:
         self.written = 0
         self.odd: Counter[str] = Counter()
+        self.holes = 0
         self.looks = 0
         self.restarts = 0
         self._reader = reader
@@ -104,6 +111,8 @@ class OddRun:
         for _ in range(count):
             if self._random.random() < ODD_SHARE:
                 self._write_odd()
+                if self._random.random() < HOLE_SHARE:
+                    self._write_hole()
             else:
                 self._write_sound()
         self.written += count
@@ -132,7 +141,8 @@ class OddRun:
         odd = ", ".join(f"{topic} {count:,}" for topic, count in sorted(self.odd.items()))
         ended = Counter(ended.service for ended in self._world.ended)
         return (
-            f"{self._reader}: {self.written:,} records, {self.odd.total():,} of them odd ({odd});"
+            f"{self._reader}: {self.written:,} records, {self.odd.total():,} of them odd ({odd}),"
+            f" and {self.holes:,} holes;"
             f" {self.restarts} restarts, {self.looks} commands; {dict(ended)} ended at records that `topics"
             " repair` marked. Nothing else ended, and each record has its verdict and its place"
         )
@@ -158,6 +168,17 @@ class OddRun:
             self._confirmed_wanted[odd.record.value] += 1
         elif topic in _QUARANTINING:
             self._quarantine_wanted.add(f"{topic}/0@{offset}")
+
+    def _write_hole(self) -> None:
+        """Write records of a transaction and give it up: none of them may be handed out or judged."""
+        topic = SOURCE.topic if self._random.random() < 0.5 else self._random.choice(TOPICS[1:])
+        partition = self._world.cluster.partition(TopicPartition(topic, 0))
+        for _ in range(self._random.randint(1, HOLE_RECORDS_MAX)):
+            raw = odd_record(self._random).record
+            given_up = Outgoing(*partition.name, b"given up", raw.key, (), raw.timestamp_ms)
+            partition.append(given_up, self._world.cluster.now_ms, OTHERS_TRANSACTION)
+        partition.end_transaction(OTHERS_TRANSACTION, self._world.cluster.now_ms, committed=False)
+        self.holes += 1
 
     def _settle(self) -> None:
         """Let the services work until all is settled, and kill them at times."""

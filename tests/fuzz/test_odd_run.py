@@ -20,6 +20,7 @@ def test_each_record_of_a_small_run_has_its_verdict_and_its_place(reader: Reader
         assert run.wrong() == []
     assert set(run.odd) > {SOURCE.topic, "_ack_init", "_ack_verdict", "_ack_state"}
     assert run.written == ROUNDS * RECORDS
+    assert run.holes > 0
 
 
 def test_a_run_sees_a_record_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,21 @@ _NAME_PARTS: Final = (
     b"\n",
     b"x" * 40,
 )
+TIMES_MS: Final = (
+    None,
+    -1,
+    0,
+    1,
+    1_700_000_000,
+    1_700_000_000_000,
+    1_700_000_000_000_000,
+    1_700_000_000_000_000_000,
+    4_102_444_800_000,
+    253_402_300_800_000,
+    2**63 - 1,
+)
+"""None is now; then no time, the epoch, seconds, ms, µs and ns of 2023, years 2100 and 10000, the last."""
+
 _BYTES: Final = (None, b"", b"v", NO_UTF8, b"a\nb", b"\xc3\x01" + bytes(8), b"z" * 300)
 
 
@@ -144,7 +159,9 @@ def odd_record(random_: random.Random) -> OddRecord:
         (b"".join(random_.choices(_NAME_PARTS, k=random_.randrange(3))), random_.choice(_BYTES))
         for _ in range(random_.choice((0, 0, 1, 2, 8)))
     ]
-    drawn = RawRecord(random_.choice(_BYTES), random_.choice(_BYTES), tuple(headers))
+    drawn = RawRecord(
+        random_.choice(_BYTES), random_.choice(_BYTES), tuple(headers), random_.choice(TIMES_MS)
+    )
     return OddRecord("drawn", drawn, headers_as_read(headers))
 
 

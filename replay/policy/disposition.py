@@ -128,11 +128,6 @@ def rule_of(rules: Sequence[Rule], operator: str, error: str) -> Rule:
     return _NO_RULE
 
 
-def action_of(rules: Sequence[Rule], operator: str, error: str) -> Action:
-    """Return the action of the first rule, `DEFAULT_RULES` last, that matches a cause; else RETRY."""
-    return rule_of(rules, operator, error).then
-
-
 class DeadReason(StrEnum):
     """Why a record became a dead letter."""
 

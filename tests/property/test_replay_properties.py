@@ -17,9 +17,9 @@ from replay.policy.disposition import (
     Policy,
     Replay,
     Rule,
-    action_of,
     delay_ms,
     dispose,
+    rule_of,
 )
 from replay.records.due import extended, history_json, parse_history
 from replay.records.headers import Lineage, build_headers, parse_lineage, parse_location
@@ -125,7 +125,7 @@ def test_every_root_dies_within_its_limits_and_none_dies_before(
             lost_by[Reason.FAILED] + policy.count_timed_out * timed_out + policy.count_abandoned * abandoned
         )
         dies = (
-            (is_failed and action_of(policy.rules, operator, error) is not Action.RETRY)
+            (is_failed and rule_of(policy.rules, operator, error).then is not Action.RETRY)
             or (not is_abandoned and 0 < policy.time_limit_ms <= 5 * attempt)
             or (is_abandoned and abandoned > policy.max_abandoned)
             or (counts and used >= policy.attempts)

@@ -54,6 +54,7 @@ class RealWorld(World):
         self.source = self.topics.input("sentences")
         self.planners: list[Planner] = []
         self.told: list[str] = []
+        self.advice: list[object] = []
         self._names = self._seq = 0
         self.start_acker()
         self.start_replays()

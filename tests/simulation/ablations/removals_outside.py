@@ -27,7 +27,7 @@ from acker.service.partition import PartitionAcker
 from acker.service.service import Retention
 from acker.wire.events import PositionRun, SourceRun, Take
 from acker.wire.leader_epochs import LeaderEpochs
-from replay.policy.disposition import Action, Disposition, LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import Action, Disposition, LostEmission, Policy, Replay, Rule, dispose
 from spout.group.announce import Reach
 from spout.group.opening import Opening
 from spout.planner.batches import Batches
@@ -145,7 +145,8 @@ def tick_of_a_second() -> Replaced:
 
 def rules() -> Replaced:
     """Try again whatever failed."""
-    return [(replay.policy.disposition, "action_of", lambda rules, operator, error: Action.RETRY)]
+    retries = Rule(None, None, Action.RETRY)
+    return [(replay.policy.disposition, "rule_of", lambda rules, operator, error: retries)]
 
 
 def max_pending() -> Replaced:
@@ -240,7 +241,7 @@ def max_abandoned() -> Replaced:
 
 def leader_epochs() -> Replaced:
     """Compare a lost record with the epoch of the takeover alone."""
-    return [(replay.worker.partition, "read_epochs", lambda _headers: LeaderEpochs())]
+    return [(replay.worker.partition, "read_epochs", lambda headers: LeaderEpochs())]
 
 
 # -- retention

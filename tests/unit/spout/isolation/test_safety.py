@@ -13,7 +13,7 @@ import pytest
 from acker.config.topics import Topics, parse
 from acker.identity import position_at, source_of
 from acker.wire.events import SourceRun
-from replay.policy.disposition import Action, Rule, action_of
+from replay.policy.disposition import Action, Rule, rule_of
 from spout.builder.submitted import TopologyStatus, topology_metrics
 from spout.isolation.safety import Safety, limit_ms, tried_once
 from spout.isolation.task_runs import MALLOC_VARIABLES
@@ -116,9 +116,9 @@ def test_a_rule_of_topics_yaml_may_name_what_an_isolated_record_failed_by(error:
     text = f"inputs: {{a: {{id: 1, group: g, retry: {{causes: [{{error: {error}, then: dead_letter}}]}}}}}}"
     [named] = parse(text, file="topics.yaml", environ={}).inputs["a"].retry.causes
     rules = [Rule(named.error, named.operator, Action(named.then))]
-    assert action_of(rules, "split", error) is Action.DEAD_LETTER
-    assert action_of([Rule("Exception", None, Action.DEAD_LETTER)], "split", error) is Action.RETRY
-    assert action_of([], "split", error) is Action.RETRY
+    assert rule_of(rules, "split", error).then is Action.DEAD_LETTER
+    assert rule_of([Rule("Exception", None, Action.DEAD_LETTER)], "split", error).then is Action.RETRY
+    assert rule_of([], "split", error).then is Action.RETRY
 
 
 FAULTS = """

@@ -160,9 +160,10 @@ class Client:
     def reset_timeout(self, what: Settleable) -> int:
         """Say that the work on items goes on: their timeouts begin anew, as after Storm's `resetTimeout`.
 
-        >>> item = client.open(1)[0]
-        >>> for page in range(100):  # each takes some seconds
-        ...     client.reset_timeout(item)
+        >>> with lines.client("worker-1") as worker:
+        ...     items = worker.open(1, wait_ms=1_000)
+        ...     print(worker.reset_timeout(items), worker.confirm(items))
+        1 1
 
         It is sent within some milliseconds. Where `auto_abort` puts items back after some time, that begins
         anew as well, for all items that were opened with these.

@@ -160,10 +160,7 @@ class Client:
     def reset_timeout(self, what: Settleable) -> int:
         """Say that the work on items goes on: their timeouts begin anew, as after Storm's `resetTimeout`.
 
-        >>> with lines.client("worker-1") as worker:
-        ...     items = worker.open(1, wait_ms=1_000)
-        ...     print(worker.reset_timeout(items), worker.confirm(items))
-        1 1
+        Call it a few times within each timeout, for example after each page of a long document.
 
         It is sent within some milliseconds. Where `auto_abort` puts items back after some time, that begins
         anew as well, for all items that were opened with these.

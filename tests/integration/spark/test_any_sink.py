@@ -14,13 +14,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import spout
-from acker.config.topics import load_topics
 from acker.errors import UsageError
 from spout.publishing.publish import Publication, Publisher
 from tests.support.bolts.sample_bolts import NoOrigin, place_in
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
 pytestmark = pytest.mark.slow
 
@@ -62,10 +61,8 @@ def world(
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("sinks")
     config = config_of(folder, broker, INPUTS, CRASHED)
-    made = StreamWorld(load_topics(config, {}), spark, folder)
-    with serving(config, "acker", "replay"):
+    with stream_world(spark, config, "acker", "replay") as made:
         yield made
-    made.close()
 
 
 def words(world: StreamWorld, name: str) -> DataFrame:

@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 import spout
-from acker.config.topics import load_topics
 from acker.errors import UsageError
 from spout.local.embedded import free_port
 from spout.streaming.application import Application
@@ -29,7 +28,7 @@ from tests.support.bolts.sample_bolts import Count, Keep, NoOrigin, Pairs, Seen,
 from tests.support.brokers import Broker
 from tests.support.monitoring import expressions, metrics_named
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
 pytestmark = pytest.mark.slow
 
@@ -45,10 +44,8 @@ def world(
     """Make the topics of all tests here, and run one acker for them."""
     folder = tmp_path_factory.mktemp("bolts")
     config = config_of(folder, broker, INPUTS)
-    made = StreamWorld(load_topics(config, {}), spark, folder)
-    with serving(config, "acker"):
+    with stream_world(spark, config, "acker") as made:
         yield made
-    made.close()
 
 
 def test_a_chain_of_narrow_bolts_acks_what_went_through_and_fails_the_rest_by_name(

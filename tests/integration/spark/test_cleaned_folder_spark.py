@@ -10,13 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spout
-from acker.config.topics import load_topics
 from spout.builder.topology import TopologyBuilder
 from spout.streaming.application import Application
 from tests.support.bolts.sample_bolts import NoOrigin
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
 pytestmark = pytest.mark.slow
 
@@ -33,10 +32,8 @@ def world(
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("cleaned")
     config = config_of(folder, broker, ("files", "function", "paused"))
-    made = StreamWorld(load_topics(config, {}), spark, folder)
-    with serving(config, "acker", "replay"):
+    with stream_world(spark, config, "acker", "replay") as made:
         yield made
-    made.close()
 
 
 def clean(world: StreamWorld) -> None:

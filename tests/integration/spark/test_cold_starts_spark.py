@@ -10,11 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import spout
-from acker.config.topics import load_topics
 from tests.support.bolts.sample_bolts import NoOrigin
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
 pytestmark = pytest.mark.slow
 
@@ -38,10 +37,8 @@ def world(
     folder = tmp_path_factory.mktemp("cold")
     inputs = [INPUT.format(name=name, id=n, seconds=TIMEOUT_S) for n, name in enumerate(NAMES, 1)]
     config = config_of(folder, broker, (), *inputs)
-    made = StreamWorld(load_topics(config, {}), spark, folder)
-    with serving(config, "acker", "replay"):
+    with stream_world(spark, config, "acker", "replay") as made:
         yield made
-    made.close()
 
 
 @contextmanager

@@ -11,13 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import count, window
 
 import spout
-from acker.config.topics import load_topics
 from acker.errors import UsageError
 from acker.wire.causes import LATE
 from tests.support.bolts.sample_bolts import Address, Timed, place_in
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
 pytestmark = pytest.mark.slow
 
@@ -31,10 +30,8 @@ def world(
     """Make the topics of all tests here, and run an acker for them."""
     folder = tmp_path_factory.mktemp("delayed")
     config = config_of(folder, broker, INPUTS)
-    made = StreamWorld(load_topics(config, {}), spark, folder)
-    with serving(config, "acker"):
+    with stream_world(spark, config, "acker") as made:
         yield made
-    made.close()
 
 
 def by_minute(world: StreamWorld, name: str, late: str = "ack") -> DataFrame:

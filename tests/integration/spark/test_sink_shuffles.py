@@ -10,12 +10,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 import spout
-from acker.config.topics import load_topics
 from spout.sinks.drain import Drain
 from spout.streaming.application import Application
 from tests.support.bolts.sample_bolts import Keep, NoOrigin
 from tests.support.brokers import Broker
-from tests.support.worlds.stream_worlds import DEADLINE_S, Published, StreamWorld, config_of, serving
+from tests.support.worlds.stream_worlds import (
+    DEADLINE_S,
+    Published,
+    StreamWorld,
+    config_of,
+    stream_world,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -36,10 +41,8 @@ def world(
     """Make the topics of all tests here, and run one acker for them."""
     folder = tmp_path_factory.mktemp("shuffles")
     config = config_of(folder, broker, INPUTS)
-    made = StreamWorld(load_topics(config, {}), spark, folder)
-    with serving(config, "acker"):
+    with stream_world(spark, config, "acker") as made:
         yield made
-    made.close()
 
 
 @pytest.fixture

@@ -13,14 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from acker.config.topics import load_topics
 from spout.planner.mailbox import PlannerStatus
 from spout.publishing.publish import BATCH_SKIPPED
 from spout.streaming.application import Application
 from tests.support.bolts.sample_bolts import Keep, NoOrigin
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
 pytestmark = pytest.mark.slow
 
@@ -58,10 +57,8 @@ def world(
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("skipped")
     config = config_of(folder, broker, INPUTS)
-    made = StreamWorld(load_topics(config, {}), spark, folder)
-    with serving(config, "acker", "replay"):
+    with stream_world(spark, config, "acker", "replay") as made:
         yield made
-    made.close()
 
 
 def words(world: StreamWorld, name: str) -> DataFrame:

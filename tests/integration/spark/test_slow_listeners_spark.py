@@ -17,10 +17,9 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from acker.config.topics import load_topics
 from tests.support.bolts.sample_bolts import NoOrigin
 from tests.support.brokers import Broker
-from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, stream_world
 
 pytestmark = pytest.mark.slow
 
@@ -55,11 +54,9 @@ def world(
     folder = tmp_path_factory.mktemp("listeners")
     inputs = [INPUT.format(name=name, id=n, seconds=TIMEOUT_S) for n, name in enumerate(NAMES, 1)]
     config = config_of(folder, broker, (), *inputs)
-    made = StreamWorld(load_topics(config, {}), spark, folder)
-    with serving(config, "acker", "replay"):
+    with stream_world(spark, config, "acker", "replay") as made:
         warm_up(spark)
         yield made
-    made.close()
 
 
 @pytest.fixture

@@ -176,6 +176,17 @@ class StreamWorld:
         return self.published(name)
 
 
+@contextmanager
+def stream_world(
+    spark: SparkSession, config: Path, *kinds: Literal["acker", "replay"]
+) -> Iterator[StreamWorld]:
+    """Make a world of a topics.yaml in a folder of its own, with services as long as the context lasts."""
+    world = StreamWorld(load_topics(config, {}), spark, config.parent)
+    with serving(config, *kinds):
+        yield world
+    world.close()
+
+
 class VerdictWorld(StreamWorld):
     """The verdicts on what was produced as well."""
 

@@ -5,7 +5,8 @@ What the keys mean together says `replay.policy.disposition`. Source: docs/desig
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
@@ -164,11 +165,8 @@ class Retry(Section):
     @validates("delays")
     @classmethod
     def _no_longer_than_needed(cls, value: tuple[int, ...] | None, info: ValidationInfo) -> object:
-        if value is not None and not 1 <= len(value) <= DELAYS_MAX:
-            raise ValueError(f"has {len(value)} waits, not 1 to {DELAYS_MAX}")
-        waits = info.data.get("attempts", DELAYS_MAX + 1) - 1
-        if value is not None and len(value) > waits:
-            raise ValueError(f"has {len(value)} waits, and {waits + 1} attempts leave room for {waits}")
+        if wrong := _wrong_waits(value, info.data.get("attempts", DELAYS_MAX + 1)):
+            raise ValueError(wrong)
         return value
 
     @validates("count_timed_out")
@@ -192,9 +190,8 @@ class Retry(Section):
 
     @model_validator(mode="after")
     def _list_or_formula(self) -> Retry:
-        beside = [name for field, name in _FORMULA.items() if field in self.model_fields_set]
-        if self.delays is not None and beside:
-            raise ValueError(f"has delays beside {', '.join(beside)}; give the list or the formula")
+        if wrong := _list_beside_formula(self.delays, self.model_fields_set):
+            raise ValueError(wrong)
         return self
 
     @model_validator(mode="after")
@@ -207,16 +204,10 @@ class Retry(Section):
 
     def schedule_of(self, rule: CauseRule) -> RetrySchedule:
         """Return when a root is replayed that a rule fits; what the rule leaves out is the input's."""
-        is_formula = any(value is not None for value in (rule.initial_ms, rule.multiplier, rule.max_ms))
-        delays = rule.delays if rule.delays is not None or is_formula else self.delays
-        return RetrySchedule(
-            attempts=self.attempts if rule.attempts is None else rule.attempts,
-            initial_ms=self.initial_ms if rule.initial_ms is None else rule.initial_ms,
-            multiplier=self.multiplier if rule.multiplier is None else rule.multiplier,
-            max_ms=self.max_ms if rule.max_ms is None else rule.max_ms,
-            jitter=self.jitter,
-            delays=delays or (),
-        )
+        own = {name: value for name in _SCHEDULE if (value := getattr(rule, name)) is not None}
+        if not _FORMULA.keys().isdisjoint(own):  # a formula of its own takes the place of the input's list
+            own.setdefault("delays", ())
+        return replace(self.schedule, **own)
 
     @property
     def schedule(self) -> RetrySchedule:
@@ -226,22 +217,40 @@ class Retry(Section):
         )
 
     @property
+    def attempts_max(self) -> int:
+        """Emissions of one record at most, whichever rules fit it."""
+        return max(schedule.attempts for schedule in self.schedules)
+
+    @property
     def schedules(self) -> tuple[RetrySchedule, ...]:
         """The input's schedule, and those of its rules that replay."""
         return (self.schedule, *(self.schedule_of(rule) for rule in self.causes if rule.then == "retry"))
 
 
 def _disagreement(rule: CauseRule, schedule: RetrySchedule) -> str:
-    """Say what is wrong with a rule's schedule, together with what it takes from its input."""
-    beside = [name for field, name in _FORMULA.items() if getattr(rule, field) is not None]
-    if rule.delays is not None and beside:
-        return f"has delays beside {', '.join(beside)}; give the list or the formula"
-    if rule.delays is not None and not 1 <= len(rule.delays) <= DELAYS_MAX:
-        return f"has {len(rule.delays)} waits, not 1 to {DELAYS_MAX}"
-    if rule.delays is not None and len(rule.delays) > schedule.attempts - 1:
-        room = schedule.attempts - 1
-        return f"has {len(rule.delays)} waits, and {schedule.attempts} attempts leave room for {room}"
-    if not schedule.delays and schedule.max_ms < schedule.initial_ms:
+    """Return what is wrong with a rule's schedule, together with what it takes from its input; or nothing."""
+    formula = {name for name in _FORMULA if getattr(rule, name) is not None}
+    wrong = _list_beside_formula(rule.delays, formula) or _wrong_waits(rule.delays, schedule.attempts)
+    if not wrong and not schedule.delays and schedule.max_ms < schedule.initial_ms:
         longest, first = duration_text(schedule.max_ms), duration_text(schedule.initial_ms)
-        return f"has max {longest} below initial {first}; give both"
+        wrong = f"has max {longest} below initial {first}; give both"
+    return wrong
+
+
+def _list_beside_formula(delays: tuple[int, ...] | None, written: Collection[str]) -> str:
+    """Return what is wrong with a list of waits beside these fields; empty if nothing is."""
+    beside = [shown for name, shown in _FORMULA.items() if name in written]
+    if delays is None or not beside:
+        return ""
+    return f"has delays beside {', '.join(beside)}; give the list or the formula"
+
+
+def _wrong_waits(delays: tuple[int, ...] | None, attempts: int) -> str:
+    """Return what is wrong with a list of waits between so many emissions; empty if nothing is."""
+    if delays is None:
+        return ""
+    if not 1 <= len(delays) <= DELAYS_MAX:
+        return f"has {len(delays)} waits, not 1 to {DELAYS_MAX}"
+    if len(delays) > attempts - 1:
+        return f"has {len(delays)} waits, and {attempts} attempts leave room for {attempts - 1}"
     return ""

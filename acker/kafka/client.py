@@ -291,6 +291,14 @@ class Troubled(KafkaException):
         self.texts = texts
 
 
+def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Return partitions by their topic, for questions about one topic each; both ascend."""
+    grouped: dict[str, list[TopicPartition]] = {}
+    for place in sorted(places):
+        grouped.setdefault(place.topic, []).append(place)
+    return grouped
+
+
 def trouble_text(metadata: ClusterMetadata, place: TopicPartition, error: str = "") -> str:
     """Return why a partition has no answer, in words that follow its name; empty: it has a leader.
 
@@ -567,17 +575,14 @@ class KafkaClient:
         self, asker: Consumer | Producer, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, str]:
         """Return which partitions have no leader, with the words for it; none where nobody answers."""
-        found: dict[TopicPartition, str] = {}
-        by_topic: dict[str, list[TopicPartition]] = {}
-        for place in sorted(places):
-            by_topic.setdefault(place.topic, []).append(place)
-        for topic, own in by_topic.items():
+        texts: dict[TopicPartition, str] = {}
+        for topic, of_topic in by_topic(places).items():
             try:
                 metadata = asker.list_topics(topic, LEADERS_S)
             except KafkaException:
                 break
-            found |= {place: text for place in own if (text := trouble_text(metadata, place))}
-        return found
+            texts |= {place: text for place in of_topic if (text := trouble_text(metadata, place))}
+        return texts
 
     def check_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
         """Say when all brokers are down, and raise `Unreachable` after as long as an operation may take.

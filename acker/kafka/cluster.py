@@ -64,6 +64,7 @@ from acker.kafka.client import (
     Refused,
     Troubled,
     Use,
+    by_topic,
     trouble_text,
 )
 from acker.kafka.epochs import intact_to
@@ -498,16 +499,19 @@ class KafkaLog:
                 raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, name))
 
     def _note_silence(self, errors: Mapping[TopicPartition, KafkaError]) -> None:
-        """Leave silent leaders alone for a while, and give up the client that waits for them."""
-        until_s = self._clock() + SILENT_AGAIN_S
-        silent = {
-            place: _Silent(error, until_s, self._leaders.get(place))
-            for place, error in errors.items()
-            if error.code() in SILENCE
-        }
-        self._silent |= silent
-        is_old = errors and self._clock() - self._admin_since >= SILENT_AGAIN_S
-        if silent or is_old:
+        """Remember which leaders were silent, and give up the admin client that has waited for them.
+
+        `errors` are those of a question that other partitions answered. `_bounds` does not ask these leaders
+        again before `SILENT_AGAIN_S` are over, unless the partition gets another one.
+        """
+        now_s = self._clock()
+        silent = {place: error for place, error in errors.items() if error.code() in SILENCE}
+        for place, error in silent.items():
+            self._silent[place] = _Silent(error, now_s + SILENT_AGAIN_S, self._leaders.get(place))
+        # Its request timed out, so it may not meet that broker again (`FIRST_PATIENCE_MS`). A client that has
+        # found no leader for long is replaced, too: it may go on finding none when there is one.
+        client_age_s = now_s - self._admin_since
+        if silent or (errors and client_age_s >= SILENT_AGAIN_S):
             self._give_up_admin()
 
     def _forget_silence(self) -> None:
@@ -538,10 +542,7 @@ class KafkaLog:
         """
         self._leaders_s = self._clock()
         leaders: dict[TopicPartition, int] = {}
-        by_topic: dict[str, list[TopicPartition]] = {}
-        for place in places:
-            by_topic.setdefault(place.topic, []).append(place)
-        for topic, of_topic in by_topic.items():
+        for topic, of_topic in by_topic(places).items():
             with suppress(KafkaException):  # whoever leads them, they are asked again in `SILENT_AGAIN_S`
                 partitions = self._connected().list_topics(topic, LEADERS_S).topics[topic].partitions
                 for place in of_topic:

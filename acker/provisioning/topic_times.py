@@ -31,7 +31,7 @@ def backoff_horizon_ms(retry: Retry) -> int:
 
     Where rules have schedules of their own: the longest that there is.
     """
-    return _waits_ms(retry, max(schedule.attempts for schedule in retry.schedules) - 1)
+    return _waits_ms(retry, retry.attempts_max - 1)
 
 
 def _waits_ms(retry: Retry, count: int) -> int:
@@ -65,8 +65,7 @@ def longest_need_ms(source: Input) -> int | None:
     retry, timeout_ms = source.retry, source.timeout_ms
     if not timeout_ms:
         return None
-    attempts = max(schedule.attempts for schedule in retry.schedules)
-    by_attempts = attempts * timeout_ms + backoff_horizon_ms(retry)
+    by_attempts = retry.attempts_max * timeout_ms + backoff_horizon_ms(retry)
     if not retry.count_abandoned:
         by_attempts += retry.max_abandoned * timeout_ms + _waits_ms(retry, max(0, retry.max_abandoned - 1))
     if not retry.time_limit_ms:
@@ -134,10 +133,9 @@ def _need(source: Input, need_ms: int | None) -> str:
     if need_ms is None:
         return "may need a record without end (timeout: 0)"
     retry, each = source.retry, duration_text(source.timeout_ms)
-    attempts = max(schedule.attempts for schedule in retry.schedules)
     takeovers = 0 if retry.count_abandoned else retry.max_abandoned
     beside = f", {takeovers} takeover{'s' * (takeovers > 1)}" if takeovers else ""
     return (
-        f"may need a record for {duration_text(in_seconds_ms(need_ms))} ({attempts} attempts of"
+        f"may need a record for {duration_text(in_seconds_ms(need_ms))} ({retry.attempts_max} attempts of"
         f" {each}{beside} and their back-off)"
     )

@@ -4,24 +4,23 @@ A stranger may emit roots under the id of an input that he has no right to, or u
 When they are lost, the replay workers put them aside, since they cannot know whether a newer topics.yaml has
 their input. Here an operator says that none will. A root of an input's own group is never dropped.
 
-Only the owner of a partition's transactional id writes to `_ack_due`. So this takes each partition with such
-roots over as `replay.handling.resume` does, reads once more what waits there now that nobody else writes,
-writes a tombstone for each root, and leaves.
+This takes each partition of `_ack_due` with such roots over (`replay.handling.due_partition`). It reads once
+more what waits there, now that nobody else writes, writes a tombstone for each root, and leaves.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from acker.config.topics import Topics
 from acker.identity import Root, input_id_of
 from acker.kafka.port import Log, Outgoing, TopicPartition
-from acker.service.passed_over import BY_HEADER, WHY_HEADER, read_ours
+from acker.service.passed_over import BY_HEADER, WHY_HEADER
 from acker.untrusted import UntrustedName
+from replay.handling.due_partition import due_records, owned
 from replay.records.due import Due, parse_root_key, root_key, sound_or_none
 
 DROPPED_MAX: Final = 10_000
@@ -71,8 +70,8 @@ class Dropping:
         dropped = 0
         wait_ms = self.topics.replay.limits.operation_timeout_ms
         for number in (strange.place.partition for strange in self.look()):
-            with closing(self.log.transactions(f"{self.topics.acker.replay_group}-{number}")) as transactions:
-                transactions.init(wait_ms)  # fences the replay worker, which could have fired one of them
+            # the replay worker is fenced: before, it could have fired one of them
+            with owned(self.log, self.topics, number) as transactions:
                 roots = self._strange(number).roots
                 for first in range(0, len(roots), DROPPED_MAX):
                     transactions.begin()
@@ -87,11 +86,8 @@ class Dropping:
         return Outgoing(self.topics.ack_topics.due, number, None, root_key(due), headers)
 
     def _strange(self, number: int) -> StrangeRoots:
-        place = TopicPartition(self.topics.ack_topics.due, number)
-        start, end = self.log.starts([place])[place], self.log.stable_ends([place])[place]
-        wait_ms = self.topics.replay.limits.operation_timeout_ms
         waiting: dict[Root, Due] = {}
-        for record in read_ours(self.log, place, start, end, committed=True, wait_ms=wait_ms):
+        for record in due_records(self.log, self.topics, number):
             root = parse_root_key(record.key)
             if root is None or input_id_of(root.source) != self.input_id:
                 continue
@@ -101,9 +97,8 @@ class Dropping:
                 waiting.pop(root, None)
             elif isinstance(value, Due):
                 waiting[root] = value
-        return StrangeRoots(place, [due for due in waiting.values() if self._is_strange(due)])
-
-    def _is_strange(self, due: Due) -> bool:
-        owners: Mapping[int, str] = {own.id: own.group for own in self.topics.inputs.values()}
-        is_meant = self.group is None or due.group == self.group
-        return is_meant and owners.get(self.input_id) != due.group
+        own_groups = {own.group for own in self.topics.inputs.values() if own.id == self.input_id}
+        strange = [
+            due for due in waiting.values() if due.group not in own_groups and self.group in (None, due.group)
+        ]
+        return StrangeRoots(TopicPartition(self.topics.ack_topics.due, number), strange)

@@ -59,6 +59,11 @@ class RecordPlace(NamedTuple):
     partition: int
     offset: int
 
+    @property
+    def log(self) -> TopicPartition:
+        """Return the partition that the record is in."""
+        return TopicPartition(self.topic, self.partition)
+
 
 record_place = tuple_maker(RecordPlace)
 
@@ -76,18 +81,20 @@ def lost_in_a_cut(log: Log, emitted: Mapping[RecordPlace, int]) -> set[RecordPla
     epochs = {place: epoch for place, epoch in emitted.items() if epoch != NO_EPOCH}
     if not epochs:
         return set()
-    leaders = log.bounds(Bound.END, sorted({TopicPartition(*place[:2]) for place in epochs})).epochs
+    leaders = log.bounds(Bound.END, sorted({place.log for place in epochs})).epochs
+    doubtful: dict[int, list[RecordPlace]] = defaultdict(list)
+    for place, epoch in sorted(epochs.items()):
+        if leaders.get(place.log, epoch) != epoch:
+            doubtful[epoch].append(place)
+
     lost: set[RecordPlace] = set()
-    for epoch in sorted(set(epochs.values())):
-        places = [place for place, then in epochs.items() if then == epoch]
-        doubtful = [place for place in places if leaders.get(TopicPartition(*place[:2]), epoch) != epoch]
-        read: dict[TopicPartition, ReadTo] = {}
-        for topic, partition, offset in sorted(doubtful):  # the highest offset of each partition stays
-            read[TopicPartition(topic, partition)] = ReadTo(offset + 1, epoch)
+    for epoch, places in doubtful.items():
+        # one question for each partition, about its highest offset: places ascend, so that one stays
+        read = {place.log: ReadTo(place.offset + 1, epoch) for place in places}
         intact: Mapping[TopicPartition, int] = {}
-        with suppress(Disagreement):
+        with suppress(Disagreement):  # the leader knows no such epoch: then nothing counts as intact
             intact = log.intact_to(read)
-        lost |= {place for place in doubtful if place.offset >= intact.get(TopicPartition(*place[:2]), 0)}
+        lost.update(place for place in places if place.offset >= intact.get(place.log, 0))
     return lost
 
 

@@ -128,12 +128,7 @@ class Worker:
             self._groups[input_id_of(source)] = group
             raise Disagreement(self._unknown(input_id_of(source)))
         if found.group != group:
-            raise Disagreement(
-                f"roots of input id {found.id} were emitted by group {UntrustedName(group)}, and topics.yaml"
-                f" has it as {found.name} of group {found.group}; they wait until it has group"
-                f" {UntrustedName(group)} again; what another group reads needs an input with its own id."
-                " `windhover replay drop` shows them, and drops them where nobody needs them"
-            )
+            raise Disagreement(_of_another_group(found, group))
         return found
 
     def is_strangers(self, source: int, group: str) -> bool:
@@ -145,13 +140,11 @@ class Worker:
         """Return due roots without those that another group emitted: they hold up none of the input's own."""
         own: list[Due] = []
         for due in dues:
-            if not self.is_strangers(due.source, due.group):
+            input_id = input_id_of(due.source)
+            if self.is_strangers(due.source, due.group):
+                self.strangers[input_id] = _of_another_group(self._inputs[input_id], due.group)
+            else:
                 own.append(due)
-                continue
-            try:
-                self.input_of(due.source, due.group)
-            except Disagreement as error:
-                self.strangers[input_id_of(due.source)] = str(error)
         return own
 
     def _unknown(self, input_id: int) -> str:
@@ -347,6 +340,16 @@ def keeps_times(info: TopicInfo) -> bool:
 def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) -> set[tuple[str, str]]:
     """Return those pairs of topic and topic id that are in `infos`."""
     return {(name, id_) for name, id_ in roots if name in infos and infos[name].id == id_}
+
+
+def _of_another_group(owner: Input, group: str) -> str:
+    """Return what is wrong with lost roots that a group emitted under the id of another group's input."""
+    return (
+        f"roots of input id {owner.id} were emitted by group {UntrustedName(group)}, and topics.yaml has it"
+        f" as {owner.name} of group {owner.group}; they wait until it has group {UntrustedName(group)} again;"
+        " what another group reads needs an input with its own id. `windhover replay drop` shows them, and"
+        " drops them where nobody needs them"
+    )
 
 
 def policy_of(found: Input) -> Policy:

@@ -372,27 +372,31 @@ class Overview:
         self, states: Sequence[PartitionState], late: Sequence[StandingPartition], now_ms: int
     ) -> list[PartitionTrouble]:
         """Return what is the matter with partitions, as this look has it."""
+
+        def trouble(
+            kind: TroubleKind, place: TopicPartition, detail: str, start: int | None, end: int | None
+        ) -> PartitionTrouble:
+            needed_by = self._needed_by(place.topic)
+            return PartitionTrouble(kind, place, now_ms, needed_by, detail, start, end)
+
         found = [
-            PartitionTrouble(TroubleKind.NO_ANSWER, place, now_ms, self._needed_by(place.topic), text)
+            trouble(TroubleKind.NO_ANSWER, place, text, None, None)
             for place, text in sorted(self._troubles.items())
         ]
         for partition in late:
-            needed_by, text = self._needed_by(partition.place.topic), self._late_text(partition)
-            trouble = PartitionTrouble(
-                TroubleKind.LATE_READER, partition.place, partition.since_ms, needed_by, text
+            late_trouble = trouble(
+                TroubleKind.LATE_READER,
+                partition.place,
+                self._late_text(partition),
+                partition.position,
+                partition.end,
             )
-            found.append(replace(trouble, start=partition.position, end=partition.end))
+            found.append(replace(late_trouble, since_ms=partition.since_ms))
         for run in sorted(set(self._log.passed_over())):
             place = TopicPartition(run.topic, run.partition)
-            trouble = PartitionTrouble(
-                TroubleKind.DAMAGED, place, now_ms, self._needed_by(run.topic), damage_text(run)
-            )
-            found.append(replace(trouble, start=run.start, end=run.end))
+            found.append(trouble(TroubleKind.DAMAGED, place, damage_text(run), run.start, run.end))
         for place, end, emitted_to in self._cuts(states):
-            trouble = PartitionTrouble(
-                TroubleKind.CUT, place, now_ms, self._needed_by(place.topic), cut_log_text(end, emitted_to)
-            )
-            found.append(replace(trouble, start=end, end=emitted_to))
+            found.append(trouble(TroubleKind.CUT, place, cut_log_text(end, emitted_to), end, emitted_to))
         first_ms = self._trouble_times.look({(trouble.kind, trouble.place) for trouble in found}, now_ms)
         return [
             replace(trouble, since_ms=min(trouble.since_ms, first_ms[trouble.kind, trouble.place]))
@@ -520,16 +524,21 @@ class Overview:
         )
 
     def _of_no_input(self, due: Counter[Place]) -> list[str]:
-        own = {one.id for one in self._topics.inputs.values()}
-        counts = Counter[int]()
-        for (input_id, _), count in due.items():
-            counts[input_id] += count
+        """Return a sentence for each input id that topics.yaml lacks and that replays wait for.
+
+        `due` counts the replays that wait, by the place of their source: an input's id and a partition.
+        """
+        ids_of_inputs = {own.id for own in self._topics.inputs.values()}
+        replays_by_id = Counter[int]()
+        for (input_id, _partition), replays in due.items():
+            if input_id not in ids_of_inputs:
+                replays_by_id[input_id] += replays
         return [
-            f"{count:,} replays wait of an input with id {input_id}, which this topics.yaml does not have;"
+            f"{replays:,} replays wait of an input with id {input_id}, which this topics.yaml does not have;"
             " nothing is decided about them before the replay workers have a file with it; where no input"
             f" ever had it, `windhover replay drop --id {input_id}` shows them, and drops them"
-            for input_id, count in sorted(counts.items())
-            if input_id not in own and count
+            for input_id, replays in sorted(replays_by_id.items())
+            if replays
         ]
 
     def _ends(self, ask: Questions, infos: _Infos, one: Input) -> Iterator[tuple[int | None, Ends]]:

@@ -41,6 +41,7 @@ from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
 from spout.planner.scout import Scout
 from spout.planner.state_watch import StateWatch
+from spout.planner.timeout_resets import TimeoutResets
 from spout.planner.verdict_reader import VerdictReader, is_lost_of
 from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal
@@ -50,12 +51,6 @@ from spout.planning.window import ABSENT, ACKED
 from spout.tuples.intervals import IntervalSet
 
 TICK_EVERY_MS = 500
-
-RESETS_LANE = "resets"
-"""What the name of the lane ends with by which a process resets timeouts of a batch under way."""
-
-CLIENTS_LANE = "clients"
-"""The same of the lane by which it resets timeouts of what clients have open."""
 
 POSITION_BYTES = 8
 """A lost root's position, as verdicts pack it."""
@@ -69,6 +64,7 @@ class Owned(NamedTuple):
     committer: Committer
     growth: Growth
     order: OrderWatch | None
+    resets: TimeoutResets | None = None
     state: StateWatch | None = None
 
 
@@ -143,7 +139,6 @@ class Planner:
         self.joined = 0
         self._ticked_ms: int | None = None
         self._signed_ms = 0
-        self._resets = 0
         self._has_left = self._is_closed = self._has_reported = self._is_superseded = False
 
     @property
@@ -315,7 +310,8 @@ class Planner:
         Raises `PartitionStands`: nothing is left but to wait for a partition that has had no leader for as
         long as the broker may be away.
         """
-        tenure, batches, _, _, _, state = self._require()
+        owned = self._require()
+        tenure, batches, state = owned.tenure, owned.batches, owned.state
         to_plan = sum(run.end - run.start for run in tenure.unjournalled)
         is_held = state is not None and state.holds_all()
         if tenure.window.pending > to_plan and not is_held:
@@ -359,14 +355,9 @@ class Planner:
 
         Raises `Unreachable`: the broker does not have it in time.
         """
-        tenure, announcer = self._require().tenure, self._context.announcer
-        within = tenure.window.pending_within
-        pending = [SourceRun(run.source, *part) for run in runs for part in within(*run)]
-        if not pending or announcer is None:
-            return
-        self._resets += 1
-        lane = f"planner-{self._new_id}/{tenure.name.id}/{CLIENTS_LANE}"
-        announcer.reset_timeouts(tenure.name, lane, self._resets, tenure.clock.now, pending)
+        resets = self._require().resets
+        if resets is not None:
+            resets.reset(runs)
 
     def leave(self) -> None:
         """Commit what is settled and write that the query ends.
@@ -388,7 +379,7 @@ class Planner:
         if self._owned is None:
             state = "failed" if error else "taking" if self.is_open else "idle"
             return PlannerStatus(state, self._spec.group, error=error, wall=now_ms)
-        tenure, batches, committer, _, order, _ = self._owned
+        tenure, batches, committer, _, order, *_ = self._owned
         window, counts = tenure.window, tenure.window.counts
         oldest_ms = window.oldest_emitted_ms()
         return PlannerStatus(
@@ -518,12 +509,14 @@ class Planner:
         batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))
         committer.claim(tenure.committable())
         self._signed_ms = now_ms  # by the Take
-        state = None
-        if self._spec.wakes and context.announcer is not None:
+        resets, state = None, None
+        if context.announcer is not None:
+            resets = TimeoutResets(tenure, context.announcer, lane)
+        if self._spec.wakes and resets is not None:
             again = self._journal if self._runs_again else None
-            state = StateWatch(tenure, context.announcer, f"{lane}/{RESETS_LANE}", self._spec, again)
+            state = StateWatch(tenure, resets, self._spec, again)
         growth = Growth(context, tenure.name, now_ms)
-        self._owned = Owned(tenure, batches, committer, growth, order, state)
+        self._owned = Owned(tenure, batches, committer, growth, order, resets, state)
         return self._owned
 
     def _read(self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:

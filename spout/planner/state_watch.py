@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from acker.wire.events import SourceRun
-from spout.group.announce import Announcer
 from spout.group.sources import PlannerSpec
 from spout.group.tenure import Tenure
+from spout.planner.timeout_resets import TimeoutResets
 from spout.planning.journal import Journal
 from spout.tuples.intervals import IntervalSet
 
@@ -41,18 +41,16 @@ class StateWatch:
     """
 
     def __init__(
-        self, tenure: Tenure, announcer: Announcer, lane: str, spec: PlannerSpec, under_way: Journal | None
+        self, tenure: Tenure, resets: TimeoutResets, spec: PlannerSpec, under_way: Journal | None
     ) -> None:
         """Begin with what a process before has left pending; `under_way`: a batch that Spark runs again.
 
         What was in Spark's journal then, and is of no batch under way, was published, and waits in the state.
         """
         self._tenure = tenure
-        self._announcer = announcer
-        self._lane = lane
         self._timeout_ms = spec.timeout_ms
         self._limit_ms = max(one.held_timeout_ms for one in spec.inputs)
-        self._resets = 0
+        self._resets = resets
         self._reset_ms = 0
         self._held: dict[int, IntervalSet] = {}
         self.under_way: Journal | None = None
@@ -89,11 +87,7 @@ class StateWatch:
         if now - self._reset_ms < self._timeout_ms // RESETS_A_TIMEOUT:
             return
         self._reset_ms = now
-        within = self._tenure.window.pending_within
-        runs = [SourceRun(run.source, *part) for run in batch.ranges for part in within(*run)]
-        if runs:
-            self._resets += 1
-            self._announcer.reset_timeouts(self._tenure.name, self._lane, self._resets, now, runs)
+        self._resets.reset(batch.ranges)
 
     def holds_all(self) -> bool:
         """Return whether every pending root waits in Spark's state."""

@@ -162,8 +162,8 @@ class Client:
 
         Call it a few times within each timeout, for example after each page of a long document.
 
-        It is sent within some milliseconds. Where `auto_abort` puts items back after some time, that begins
-        anew as well, for all items that were opened with these.
+        It is sent within some milliseconds. Where `auto_abort_ms` puts items back after some time, that
+        begins anew as well, for all items that were opened with these.
 
         Returns:
             How many were open; 0 for an item that was settled, put back, or has timed out: then its record is

@@ -129,8 +129,7 @@ class PendingStore:
         for block in _blocks(runs):
             self._holders.setdefault(block, {})[lease] = None
         self._open[client] = self._open.get(client, 0) + len(lease)
-        if until_ms is not None:
-            heappush(self._deadlines, (until_ms, next(self._numbers), lease))
+        self._put_deadline(lease)
         return lease
 
     def split(self, client: str, lease: Lease, serial: int, parts: int) -> bool:
@@ -216,14 +215,29 @@ class PendingStore:
         returned = 0
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             lease = heappop(self._deadlines)[2]
-            if lease.until_ms is not None and lease.until_ms > now_ms:  # it was prolonged
-                heappush(self._deadlines, (lease.until_ms, next(self._numbers), lease))
+            is_prolonged = lease.until_ms is not None and lease.until_ms > now_ms
+            if is_prolonged:
+                self._put_deadline(lease)
             else:
                 returned += self._return(lease)
-        if len(self._deadlines) > 2 * sum(map(len, self._leases.values())) + DEADLINES_KEPT:
-            self._deadlines = [each for each in self._deadlines if len(each[2])]  # of leases that are open
-            heapify(self._deadlines)
+        self._drop_settled_deadlines()
         return returned
+
+    def _put_deadline(self, lease: Lease) -> None:
+        if lease.until_ms is not None:
+            # numbers decide between two leases with the same deadline: leases cannot be compared
+            heappush(self._deadlines, (lease.until_ms, next(self._numbers), lease))
+
+    def _drop_settled_deadlines(self) -> None:
+        """Drop deadlines of leases without an open item, once most of them are of such.
+
+        A lease that is settled in time leaves its deadline behind: to look for it in the heap would cost more
+        than to keep it for a while.
+        """
+        open_leases = sum(map(len, self._leases.values()))
+        if len(self._deadlines) > 2 * open_leases + DEADLINES_KEPT:
+            self._deadlines = [deadline for deadline in self._deadlines if len(deadline[2])]
+            heapify(self._deadlines)
 
     def lose(self, reasons: Mapping[int, str]) -> list[PositionRun]:
         """Take items away, waiting or open, for a reason each: they will be replayed, or are dead letters.

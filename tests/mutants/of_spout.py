@@ -6,9 +6,9 @@ MUTANTS = (
     # -- what may be committed, and what is planned
     Mutant(
         "a-reset-is-by-the-clock-of-the-last-batch",
-        "spout/planner/planner.py",
-        "self._resets, tenure.clock.now, pending)",
-        "self._resets, self._journal.now, pending)",
+        "spout/planner/timeout_resets.py",
+        "now = self._tenure.clock.now",
+        "now = 0",
         "tests/unit/spout/standalone/test_kafka_spout.py::test_a_reset_holds_by_the_sessions_clock_of_now",
         "work that goes on would time out all the same where nothing new comes",
     ),
@@ -1743,8 +1743,8 @@ MUTANTS = (
     Mutant(
         "a-batch-under-way-keeps-its-roots",
         "spout/planner/state_watch.py",
-        "        if runs:\n            self._resets += 1",
-        "        if False:\n            self._resets += 1",
+        "        self._resets.reset(batch.ranges)",
+        "        self._resets.reset(())",
         "tests/unit/spout/planner/test_state_watch.py"
         "::test_a_batch_that_runs_for_longer_than_the_timeout_keeps_its_roots_where_the_state_may_hold_them",
         "a slow first batch would be counted twice in its windows",

@@ -1,0 +1,30 @@
+"""One partition of `_ack_due`, for commands: what it has, and how to write there.
+
+Only the owner of the partition's transactional id writes to it. A command that does takes it over as a new
+replay worker would: it ends and fences the transaction of its owner, which starts again after its pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from acker.config.topics import Topics
+from acker.kafka.port import Log, Record, TopicPartition, Transactions
+from acker.service.passed_over import read_ours
+
+
+def due_records(log: Log, topics: Topics, number: int) -> Iterator[Record]:
+    """Return what is committed in a partition now, in its order; it is read while one iterates."""
+    place = TopicPartition(topics.ack_topics.due, number)
+    start, end = log.starts([place])[place], log.stable_ends([place])[place]
+    wait_ms = topics.replay.limits.operation_timeout_ms
+    return read_ours(log, place, start, end, committed=True, wait_ms=wait_ms)
+
+
+@contextmanager
+def owned(log: Log, topics: Topics, number: int) -> Iterator[Transactions]:
+    """Own a partition as long as the context lasts: from then on nobody else writes there."""
+    with closing(log.transactions(f"{topics.acker.replay_group}-{number}")) as transactions:
+        transactions.init(topics.replay.limits.operation_timeout_ms)
+        yield transactions

@@ -1,0 +1,39 @@
+"""Lets timeouts of pending roots begin anew, since somebody works on them for longer.
+
+Source: docs/design/protocol.md, section 5.2 ("Acks that wait").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from acker.wire.events import SourceRun
+from spout.group.announce import Announcer
+from spout.group.tenure import Tenure
+
+RESETS_LANE: Final = "resets"
+"""What the name of the lane ends with by which a process resets timeouts."""
+
+
+class TimeoutResets:
+    """The lane of one process and session by which it resets timeouts."""
+
+    def __init__(self, tenure: Tenure, announcer: Announcer, lane: str) -> None:
+        """`lane` is the name of the process's other lane."""
+        self._tenure = tenure
+        self._announcer = announcer
+        self._lane = f"{lane}/{RESETS_LANE}"
+        self._number = 0
+
+    def reset(self, runs: Iterable[SourceRun]) -> None:
+        """Let the timeouts of roots begin anew, by the session's clock, where they have no verdict yet.
+
+        Raises `Unreachable`: the broker does not have it in time.
+        """
+        within = self._tenure.window.pending_within
+        pending = [SourceRun(run.source, *part) for run in runs for part in within(*run)]
+        if pending:
+            self._number += 1
+            now = self._tenure.clock.now
+            self._announcer.reset_timeouts(self._tenure.name, self._lane, self._number, now, pending)

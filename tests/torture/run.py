@@ -71,7 +71,7 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
         left_out = [] if stage.disk is not None else [Deed.FULL_DISK]
         blows = draw(options.seed, for_ms, set(Deed) - set(left_out))
     torturer = Torturer(
-        stage.brokers, stage.parts, stage.driver, stage.disk, stage.spark,
+        stage.brokers, stage.parts, stage.driver, stage.disk, stage.spark, stage.strangers,
         clock=wall_ms, grace_ms=source.timeout_ms,
     )  # fmt: skip
     stack.callback(torturer.release)

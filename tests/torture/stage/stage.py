@@ -35,6 +35,7 @@ from tests.torture.stage.driver import INPUT
 from tests.torture.stage.parts import Driver, Part
 from tests.torture.stage.proxy import Proxy
 from tests.torture.stage.spark_cluster import SparkCluster
+from tests.torture.stage.strangers import TEMPORARY, Joined, Strangers
 
 TOPICS_YAML: Final = """\
 kafka: {{bootstrap.servers: "${{KAFKA_BOOTSTRAP}}"}}
@@ -121,6 +122,7 @@ class Stage:
     parts: dict[Victim, Part]
     driver: Driver
     disk: SmallDisk | None
+    strangers: Strangers
     console: Console
     witness: Witness
 
@@ -161,14 +163,17 @@ def set_up(options: TortureOptions, environ: Mapping[str, str], console: Console
     stack.callback(log.close)
     provision.create_topics(topics)
     services = {victim: around.service(victim) for victim in SERVICES}
+    source = topics.inputs[INPUT]
+    strangers = Strangers(folder, Joined(around.bootstrap, source.group, source.topic), environ)
     driver = around.driver()
-    witness = Witness(log, topics, topics.inputs[INPUT])
+    witness = Witness(log, topics, source)
     stack.callback(witness.close)
     _start(services, driver, witness, console, stack)
     parts = {**services, Victim.DRIVER: driver}
     return Stage(
-        options, topics, Brokers(brokers), around.spark, log, folder, parts, driver, disk, console, witness
-    )
+        options, topics, Brokers(brokers), around.spark, log, folder, parts, driver, disk, strangers,
+        console, witness,
+    )  # fmt: skip
 
 
 def _start_broker(around: _Surroundings, console: Console, stack: ExitStack) -> tuple[EmbeddedBroker, ...]:
@@ -251,6 +256,9 @@ class _Surroundings:
     def driver(self) -> Driver:
         clock, environ = self._environ(Victim.DRIVER)
         (self.folder / "spark").mkdir(exist_ok=True)
+        # of its own, so that a cleaner finds nothing of anybody else's there
+        (self.folder / TEMPORARY).mkdir(exist_ok=True)
+        environ["TMPDIR"] = str(self.folder / TEMPORARY)
         checkpoints = self.folder / "checkpoints"
         make = self._driver_maker(environ)
         proxy = self.proxies.get(Victim.DRIVER)

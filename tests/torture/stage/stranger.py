@@ -12,6 +12,8 @@ from typing import Final
 
 from confluent_kafka import Consumer
 
+from acker.kafka.client import CHECKED
+
 SESSION_MS: Final = 6_000
 """The broker forgets the consumer so long after it was killed: the least that a broker allows by default."""
 
@@ -26,6 +28,7 @@ def main(arguments: Sequence[str]) -> None:
             "bootstrap.servers": brokers,
             "group.id": group,
             "client.id": "stranger",
+            **CHECKED,
             "enable.auto.commit": False,
             "session.timeout.ms": SESSION_MS,
         }

@@ -271,6 +271,19 @@ def _rolling(dice: random.Random, after_ms: int) -> list[Blow]:
     return blows
 
 
+MISSING_FROM_MS: Final = 90_000
+"""So long all views are asked while all brokers are there."""
+
+MISSING_REST_MS: Final = 30_000
+"""So long they are asked when it is back."""
+
+
+def missing(minutes: float) -> tuple[Blow, int]:
+    """Return the blow by which one of three brokers is missing, and how long the run lasts, ms."""
+    blow = Blow(MISSING_FROM_MS, Victim.BROKER_2, Deed.KILL, int(minutes * 60_000))
+    return blow, blow.end_ms + MISSING_REST_MS
+
+
 # -- in CI
 
 

@@ -9,7 +9,7 @@ from spout.demo.judge import Check
 from tests.torture.stage.operator import PAGE, QUESTIONS, Answer
 
 NOTICED_MS: Final = 15_000
-"""For 9 s (`broker.session.timeout.ms`) the other brokers count on one that is gone; then views must name it."""
+"""For 9 s (`broker.session.timeout.ms`) the other brokers count on one that is gone; then views name it."""
 
 LATER_MS: Final = 10_000
 """An answer may take so much longer than the slowest one with all brokers: 5 s, twice for a busy machine."""

@@ -149,6 +149,10 @@ class Aborted(LogError):
     """The transaction cannot be committed and was aborted; restore, or write it again."""
 
 
+TIME_REFUSED: Final = "INVALID_TIMESTAMP"
+"""The `reason` of a record whose time its topic does not take begins with this."""
+
+
 class RecordRefused(Aborted):
     """The settings of a topic, or of the client, refuse a record, and would so again; correct them.
 
@@ -158,6 +162,11 @@ class RecordRefused(Aborted):
     def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(text)
         self.reason = reason or text
+
+    @property
+    def is_of_time(self) -> bool:
+        """Whether the topic does not take the record's time: the clock that gave it may be wrong."""
+        return self.reason.startswith(TIME_REFUSED)
 
 
 class OutOfRange(LogError):

@@ -620,9 +620,18 @@ class KafkaClient:
         if code in FENCE:
             return Fenced(f"{doing}: another process owns this transactional id now ({text})")
         if code in RECORD_REFUSED:
+            reason = f"{cause.name()}: {KafkaError(code).str()}"
+            if code == KafkaError.INVALID_TIMESTAMP:
+                here = datetime.now(UTC)
+                return RecordRefused(
+                    f"{doing}: the topic does not take the time of a record ({text}). If this machine's clock"
+                    f" is wrong, set it right: here it is {here:%Y-%m-%d %H:%M:%S} UTC. If it is right,"
+                    " `windhover topics check` names the setting of the topic",
+                    reason,
+                )
             return RecordRefused(
                 f"{doing}: the settings of a topic refuse a record ({text}); see `windhover topics check`",
-                f"{cause.name()}: {KafkaError(code).str()}",
+                reason,
             )
         if cause.txn_requires_abort():
             return Aborted(f"{doing}: aborted instead ({text}); restore, or write it again")

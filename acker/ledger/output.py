@@ -91,6 +91,7 @@ class AckerEventKind(StrEnum):
     UNREACHABLE = "broker_unreachable"
     STANDS = "partition_stands"
     GOES_ON = "partition_goes_on"
+    CLOCK = "clocks_differ"
     DAMAGED = "damaged"
     QUARANTINED = "record_quarantined"
     NOT_COPIED = "quarantine_refused"

@@ -109,7 +109,8 @@ _TABLE: Final[Mapping[str, str]] = MappingProxyType(
     {"cleanup.policy": "compact", "segment.bytes": str(64 << 20), "min.cleanable.dirty.ratio": "0.2"}
 )
 _BROKERS_TIME: Final[Mapping[str, str]] = MappingProxyType({"message.timestamp.type": "LogAppendTime"})
-"""Of the topics with sessions' clocks and epochs, which ackers compare with the time of their records."""
+"""Of all own topics: ackers compare sessions' clocks and epochs with the time of their records, and a topic
+with the writers' time refuses all records of a machine whose clock is wrong."""
 
 _AFTER: Final = "message.timestamp.after.max.ms"
 _BEFORE: Final = "message.timestamp.before.max.ms"
@@ -153,9 +154,8 @@ def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[Topi
     specs = {}
     for name in topics.ack_topics.names():
         role, settings = (TopicRole.TABLE, _TABLE) if name in tables else (TopicRole.LOG, _LOG)
-        if name in (topics.ack_topics.init, topics.ack_topics.ack):
-            settings = {**settings, **_BROKERS_TIME}
-        specs[name] = TopicSpec(name, role, "acker.partitions", count, replication, {**basic, **settings})
+        of_topic = {**basic, **settings, **_BROKERS_TIME}
+        specs[name] = TopicSpec(name, role, "acker.partitions", count, replication, of_topic)
     named = [each for each in topics.inputs.values() if each.partitions is not None]
     # Several inputs may read one topic, and it is enough that one of them says how large it is made.
     sizes = {each.topic: each.partitions for each in reversed(named)}
@@ -244,14 +244,17 @@ def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
 
 
 def _brokers_time(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a warning where who writes a record also says when it was written."""
-    for name, value in _BROKERS_TIME.items():
-        if spec.role is TopicRole.LOG and name in spec.settings and settings.get(name, value) != value:
-            text = (
-                f"has {name}={settings[name]}: ackers compare a session's clock and epoch with the time of"
-                f" its record, which its writer chooses; set {name}={value}"
-            )
-            yield _warning(spec, text, f"{name}={value}")
+    """Yield a warning where who writes a record of our own also says when it was written."""
+    is_ours = spec.settings.get(_TIME_TYPE) == _APPEND_TIME
+    kind = settings.get(_TIME_TYPE, _APPEND_TIME)
+    if is_ours and kind != _APPEND_TIME:
+        has_limit = any(_limit(settings, name) < int(NO_LIMIT) for name in _TIME_LIMITS)
+        effect = "it refuses all that a machine with a wrong clock writes, and " if has_limit else ""
+        text = (
+            f"has {_TIME_TYPE}={kind}: {effect}ackers compare a session's clock and epoch with the time of"
+            f" its record, which its writer chooses; set {_TIME_TYPE}={_APPEND_TIME}"
+        )
+        yield _warning(spec, text, f"{_TIME_TYPE}={_APPEND_TIME}")
 
 
 def _error(spec: TopicSpec, text: str, setting: str = "") -> Finding:

@@ -256,6 +256,8 @@ class AckerService:
         self._at("fetching contributions")
         is_quiet = all(acker.is_quiet for acker in self._owned.values())
         self._report_news(self._reader.fetch(now_ms, is_quiet=is_quiet))
+        if self._reader.clock_news:
+            self._report(AckerEvent(AckerEventKind.CLOCK, -1, self._reader.clock_news))
         applied = [self._apply(number, acker.core, now_ms) for number, acker in self._owned.items()]
         self._find_ends()
         counted = [self._count(acker, now_ms) for acker in self._owned.values()]

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from acker.clock_watch import ClockWatch
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
@@ -61,7 +62,11 @@ class _Apart:
 
 
 class StepReader:
-    """The readers of a process, and by partition the records that they fetched."""
+    """The readers of a process, and by partition the records that they fetched.
+
+    Attributes:
+        clock_news: what the last fetch found out about this machine's clock and the broker's; mostly empty.
+    """
 
     def __init__(self, log: Log, topics: AckTopics, limits: AckerLimits) -> None:
         self._log = log
@@ -76,8 +81,10 @@ class StepReader:
         self._ends: dict[TopicPartition, int] = {}  # of the control topics; empty if nothing waits for them
         self._apart: dict[int, _Apart] = {}
         self._watch = StandingWatch(log, Bound.END, limits.stands_ms)
+        self._clocks = ClockWatch()
+        self.clock_news = ""
         self._broken = False
-        self._fetched_ms = 0
+        self._now_ms = self._fetched_ms = 0
         self._paid_ms = 0
         self._came = False
 
@@ -124,6 +131,7 @@ class StepReader:
         if self._broken:
             self._reassign()
         self._broken = True
+        self._now_ms, self.clock_news = now_ms, ""
         news = StandingNews()
         if self._apart:
             self._try_those_apart(now_ms)
@@ -191,7 +199,11 @@ class StepReader:
         self._control.close()
 
     def _poll(self, reader: Reader, timeout_ms: int, most: int) -> Sequence[Record]:
-        return poll_past_damage(reader, timeout_ms, most, self._on_damage)
+        records = poll_past_damage(reader, timeout_ms, most, self._on_damage)
+        # ticks come each second: of contributions a poll may bring those that waited in the client
+        if reader is self._control:
+            self.clock_news = self._clocks.polled(records, self._now_ms) or self.clock_news
+        return records
 
     def _rest_ms(self, now_ms: int) -> int:
         """A fetch with contributions is paid with `pace_ms` of time; up to `BURST` of them may be unpaid."""

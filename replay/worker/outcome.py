@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from acker.config.topics import Input
@@ -104,7 +104,7 @@ def _outcomes(
     skipping = {key for key, owner in owners.items() if not owner.fails_on_loss()}
     found = _fetch(worker, dues, unchanged(topics, infos), now_ms)
     found = [each for each in found if each.is_readable or (each.due.source, each.due.group) in skipping]
-    build = _Build(infos, refused, now_ms)
+    build = _Build(infos, refused, lambda topic: worker.letter_ms(topic, now_ms))
     return [build.outcome(due, owners[due.source, due.group], record, dead) for due, record, dead in found]
 
 
@@ -152,14 +152,18 @@ def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]], now
 
 
 class _Build:
-    def __init__(self, infos: Mapping[str, TopicInfo], refused: Mapping[Root, str], now_ms: int) -> None:
+    """Builds copies and dead letters; `letter_ms` returns the time of a letter in a topic."""
+
+    def __init__(
+        self, infos: Mapping[str, TopicInfo], refused: Mapping[Root, str], letter_ms: Callable[[str], int]
+    ) -> None:
         self._infos = infos
         self._refused = refused
         self._rooms = {name: bytes_max(info) for name, info in infos.items()}
         self._keeps_times = {name: keeps_times(info) for name, info in infos.items()}
         policies = {name: info.settings.get("cleanup.policy", "") for name, info in infos.items()}
         self._compacted = {name for name, policy in policies.items() if "compact" in policy}
-        self._now_ms = now_ms
+        self._letter_ms = letter_ms
 
     def outcome(
         self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None
@@ -192,7 +196,8 @@ class _Build:
             dead = DeadReason.TOO_LARGE
         info = self._infos[owner.dead_letter.topic]
         topic = LetterTopic(info.name, info.partitions, self._rooms[info.name])
-        letter = build_dead_letter(due, Death(dead or DeadReason.GONE, why), record, topic, self._now_ms)
+        death = Death(dead or DeadReason.GONE, why)
+        letter = build_dead_letter(due, death, record, topic, self._letter_ms(topic.name))
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
         return RootOutcome(due, owner, letter, dead, has_payload, why=why)
 

@@ -443,6 +443,8 @@ class VerdictPartition:
             blame = refusals.refused_copy(input_id, offset, why, is_too_old=is_too_old)
             self._conclude(input_id, blame, now_ms)
         else:
+            if error.is_of_time:
+                self._worker.letter_topics_by_broker.add(record.topic)
             refusals.refused_letter(input_id, offset, why)
         if is_too_old or not outcome.is_copy:
             name = outcome.input.name

@@ -133,7 +133,9 @@ class ReplayService:
         before.fetcher.close()
         self._topics = topics
         self._limits = limits
-        self._worker = self._make(topics, limits=self._limits, counters=before.counters, cuts=before.cuts)
+        self._worker = self._make(
+            topics, limits=self._limits, counters=before.counters, cuts=before.cuts, clocks=before.clocks
+        )
         self._counts = None
         self._worker.report("topics_taken", inputs=len(topics.inputs))
 
@@ -317,6 +319,8 @@ class ReplayService:
             self._drop(error.partition, "partition_left")
             self._leave_damaged(error.partition, error, now_ms)
             return True
+        if clock_news := self._worker.clocks.polled(records, now_ms):
+            self._worker.report("clocks_differ", error=clock_news)
         for record in records:
             partition = reading[TopicPartition(record.topic, record.partition)]
             partition.offer(record, now_ms)

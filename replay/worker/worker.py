@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from acker.clock_watch import ClockWatch
 from acker.config.limits import ReplayLimits
 from acker.config.retry_settings import CauseRule, Retry, RetrySchedule
 from acker.config.topics import AckTopics, Input, Topics
@@ -63,6 +64,8 @@ class Worker:
         cuts: of each partition the copies of transactions that did not end well.
         suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
         in_a_row: of each input by its id, how many of its records were refused since one was accepted.
+        clocks: compares this machine's clock with the broker's.
+        letter_topics_by_broker: dead-letter topics that did not take the time of this machine's clock.
         strangers: by an input's id, what is wrong with lost roots that another group emitted under the id.
     """
 
@@ -77,6 +80,7 @@ class Worker:
         counters: Counters | None = None,
         cuts: dict[int, CutCopies] | None = None,
         written: Written | None = None,
+        clocks: ClockWatch | None = None,
     ) -> None:
         """Prepare what is shared; send no request. The arguments are those of `ReplayService`."""
         self.at = at
@@ -99,6 +103,8 @@ class Worker:
         self._groups: dict[int, str] = {}
         self.fetcher = Fetcher(log, limits)
         self.damaged = DamagedBatches(limits.input_retry_ms)
+        self.clocks = clocks or ClockWatch()
+        self.letter_topics_by_broker: set[str] = set()
         self._report = report
         self.written = written
         self._log_once = LogOnce()
@@ -285,6 +291,14 @@ class Worker:
         if missing:
             raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
         return infos
+
+    def letter_ms(self, topic: str, now_ms: int) -> int:
+        """Return the time of a dead letter: now, by a clock that the topic takes.
+
+        A topic that takes no time of the future refuses each letter of a machine whose clock is ahead.
+        """
+        broker_ms = self.clocks.broker_ms(now_ms) if topic in self.letter_topics_by_broker else None
+        return now_ms if broker_ms is None else broker_ms
 
     def is_too_old(self, copy: Outgoing, now_ms: int) -> bool:
         """Return whether a copy is older than its topic takes; no replay topic should have such a limit."""

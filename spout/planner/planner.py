@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
+from acker.clock_watch import ClockWatch
 from acker.config.settings import longest_unreachable_ms
 from acker.errors import OutOfRange, SessionSuperseded, Unreachable, UsageError
 from acker.identity import offset_of, position_at
@@ -133,6 +134,7 @@ class Planner:
         self._due: DueWatch | None = None
         self._arrivals = Arrivals(log)
         self._lost_below: dict[int, int] = {}
+        self._clocks = ClockWatch()
         self._earlier: dict[int, int] | None = None
         self._blocked = 0
         self._runs_again = False
@@ -226,6 +228,8 @@ class Planner:
         """
         if self._verdicts is not None:
             self._tell(self._verdicts.step(now_ms))
+            if clock_news := self._clocks.polled(records, now_ms):
+                self._context.report("clocks_differ", {"group": self._spec.group, "why": clock_news})
             for record in records:
                 event = self._verdicts.decode(record)
                 # by the Take of a new session, too

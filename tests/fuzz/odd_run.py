@@ -6,7 +6,9 @@ Then each record must have its verdict and its place:
 
 - a sound record was confirmed once, one that always fails is a dead letter once;
 - an odd record of the source or the replay topic was handed out and has a verdict;
-- an odd record of a topic by which others speak to an acker is in the quarantine, with its place.
+- an odd record of a topic by which others speak to an acker is in the quarantine, with its place;
+- of a damaged batch of the source nothing is handed out, and what lies behind it is;
+- a record whose copy the broker refuses is a dead letter.
 
 What was judged is deleted from the log, so a run of a million takes no more memory than one of ten thousand.
 """
@@ -20,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Final, Literal, assert_never
 
-from acker.errors import CodecError
+from acker.errors import CodecError, Damaged
 from acker.identity import source_of
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from acker.wire.codec import wire_codec
@@ -36,6 +38,7 @@ from tests.support.worlds.odd_world import (
     LETTERS,
     REPLAY,
     SOURCE,
+    TEXT,
     TOPICS,
     UNEXPECTED_EXIT,
     OddWorld,
@@ -49,10 +52,25 @@ HUGE_SHARE: Final = 0.01
 HOLE_SHARE: Final = 0.05
 """Of the odd ones: these are a transaction that is given up, a hole for whoever reads committed records."""
 
+DAMAGE_SHARE: Final = 0.02
+"""Of the odd ones: beside these some records of the source are damaged on the broker's disk."""
+
+DAMAGED_RECORDS_MAX: Final = 5
+TOMORROW_SHARE: Final = 0.5
+"""Of the records that always fail: these are dated tomorrow, which the replay topic refuses."""
+
+DAY_MS: Final = 86_400_000
+AHEAD_MS_MAX: Final = "3600000"
+"""So far ahead of the broker's clock a record of the replay topic may be dated, ms."""
+
 OTHERS_TRANSACTION: Final = "a program of others"
 HOLE_RECORDS_MAX: Final = 20
 RESTART_SHARE: Final = 0.3
 ROUNDS_TO_SETTLE_MAX: Final = 60
+CALM_ROUNDS: Final = 4
+"""All is settled when no root was open in so many rounds: a copy, a dead letter or a record of the quarantine
+may come behind the last verdict."""
+
 _DELETED: Final = (SOURCE.topic, REPLAY, LETTERS, "_ack_verdict", "_ack_quarantine")
 _COMPACTED: Final = ("_ack_state", "_ack_due")
 _CODEC: Final = wire_codec()
@@ -83,18 +101,24 @@ class OddRun:
         written: how many records others have written, in all topics.
         odd: how many of them are odd, by topic.
         holes: how many transactions others have given up, beside them.
+        damaged: how many records of the source were damaged, beside them.
+        refused: how many records have copies that the broker refuses.
     """
 
     def __init__(self, seed: int, reader: Reader) -> None:
         self.written = 0
         self.odd: Counter[str] = Counter()
         self.holes = 0
+        self.damaged = 0
+        self.refused = 0
         self.looks = 0
         self.restarts = 0
         self._reader = reader
         self._journal = BEGINNING
         self._random = random.Random(seed)
-        self._world = OddWorld()
+        # of a damaged batch nobody can say what it held: to stop there would end the run
+        self._world = OddWorld(f"{TEXT}    on_data_loss: skip\n")
+        self._world.cluster.configure(REPLAY, "message.timestamp.after.max.ms", AHEAD_MS_MAX)
         self._log: Log = self._world.cluster.log()
         self._read_until: Counter[str] = Counter()
         self._confirmed_wanted: Counter[bytes | None] = Counter()
@@ -113,6 +137,8 @@ class OddRun:
                 self._write_odd()
                 if self._random.random() < HOLE_SHARE:
                     self._write_hole()
+                if self._random.random() < DAMAGE_SHARE:
+                    self._write_damaged()
             else:
                 self._write_sound()
         self.written += count
@@ -142,7 +168,7 @@ class OddRun:
         ended = Counter(ended.service for ended in self._world.ended)
         return (
             f"{self._reader}: {self.written:,} records, {self.odd.total():,} of them odd ({odd}),"
-            f" and {self.holes:,} holes;"
+            f" {self.holes:,} holes, {self.damaged:,} damaged records, {self.refused:,} refused copies;"
             f" {self.restarts} restarts, {self.looks} commands; {dict(ended)} ended at records that `topics"
             " repair` marked. Nothing else ended, and each record has its verdict and its place"
         )
@@ -151,7 +177,11 @@ class OddRun:
         offset = self._world.cluster.partition(SOURCE).end
         is_failing = self._reader == "spout" and self._random.random() < FAILING_SHARE
         value = ALWAYS_FAILS if is_failing else b"%d" % offset
-        self._world.write([value])
+        is_of_tomorrow = is_failing and self._random.random() < TOMORROW_SHARE
+        self.refused += is_of_tomorrow
+        record_ms = self._world.now_ms + DAY_MS if is_of_tomorrow else None
+        sound = Outgoing(*SOURCE, value, b"key", (), record_ms)
+        self._world.cluster.partition(SOURCE).append(sound, self._world.now_ms)
         if is_failing:
             self._letters_wanted.add(f"{SOURCE.topic}/0@{offset}")
         elif self._reader == "spout":
@@ -180,17 +210,26 @@ class OddRun:
         partition.end_transaction(OTHERS_TRANSACTION, self._world.cluster.now_ms, committed=False)
         self.holes += 1
 
+    def _write_damaged(self) -> None:
+        """Write records to the source that nobody can read: none of them may be handed out."""
+        count = self._random.randint(1, DAMAGED_RECORDS_MAX)
+        self._world.write([b"damaged"] * count)
+        partition = self._world.cluster.partition(SOURCE)
+        partition.damage(partition.end - count, partition.end)
+        self.damaged += count
+
     def _settle(self) -> None:
         """Let the services work until all is settled, and kill them at times."""
         if self._random.random() < RESTART_SHARE:
             self._world.restart_all()
             self.restarts += 1
+        calm_rounds = 0
         for _ in range(ROUNDS_TO_SETTLE_MAX):
             self._work(1)
             self._read_what_came()
-            if not self._roots_open:
+            calm_rounds = 0 if self._roots_open else calm_rounds + 1
+            if calm_rounds == CALM_ROUNDS:
                 break
-        self._work(2)  # the acker has yet to quarantine, the replay worker to write its last letters
 
     def _work(self, rounds: int) -> None:
         match self._reader:
@@ -231,7 +270,13 @@ class OddRun:
         place = TopicPartition(topic, 0)
         reader = self._log.reader(committed=True)
         reader.assign({place: self._read_until[topic]})
-        records = reader.poll(0, _READ_MAX)
+        records: list[Record] = []
+        end = self._world.cluster.partition(place).stable_end
+        while reader.position(place) < end:
+            try:
+                records += reader.poll(0, _READ_MAX)
+            except Damaged:
+                reader.pass_over(place)
         self._read_until[topic] = reader.position(place)
         reader.close()
         return records

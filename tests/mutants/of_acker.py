@@ -998,4 +998,50 @@ MUTANTS = (
         "tests/unit/acker/kafka/test_taken_bytes.py::test_no_more_is_copied_than_the_bound_and_a_few_records",
         "a batch that unpacks to a gigabyte would be copied as a whole beside itself",
     ),
+    # -- partitions that are apart
+    Mutant(
+        "what-is-apart-waits-for-its-inits",
+        "acker/service/step_reader.py",
+        "return number in self._apart or TopicPartition(self._topics.init, number) in self._ends",
+        "return TopicPartition(self._topics.init, number) in self._ends",
+        "tests/unit/acker/service/test_acker_standing.py"
+        "::test_contributions_that_come_before_their_inits_can_be_read_count_when_these_can",
+        "contributions would be applied before the init of their root, and dropped",
+    ),
+    Mutant(
+        "what-is-apart-takes-no-room",
+        "acker/service/step_reader.py",
+        "            if apart is None:\n                acks[ack] = self._next[ack]",
+        "            if True:\n                acks[ack] = self._next[ack]",
+        "tests/unit/acker/service/test_acker_standing.py"
+        "::test_a_partition_that_is_apart_holds_few_contributions_and_takes_no_room_of_others",
+        "contributions of a partition whose inits cannot be read would fill the memory of the acker",
+    ),
+    # -- clocks
+    Mutant(
+        "a-backlog-tells-nothing-of-clocks",
+        "acker/clock_watch.py",
+        "if not has_waited or not appended:",
+        "if not appended:",
+        "tests/unit/acker/test_clock_watch.py::test_records_of_a_backlog_tell_nothing",
+        "after each pause an acker would say that its clock is wrong",
+    ),
+    Mutant(
+        "one-old-record-is-no-wrong-clock",
+        "acker/clock_watch.py",
+        "if min(ages_ms) > CLOCKS_APART_MS:",
+        "if max(ages_ms) > CLOCKS_APART_MS:",
+        "tests/unit/acker/test_clock_watch.py"
+        "::test_one_partition_that_comes_back_with_old_records_is_no_wrong_clock",
+        "an election would be reported as a wrong clock",
+    ),
+    Mutant(
+        "own-topics-have-the-brokers-time",
+        "acker/provisioning/topic_specs.py",
+        "of_topic = {**basic, **settings, **_BROKERS_TIME}",
+        "of_topic = {**basic, **settings}",
+        "tests/unit/acker/provisioning/test_topic_specs.py"
+        "::test_the_broker_dates_the_records_of_all_own_topics",
+        "an acker whose clock is two hours ahead could write no verdict",
+    ),
 )

@@ -620,4 +620,14 @@ MUTANTS = (
         "tests/unit/replay/handling/test_dropping.py::test_a_worker_that_lives_is_fenced_and_goes_on",
         "a replay worker would count dropped roots until it is started again",
     ),
+    # -- clocks
+    Mutant(
+        "a-letter-has-a-time-that-its-topic-takes",
+        "replay/worker/partition.py",
+        "if error.is_of_time:",
+        "if False:",
+        "tests/unit/replay/worker/test_letters_by_wrong_clocks.py"
+        "::test_letters_are_written_however_wrong_the_workers_clock_is",
+        "dead letters of a worker whose clock is ahead would be put aside without end",
+    ),
 )

@@ -1813,4 +1813,23 @@ MUTANTS = (
         "::test_a_query_that_ends_reads_all_else_and_then_says_what_it_waits_for",
         "a query with availableNow would wait for ever, and say nothing",
     ),
+    # -- readers of several partitions
+    Mutant(
+        "a-verdict-partition-that-stands-is-noticed",
+        "spout/planner/verdict_reader.py",
+        "for place in self._began}\n        return self._watch",
+        "for place in ()}\n        return self._watch",
+        "tests/unit/spout/planner/test_leaderless_sources.py"
+        "::test_verdicts_of_the_others_are_read_and_the_partition_that_stands_is_told",
+        "roots of one acker partition would stay pending, and nobody would say why",
+    ),
+    Mutant(
+        "a-new-generation-ends-a-doubt",
+        "spout/standalone/read_ahead.py",
+        "        self.doubt = None  # planning",
+        "        # planning",
+        "tests/unit/spout/standalone/test_read_ahead.py"
+        "::test_a_partition_that_is_shorter_than_what_was_read_is_refused",
+        "nothing would be handed out any more of a log that was cut",
+    ),
 )

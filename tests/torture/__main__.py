@@ -30,9 +30,12 @@ def torture(
     spark_workers: Annotated[
         int, typer.Option(help="0, or 2: Spark standalone, whose executors and workers are lost, too.")
     ] = 0,
+    missing: Annotated[
+        float, typer.Option(help="Minutes for which one of 3 brokers is missing; nothing else is hurt.")
+    ] = 0.0,
 ) -> int:
     """Kill, stop, cut off and starve every part at random; prove from the topics that nothing was lost."""
-    options = TortureOptions(minutes, seed, records_per_second, json, keep, brokers, spark_workers)
+    options = TortureOptions(minutes, seed, records_per_second, json, keep, brokers, spark_workers, missing)
     return interruptible(lambda: run(options, os.environ))
 
 

@@ -15,12 +15,12 @@ from typing import Final
 from rich.console import Console
 
 from spout.demo.judge import Check
-from tests.torture.judging import rules
+from tests.torture.judging import answers, rules
 from tests.torture.judging.judge import Aftermath, Judgement, judge
 from tests.torture.judging.recovery import recoveries
 from tests.torture.judging.witness import Witness
 from tests.torture.report import Report, print_report
-from tests.torture.schedule import CLOCK_STEP_MS_MAX, Blow, Deed, deal, draw
+from tests.torture.schedule import CLOCK_STEP_MS_MAX, Blow, Deed, deal, draw, missing
 from tests.torture.stage.producer import NumberedProducer
 from tests.torture.stage.stage import Stage, TortureOptions, set_up, wall_ms
 from tests.torture.torturer import Torturer
@@ -64,14 +64,17 @@ def run(options: TortureOptions, environ: Mapping[str, str]) -> int:
 def _torture(stage: Stage, stack: ExitStack) -> Report:
     options, source = stage.options, stage.source
     for_ms = int(options.minutes * 60_000)
-    if options.on_cluster:
-        left_out = []
+    left_out: list[Deed] = []
+    if options.missing_minutes:
+        blow, for_ms = missing(options.missing_minutes)
+        blows = [blow]
+    elif options.on_cluster:
         blows = deal(options.seed, for_ms, spark=stage.spark is not None)
     else:
         left_out = [] if stage.disk is not None else [Deed.FULL_DISK]
         blows = draw(options.seed, for_ms, set(Deed) - set(left_out))
     torturer = Torturer(
-        stage.brokers, stage.parts, stage.driver, stage.disk, stage.spark,
+        stage.brokers, stage.parts, stage.driver, stage.disk, stage.spark, stage.strangers,
         clock=wall_ms, grace_ms=source.timeout_ms,
     )  # fmt: skip
     stack.callback(torturer.release)
@@ -83,7 +86,7 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
     )
     begun_ms = _steady_ms()
     producer.start()
-    _let_fall(blows, for_ms, torturer, witness, stage.console)
+    _let_fall(blows, for_ms, torturer, stage)
     producer.stop()
     stage.console.print(f"{torturer.kills} kills; healing and waiting for every record to end")
     drained = _drain(torturer, witness, stage.console)
@@ -101,11 +104,12 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
     )
 
 
-def _let_fall(blows: list[Blow], for_ms: int, torturer: Torturer, witness: Witness, console: Console) -> None:
+def _let_fall(blows: list[Blow], for_ms: int, torturer: Torturer, stage: Stage) -> None:
     """Begin and end each blow when it is time to, for `for_ms` or until the last of them is over.
 
-    Read and supervise in between.
+    Read, supervise and ask in between.
     """
+    console, witness = stage.console, stage.witness
 
     def say(now_ms: int, what: str) -> None:
         console.print(f"{now_ms / 1000:7.1f} s  {what}", highlight=False, soft_wrap=True)
@@ -134,6 +138,8 @@ def _let_fall(blows: list[Blow], for_ms: int, torturer: Torturer, witness: Witne
             continue
         witness.step(STEP_MS)
         torturer.look()
+        if stage.operator is not None:
+            stage.operator.step()
         if _steady_ms() - told_ms >= LINE_MS:
             told_ms = _steady_ms()
             say(now_ms, _progress(torturer, witness))
@@ -200,9 +206,19 @@ def _judge(
     checks = (
         *judgement.checks,
         *rules.checks(witness.recording(), stage.topics, stepped_ms),
+        *_answer_checks(stage, torturer),
         Check("everything came to rest once it was healed", drained, found),
     )
     return Judgement(checks, judgement.counts, judgement.replays, judgement.duplicates)
+
+
+def _answer_checks(stage: Stage, torturer: Torturer) -> list[Check]:
+    """Judge what the views answered, if they were asked while a broker was missing."""
+    if stage.operator is None:
+        return []
+    blow, _ = missing(stage.options.missing_minutes)
+    began_ms = torturer.strikes[0].began_ms
+    return answers.checks(stage.operator.answers, str(blow.victim), began_ms, began_ms + blow.hold_ms)
 
 
 def _steady_ms() -> int:

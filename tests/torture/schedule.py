@@ -27,6 +27,10 @@ class Victim(StrEnum):
     COORDINATORS = "coordinators"
     """The leaders of partitions, those that coordinate groups and transactions among them."""
     EXECUTOR = "executor"
+    LISTENERS = "driver's listeners"
+    TEMPORARY_FILES = "driver's temporary files"
+    GROUP = "group"
+    """The consumer group of the input, whose offsets the driver commits."""
     SPARK_WORKER_1 = "Spark worker 1"
     SPARK_WORKER_2 = "Spark worker 2"
 
@@ -57,6 +61,12 @@ class Deed(StrEnum):
     ELECT = "preferred leaders elected"
     MOVE = "coordinators moved"
     """Another broker of the same three becomes the preferred one, and is elected when the pause is over."""
+    SLEEP = "a listener sleeps"
+    """Somebody else's `StreamingQueryListener` holds up Spark's queue of events until the pause is over."""
+    CLEAN = "a cleaner removes them"
+    """Again and again until the pause is over."""
+    JOIN = "a stranger joins it"
+    """A consumer, such as `kafka-console-consumer --group`. It commits nothing, and is killed at the end."""
 
 
 KILLS: Final = frozenset({Deed.KILL, Deed.KILL_FAMILY, Deed.TAKE_OVER})
@@ -117,6 +127,9 @@ CHANCES: Final = (
     Chance(20, (Victim.DRIVER,), Deed.CLOCK, (3_000, 8_000)),
     Chance(50, (Victim.BROKER,), Deed.KILL, (0, 4_000)),
     Chance(15, (Victim.BROKER,), Deed.FREEZE, (2_000, 8_000)),
+    Chance(20, (Victim.LISTENERS,), Deed.SLEEP, (18_000, 25_000)),
+    Chance(20, (Victim.TEMPORARY_FILES,), Deed.CLEAN, (2_000, 10_000)),
+    Chance(20, (Victim.GROUP,), Deed.JOIN, (4_000, 15_000)),
 )
 """A service comes back within a second or two and is hit often; a driver takes some 15 s, so it is hit
 seldom, though often enough that it dies in each phase of a batch; a broker's death stops all others."""
@@ -125,17 +138,21 @@ REST_MS: Final = {
     **dict.fromkeys(SERVICES, 5_000),
     Victim.DRIVER: 35_000,
     Victim.BROKER: 40_000,
+    Victim.LISTENERS: 10_000,
+    Victim.TEMPORARY_FILES: 10_000,
+    # the broker forgets a consumer that was killed after 6 s
+    Victim.GROUP: 20_000,
 }
 """How long a victim is left alone after a blow."""
 
 GAP_MS: Final = (2_500, 9_500)
 """From one blow to the next; 6 s on average, 300 in half an hour, at least 200 of them kills."""
 
-CLOCK_STEP_MS_MAX: Final = 3_600_000
-"""A driver's wall clock is stepped by at most an hour, forth and back."""
+CLOCK_STEP_MS_MAX: Final = 3 * 3_600_000
+"""A wall clock is stepped by at most three hours, forth and back."""
 
 DUE_STEP_MS_MAX: Final = 20_000
-"""A replay worker's by less: what is due waits for its wall clock, by design."""
+"""A replay worker's is stepped forth by less: by design, what it schedules meanwhile waits for its clock."""
 
 
 def draw(seed: int, for_ms: int, available: Collection[Deed] = tuple(Deed)) -> list[Blow]:
@@ -175,8 +192,10 @@ def _draw_one(dice: random.Random, chances: Sequence[Chance], at_ms: int, rested
 
 
 def _step_of(dice: random.Random, victim: Victim) -> int:
-    most = CLOCK_STEP_MS_MAX if victim is Victim.DRIVER else DUE_STEP_MS_MAX
-    return dice.choice((-1, 1)) * dice.randint(1_000, most)
+    is_forth = dice.random() < 0.5
+    step_ms_max = DUE_STEP_MS_MAX if is_forth and victim in REPLAYS else CLOCK_STEP_MS_MAX
+    step_ms = dice.randint(1_000, step_ms_max)
+    return step_ms if is_forth else -step_ms
 
 
 # -- a cluster
@@ -252,6 +271,19 @@ def _rolling(dice: random.Random, after_ms: int) -> list[Blow]:
     return blows
 
 
+MISSING_FROM_MS: Final = 90_000
+"""So long all views are asked while all brokers are there."""
+
+MISSING_REST_MS: Final = 30_000
+"""So long they are asked when it is back."""
+
+
+def missing(minutes: float) -> tuple[Blow, int]:
+    """Return the blow by which one of three brokers is missing, and how long the run lasts, ms."""
+    blow = Blow(MISSING_FROM_MS, Victim.BROKER_2, Deed.KILL, int(minutes * 60_000))
+    return blow, blow.end_ms + MISSING_REST_MS
+
+
 # -- in CI
 
 
@@ -272,7 +304,7 @@ class Cut:
         return deal(self.seed, for_ms, spark=self.spark_workers > 0)
 
 
-CUTS: Final = (Cut(1_905_096, 2.0), Cut(26_344, 1.75, brokers=3, spark_workers=2))
+CUTS: Final = (Cut(1_251_356, 2.0), Cut(26_344, 1.75, brokers=3, spark_workers=2))
 """Together they have every deed but a zombie's rival on its own checkpoint, orderly stops and elections.
 
 A driver takes longest to come back, so they share what befalls it: two drivers on a fresh checkpoint and a

@@ -19,6 +19,7 @@ from tests.torture.stage.disk import SmallDisk
 from tests.torture.stage.family import signal_all
 from tests.torture.stage.parts import Driver, Part, Zombie
 from tests.torture.stage.spark_cluster import SparkCluster
+from tests.torture.stage.strangers import STRANGERS, Strangers
 
 ZOMBIE_ENDS_MS_MAX: Final = 60_000
 """A driver that was replaced while it was stopped has this long to end, once the other one works."""
@@ -34,6 +35,7 @@ class Torturer:
         driver: Driver,
         disk: SmallDisk | None,
         spark: SparkCluster | None = None,
+        strangers: Strangers | None = None,
         *,
         clock: Callable[[], int],
         grace_ms: int,
@@ -46,6 +48,7 @@ class Torturer:
             driver: the driver.
             disk: the checkpoints' disk, None where it cannot be filled.
             spark: workers and executors, None where the driver runs its tasks itself.
+            strangers: what other people run beside the driver, None where nothing does.
             clock: wall time, ms.
             grace_ms: for how long after a recovery a late root may be laid to the blow.
         """
@@ -57,6 +60,7 @@ class Torturer:
         self.spared = 0
         self._brokers = brokers
         self._spark = spark
+        self._strangers = strangers
         self._parts = parts
         self._driver = driver
         self._disk = disk
@@ -100,6 +104,8 @@ class Torturer:
             self._strike_part(self._parts[blow.victim], blow)
         elif self._spark is not None and blow.victim in (Victim.EXECUTOR, *SPARK_WORKERS):
             self._spark.strike(blow.victim, blow.deed)
+        elif self._strangers is not None and blow.victim in STRANGERS:
+            self._strangers.strike(blow.victim)
         else:
             self._brokers.strike(blow.victim, blow.deed)
 
@@ -135,6 +141,8 @@ class Torturer:
             self._heal_part(self._parts[blow.victim], blow.deed)
         elif self._spark is not None and blow.victim in (Victim.EXECUTOR, *SPARK_WORKERS):
             self._spark.heal(blow.victim)
+        elif self._strangers is not None and blow.victim in STRANGERS:
+            self._strangers.heal(blow.victim)
         else:
             if not self._brokers.heal(blow.victim, blow.deed):
                 self.spared += 1
@@ -148,6 +156,8 @@ class Torturer:
 
     def look(self) -> None:
         """Start again what ended by itself; notice a driver that works again, and zombies that have ended."""
+        if self._strangers is not None:
+            self._strangers.step()
         for part in self._parts.values():
             if part.wanted and not part.child.alive() and not (part is self._driver and self._disk_is_full):
                 self._ended_by_itself(part)
@@ -172,8 +182,9 @@ class Torturer:
             signal_all(zombie.frozen, signal.SIGKILL)
         signal_all(self._driver.left, signal.SIGKILL)
         self._brokers.release()
-        if self._spark is not None:
-            self._spark.release()
+        for others in (self._spark, self._strangers):
+            if others is not None:
+                others.release()
 
     # -- one blow
 

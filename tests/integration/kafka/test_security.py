@@ -23,7 +23,8 @@ import spout
 from acker.config.topics import Topics
 from acker.errors import NotAuthenticated, NotAuthorized
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Operation, Outgoing, Right
+from acker.kafka.port import Operation, Outgoing, Resource, Right
+from acker.provisioning import roles
 from acker.provisioning.provision import create_topics
 from acker.provisioning.roles import Role, rights
 from spout.cli import main as cli
@@ -77,10 +78,28 @@ LOOKS = [
     ("machinery",),
     ("failures",),
     ("latency",),
+    ("dlq", "redrives"),
     ("dlq", "list"),
     ("dlq", "show", "LETTER"),
     ("dlq", "stats"),
 ]
+LETTER_LOOKS = [look for look in LOOKS if look[0] == "dlq"]
+OPERATIONS = [
+    ("topics", "create"),
+    ("topics", "check"),
+    ("topics", "repair"),
+    ("topics", "repair", "--execute", "--why", "a test"),
+    ("replay", "resume", "lines"),
+    ("replay", "drop", "lines"),
+    ("replay", "drop", "--id", "77", "--execute", "--why", "a test"),
+    ("doctor", "--only", "live"),
+]
+GROUPS = ("topics", "dlq", "replay", "acker", "offsets")
+"""First words of commands that have two."""
+
+PLAYED = {"release", "offsets reset", "acker run", "replay run", "submit", "ui", "check", "dlq cancel"}
+"""Commands that run until they are ended, or need what the watched installation has not: played above."""
+
 DEEDS = [
     ("dlq", "drop", "LETTER", "--why", "no use", "--execute"),
     ("dlq", "replay", "LETTER", "--execute"),
@@ -122,9 +141,21 @@ def lacks() -> Iterator[Lack]:
         found = {(right.name, right.operation): right for right in rights(topics, Role.OPERATOR)}
         yield Lack(Role.OPERATOR, found[topic, Operation(operation)], plays.play_provision, prefix)
     of_provision = {Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER}
-    for right in rights(topics_for({}, HOUSE), Role.OPERATOR):
-        if right.operation not in of_provision:
-            yield Lack(Role.OPERATOR, right, plays.play_reset, HOUSE)
+    for prefix, play in ((HOUSE, plays.play_reset), (BARE, plays.play_repair), (BARE, plays.play_resume)):
+        for right in rights(topics_for({}, prefix), Role.OPERATOR):
+            if right.operation not in of_provision and _deed_with(right, prefix) is play:
+                yield Lack(Role.OPERATOR, right, play, prefix)
+
+
+def _deed_with(right: Right, prefix: str) -> Play:
+    """Return what an operator does for which a right is needed."""
+    names = topics_for({}, prefix).ack_topics
+    if right.resource is Resource.TRANSACTIONAL_ID:
+        return plays.play_resume
+    is_of_reset = right.operation is Operation.READ or right.name == names.init
+    if is_of_reset and right.name not in (names.ack, names.fail, names.state, names.due):
+        return plays.play_reset
+    return plays.play_repair
 
 
 LACKS = list(lacks())
@@ -216,9 +247,13 @@ def test_a_role_works_with_exactly_its_rights(
         play(topics_for(locked.settings(f"{prefix}{role}"), prefix), stagehands[prefix])
 
 
-def test_an_operator_works_with_exactly_its_rights(locked: Secured, house: Stagehand) -> None:
+def test_an_operator_works_with_exactly_its_rights(
+    locked: Secured, house: Stagehand, stagehands: Mapping[str, Stagehand]
+) -> None:
     with not_refused("an operator with its rights"):
         plays.play_reset(topics_for(locked.settings(f"{HOUSE}operator"), HOUSE), house)
+        for play in (plays.play_repair, plays.play_resume):
+            play(topics_for(locked.settings(f"{BARE}operator"), BARE), stagehands[BARE])
 
 
 def test_a_query_without_tracking_works_with_the_right_to_read_and_commit(
@@ -303,11 +338,19 @@ def test_whatever_waits_for_the_broker_hears_that_it_is_not_let_in(
         WAITS[use]({**locked.settings(f"{HOUSE}acker"), "sasl.password": WRONG}, house.names.init)
 
 
+def test_each_command_is_tried_with_the_rights_of_its_role() -> None:
+    """D2802: the ones that are played, and those that are run below."""
+    run = (*LOOKS, *DEEDS, *OPERATIONS, FREE)
+    tried = {" ".join(words[: 2 if words[0] in GROUPS else 1]) for words in run}
+    assert tried | PLAYED == {command for of_role in roles.COMMANDS.values() for command in of_role}
+
+
 @pytest.mark.parametrize(
     ("role", "command"),
     [(Role.OBSERVER, look) for look in LOOKS]
-    + [(Role.KEEPER, each) for each in (*LOOKS[6:], *DEEDS)]
-    + [(Role.ACKER, FREE)],
+    + [(Role.KEEPER, each) for each in (*LETTER_LOOKS, *DEEDS)]
+    + [(Role.ACKER, FREE)]
+    + [(Role.OPERATOR, each) for each in OPERATIONS],
 )
 def test_a_command_works_with_the_rights_of_its_role(
     role: Role,
@@ -322,7 +365,8 @@ def test_a_command_works_with_the_rights_of_its_role(
     letter = command_plays.let_die(stagehands[WATCHED])
     words = [letter if word == "LETTER" else word for word in command]
 
-    assert cli.run([*words, "--config", str(config)]) == 0
+    file = [str(config)] if command[0] == "topics" else ["--config", str(config)]
+    assert cli.run([*words, *file]) == 0
 
     told = "".join(capfd.readouterr())
     assert "Traceback" not in told

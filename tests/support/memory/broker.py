@@ -261,6 +261,12 @@ class MemoryBroker:
             raise OutOfRange(f"cannot delete before {offset} of {name}: its end is {partition.end}")
         partition.delete_before(offset)
 
+    def configure(self, name: str, setting: str, value: str) -> None:
+        """Change a setting of a topic, as `kafka-configs.sh --alter` does."""
+        topic = self.topic(name)
+        info = replace(topic.info, settings={**topic.info.settings, setting: value})
+        self._topics[name] = replace(topic, info=info)
+
     def check(self, record: Outgoing) -> MemoryPartition:
         """Return the partition to which a record may be appended.
 

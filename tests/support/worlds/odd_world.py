@@ -92,11 +92,12 @@ class OddWorld(KestrelWorld):
         confirmed: values that the worker confirmed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, text: str = TEXT) -> None:
+        """Start all of it; `text` is the topics.yaml."""
         self.ended: list[Ended] = []
         self.confirmed: list[bytes | None] = []
         self._client: Client | None = None
-        super().__init__(TEXT)
+        super().__init__(text)
         self.start_replays()
 
     # --- time, and the services

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
 from spout.local.spark_session import local_session
 from spout.runtime import logs
 from tests.torture.stage.spark_cluster import EXECUTOR_MEMORY
+from tests.torture.stage.strangers import SLEEPING
 from tests.torture.stage.topology import Keep, Split
 from tests.torture.writes import WriteTable
 
@@ -26,6 +29,7 @@ INPUT: Final = "torture"
 BATCH_RECORDS_MAX: Final = 5_000
 TRIGGER: Final = "1 second"
 LOOK_SECONDS: Final = 1
+LISTENER_LOOK_SECONDS: Final = 0.1
 CORES: Final = 2
 ON_A_CLUSTER: Final = {
     "spark.cores.max": str(CORES),
@@ -56,12 +60,39 @@ def main(arguments: Sequence[str]) -> None:
     query.awaitTermination()
 
 
+class SleepyListener(StreamingQueryListener):
+    """Somebody else's listener: it returns from no event while the run's folder has `SLEEPING`."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep the file that says to sleep."""
+        self._sleeping = folder / SLEEPING
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: `start` waits for this one."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Sleep."""
+        self._sleep()
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Sleep."""
+        self._sleep()
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Do nothing."""
+
+    def _sleep(self) -> None:
+        while self._sleeping.exists():
+            time.sleep(LISTENER_LOOK_SECONDS)
+
+
 def start_query(config: Path, folder: Path, checkpoint: Path, master: str | None = None) -> StreamingQuery:
     """Start Spark and the query; the checkpoint's session goes on, a fresh one takes the group over."""
     topics = spout.load(config, os.environ)
     # on the small disk too, so that blocks and shuffles find it full as checkpoints do
     further = {} if master is None else {"spark.master": master, **ON_A_CLUSTER}
     spark = local_session("windhover-torture", checkpoint.parent / "spark", cores=CORES, further=further)
+    spark.streams.addListener(SleepyListener(folder))
     table = WriteTable(folder / "writes.sqlite")
     lines = spout.read_stream(
         spark, topics, INPUT, startingOffsets="earliest", maxOffsetsPerTrigger=BATCH_RECORDS_MAX,

@@ -32,9 +32,11 @@ from tests.torture.stage.brokers import Brokers
 from tests.torture.stage.clock import SteppedClock
 from tests.torture.stage.disk import SmallDisk, small_disk
 from tests.torture.stage.driver import INPUT
+from tests.torture.stage.operator import Operator
 from tests.torture.stage.parts import Driver, Part
 from tests.torture.stage.proxy import Proxy
 from tests.torture.stage.spark_cluster import SparkCluster
+from tests.torture.stage.strangers import TEMPORARY, Joined, Strangers
 
 TOPICS_YAML: Final = """\
 kafka: {{bootstrap.servers: "${{KAFKA_BOOTSTRAP}}"}}
@@ -77,6 +79,7 @@ class TortureOptions:
     keep: Path | None = None
     brokers: int = 1
     spark_workers: int = 0
+    missing_minutes: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -88,6 +91,10 @@ class TortureOptions:
         _require_positive("--records-per-second", self.records_per_second, "60 for one each 17 ms")
         if self.brokers not in (1, 3):
             raise UsageError(f"--brokers {self.brokers}: must be 1, or 3 for a cluster that may lose one")
+        if self.missing_minutes:
+            _require_positive("--missing", self.missing_minutes, "10 for ten minutes")
+        if self.missing_minutes and self.brokers == 1:
+            raise UsageError(f"--missing {self.missing_minutes} comes with --brokers 3; give both")
         if self.spark_workers not in (0, 2):
             raise UsageError(
                 f"--spark-workers {self.spark_workers}: must be 0, or 2 of which one may be lost"
@@ -121,8 +128,10 @@ class Stage:
     parts: dict[Victim, Part]
     driver: Driver
     disk: SmallDisk | None
+    strangers: Strangers
     console: Console
     witness: Witness
+    operator: Operator | None = None
 
     @property
     def source(self) -> Input:
@@ -161,14 +170,21 @@ def set_up(options: TortureOptions, environ: Mapping[str, str], console: Console
     stack.callback(log.close)
     provision.create_topics(topics)
     services = {victim: around.service(victim) for victim in SERVICES}
+    source = topics.inputs[INPUT]
+    strangers = Strangers(folder, Joined(around.bootstrap, source.group, source.topic), environ)
     driver = around.driver()
-    witness = Witness(log, topics, topics.inputs[INPUT])
+    witness = Witness(log, topics, source)
     stack.callback(witness.close)
     _start(services, driver, witness, console, stack)
     parts = {**services, Victim.DRIVER: driver}
+    operator = None
+    if options.missing_minutes:
+        operator = Operator(config, folder, {**environ, BOOTSTRAP: around.bootstrap}, wall_ms)
+        stack.callback(operator.close)
     return Stage(
-        options, topics, Brokers(brokers), around.spark, log, folder, parts, driver, disk, console, witness
-    )
+        options, topics, Brokers(brokers), around.spark, log, folder, parts, driver, disk, strangers,
+        console, witness, operator,
+    )  # fmt: skip
 
 
 def _start_broker(around: _Surroundings, console: Console, stack: ExitStack) -> tuple[EmbeddedBroker, ...]:
@@ -251,6 +267,9 @@ class _Surroundings:
     def driver(self) -> Driver:
         clock, environ = self._environ(Victim.DRIVER)
         (self.folder / "spark").mkdir(exist_ok=True)
+        # of its own, so that a cleaner finds nothing of anybody else's there
+        (self.folder / TEMPORARY).mkdir(exist_ok=True)
+        environ["TMPDIR"] = str(self.folder / TEMPORARY)
         checkpoints = self.folder / "checkpoints"
         make = self._driver_maker(environ)
         proxy = self.proxies.get(Victim.DRIVER)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from confluent_kafka import KafkaError
 
-from acker.config.topics import parse
+from acker.config.topics import Topics, parse
 from acker.kafka.client import Use
 from acker.kafka.port import Operation, Resource, Right
-from acker.provisioning.roles import NEEDS, Role, commands, rights, rights_text
+from acker.provisioning.roles import COMMANDS, NEEDS, Role, commands, rights, rights_text
 from spout.cli import main as cli
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -43,7 +46,8 @@ def test_the_page_lists_every_right_that_a_role_needs() -> None:
     page = (PROJECT / PAGE).read_text(encoding="utf-8")
     section = page.partition(HEADING)[2].split("\n## ", 1)[0]
 
-    told = [line for line in section.splitlines() if line.startswith("| ")]
+    rows = section.partition(table()[0])[2]
+    told = [table()[0], *(line for line in rows.splitlines() if line.startswith("| "))]
 
     assert told == [row for row in table() if not row.startswith("|--")]
 
@@ -58,7 +62,8 @@ def test_the_prefix_of_the_installation_stands_before_topics_groups_and_transact
     found = rights(TOPICS, Role.ACKER)
 
     assert Right(Operation.READ, Resource.GROUP, "p-windhover-acker") in found
-    assert Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, "p-windhover-acker-", is_prefix=True) in found
+    ids = {right.name for right in found if right.resource is Resource.TRANSACTIONAL_ID}
+    assert ids == {f"p-windhover-acker-{number}" for number in range(TOPICS.acker.partitions)}
     assert {right.name for right in found if right.resource is Resource.TOPIC} == {
         f"p-_ack_{name}" for name in ("init", "ack", "fail", "verdict", "state", "quarantine")
     }
@@ -119,12 +124,12 @@ def test_the_commands_grant_exactly_the_rights() -> None:
         assert words[:6] == [
             "kafka-acls.sh", "--bootstrap-server", "kafka:9092", "--add", "--allow-principal", "User:my x",
         ]  # fmt: skip
-        is_prefix = words[-2:] == ["--resource-pattern-type", "prefixed"]
+        assert "prefixed" not in words
         (option,) = {"--topic", "--group", "--transactional-id"} & set(words)
         resource = Resource(option.removeprefix("--").title().replace("-Id", "Id"))
-        name = words[words.index(option) + 1]
+        named = [words[at + 1] for at, word in enumerate(words) if word == option]
         operations = [words[at + 1] for at, word in enumerate(words) if word == "--operation"]
-        granted |= {Right(Operation(one), resource, name, is_prefix) for one in operations}
+        granted |= {Right(Operation(one), resource, name) for one in operations for name in named}
 
     assert granted == set(rights(TOPICS, Role.REPLAY))
 
@@ -133,7 +138,55 @@ def test_rights_for_people_have_a_line_for_each_resource() -> None:
     lines = list(rights_text(rights(TOPICS, Role.ACKER)))
 
     assert "Topic p-_ack_verdict: Delete, Read, Write" in lines
-    assert "TransactionalId p-windhover-acker-*: Write" in lines
+    ids = ", ".join(sorted(f"p-windhover-acker-{number}" for number in range(TOPICS.acker.partitions)))
+    assert f"TransactionalId {ids}: Write" in lines
+
+
+def installation(prefix: str, partitions: int = 12) -> Topics:
+    text = (
+        f"acker: {{topic_prefix: '{prefix}', partitions: {partitions}}}\ninputs: {{a: {{id: 1, group: g}}}}"
+    )
+    return parse(text, file="topics.yaml", environ={})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("a-", "a-b-"), ("a", "ab"), ("", "windhover-acker-"), ("x-", "x-windhover-acker-")]
+)
+@pytest.mark.parametrize("role", [Role.ACKER, Role.REPLAY, Role.KEEPER, Role.OPERATOR])
+def test_no_transactional_id_of_one_installation_is_another_ones(one: str, other: str, role: Role) -> None:
+    """D2801: however similar their names are."""
+
+    def ids(prefix: str) -> set[str]:
+        found = rights(installation(prefix), role)
+        return {right.name for right in found if right.resource is Resource.TRANSACTIONAL_ID}
+
+    assert ids(one)
+    assert not ids(one) & ids(other)
+
+
+def commands_of(app: typer.Typer) -> set[str]:
+    """Return every command with its words."""
+
+    def walk(found: Any, words: tuple[str, ...]) -> Iterator[str]:
+        for name, command in getattr(found, "commands", {}).items():
+            yield from walk(command, (*words, name))
+        if not hasattr(found, "commands"):
+            yield " ".join(words)
+
+    return set(walk(typer.main.get_command(app), ()))
+
+
+ALONE = {"validate", "acls", "size", "up", "demo"}
+"""Commands that contact no broker, or start one of their own."""
+
+
+def test_each_command_that_contacts_the_broker_belongs_to_a_role() -> None:
+    """D2802: a new one, too; and the page lists them."""
+    named = [command for of_role in COMMANDS.values() for command in of_role]
+    assert sorted(named) == sorted(commands_of(cli.app) - ALONE)
+    page = (PROJECT / PAGE).read_text(encoding="utf-8")
+    for role, of_role in COMMANDS.items():
+        assert f"| {role} | {', '.join(f'`{command}`' for command in of_role)} |" in page
 
 
 def test_the_command_prints_them_and_never_a_setting_but_the_address(

@@ -76,11 +76,14 @@ def test_no_wanted_topic_forgets_records_by_itself_or_elects_an_unclean_leader()
             assert spec.settings["cleanup.policy"] == "compact"
 
 
-def test_the_broker_says_when_sessions_have_written() -> None:
-    """O1806: else who claims a clock of next year dates the record of next year as well."""
+def test_the_broker_dates_the_records_of_all_own_topics() -> None:
+    """O1806: else who claims a clock of next year dates the record of next year as well.
+
+    D402: and a topic that limits how far a time may be off refuses all that a wrong clock writes.
+    """
     specs = required_topics(read(), {})
     names = {spec.name for spec in specs if spec.settings.get("message.timestamp.type") == "LogAppendTime"}
-    assert names == {"_ack_init", "_ack_ack"}
+    assert names == set(read().ack_topics.names())
 
 
 def test_the_brokers_default_replication_leaves_its_min_insync_replicas_alone() -> None:

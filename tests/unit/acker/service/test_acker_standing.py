@@ -88,17 +88,22 @@ class Installation:
             for _ in range(3):
                 self.world.step()
 
-    def verdicts(self, partition: int) -> list[str | None]:
-        """Return what is in the verdict log, also while that has no leader."""
+    def outcomes(self, partition: int) -> dict[int, list[str]]:
+        """Return by position what is in the verdict log, also while that has no leader."""
         log = self.world.cluster.partition(TopicPartition(TOPICS.verdict, partition))
         records, _ = log.read(log.start, 1_000, committed=True)
         events = [CODEC.decode(record.value) for record in records]
-        found: dict[int, list[str]] = {}
+        by_position: dict[int, list[str]] = {}
         for event in events:
             for (_, position), (outcome, _) in outcomes_of(event) if isinstance(event, Verdicts) else ():
-                found.setdefault(position, []).append(outcome)
-        assert all(len(outcomes) == 1 for outcomes in found.values()), found
-        return [found.get(first_of(partition) + which, [None])[0] for which in range(3)]
+                by_position.setdefault(position, []).append(outcome)
+        return by_position
+
+    def verdicts(self, partition: int) -> list[str | None]:
+        """Return the outcomes of the partition's three roots; each has one at most."""
+        outcomes = self.outcomes(partition)
+        assert all(len(verdicts) == 1 for verdicts in outcomes.values()), outcomes
+        return [outcomes.get(first_of(partition) + which, [None])[0] for which in range(3)]
 
     def told(self, kind: AckerEventKind) -> list[str]:
         return [event.detail for event in self.world.events if event.kind is kind]
@@ -147,6 +152,24 @@ def test_a_partition_in_trouble_keeps_only_its_own_roots_waiting(
     installed.pass_seconds(10)
     assert [installed.verdicts(partition) for partition in range(PARTITIONS)] == [DONE] * PARTITIONS
     assert world.status().standing == {}
+
+
+def test_contributions_that_come_before_their_inits_can_be_read_count_when_these_can(
+    installed: Installation,
+) -> None:
+    """O407: they are in the log once; nobody writes them again."""
+    world = installed.world
+    first = first_of(LOST) + 3
+    world.cluster.fall_silent(TOPICS.init, LOST)
+    installed.writer.init((first, first + 2))
+    installed.writer.fails(first)
+    installed.writer.acks(values=[(first + 1, edge(first + 1))])
+    installed.pass_seconds(SECONDS)
+    assert world.status().standing, "the partition is apart by now"
+    world.cluster.speak_again(TOPICS.init, LOST)
+    installed.pass_seconds(10)
+    assert world.status().open_roots == 3 * PARTITIONS, "the roots of before are open, and no others"
+    assert installed.outcomes(LOST) == {first: ["FAILED"], first + 1: ["ACKED"]}
 
 
 @pytest.mark.parametrize("topic", [TOPICS.init, TOPICS.fail])

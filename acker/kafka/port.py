@@ -468,6 +468,9 @@ class Log(Protocol):
     def passed_over(self) -> Sequence[DamagedRun]:
         """Return what readers of this view have passed over since it was made, each run once."""
 
+    def note_progress(self, place: TopicPartition, position: int, end: int) -> None:
+        """Note how far a read of a partition to `end` has come; one that takes minutes is logged."""
+
     def close(self) -> None:
         """Release what the log itself holds; readers and writers are closed on their own."""
 

@@ -46,6 +46,8 @@ from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, Sessio
 GIVE_UP_MS = 60_000
 """If some answers are still missing after this time, the query fails."""
 
+RUN_ACKER: Final = "`windhover acker run`"
+
 WAIT_REPORTED_MS = 10_000
 """After this time it is said in the log that it waits for the ackers."""
 
@@ -146,7 +148,7 @@ class Opening:
             self._send(self._answers.missing, now_ms)
             if not self._has_waited and now_ms - self._began_ms >= WAIT_REPORTED_MS:
                 self._has_waited = True
-                cure = "where no acker runs, start one with `windhover acker run`"
+                cure = f"where no acker runs, start one with {RUN_ACKER}"
                 silent = ",".join(map(str, self._answers.missing))
                 fields = {"group": self._spec.group, "acker_partitions": silent, "next_step": cure}
                 self._report("waits_for_ackers", fields)
@@ -155,6 +157,13 @@ class Opening:
         """Take the group once more, with a new session; only when it is opened with that of the journal."""
         self.opened = None
         self._draw(self._answers.owner, self._continued_or_starting(self._answers.sources()), now_ms)
+
+    def waits_for(self) -> str:
+        """Return what this attempt waits for, with what helps, in words that follow "it waits for"."""
+        if self._answers.missing:
+            silent = ", ".join(map(str, self._answers.missing))
+            return f"acker partition {silent} to answer; where no acker runs, start one with {RUN_ACKER}"
+        return "its holder to be silent, since nobody knows whether it lives"
 
     def close(self) -> None:
         if self._presence is not None:

@@ -13,6 +13,32 @@ MUTANTS = (
         "work that goes on would time out all the same where nothing new comes",
     ),
     Mutant(
+        "a pause ends no query",
+        "spout/planner/draining.py",
+        "if standing and next_due_ms is None and not behind:",
+        "if False:",
+        "tests/unit/spout/planner/test_draining.py"
+        "::test_a_query_that_ends_names_the_pause_that_it_would_wait_for",
+        "a job with availableNow would wait for ever, and nobody would know for what",
+    ),
+    Mutant(
+        "roots of another group are waited for",
+        "spout/group/due.py",
+        "and due.group == self._group",
+        "and True",
+        "tests/unit/spout/planner/test_draining.py"
+        "::test_a_query_that_ends_waits_for_no_root_of_another_group_under_its_id",
+        "a job would wait for roots that nobody replays to it",
+    ),
+    Mutant(
+        "a throttle is called an outage",
+        "acker/kafka/client.py",
+        "is_throttled = self._throttling is not None and self._throttling.is_recent",
+        "is_throttled = False",
+        "tests/unit/acker/kafka/test_throttling.py::test_a_wait_for_a_throttled_answer_is_no_outage",
+        "an operator would look for a broker that is up",
+    ),
+    Mutant(
         "a-commit-that-the-broker-forgot-stays-forgotten",
         "spout/group/commits.py",
         "again = ours if is_time else ours - kept",

@@ -371,6 +371,7 @@ class KafkaLog:
                 GroupMember(
                     f"{each.client_id} on {each.host.lstrip('/')}",
                     frozenset(p.partition for p in each.assignment.topic_partitions) if is_shared else None,
+                    each.member_id,
                 )
                 for each in found.members
             )

@@ -170,11 +170,13 @@ class ReadTo(NamedTuple):
 class GroupMember(NamedTuple):
     """A member of a consumer group, and which partition numbers the group has assigned to it.
 
-    `partitions` is None while the group shares its partitions out anew: nobody can say then.
+    `name` is its client id and host. `partitions` is None while the group shares its partitions out anew:
+    nobody can say then. `id` is what the broker calls it; empty: that is unknown.
     """
 
     name: str
     partitions: frozenset[int] | None
+    id: str = ""
 
 
 class DamagedRun(NamedTuple):

@@ -34,6 +34,7 @@ from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.presence import Presence, describe_session
 from spout.group.starting import (
     Begun,
+    Reached,
     check_commits,
     check_topic,
     clock_ahead,
@@ -113,7 +114,10 @@ class Opening:
         if journal.session:
             marks = journal.sources.items()
             begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
-            check_commits(self._log, spec.group, [self._sources[source] for source in begun])
+            emitted_to = {source: int(offset_of(mark.next)) for source, mark in marks}
+            reached = Reached(emitted_to, journal.at_ms or None)
+            own = [self._sources[source] for source in begun]
+            check_commits(self._log, spec.group, own, reached, now_ms)
         self._begin(now_ms)
         if not journal.session and not spec.take_over:  # read while the ackers answer
             topic = spec.topics.init
@@ -200,7 +204,7 @@ class Opening:
             return
         elif self._name.epoch == 0:
             if self._spec.checks_commits:
-                self._check_commits(answers.sources())
+                self._check_commits(answers.sources(), now_ms)
             self._draw(answers.owner, self._rewound(self._continued_or_starting(answers.sources())), now_ms)
         elif not answers.refusals:
             histories = answers.sources()
@@ -322,14 +326,17 @@ class Opening:
         later, answered_at = tuple(self._later), dict(self._answered_at)
         self.opened = Opened(self._name, self._is_restart, histories, self._answers, now, later, answered_at)
 
-    def _check_commits(self, histories: Mapping[int, SourceHistory]) -> None:
+    def _check_commits(self, histories: Mapping[int, SourceHistory], now_ms: int) -> None:
         """Refuse moved offsets of sources of whose present generation something is initialised."""
         begun = [
             spec
             for source, spec in self._sources.items()
             if (found := histories.get(source)) and max(found.watermarks.values(), default=0) > found.from_
         ]
-        check_commits(self._log, self._spec.group, begun)
+        emitted_to = {
+            spec.source: int(offset_of(max(histories[spec.source].watermarks.values()))) for spec in begun
+        }
+        check_commits(self._log, self._spec.group, begun, Reached(emitted_to), now_ms)
 
     def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         marks = self._journal.sources

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -41,6 +41,7 @@ from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
 from replay.records.movers import mover_text
 from spout.group.presence import Presence
+from spout.group.strangers import stranger_texts
 from spout.inspect.letter_rows import moment
 from spout.inspect.readings import (
     HELD_BY_SPARK,
@@ -101,6 +102,7 @@ class Snapshot:
         ackers: the members of their group. Likewise `replay_workers`.
         to_replay: what waits in each verdict partition, in their order.
         partition_troubles: what is the matter with partitions.
+        strangers: by group, what is to be said of members that are not Windhover's.
     """
 
     at_ms: int
@@ -115,6 +117,7 @@ class Snapshot:
     replay_workers: Reading[Sequence[GroupMember]] = _NOTHING
     to_replay: Reading[Sequence[ReplayPartition]] = _NOTHING
     partition_troubles: Sequence[PartitionTrouble] = ()
+    strangers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def leaderless(self) -> Mapping[str, str]:
@@ -134,7 +137,8 @@ class Snapshot:
     def troubles(self) -> list[str]:
         """Describe what stands or was cut; a command says at its end which offsets it could not read."""
         named = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
-        return [*named, *self.standing, *(f"{name}: {text}" for name, text in self.cut.items())]
+        cut = (f"{name}: {text}" for name, text in self.cut.items())
+        return [*named, *self.standing, *cut, *self.strangers.values()]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the row of each partition."""
@@ -337,6 +341,9 @@ class Overview:
             group: infos.require(names.init) or ask(_query_lives, self._log, self._topics, group, now_ms)
             for group in {one.group for one in self._inputs}
         }
+        in_group = {group: ask(self._log.members, group).value or () for group in queries}
+        services = {self._topics.acker.group: ackers, self._topics.acker.replay_group: workers}
+        in_services = {group: members.value or () for group, members in services.items()}
         partitions: list[PartitionState] = []
         for one in self._inputs:
             lives = LiveProcesses(queries[one.group], ackers.then(len), workers.then(len))
@@ -366,6 +373,7 @@ class Overview:
             workers,
             to_replay=waiting.then(lambda each: each.partitions),
             partition_troubles=self._partition_troubles(partitions, standing, now_ms),
+            strangers=stranger_texts(in_group, in_services),
         )
 
     def _partition_troubles(

@@ -23,6 +23,7 @@ from acker.errors import OutOfRange, SessionSuperseded, Unreachable, UsageError
 from acker.identity import offset_of, position_at
 from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
 from acker.kafka.standing import StandingNews
+from acker.units import any_time_text
 from acker.waits import LongWait
 from acker.wire.causes import HELD
 from acker.wire.events import Reason, SourceRun, Taken, Verdicts
@@ -33,6 +34,7 @@ from spout.group.opening import Opening
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX, Who, describe_session
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
 from spout.group.starting import Begun, check_journal, older_checkpoint, starting_offsets
+from spout.group.strangers import END_IT, MovedCommit, StrangerWatch, members_text, moved_cure, strangers_now
 from spout.group.tenure import Tenure, tenure_of
 from spout.group.troubles import Troubles
 from spout.planner.batches import UNKNOWN_TARGET, Batches
@@ -132,6 +134,8 @@ class Planner:
         self._committer: Committer | None = None
         self._owned: Owned | None = None
         self._draining: Draining | None = None
+        self._strangers = StrangerWatch(log, spec.group, self._context.report)
+        self._moved: dict[int, MovedCommit] = {}
         self._long_wait = LongWait()
         self._now_ms = 0
         self._arrivals = Arrivals(log)
@@ -339,6 +343,15 @@ class Planner:
         """Commit what is settled now, rather than in a few seconds."""
         tenure, _, committer, *_ = self._require()
         committer.commit(tenure.committable())
+
+    @property
+    def commit_refused(self) -> str:
+        """Why the broker refused the last commit, with who keeps it back; empty: it did not."""
+        refused = self._require().committer.refused
+        if not refused:
+            return ""
+        members = strangers_now(self._context.log, self._spec.group)
+        return f"{refused}; in the group is {members}: {END_IT}" if members else refused
 
     def reset_timeouts(self, runs: Iterable[SourceRun]) -> None:
         """Let the timeouts of roots begin anew, by the session's clock, where they have no verdict yet.
@@ -560,6 +573,23 @@ class Planner:
             if batches.begins_again.pop(one.source, None) is not None:
                 committer.begin_again(one.source)
         committer.step(tenure.committable, now_ms, idle=tenure.is_idle)
+        self._strangers.step(committer.refused, now_ms)
+        self._tell_moved(committer, now_ms)
+
+    def _tell_moved(self, committer: Committer, now_ms: int) -> None:
+        """Report commits of somebody else, each once, as long as it is there."""
+        for source, moved in committer.moved.items():
+            if self._moved.get(source) != moved:
+                strangers = members_text(self._strangers.strangers) or "nobody"
+                fields = {
+                    "group": self._spec.group,
+                    "moved": str(moved),
+                    "seen": any_time_text(now_ms // 1000 * 1000),
+                    "in_the_group": strangers,
+                    "next_step": moved_cure(self._spec.group, self.sources[source].input.name, moved),
+                }
+                self._context.report("commit_was_moved", fields)
+        self._moved = dict(committer.moved)
 
 
 class Arrivals:

@@ -13,7 +13,25 @@ MUTANTS = (
         "work that goes on would time out all the same where nothing new comes",
     ),
     Mutant(
-        "a pause ends no query",
+        "a-stranger-is-looked-for-only-when-something-is-refused",
+        "spout/group/strangers.py",
+        "every_ms = REFUSED_CHECK_MS if refused else STRANGER_CHECK_MS",
+        "every_ms = REFUSED_CHECK_MS if refused else 1 << 62",
+        "tests/unit/spout/group/test_strangers.py"
+        "::test_a_stranger_in_the_group_of_a_quiet_query_is_named_too",
+        "who holds up the commits of a quiet group would be found by its next record",
+    ),
+    Mutant(
+        "a-release-is-content-with-a-refused-commit",
+        "spout/inspect/operate.py",
+        "if refused and not self._rewind:",
+        "if False:",
+        "tests/unit/spout/group/test_strangers.py"
+        "::test_a_release_that_a_stranger_keeps_from_committing_says_so",
+        "each start would be refused again, after a release that said it was done",
+    ),
+    Mutant(
+        "a-pause-ends-no-query",
         "spout/planner/draining.py",
         "if standing and next_due_ms is None and not behind:",
         "if False:",
@@ -22,7 +40,7 @@ MUTANTS = (
         "a job with availableNow would wait for ever, and nobody would know for what",
     ),
     Mutant(
-        "roots of another group are waited for",
+        "roots-of-another-group-are-waited-for",
         "spout/group/due.py",
         "and due.group == self._group",
         "and True",
@@ -31,7 +49,7 @@ MUTANTS = (
         "a job would wait for roots that nobody replays to it",
     ),
     Mutant(
-        "a throttle is called an outage",
+        "a-throttle-is-called-an-outage",
         "acker/kafka/client.py",
         "is_throttled = self._throttling is not None and self._throttling.is_recent",
         "is_throttled = False",

@@ -34,7 +34,7 @@ NAMED_MAX: Final = 5
 END_IT: Final = "end it, or give it another group"
 
 UNNAMED: Final = (
-    "somebody whom the broker does not name; see `kafka-consumer-groups.sh --describe --members --group {}`"
+    "nobody whom the broker names; see `kafka-consumer-groups.sh --describe --members --group {}`"
 )
 
 

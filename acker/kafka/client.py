@@ -390,14 +390,25 @@ class Background:
     def __call__(self, error: KafkaError) -> None:
         """Keep an error until somebody who can raise asks; what is fatal, confluent-kafka raises itself."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._down_since = self._clock() if self._down_since is None else self._down_since
-        else:
-            self.last = error
+            self._note_down(error.str())
+            return
+        self.last = error
         if error.code() == KafkaError._TRANSPORT:
             self._lost_since = self._clock()
         if error.code() in UNAUTHENTICATED:
             self.refused = error
         _librdkafka.warning("kafka client: %s", error.str())
+
+    def _note_down(self, text: str) -> None:
+        """Note that no connection is up, as librdkafka counts it: "2/2 brokers are down".
+
+        It is so of each client that is idle, too, once its brokers have closed its connections
+        (`connections.max.idle.ms`); at times librdkafka then counts "0/2". So it is no warning: who waits for
+        an answer asks first, and says then that none comes (`Outage`).
+        """
+        if not text.startswith("0/"):
+            self._down_since = self._clock() if self._down_since is None else self._down_since
+        _librdkafka.debug("kafka client: %s", text)
 
     def answered(self) -> None:
         self._down_since = self.refused = None

@@ -209,3 +209,19 @@ def test_a_read_of_minutes_says_each_minute_how_far_it_has_come(caplog: pytest.L
         clock.now_s += PROGRESS_PAUSE_MS / 1000 + 1
         log.note_progress(place, 0, 5_000)
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("text", "is_silent"), [("0/2 brokers are down", False), ("2/2 brokers are down", True)]
+)
+def test_connections_that_brokers_close_are_no_warning(
+    text: str, is_silent: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D2402: they do it with idle ones; whoever waits asks, and says then that nobody answers."""
+    clock = Clock()
+    background = Background(clock)
+    background(KafkaError(KafkaError._ALL_BROKERS_DOWN, text))
+    clock.now_s += 60
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+    assert (background.silent_ms() > 0) is is_silent
+    assert background.last is None

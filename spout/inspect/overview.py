@@ -103,6 +103,7 @@ class Snapshot:
         to_replay: what waits in each verdict partition, in their order.
         partition_troubles: what is the matter with partitions.
         strangers: by group, what is to be said of members that are not Windhover's.
+        unread: by name, what is to be said of inputs that the living query of their group does not read.
     """
 
     at_ms: int
@@ -118,6 +119,7 @@ class Snapshot:
     to_replay: Reading[Sequence[ReplayPartition]] = _NOTHING
     partition_troubles: Sequence[PartitionTrouble] = ()
     strangers: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def leaderless(self) -> Mapping[str, str]:
@@ -138,7 +140,7 @@ class Snapshot:
         """Describe what stands or was cut; a command says at its end which offsets it could not read."""
         named = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
         cut = (f"{name}: {text}" for name, text in self.cut.items())
-        return [*named, *self.standing, *cut, *self.strangers.values()]
+        return [*named, *self.standing, *cut, *self.strangers.values(), *self.unread.values()]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the row of each partition."""
@@ -263,9 +265,48 @@ def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int
     return [*unknown, *no_query({group: True for group, each in lives.items() if each.value is False})]
 
 
-def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
+class LiveQuery(NamedTuple):
+    """Whether a query of a group lives, and the ids of the inputs that it reads; None: it does not say."""
+
+    lives: bool
+    inputs: frozenset[int] | None = None
+
+
+def live_query(log: Log, topics: Topics, group: str, now_ms: int) -> LiveQuery:
     with closing(Presence(log, topics.ack_topics.init, topics.acker.partitions, group, now_ms)) as presence:
-        return presence.last_ms is not None
+        return LiveQuery(presence.last_ms is not None, presence.inputs())
+
+
+def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
+    return live_query(log, topics, group, now_ms).lives
+
+
+def unread_text(name: str, group: str, others: Iterable[str]) -> str:
+    """Say that no query reads an input, though one of its group lives, which reads others."""
+    named = ", ".join(others) or "none of this topics.yaml"
+    return (
+        f"no query reads input {name}: the one of group {UntrustedName(group)} that lives reads {named}; give"
+        f" its read_stream {name} as well, or the input a group of its own"
+    )
+
+
+def _unread(
+    states: Sequence[PartitionState], queries: Mapping[str, Reading[LiveQuery]], inputs: Sequence[Input]
+) -> dict[str, str]:
+    """Return, by name, what is to be said of inputs with work left that no query of their group reads."""
+    names = {one.id: one.name for one in inputs}
+    texts: dict[str, str] = {}
+    for one in inputs:
+        query = queries[one.group].value
+        if query is None or not query.lives or query.inputs is None or one.id in query.inputs:
+            continue
+        own = [state for state in states if state.input == one.name]
+        if all(state.lag.value == 0 and state.replays_due.value == 0 for state in own):
+            continue
+        texts[one.name] = unread_text(
+            one.name, one.group, [names[i] for i in sorted(query.inputs) if i in names]
+        )
+    return texts
 
 
 def no_query(groups: Mapping[str, bool]) -> list[str]:
@@ -337,10 +378,11 @@ class Overview:
         waiting = infos.require(names.due, names.verdict) or ask(self._waiting.read, infos.found[names.due])
         ackers = ask(self._log.members, self._topics.acker.group)
         workers = ask(self._log.members, self._topics.acker.replay_group)
-        queries = {
-            group: infos.require(names.init) or ask(_query_lives, self._log, self._topics, group, now_ms)
+        live = {
+            group: infos.require(names.init) or ask(live_query, self._log, self._topics, group, now_ms)
             for group in {one.group for one in self._inputs}
         }
+        queries = {group: query.then(lambda found: found.lives) for group, query in live.items()}
         in_group = {group: ask(self._log.members, group).value or () for group in queries}
         services = {self._topics.acker.group: ackers, self._topics.acker.replay_group: workers}
         in_services = {group: members.value or () for group, members in services.items()}
@@ -374,6 +416,7 @@ class Overview:
             to_replay=waiting.then(lambda each: each.partitions),
             partition_troubles=self._partition_troubles(partitions, standing, now_ms),
             strangers=stranger_texts(in_group, in_services),
+            unread=_unread(partitions, live, self._inputs),
         )
 
     def _partition_troubles(

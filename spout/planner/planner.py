@@ -199,6 +199,7 @@ class Planner:
             spec.partitions,
             self._who,
             durable_ms=longest_unreachable_ms(spec.inputs),
+            reads=[found.id for found in spec.inputs],
         )
         self._context = replace(self._context, announcer=announcer)
         with announcer.together():  # what is read here takes 100 ms, in which the ackers answer

@@ -31,6 +31,23 @@ MUTANTS = (
         "each start would be refused again, after a release that said it was done",
     ),
     Mutant(
+        "who-has-no-partition-finishes-its-step",
+        "spout/runtime/process.py",
+        "if self.interrupts:",
+        "if False:",
+        "tests/unit/spout/runtime/test_process.py::test_a_signal_while_the_service_is_made_ends_it_there",
+        "an acker that looks for a broker would count as hung when it is ended",
+    ),
+    Mutant(
+        "a-query-reads-all-inputs-of-its-group",
+        "spout/inspect/overview.py",
+        "or one.id in query.inputs:",
+        "or True:",
+        "tests/unit/spout/inspect/test_unread_inputs.py"
+        "::test_an_input_that_the_query_reads_no_more_is_named",
+        "nobody would hear that an input has no query",
+    ),
+    Mutant(
         "a-pause-ends-no-query",
         "spout/planner/draining.py",
         "if standing and next_due_ms is None and not behind:",

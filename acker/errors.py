@@ -22,6 +22,7 @@
     ├── TupleError               a bolt broke a rule of the collector
     │   └── MessageIdUnknown     a bolt asked what a tuple descends from where nobody knows
     ├── BoltStopped              a bolt raised what it stops on; mend what it needs, start the query again
+    ├── ReplaysStand             lost roots of an input wait for somebody; run the command, start again
     ├── WorkerLost               bolts end their process, and no record can be failed for it
     └── LogError                 the log refused an operation
         ├── Fenced               another process owns this transactional id; give the partition up
@@ -135,6 +136,10 @@ class BoltStopped(WindhoverError):
 
 class WorkerLost(WindhoverError):
     """Bolts end the process that they work in, and no record can be failed for it, or too many would be."""
+
+
+class ReplaysStand(WindhoverError):
+    """Lost roots of an input are not replayed until somebody runs a command: it is paused, or put aside."""
 
 
 class LogError(WindhoverError):

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
@@ -89,6 +89,20 @@ OUTAGE_AGAIN_MS: Final = 60_000
 
 OUTAGE_OVER_MS: Final = 5_000
 """An outage is over when something was answered and nothing has waited for so long."""
+
+THROTTLED_LOGGED_FROM_S: Final = 1.0
+"""A quota that holds answers back for so long within a minute is said."""
+
+THROTTLED_LOGGED_EVERY_S: Final = 60.0
+"""How often it is said; and it is over when nothing was throttled for so long."""
+
+THROTTLED_RECENT_S: Final = 10.0
+"""So long after a throttled answer a wait counts as one for the quota."""
+
+THROTTLED_CURE: Final = (
+    "a quota of the broker slows this client down: see `kafka-configs.sh --describe --entity-type clients`,"
+    " and the same for users, and raise producer_byte_rate, consumer_byte_rate or request_percentage"
+)
 
 LIBRDKAFKA: Final = "librdkafka"
 """Name of the logger that gets librdkafka's own lines, and what its threads report."""
@@ -376,14 +390,25 @@ class Background:
     def __call__(self, error: KafkaError) -> None:
         """Keep an error until somebody who can raise asks; what is fatal, confluent-kafka raises itself."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._down_since = self._clock() if self._down_since is None else self._down_since
-        else:
-            self.last = error
+            self._note_down(error.str())
+            return
+        self.last = error
         if error.code() == KafkaError._TRANSPORT:
             self._lost_since = self._clock()
         if error.code() in UNAUTHENTICATED:
             self.refused = error
         _librdkafka.warning("kafka client: %s", error.str())
+
+    def _note_down(self, text: str) -> None:
+        """Note that no connection is up, as librdkafka counts it: "2/2 brokers are down".
+
+        It is so of each client that is idle, too, once its brokers have closed its connections
+        (`connections.max.idle.ms`); at times librdkafka then counts "0/2". So it is no warning: who waits for
+        an answer asks first, and says then that none comes (`Outage`).
+        """
+        if not text.startswith("0/"):
+            self._down_since = self._clock() if self._down_since is None else self._down_since
+        _librdkafka.debug("kafka client: %s", text)
 
     def answered(self) -> None:
         self._down_since = self.refused = None
@@ -410,9 +435,11 @@ class Outage:
     when nothing has waited for a while.
     """
 
-    def __init__(self, clock: Clock, bootstrap: str) -> None:
+    def __init__(self, clock: Clock, bootstrap: str, throttling: Throttling | None = None) -> None:
+        """`throttling` knows whether a wait is for a quota, which is no outage."""
         self._clock = clock
         self._bootstrap = bootstrap
+        self._throttling = throttling
         self._since: float | None = None
         self._since_text = ""
         self._waited = 0.0
@@ -433,7 +460,9 @@ class Outage:
                 self._since_text = began.isoformat(timespec="seconds")
             if is_due:
                 self._logged = now
-                self._write("the broker does not answer", now, waits=doing, error=why)
+                is_throttled = self._throttling is not None and self._throttling.is_recent
+                away = "the broker throttles" if is_throttled else "the broker does not answer"
+                self._write(away, now, waits=doing, error=why)
 
     def answered(self) -> None:
         with self._lock:
@@ -445,6 +474,68 @@ class Outage:
         seconds = round(until - (self._since or until), 1)
         at = {"kafka": self._bootstrap, "since": self._since_text, "seconds": seconds}
         _log.warning(event, extra={**at, **fields})
+
+
+class ThrottledAnswer(Protocol):
+    """What librdkafka says of an answer that its broker held back, or after which it lets the client wait."""
+
+    broker_name: str
+    throttle_time: float
+
+
+class Throttling:
+    """The handler for librdkafka's ``throttle_cb``: says in the log that a quota of the broker slows us down.
+
+    Answers are held back for some milliseconds wherever a quota is nearly used up: that is what it is for. So
+    it is said when it was a second within a minute, then once a minute, and once when it is over.
+    """
+
+    def __init__(self, clock: Clock, bootstrap: str) -> None:
+        self._clock = clock
+        self._bootstrap = bootstrap
+        self._lock = Lock()  # each client of a process calls it in the thread that polls it
+        self._began = 0.0
+        self._sum_s = 0.0
+        self._count = 0
+        self._until: float | None = None
+        self._logged: float | None = None
+
+    def __call__(self, answer: ThrottledAnswer) -> None:
+        """Take note of an answer, and say it where it is time to."""
+        if answer.throttle_time <= 0:  # librdkafka reports its end so, too
+            return
+        with self._lock:
+            now = self._clock()
+            if now - self._began >= THROTTLED_LOGGED_EVERY_S:
+                self._began, self._sum_s, self._count = now, 0.0, 0
+            self._sum_s += answer.throttle_time
+            self._count += 1
+            self._until = now + answer.throttle_time
+            is_due = self._logged is None or now - self._logged >= THROTTLED_LOGGED_EVERY_S
+            if is_due and self._sum_s >= THROTTLED_LOGGED_FROM_S:
+                self._logged = now
+                self._write("the broker throttles", broker=answer.broker_name, next_step=THROTTLED_CURE)
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether the last answers were throttled by a second or more, a moment ago."""
+        if self._until is None or self._sum_s < THROTTLED_LOGGED_FROM_S:
+            return False
+        return self._clock() - self._until < THROTTLED_RECENT_S
+
+    def answered(self) -> None:
+        """Say that it is over, where it was said and nothing was throttled for a minute."""
+        if self._logged is None or self._until is None:  # without the lock: of each answer it is asked
+            return
+        with self._lock:
+            if self._logged is not None and self._clock() - self._until >= THROTTLED_LOGGED_EVERY_S:
+                self._logged = None
+                self._write("the broker throttles no more")
+
+    def _write(self, event: str, **fields: str) -> None:
+        seconds = round(self._sum_s, 1)
+        numbers = {"kafka": self._bootstrap, "throttled_s": seconds, "answers": self._count}
+        _log.warning(event, extra={**numbers, **fields})
 
 
 class KafkaClient:
@@ -463,7 +554,8 @@ class KafkaClient:
         self.operation_timeout_ms = operation_timeout_ms
         self.clock = clock
         self._sleep = sleep
-        self.outage = Outage(clock, self.bootstrap)
+        self.throttling = Throttling(clock, self.bootstrap)
+        self.outage = Outage(clock, self.bootstrap, self.throttling)
         self._waited_ms: float | None = None
         self.passed_over: dict[DamagedRun, None] = {}
 
@@ -474,6 +566,7 @@ class KafkaClient:
     def answered(self, background: Background) -> None:
         background.answered()
         self.outage.answered()
+        self.throttling.answered()
 
     def make(
         self,
@@ -492,6 +585,7 @@ class KafkaClient:
         own: dict[str, Any] = {
             "client.id": self._client_id,
             "error_cb": background,
+            "throttle_cb": self.throttling,
             # A topic that is missing stays missing where the broker makes those that somebody looks for: it
             # would have one partition and the broker's settings. librdkafka lets producers and admin clients
             # do it by default.
@@ -659,6 +753,8 @@ class KafkaClient:
         if reported is not None:
             text = f"{text}; {self._text(reported)}"
         within = f" within {timeout_ms} ms" if timeout_ms else ""
+        if self.throttling.is_recent:
+            text = f"{text}; {THROTTLED_CURE}"
         return Unreachable(
             f"{doing}: no answer from Kafka at {self.bootstrap}{within} ({text}); start it, or wait"
         )

@@ -22,6 +22,7 @@ the admin client: it survives such a move, but goes on asking the former coordin
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -98,6 +99,12 @@ from acker.kafka.reader import (
 )
 from acker.kafka.transactions import KafkaTransactions
 from acker.kafka.writer import KafkaProducer
+from acker.waits import LongWait
+
+_log = logging.getLogger(__name__)
+
+PROGRESS_PAUSE_MS: Final = 30_000
+"""What is read so long after another read is no part of it."""
 
 OPERATION_TIMEOUT_MS: Final = 30_000
 """How long a call without a timeout of its own may take; an election or a restart fits into it."""
@@ -218,6 +225,8 @@ class KafkaLog:
         `process` tells members of a group apart that have one `client_id`: a host and a number.
         """
         self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock, sleep)
+        self._long_read = LongWait()
+        self._progress_ms = 0
         self._member_id = f"{client_id}-{process}" if process else client_id
         self._make_admin = make_admin
         self._background = Background(clock)
@@ -362,6 +371,7 @@ class KafkaLog:
                 GroupMember(
                     f"{each.client_id} on {each.host.lstrip('/')}",
                     frozenset(p.partition for p in each.assignment.topic_partitions) if is_shared else None,
+                    each.member_id,
                 )
                 for each in found.members
             )
@@ -388,6 +398,16 @@ class KafkaLog:
 
     def passed_over(self) -> Sequence[DamagedRun]:
         return list(self._client.passed_over)
+
+    def note_progress(self, place: TopicPartition, position: int, end: int) -> None:
+        now_ms = int(self._client.clock() * 1000)
+        if now_ms - self._progress_ms > PROGRESS_PAUSE_MS:  # nothing was read in between: another read
+            self._long_read.over()
+        self._progress_ms = now_ms
+        waited_ms = self._long_read.look("read", now_ms)
+        if waited_ms is not None:
+            where = {"partition": f"{place.topic}/{place.partition}", "offset": position, "end": end}
+            _log.warning("a long read goes on", extra={"waited_s": waited_ms // 1000, **where})
 
     def close(self) -> None:
         self._admin = self._asker = None

@@ -8,6 +8,7 @@ dropped and restored, so a revocation alone changes nothing, and the assignment 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,9 @@ from acker.config.kafka_bounds import SESSION_MS
 from acker.errors import TopicError
 from acker.kafka.client import CHECKED, LOGGED, Background, KafkaClient, Use
 from acker.kafka.port import Operation, TopicPartition
+from acker.waits import LongWait
+
+_log = logging.getLogger(__name__)
 
 COMMIT_EVERY_S: Final = 1.0
 """The group's offsets are committed so often at most: nobody who waits for a record waits for them."""
@@ -92,6 +96,8 @@ class KafkaMembership:
         if pause_ms is not None:
             session_ms = int(client.settings.get("session.timeout.ms") or DEFAULTS["session.timeout.ms"])
             defaults["max.poll.interval.ms"] = max(pause_ms, session_ms)
+        self._has_joined = False
+        self._long_wait = LongWait()
         self._consumer: Consumer = client.make(Consumer, defaults, {**FORCED, **own}, self._background)
         self._consumer.subscribe(
             list(topics),
@@ -115,6 +121,8 @@ class KafkaMembership:
             doing = f"in group {self._group}"
             self._client.check_answers(self._consumer, self._topics[0], doing, self._background)
         self._send(COMMIT_EVERY_S)
+        if not self._has_joined:
+            self._say_that_it_waits()
         return self._owned
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -149,6 +157,18 @@ class KafkaMembership:
         if error is None and all(partition.error is None for partition in partitions):
             self._committed |= sent
 
+    def _say_that_it_waits(self) -> None:
+        """Write each minute that the group has not let this member in, be it without a partition."""
+        waited_ms = self._long_wait.look("group", int(self._client.clock() * 1000))
+        if waited_ms is not None:
+            _log.warning(
+                "group %s has not let this member in for %d s; a member that hangs holds up all: see"
+                " `kafka-consumer-groups.sh --describe --members --group %s`",
+                self._group,
+                waited_ms // 1000,
+                self._group,
+            )
+
     def _check_topics(self) -> None:
         if self._checked:
             return
@@ -164,6 +184,7 @@ class KafkaMembership:
     def _assigned(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         numbers = [{p.partition for p in partitions if p.topic == topic} for topic in self._topics]
         self._owned = frozenset(set.intersection(*numbers))
+        self._has_joined = True
         consumer.assign([])
 
     def _lost(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:

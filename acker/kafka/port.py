@@ -170,11 +170,13 @@ class ReadTo(NamedTuple):
 class GroupMember(NamedTuple):
     """A member of a consumer group, and which partition numbers the group has assigned to it.
 
-    `partitions` is None while the group shares its partitions out anew: nobody can say then.
+    `name` is its client id and host. `partitions` is None while the group shares its partitions out anew:
+    nobody can say then. `id` is what the broker calls it; empty: that is unknown.
     """
 
     name: str
     partitions: frozenset[int] | None
+    id: str = ""
 
 
 class DamagedRun(NamedTuple):
@@ -467,6 +469,9 @@ class Log(Protocol):
 
     def passed_over(self) -> Sequence[DamagedRun]:
         """Return what readers of this view have passed over since it was made, each run once."""
+
+    def note_progress(self, place: TopicPartition, position: int, end: int) -> None:
+        """Note how far a read of a partition to `end` has come; one that takes minutes is logged."""
 
     def close(self) -> None:
         """Release what the log itself holds; readers and writers are closed on their own."""

@@ -79,6 +79,7 @@ def read_piece(
         idle = 0
         while (at := reader.position(partition)) < end:
             alive()
+            log.note_progress(partition, at, end)
             records = poll_past_damage(reader, max(1, wait_ms // POLLS), PIECE_RECORDS, on_damage)
             within = not records or records[-1].offset < end
             yield from records if within else [record for record in records if record.offset < end]
@@ -172,6 +173,8 @@ class Follower:
         left, idle_ms = self._read_max, 0
         behind = self._behind(ends)
         while behind:
+            place = min(behind)
+            self._log.note_progress(place, self._reader.position(place), behind[place])
             if left <= 0:
                 return
             if idle_ms >= self._patience_ms:

@@ -5,6 +5,7 @@ Source: docs/design/protocol.md, section 5.2; Storm's ``activate``, ``deactivate
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from acker.errors import UsageError
+from acker.waits import LongWait
 from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
 from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 60.0
 """How long `SubmittedTopology.stop` waits for what is running, by default."""
+
+_LOGGER = logging.getLogger("windhover.spout")
 
 POLL_SECONDS = 0.05
 HELD_MS = 2_000
@@ -298,8 +302,20 @@ class SubmittedTopology:
         return not found.pending or (self._compiled.keyed is not None and found.wall > since_ms + HELD_MS)
 
     def _wait(self, condition: Callable[[], bool], deadline: float) -> None:
+        wait = LongWait()
         while not condition() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
+            now_s = time.monotonic()
+            waited_ms = wait.look("end", int(now_s * 1000))
+            if waited_ms is not None:
+                found = read_status(self._frame.status_path)
+                _LOGGER.warning(
+                    "waits_for_its_end waited_s=%d most_s=%d pending=%s: a batch runs, or roots have no"
+                    " verdict yet; see `windhover roots`",
+                    waited_ms // 1000,
+                    (waited_ms // 1000) + max(0, int(deadline - now_s)),
+                    "unknown" if found is None else found.pending,
+                )
 
     def _end(self, how: str) -> TopologyStatus:
         """End the query; if it had ended by itself, its state is not "stopped"."""

@@ -66,7 +66,13 @@ def check_once(
     new_ms = parse_duration("--dead-within", dead_within, "15m or 1h")
     warning = Thresholds(oldest_warning, pending_warning, dead_warning, new_ms)
     critical = Thresholds(
-        oldest_critical, pending_critical, dead_critical, new_ms, monitor.NEAR_CRITICAL, late=False
+        oldest_critical,
+        pending_critical,
+        dead_critical,
+        new_ms,
+        monitor.NEAR_CRITICAL,
+        late=False,
+        strangers=False,
     )
     try:
         with ExitStack() as stack:

@@ -88,9 +88,14 @@ class Announcer:
         who: Who | None = None,
         *,
         durable_ms: int = UNREACHABLE_MS,
+        reads: Collection[int] = (),
     ) -> None:
-        """Open producers for N acker partitions; the query fails if a record takes over `durable_ms`."""
+        """Open producers for N acker partitions; the query fails if a record takes over `durable_ms`.
+
+        `reads` are the ids of the inputs that the process reads.
+        """
         self._durable_ms = durable_ms
+        self._reads = tuple(sorted(reads))
         self._producers = [log.producer() for _ in range(-(-partitions // PARTITIONS_EACH))]
         self._codec = wire_codec()
         self._topics = topics
@@ -195,7 +200,7 @@ class Announcer:
     def tick(self, name: SessionName, now: int, to: Iterable[int]) -> None:
         tick = Tick(self._group, name.id, name.epoch, now)
         for partition in to:
-            self._send(self._topics.init, partition, tick, sign_headers(self.who))
+            self._send(self._topics.init, partition, tick, sign_headers(self.who, reads=self._reads))
         self._flush()
 
     def leave(self, name: SessionName, now: int) -> None:

@@ -8,13 +8,14 @@ Source: docs/design/protocol.md, sections 2 (generation) and 5.1; docs/design/co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from acker.errors import LogError, Unreachable
 from acker.identity import generation_of, offset_of
 from acker.kafka.port import NO_EPOCH, Log, ReadTo
 from spout.group.sources import SourceSpec
 from spout.group.starting import COMMITTED_BY
+from spout.group.strangers import MovedCommit
 from spout.planning.intake import SourceCursor
 
 COMMIT_EVERY_MS = 3_000
@@ -34,7 +35,12 @@ committed again at the next look (`VERIFY_EVERY_MS`).
 
 
 class Committer:
-    """Commits for one group; an offset never goes backwards within a generation."""
+    """Commits for one group; an offset never goes backwards within a generation.
+
+    Attributes:
+        refused: why the broker refused the last commit; empty: it took it, or was not asked.
+        moved: by source, commits that somebody else made, as the last look found them.
+    """
 
     def __init__(self, log: Log, group: str, specs: Mapping[int, SourceSpec]) -> None:
         self._log = log
@@ -48,6 +54,8 @@ class Committer:
         self._looked_ms: int | None = None
         self._renewed_ms: int | None = None
         self.failures = 0
+        self.refused = ""
+        self.moved: dict[int, MovedCommit] = {}
 
     def follow(self, cursors: Mapping[int, SourceCursor]) -> None:
         """Keep the leader epochs of these with the commits from now on."""
@@ -99,6 +107,7 @@ class Committer:
             self.failures += 1
             return
         moved = {spec.source for spec, text in marked if text != COMMITTED_BY}
+        self._note_moved([spec for spec, text in marked if text != COMMITTED_BY])
         kept = {spec.source for spec, _ in marked}
         in_new_generation = {source for source, generation in self._generations.items() if generation < 0}
         ours = self._committed.keys() - moved - in_new_generation
@@ -108,6 +117,14 @@ class Committer:
         again = ours if is_time else ours - kept
         if again and self._send({source: self._committed[source] for source in again}) and is_time:
             self._renewed_ms = now_ms
+
+    def _note_moved(self, specs: Sequence[SourceSpec]) -> None:
+        """Note which commits somebody else made; what was committed again since is ours."""
+        theirs = self._read(specs) if specs else {}
+        self.moved = {
+            spec.source: MovedCommit(spec.place, self._committed.get(spec.source), theirs.get(spec.source))
+            for spec in specs
+        }
 
     def _marked(self) -> list[tuple[SourceSpec, str]]:
         specs = {spec.place: spec for spec in self._specs.values()}
@@ -144,9 +161,11 @@ class Committer:
         by_place = {self._specs[source].place: offset for source, offset in offsets.items()}
         try:
             self._log.commit(self._group, by_place, COMMITTED_BY, answers)
-        except (LogError, Unreachable):
+        except (LogError, Unreachable) as error:
             self.failures += 1
+            self.refused = "" if isinstance(error, Unreachable) else str(error)
             return False
+        self.refused = ""
         return True
 
     def _is_due(self, source: int, position: int) -> bool:

@@ -34,6 +34,7 @@ from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.presence import Presence, describe_session
 from spout.group.starting import (
     Begun,
+    Reached,
     check_commits,
     check_topic,
     clock_ahead,
@@ -45,6 +46,8 @@ from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, Sessio
 
 GIVE_UP_MS = 60_000
 """If some answers are still missing after this time, the query fails."""
+
+RUN_ACKER: Final = "`windhover acker run`"
 
 WAIT_REPORTED_MS = 10_000
 """After this time it is said in the log that it waits for the ackers."""
@@ -111,7 +114,10 @@ class Opening:
         if journal.session:
             marks = journal.sources.items()
             begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
-            check_commits(self._log, spec.group, [self._sources[source] for source in begun])
+            emitted_to = {source: int(offset_of(mark.next)) for source, mark in marks}
+            reached = Reached(emitted_to, journal.at_ms or None)
+            own = [self._sources[source] for source in begun]
+            check_commits(self._log, spec.group, own, reached, now_ms)
         self._begin(now_ms)
         if not journal.session and not spec.take_over:  # read while the ackers answer
             topic = spec.topics.init
@@ -146,7 +152,7 @@ class Opening:
             self._send(self._answers.missing, now_ms)
             if not self._has_waited and now_ms - self._began_ms >= WAIT_REPORTED_MS:
                 self._has_waited = True
-                cure = "where no acker runs, start one with `windhover acker run`"
+                cure = f"where no acker runs, start one with {RUN_ACKER}"
                 silent = ",".join(map(str, self._answers.missing))
                 fields = {"group": self._spec.group, "acker_partitions": silent, "next_step": cure}
                 self._report("waits_for_ackers", fields)
@@ -155,6 +161,13 @@ class Opening:
         """Take the group once more, with a new session; only when it is opened with that of the journal."""
         self.opened = None
         self._draw(self._answers.owner, self._continued_or_starting(self._answers.sources()), now_ms)
+
+    def waits_for(self) -> str:
+        """Return what this attempt waits for, with what helps, in words that follow "it waits for"."""
+        if self._answers.missing:
+            silent = ", ".join(map(str, self._answers.missing))
+            return f"acker partition {silent} to answer; where no acker runs, start one with {RUN_ACKER}"
+        return "its holder to be silent, since nobody knows whether it lives"
 
     def close(self) -> None:
         if self._presence is not None:
@@ -191,7 +204,7 @@ class Opening:
             return
         elif self._name.epoch == 0:
             if self._spec.checks_commits:
-                self._check_commits(answers.sources())
+                self._check_commits(answers.sources(), now_ms)
             self._draw(answers.owner, self._rewound(self._continued_or_starting(answers.sources())), now_ms)
         elif not answers.refusals:
             histories = answers.sources()
@@ -313,14 +326,17 @@ class Opening:
         later, answered_at = tuple(self._later), dict(self._answered_at)
         self.opened = Opened(self._name, self._is_restart, histories, self._answers, now, later, answered_at)
 
-    def _check_commits(self, histories: Mapping[int, SourceHistory]) -> None:
+    def _check_commits(self, histories: Mapping[int, SourceHistory], now_ms: int) -> None:
         """Refuse moved offsets of sources of whose present generation something is initialised."""
         begun = [
             spec
             for source, spec in self._sources.items()
             if (found := histories.get(source)) and max(found.watermarks.values(), default=0) > found.from_
         ]
-        check_commits(self._log, self._spec.group, begun)
+        emitted_to = {
+            spec.source: int(offset_of(max(histories[spec.source].watermarks.values()))) for spec in begun
+        }
+        check_commits(self._log, self._spec.group, begun, Reached(emitted_to), now_ms)
 
     def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         marks = self._journal.sources

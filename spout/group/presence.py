@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,6 +52,8 @@ TEXT_MAX: Final = 200
 
 WHO_HEADER: Final = "windhover.who"
 LEAVES_HEADER: Final = "windhover.leaves"
+READS_HEADER: Final = "windhover.reads"
+"""The ids of the inputs that the process reads, in decimal digits, with commas between them."""
 
 
 class Who(NamedTuple):
@@ -99,15 +102,29 @@ class Who(NamedTuple):
             return None
 
 
-def sign_headers(who: Who | None, *, leaves: bool = False) -> Headers:
-    """Return the headers of a process's sign of life; `leaves`: it is the last one."""
+def sign_headers(who: Who | None, *, leaves: bool = False, reads: Iterable[int] = ()) -> Headers:
+    """Return the headers of a process's sign of life; `leaves`: it is the last one.
+
+    `reads` are the ids of the inputs that the process reads; none: it does not say.
+    """
     found: Headers = ()
     if who is not None:
         text = json.dumps(
             [who.host[:TEXT_MAX], who.application[:TEXT_MAX], who.pid, who.since_ms, who.space[:TEXT_MAX]]
         )
         found = ((WHO_HEADER, text.encode()),)
+    if ids := ",".join(map(str, reads)):
+        found = (*found, (READS_HEADER, ids.encode()))
     return (*found, (LEAVES_HEADER, b"")) if leaves else found
+
+
+def read_inputs(headers: Headers) -> frozenset[int] | None:
+    """Return the ids of the inputs that a process reads; None: an older version does not say it."""
+    text = dict(headers).get(READS_HEADER) or b""
+    try:
+        return frozenset(int(input_id) for input_id in text.split(b",")) if text else None
+    except ValueError:  # a stranger wrote it
+        return None
 
 
 def _space() -> str:
@@ -143,6 +160,7 @@ class Presence:
         self._codec = wire_codec()
         self._signs: dict[SessionName, dict[Who | None, Sign]] = {}
         self._fresh: set[SessionName] = set()
+        self._inputs: dict[SessionName, frozenset[int] | None] = {}
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
         since_ms = max(0, now_ms - SILENT_MS_MAX)
         if patient:
@@ -230,6 +248,13 @@ class Presence:
         signs = [sign for found in self._signs.values() for sign in found.values() if not sign.leaves]
         return max((sign.at_ms for sign in signs), default=None)
 
+    def inputs(self) -> frozenset[int] | None:
+        """Return the ids of the inputs that living processes read; None: one of them does not say it."""
+        living = [inputs for name, inputs in self._inputs.items() if self._last_signs(name)]
+        if not living or None in living:
+            return None
+        return frozenset[int]().union(*(inputs for inputs in living if inputs is not None))
+
     def close(self) -> None:
         self._follower.close()
 
@@ -246,6 +271,8 @@ class Presence:
         sign = Sign(at_ms, LEAVES_HEADER in dict(record.headers))
         signs, who = self._signs.setdefault(name, {}), Who.read(record.headers)
         signs[who] = max(signs.get(who, sign), sign)  # partitions are not read in the order of time
+        if isinstance(event, Tick):  # others of the same process need not say it
+            self._inputs[name] = read_inputs(record.headers)
         return None if sign.leaves else name
 
 

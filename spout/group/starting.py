@@ -13,10 +13,12 @@ from acker.errors import Disagreement
 from acker.identity import input_id_of, offset_of
 from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
 from acker.ledger.sessions import CLAIMED
+from acker.units import any_time_text
 from acker.untrusted import Untrusted
 from acker.wire.checks import AHEAD
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec, SourceSpec
+from spout.group.strangers import END_IT, MovedCommit, moved_cure, strangers_now
 from spout.group.troubles import Troubles
 from spout.planning.journal import Journal
 from spout.planning.session import Answers, SessionName, SourceHistory
@@ -28,6 +30,10 @@ COMMITTED_BY = "windhover"
 WRITERS_WAIT_MS: Final = 300_000
 """A producer keeps a record for so long that it cannot write, by librdkafka's default; its time is older by
 that when it is in the log."""
+
+
+MOVED_NAMED_MAX: Final = 5
+"""So many moved commits are named in one error; of others only their number is."""
 
 
 class Begun(NamedTuple):
@@ -101,16 +107,42 @@ def _offsets(log: Log, group: str, start: str | int, places: list[TopicPartition
     return OffsetAnswers({**earliest.offsets, **committed}, earliest.troubles)
 
 
-def check_commits(log: Log, group: str, sources: Iterable[SourceSpec]) -> None:
-    """Raise `Disagreement` if somebody moved the committed offsets of sources that have history here."""
+class Reached(NamedTuple):
+    """How far a group has come: by source the offset up to which it has emitted, and when it was so.
+
+    `at_ms` is the wall time of its last batch; None: it is unknown.
+    """
+
+    emitted_to: Mapping[int, int]
+    at_ms: int | None = None
+
+
+def check_commits(log: Log, group: str, sources: Iterable[SourceSpec], reached: Reached, now_ms: int) -> None:
+    """Raise `Disagreement` if somebody moved the committed offsets of sources that have history here.
+
+    It names what moved, from and to, when that was, who is in the group now, and what puts it right.
+    """
     specs = {one.place: one for one in sources}
-    for place, marked in sorted(log.commit_metadata(group, specs).items()):
-        if marked != COMMITTED_BY:
-            raise Disagreement(
-                f"the committed offset of group {group} on {place.topic}/{place.partition} was moved by"
-                " something else than Windhover, whose history of the group goes on elsewhere; run"
-                f" `windhover offsets reset` to rewind, or `windhover release {group}` to leave it as it was"
-            )
+    marks = log.commit_metadata(group, specs)
+    places = sorted(place for place, text in marks.items() if text != COMMITTED_BY)
+    if not places:
+        return
+    theirs = log.committed(group, places)
+    moved = [
+        MovedCommit(place, reached.emitted_to.get(specs[place].source), theirs.get(place)) for place in places
+    ]
+    named = "; ".join(map(str, moved[:MOVED_NAMED_MAX]))
+    others = f"; and {len(moved) - MOVED_NAMED_MAX} more" * (len(moved) > MOVED_NAMED_MAX)
+    seen = any_time_text(now_ms // 1000 * 1000)
+    since = "" if reached.at_ms is None else f"after {any_time_text(reached.at_ms // 1000 * 1000)}, and "
+    members = strangers_now(log, group)
+    stranger = f" In the group is now {members}: first {END_IT}." * bool(members)
+    name = specs[moved[0].place].input.name
+    raise Disagreement(
+        f"committed offsets of group {group} were moved by something else than Windhover: {named}{others}"
+        f" (Windhover has emitted up to the first, and committed what was settled of it). It was {since}seen"
+        f" at {seen}.{stranger} What is done stays done; {moved_cure(group, name, moved[0])}"
+    )
 
 
 def check_topic(spec: SourceSpec, history: SourceHistory) -> None:

@@ -123,6 +123,7 @@ class Circumstances:
         ackers: how many live. Likewise `replay_workers`.
         pending: open roots of the input.
         pending_max: how many it may have.
+        is_read: whether the query of its group that lives reads the input; where it does not say, that is so.
     """
 
     query_lives: Reading[bool]
@@ -131,6 +132,7 @@ class Circumstances:
     replay_workers: Reading[int]
     pending: Reading[int]
     pending_max: int
+    is_read: bool = True
 
 
 def explained(
@@ -477,6 +479,12 @@ class _Case:
             )
         if around.query_lives.value is False:
             text = f"{what} is not emitted yet, and no query of group {self.group_name} lives: start it."
+            return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
+        if around.query_lives.value and not around.is_read:
+            text = (
+                f"{what} is not emitted yet, and no query reads input {evidence.input}: the one of group"
+                f" {self.group_name} that lives reads other inputs. Give its read_stream this one as well."
+            )
             return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
         if around.pending.value is not None and around.pending.value >= around.pending_max:
             text = (

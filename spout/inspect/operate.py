@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.errors import UsageError, WindhoverError
+from acker.errors import LogError, UsageError, WindhoverError
 from acker.kafka.port import Log, ReadTo, TopicPartition
 from acker.untrusted import UntrustedName
 from spout.group.announce import Report
@@ -201,8 +201,9 @@ class GroupSession:
 
         Raises:
             LogError: the broker refuses the commit, since consumers of another program are in the group; the
-                rewind is done all the same. So it is with the other errors of a commit.
+                rewind, or the release, is done all the same. So it is with the other errors of a commit.
         """
+        refused = self._planner.commit_refused
         if self._rewind:
             offsets = {move.place: move.offset for move in self._rewind}
             try:
@@ -214,6 +215,11 @@ class GroupSession:
                     f" {error}"
                 ) from error
         self._planner.close()
+        if refused and not self._rewind:
+            raise LogError(
+                f"the release is done, and the committed offsets of group {UntrustedName(self._group)} are"
+                f" not put right: {refused}; then release it again"
+            )
 
     def close(self) -> None:
         self._planner.close()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -41,6 +41,7 @@ from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
 from replay.records.movers import mover_text
 from spout.group.presence import Presence
+from spout.group.strangers import stranger_texts
 from spout.inspect.letter_rows import moment
 from spout.inspect.readings import (
     HELD_BY_SPARK,
@@ -101,6 +102,8 @@ class Snapshot:
         ackers: the members of their group. Likewise `replay_workers`.
         to_replay: what waits in each verdict partition, in their order.
         partition_troubles: what is the matter with partitions.
+        strangers: by group, what is to be said of members that are not Windhover's.
+        unread: by name, what is to be said of inputs that the living query of their group does not read.
     """
 
     at_ms: int
@@ -115,6 +118,8 @@ class Snapshot:
     replay_workers: Reading[Sequence[GroupMember]] = _NOTHING
     to_replay: Reading[Sequence[ReplayPartition]] = _NOTHING
     partition_troubles: Sequence[PartitionTrouble] = ()
+    strangers: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def leaderless(self) -> Mapping[str, str]:
@@ -134,7 +139,8 @@ class Snapshot:
     def troubles(self) -> list[str]:
         """Describe what stands or was cut; a command says at its end which offsets it could not read."""
         named = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
-        return [*named, *self.standing, *(f"{name}: {text}" for name, text in self.cut.items())]
+        cut = (f"{name}: {text}" for name, text in self.cut.items())
+        return [*named, *self.standing, *cut, *self.strangers.values(), *self.unread.values()]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the row of each partition."""
@@ -259,9 +265,48 @@ def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int
     return [*unknown, *no_query({group: True for group, each in lives.items() if each.value is False})]
 
 
-def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
+class LiveQuery(NamedTuple):
+    """Whether a query of a group lives, and the ids of the inputs that it reads; None: it does not say."""
+
+    lives: bool
+    inputs: frozenset[int] | None = None
+
+
+def live_query(log: Log, topics: Topics, group: str, now_ms: int) -> LiveQuery:
     with closing(Presence(log, topics.ack_topics.init, topics.acker.partitions, group, now_ms)) as presence:
-        return presence.last_ms is not None
+        return LiveQuery(presence.last_ms is not None, presence.inputs())
+
+
+def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
+    return live_query(log, topics, group, now_ms).lives
+
+
+def unread_text(name: str, group: str, others: Iterable[str]) -> str:
+    """Say that no query reads an input, though one of its group lives, which reads others."""
+    named = ", ".join(others) or "none of this topics.yaml"
+    return (
+        f"no query reads input {name}: the one of group {UntrustedName(group)} that lives reads {named}; give"
+        f" its read_stream {name} as well, or the input a group of its own"
+    )
+
+
+def _unread(
+    states: Sequence[PartitionState], queries: Mapping[str, Reading[LiveQuery]], inputs: Sequence[Input]
+) -> dict[str, str]:
+    """Return, by name, what is to be said of inputs with work left that no query of their group reads."""
+    names = {one.id: one.name for one in inputs}
+    texts: dict[str, str] = {}
+    for one in inputs:
+        query = queries[one.group].value
+        if query is None or not query.lives or query.inputs is None or one.id in query.inputs:
+            continue
+        own = [state for state in states if state.input == one.name]
+        if all(state.lag.value == 0 and state.replays_due.value == 0 for state in own):
+            continue
+        texts[one.name] = unread_text(
+            one.name, one.group, [names[i] for i in sorted(query.inputs) if i in names]
+        )
+    return texts
 
 
 def no_query(groups: Mapping[str, bool]) -> list[str]:
@@ -333,10 +378,14 @@ class Overview:
         waiting = infos.require(names.due, names.verdict) or ask(self._waiting.read, infos.found[names.due])
         ackers = ask(self._log.members, self._topics.acker.group)
         workers = ask(self._log.members, self._topics.acker.replay_group)
-        queries = {
-            group: infos.require(names.init) or ask(_query_lives, self._log, self._topics, group, now_ms)
+        live = {
+            group: infos.require(names.init) or ask(live_query, self._log, self._topics, group, now_ms)
             for group in {one.group for one in self._inputs}
         }
+        queries = {group: query.then(lambda found: found.lives) for group, query in live.items()}
+        in_group = {group: ask(self._log.members, group).value or () for group in queries}
+        services = {self._topics.acker.group: ackers, self._topics.acker.replay_group: workers}
+        in_services = {group: members.value or () for group, members in services.items()}
         partitions: list[PartitionState] = []
         for one in self._inputs:
             lives = LiveProcesses(queries[one.group], ackers.then(len), workers.then(len))
@@ -366,6 +415,8 @@ class Overview:
             workers,
             to_replay=waiting.then(lambda each: each.partitions),
             partition_troubles=self._partition_troubles(partitions, standing, now_ms),
+            strangers=stranger_texts(in_group, in_services),
+            unread=_unread(partitions, live, self._inputs),
         )
 
     def _partition_troubles(

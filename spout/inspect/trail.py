@@ -317,6 +317,7 @@ class Trail:
             replay_workers=ask(self._log.members, acker.replay_group).then(len),
             pending=ask(self._pending, one),
             pending_max=one.max_spout_pending,
+            is_read=lives.value is None or lives.value[2],
         )
 
     def _late_by(self, note: TooLate) -> LateBy:
@@ -325,14 +326,17 @@ class Trail:
         text = f"the watermark {any_time_text(note.watermark)}, moved by {moved_by}"
         return LateBy(text, mover_record(note.mover, inputs))
 
-    def _lives(self, one: Input, open_in: OpenRange | None, now_ms: int) -> tuple[bool, bool]:
-        """Return whether a query of a group lives, and whether the session of an open root does."""
+    def _lives(self, one: Input, open_in: OpenRange | None, now_ms: int) -> tuple[bool, bool, bool]:
+        """Return whether a query of a group lives, whether the session of an open root does, and whether the
+        query reads the input, as far as it says that.
+        """
         acker = self._topics.acker
         with closing(Presence(self._log, acker.topics.init, acker.partitions, one.group, now_ms)) as presence:
-            query = presence.last_ms is not None
+            query, inputs = presence.last_ms is not None, presence.inputs()
+            is_read = inputs is None or one.id in inputs
             if open_in is None:
-                return query, query
-            return query, presence.wait_ms(SessionName(open_in.epoch, open_in.session), now_ms) > 0
+                return query, query, is_read
+            return query, presence.wait_ms(SessionName(open_in.epoch, open_in.session), now_ms) > 0, is_read
 
     def _pending(self, one: Input) -> int:
         views = [self._observer.view(number) for number in range(self._topics.acker.partitions)]

@@ -24,20 +24,23 @@ from acker.errors import OutOfRange, SessionSuperseded, Unreachable, UsageError
 from acker.identity import offset_of, position_at
 from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
 from acker.kafka.standing import StandingNews
+from acker.units import any_time_text
+from acker.waits import LongWait
 from acker.wire.causes import HELD
 from acker.wire.events import Reason, SourceRun, Taken, Verdicts
 from spout.group.announce import SIGNS_AT, Announcer, PlannerContext, Reach, Report, Sight
 from spout.group.commits import Committer
-from spout.group.due import DueWatch
 from spout.group.growth import Growth
 from spout.group.opening import Opening
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX, Who, describe_session
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
 from spout.group.starting import Begun, check_journal, older_checkpoint, starting_offsets
+from spout.group.strangers import END_IT, MovedCommit, StrangerWatch, members_text, moved_cure, strangers_now
 from spout.group.tenure import Tenure, tenure_of
 from spout.group.troubles import Troubles
 from spout.planner.batches import UNKNOWN_TARGET, Batches
 from spout.planner.continuity import kept_by
+from spout.planner.draining import Draining, verdict_wait
 from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
 from spout.planner.scout import Scout
@@ -131,17 +134,20 @@ class Planner:
         self._opening: Opening | None = None
         self._committer: Committer | None = None
         self._owned: Owned | None = None
-        self._due: DueWatch | None = None
+        self._draining: Draining | None = None
+        self._strangers = StrangerWatch(log, spec.group, self._context.report)
+        self._moved: dict[int, MovedCommit] = {}
+        self._long_wait = LongWait()
+        self._now_ms = 0
         self._arrivals = Arrivals(log)
         self._lost_below: dict[int, int] = {}
         self._clocks = ClockWatch()
-        self._earlier: dict[int, int] | None = None
         self._blocked = 0
         self._runs_again = False
         self.joined = 0
         self._ticked_ms: int | None = None
         self._signed_ms = 0
-        self._has_left = self._is_closed = self._has_reported = self._is_superseded = False
+        self._has_left = self._is_closed = self._is_superseded = False
 
     @property
     def is_open(self) -> bool:
@@ -195,11 +201,16 @@ class Planner:
             spec.partitions,
             self._who,
             durable_ms=longest_unreachable_ms(spec.inputs),
+            reads=[found.id for found in spec.inputs],
         )
         self._context = replace(self._context, announcer=announcer)
         with announcer.together():  # what is read here takes 100 ms, in which the ackers answer
             self._opening = Opening(self._context, announcer, journal, self._new_id, now_ms)
             self._committer = Committer(log, spec.group, self.sources)
+
+    def waits_for(self) -> str:
+        """Return what it waits for until it has its group, in words; empty: it has it, or was not opened."""
+        return "" if self._opening is None else self._opening.waits_for()
 
     def stop_at_ends(self) -> None:
         """Read the inputs up to their present ends, while replays go on; call it before `open`.
@@ -226,6 +237,7 @@ class Planner:
             Disagreement: the ackers know another N, topic or committed offset than we do, or the checkpoint
                 is older than what its session did.
         """
+        self._now_ms = now_ms
         if self._verdicts is not None:
             self._tell(self._verdicts.step(now_ms))
             if clock_news := self._clocks.polled(records, now_ms):
@@ -308,51 +320,43 @@ class Planner:
     def is_drained(self) -> bool:
         """Return whether nothing is pending, due or left to plan; for queries that end then.
 
-        It looks in this order, since a root that is lost is due before its copy is on the replay topic. What
-        Spark's state holds is in the checkpoint, and is not waited for.
-
-        Raises `PartitionStands`: nothing is left but to wait for a partition that has had no leader for as
-        long as the broker may be away.
+        Raises as `Draining.is_over`: nothing is left but to wait for what does not come by itself.
         """
         owned = self._require()
-        tenure, batches, state = owned.tenure, owned.batches, owned.state
-        to_plan = sum(run.end - run.start for run in tenure.unjournalled)
-        is_held = state is not None and state.holds_all()
-        if tenure.window.pending > to_plan and not is_held:
-            return False
-        has_more = tenure.unjournalled or self._context.left_out
-        if has_more or not batches.is_all_planned(replay=False):
-            return self._waits_for_leaders()
-        if self._verdicts is None:
-            return True
-        if self._due is None:
-            topic, partitions = self._spec.topics.due, self._spec.partitions
-            self._due = DueWatch(self._context.log, topic, partitions, frozenset(self.sources))
-        is_whole = self._due.read()
-        self._context.troubles.note(self._due.answers())
-        if not is_whole:
-            return self._waits_for_leaders()
-        if self._earlier is None:
-            self._earlier = self._verdicts.lost_before(self._due.taken_over, self.sources)
-        if self._earlier is None:
-            return False
-        if self._due.is_over(self._earlier | self._lost_below):
-            return batches.is_all_planned(replay=True) or self._waits_for_leaders()
-        if not self._has_reported:
-            self._has_reported = True
-            cure = "where no replay worker runs, start one with `windhover replay run`"
-            self._context.report("waits_for_replays", {"group": self._spec.group, "next_step": cure})
-        return self._waits_for_leaders()
+        if self._draining is None:
+            tenure, batches, state = owned.tenure, owned.batches, owned.state
+            self._draining = Draining(self._context, tenure, batches, state, self._verdicts)
+        return self._draining.is_over(self._lost_below, self._now_ms)
 
-    def _waits_for_leaders(self) -> bool:
-        """Return False: it is not drained; raise where a partition has been in trouble for too long."""
-        self._context.troubles.require_patience(longest_unreachable_ms(self._spec.inputs))
-        return False
+    def note_nothing_to_plan(self, now_ms: int) -> None:
+        """Say each minute which verdicts are waited for; call it where `plan` found nothing to do.
+
+        While a batch runs its roots are pending, and nobody waits: so it is not called then.
+        """
+        owned = self._require()
+        is_held = owned.state is not None and owned.state.holds_all()
+        if self._verdicts is None or owned.tenure.is_idle or is_held:
+            self._long_wait.over()
+            return
+        wait = verdict_wait(owned.tenure, now_ms)
+        waited_ms = self._long_wait.look((wait.event, wait.progress), now_ms)
+        if waited_ms is not None:
+            fields = {"group": self._spec.group, "waited_s": waited_ms // 1000, **wait.fields}
+            self._context.report(wait.event, fields)
 
     def commit(self) -> None:
         """Commit what is settled now, rather than in a few seconds."""
         tenure, _, committer, *_ = self._require()
         committer.commit(tenure.committable())
+
+    @property
+    def commit_refused(self) -> str:
+        """Why the broker refused the last commit, with who keeps it back; empty: it did not."""
+        refused = self._require().committer.refused
+        if not refused:
+            return ""
+        members = strangers_now(self._context.log, self._spec.group)
+        return f"{refused}; in the group is {members}: {END_IT}" if members else refused
 
     def reset_timeouts(self, runs: Iterable[SourceRun]) -> None:
         """Let the timeouts of roots begin anew, by the session's clock, where they have no verdict yet.
@@ -426,7 +430,7 @@ class Planner:
             context.announcer,
             context.sight,
             order,
-            self._due,
+            self._draining,
             self._opening,
         )
         with ExitStack() as stack:  # all of them, whatever the last commit raises
@@ -574,6 +578,23 @@ class Planner:
             if batches.begins_again.pop(one.source, None) is not None:
                 committer.begin_again(one.source)
         committer.step(tenure.committable, now_ms, idle=tenure.is_idle)
+        self._strangers.step(committer.refused, now_ms)
+        self._tell_moved(committer, now_ms)
+
+    def _tell_moved(self, committer: Committer, now_ms: int) -> None:
+        """Report commits of somebody else, each once, as long as it is there."""
+        for source, moved in committer.moved.items():
+            if self._moved.get(source) != moved:
+                strangers = members_text(self._strangers.strangers) or "nobody"
+                fields = {
+                    "group": self._spec.group,
+                    "moved": str(moved),
+                    "seen": any_time_text(now_ms // 1000 * 1000),
+                    "in_the_group": strangers,
+                    "next_step": moved_cure(self._spec.group, self.sources[source].input.name, moved),
+                }
+                self._context.report("commit_was_moved", fields)
+        self._moved = dict(committer.moved)
 
 
 class Arrivals:

@@ -4,6 +4,10 @@ The first SIGTERM or SIGINT lets the running step finish; then the service is cl
 the group. The second signal ends the process at once; nothing is lost, since everything that matters is in
 the log. A thread watches all the time that nothing hangs (`spout.runtime.step_watch`).
 
+As long as the process has had no partition there is nothing to finish: it may look for a broker that is away,
+or for its place in the group. So there the first signal ends the step, too, within the seconds that one call
+into Kafka's client takes.
+
 A SIGHUP lets a service load topics.yaml again between two steps, if it supports this; otherwise the signal is
 only logged. A wrong file changes nothing either.
 """
@@ -62,10 +66,21 @@ class Surroundings:
     notify: Callable[[str], None] = lambda _state: None
 
 
+class Interrupted(BaseException):
+    """A signal came while there was nothing to finish. No `except Exception` on its way may keep it."""
+
+
 class Signals:
-    """Notes the first SIGTERM or SIGINT, and SIGHUP, as a context; a second one acts as usual, at once."""
+    """Notes the first SIGTERM or SIGINT, and SIGHUP, as a context; a second one acts as usual, at once.
+
+    Attributes:
+        interrupts: whether the first one raises `Interrupted` as well, in whatever the main thread does.
+        interrupted: what the loop did when an error, or that, ended it.
+    """
 
     def __init__(self) -> None:
+        self.interrupts = True
+        self.interrupted = ""
         self.received: int | None = None
         self.hung_up = False
         self._previous: dict[int, Any] = {}
@@ -86,6 +101,8 @@ class Signals:
         self.received = number
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+        if self.interrupts:
+            raise Interrupted
 
 
 def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> int:
@@ -94,28 +111,46 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
     An error of the service is raised after the service was closed.
     """
     with Signals() as signals, around.steps as steps:
-        service = make()
-        watch = _Watch(around)
-        around.notify("READY=1")
+        doing = ""
         try:
-            while signals.received is None:
-                if signals.hung_up:
-                    signals.hung_up = False
-                    _reload(service, around)
-                now_ms = around.clock()
-                service.step(now_ms)
-                steps.stepped()
-                watch.check(service, now_ms)
-        except BaseException:
-            # Raise the first error; to leave the group is only a courtesy to the other members.
-            with suppress(WindhoverError):
-                service.close()
-            raise
+            service = make()
+            around.notify("READY=1")
+            _step_until_signalled(service, around, signals)
+        except Interrupted:
+            doing = signals.interrupted or steps.doing
+        signals.interrupts = False
+        if signals.received is None:  # it is what ends the loop, and what raises
+            raise RuntimeError("the loop of a service ended without a signal")
         around.notify("STOPPING=1")
-        around.log(f"{around.part}.stopping", signal=signal.Signals(signals.received).name)
-        service.close()
+        without_partitions = {"without_partitions": True, "doing": doing} if doing else {}
+        name = signal.Signals(signals.received).name
+        around.log(f"{around.part}.stopping", signal=name, **without_partitions)
+        if not doing:
+            service.close()
         around.log(f"{around.part}.stopped")
         return 128 + signals.received
+
+
+def _step_until_signalled(service: Service, around: Surroundings, signals: Signals) -> None:
+    """Step until a signal arrives; close the service where it raises, and where a signal interrupts it."""
+    watch = _Watch(around)
+    try:
+        while signals.received is None:
+            if signals.hung_up:
+                signals.hung_up = False
+                _reload(service, around)
+            now_ms = around.clock()
+            service.step(now_ms)
+            around.steps.stepped()
+            watch.check(service, now_ms)
+            signals.interrupts = signals.interrupts and not watch.owned
+    except BaseException:
+        signals.interrupts = False
+        signals.interrupted = around.steps.doing
+        # Raise the first error; to leave the group is only a courtesy to the other members.
+        with suppress(WindhoverError):
+            service.close()
+        raise
 
 
 def _reload(service: Service, around: Surroundings) -> None:
@@ -133,14 +168,14 @@ def _reload(service: Service, around: Surroundings) -> None:
 
 
 class _Watch:
-    """Logs when partitions come and go, and the status every `STATUS_EVERY_MS`."""
+    """Logs when partitions come and go, and the status every `STATUS_EVERY_MS`; `owned` are those of now."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._begun_ms: int | None = None
         self._read_ms = 0
         self._logged_ms = 0
-        self._owned: tuple[int, ...] = ()
+        self.owned: tuple[int, ...] = ()
         self._waiting = True
 
     def check(self, service: Service, now_ms: int) -> None:
@@ -158,9 +193,9 @@ class _Watch:
             self._log("status", **flatten(status), last_step_age_s=round(self._around.steps.age_s, 3))
 
     def _partitions(self, owned: tuple[int, ...], since_ms: int) -> None:
-        if owned != self._owned:
-            ready = owned and not self._owned
-            self._owned = owned
+        if owned != self.owned:
+            ready = owned and not self.owned
+            self.owned = owned
             self._waiting = False
             self._log("ready" if ready else "partitions", partitions=list(owned))
         elif self._waiting and since_ms >= STANDBY_AFTER_MS:

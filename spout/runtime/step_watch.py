@@ -89,6 +89,11 @@ class StepWatch:
         self.at("between two steps")
 
     @property
+    def doing(self) -> str:
+        """What the loop began last."""
+        return self._at[0]
+
+    @property
     def age_s(self) -> float:
         """Seconds since the last step ended; it also grows during a step."""
         return max(0.0, self._clock() - self._stepped_s)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NoReturn, Self
 
 from acker.errors import Unreachable, UsageError
+from acker.waits import LOGGED_EVERY_MS, LongWait
 from spout.runtime.forks import Behind, tell_of_forks
 from spout.standalone.engine import FORK_CURE, Engine
 from spout.standalone.items import Item, Items, Part
 from spout.standalone.queues import ClientLimits, Queue, QueueCollection, Settleable
 from spout.tuples.failures import cause_of
+
+_LOGGER = logging.getLogger("windhover.spout")
 
 
 class Client:
@@ -234,19 +238,34 @@ class Client:
         if items or not wait_ms:
             self._runner.wake()
             return items
-        until_ms = self._runner.now_ms() + wait_ms
+        until_ms, wait = self._runner.now_ms() + wait_ms, LongWait()
         while not items and (left_ms := until_ms - self._runner.now_ms()) > 0:
             requested = [(queue, queue.room(self._limits, count)) for queue in queues]
             for queue, room in requested:
                 queue.requested += room
             try:
                 self._runner.wake()
-                self._guard.wait(left_ms / 1000)
+                self._guard.wait(min(left_ms, LOGGED_EVERY_MS) / 1000)
             finally:
                 for queue, room in requested:
                     queue.requested -= room
             items = self._open_first(queues, count)
+            if not items:
+                self._say(wait, queues)
         return items
+
+    def _say(self, wait: LongWait, queues: Sequence[Queue]) -> None:
+        """Note that this client waits for an item; write each minute why there is none."""
+        waited_ms = wait.look("items", self._runner.now_ms())
+        if waited_ms is None:
+            return
+        whys = [f"{queue.name}: {queue.why_none(self._limits)}" for queue in queues]
+        if not self._queues.is_active:
+            whys = ["the spout is deactivated; activate() it"]
+        # no record for an hour is nothing to worry about: whoever wonders looks here
+        _LOGGER.info(
+            "waits_for_items client=%s waited_s=%d: %s", self._name, waited_ms // 1000, "; ".join(whys)
+        )
 
     def _open_first(self, queues: Sequence[Queue], count: int) -> Items:
         collection, now_ms = self._checked(), self._runner.now_ms()

@@ -115,10 +115,9 @@ class Engine:
                 lambda: self._error is not None or self._service.is_ready, wait_ms / 1000
             )
             self.check()
+            waits_for = "" if ready else self._service.waits_for()
         if not ready:
-            raise Unreachable(
-                f"the ackers did not answer within {wait_ms} ms; start one with `windhover acker run`"
-            )
+            raise Unreachable(f"the group was not taken within {wait_ms} ms: it waits for {waits_for}")
 
     def check(self) -> None:
         """Raise the error that stopped a thread, or `UsageError` if the spout is not open."""

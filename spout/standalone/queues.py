@@ -41,6 +41,14 @@ class Queue:
         """Return how many of `count` items a client may open; what it may not open would only time out."""
         return max(0, min(count, limits.max_open - self.store.open_of(limits.client)))
 
+    def why_none(self, limits: ClientLimits) -> str:
+        """Return why a client that waits gets no item."""
+        own = self.store.open_of(limits.client)
+        if own >= limits.max_open:
+            return f"this client has {own} items open, as many as its max_open"
+        held = sum(self.store.open_by_client().values())
+        return f"no record is ready, and {held} are open with clients"
+
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:

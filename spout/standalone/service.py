@@ -126,6 +126,10 @@ class SpoutService:
     def is_ready(self) -> bool:
         return self._planner.is_ready
 
+    def waits_for(self) -> str:
+        """See `Planner.waits_for`."""
+        return self._planner.waits_for()
+
     def open(self, now_ms: int) -> None:
         """Begin to take the group; errors as `Planner.open`."""
         self._planner.open(BEGINNING, now_ms)

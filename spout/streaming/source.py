@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 from acker.config.settings import longest_unreachable_ms
 from acker.errors import UsageError, WindhoverError
 from acker.kafka.cluster import KafkaLog
+from acker.waits import LongWait
 from spout.group.presence import Who
 from spout.planner.mailbox import Mailbox, SinkWatch, write_status
 from spout.planner.planner import TICK_EVERY_MS, Planner
@@ -70,10 +71,7 @@ ARRIVAL_MS = 500
 ENDING_MS_MAX = 600_000
 """How long Spark gets no batches while somebody ends the query, at most; that process may have died."""
 
-WORKERS_LOGGED_EVERY_S = 60.0
-"""How often it is said that Spark has no workers; on a calm machine they come within seconds."""
-
-WORKERS_SECONDS_MAX = 600.0
+WORKERS_MS_MAX = 600_000
 """How long the first batch waits for Spark's first task, at most: then timeouts may run."""
 
 STATUS_EVERY_MS = 250
@@ -286,28 +284,39 @@ class Runner:
                 self._sink.planned(end)
             elif self._idle_since is None:
                 self._idle_since = self._clock_s()
+            if end == start and not self._stops_at_ends:
+                self._planner.note_nothing_to_plan(_now_ms())
             return end
 
     def _wait_for_workers(self) -> None:
         """Wait until Spark has run a task since this process began: what is emitted before would only age."""
         if self._has_workers:
             return
-        began = self._clock_s()
-        waited_s, log_at_s = 0.0, WORKERS_LOGGED_EVERY_S
-        while not self._mailbox.has_workers(self._process) and waited_s < WORKERS_SECONDS_MAX:
+        event, wait = "waits_for_workers", LongWait()
+        wait.look(event, self._clock_ms())
+        while wait.waited_ms(self._clock_ms()) < WORKERS_MS_MAX:
+            if self._mailbox.has_workers(self._process):
+                break
             self._mailbox.ask_for_workers(self._process)
             with self._lock:
                 self._wait(SINK_POLL_MS)
-            waited_s = self._clock_s() - began
-            if waited_s >= log_at_s:
-                log_at_s += WORKERS_LOGGED_EVERY_S
-                _LOGGER.warning(
-                    "waits_for_workers group=%s waited_s=%.0f: Spark has run no task yet. Nothing is emitted"
-                    " and no timeout runs; see in Spark's UI whether it has executors, and what they do",
-                    self._options.group,
-                    waited_s,
-                )
+            self._say(
+                wait,
+                event,
+                "Spark has run no task yet. Nothing is emitted and no timeout runs; see in Spark's UI whether"
+                " it has executors, and what they do",
+            )
         self._has_workers = True
+
+    def _clock_ms(self) -> int:
+        return int(self._clock_s() * 1000)
+
+    def _say(self, wait: LongWait, event: str, text: str) -> None:
+        """Note that this process waits; write it each minute, with what helps."""
+        waited_ms = wait.look(event, self._clock_ms())
+        if waited_ms is not None:
+            waited_s = waited_ms // 1000
+            _LOGGER.warning("%s group=%s waited_s=%d: %s", event, self._options.group, waited_s, text)
 
     def _stays_idle(self) -> bool:
         """Wait for a record where there was nothing to plan for a while; return whether none came."""
@@ -349,20 +358,27 @@ class Runner:
         self._raise_error()
         if self._mailbox.is_inactive():
             self._mailbox.put_idle()
-            deadline_ms = _now_ms() + ENDING_MS_MAX
+            deadline_ms, wait = _now_ms() + ENDING_MS_MAX, LongWait()
             while self._mailbox.is_for_good() and _now_ms() < deadline_ms:
                 self._wait(IDLE_MS)
+                self._say(wait, "waits_for_its_end", "the driver ends the query; no batch is planned")
             return start
         return self._planner.plan(start, limit, _now_ms(), tasks_now(self._options))
 
     def _wait_for_sink(self, start: Journal) -> None:
         """Wait until the batch that ends at `start` is published; `TrackingError` if it was not."""
-        late_at = time.monotonic() + self._sink.late_ms / 1000
+        late_at, wait = time.monotonic() + self._sink.late_ms / 1000, LongWait()
         while (failure := self._sink.failure()) or self._sink.is_owed(start):
             if failure or time.monotonic() >= late_at:
                 self._error = failure or self._sink.refusal()
                 self._publish(_now_ms(), force=True)
             self._wait(SINK_POLL_MS)
+            self._say(
+                wait,
+                "waits_for_publication",
+                "Spark has ended a batch, and the driver has not published yet what it acked and failed; see"
+                " the driver's log, and whether the broker answers",
+            )
 
     def _note_held(self) -> None:
         """Let the planner know when a batch is published, where Spark's state may hold some of it."""

@@ -37,6 +37,8 @@ class Thresholds:
         new_ms: a dead letter is new for this long.
         near: a record that is needed in this part of a log, counted from its begin, may soon be deleted.
         late: whether it matters that something came too late for its window, for as long as `new_ms`.
+        strangers: whether it matters that a group has a member that is not Windhover's, or a query that does
+            not read one of its inputs.
     """
 
     stuck: float = 2.0
@@ -45,6 +47,7 @@ class Thresholds:
     new_ms: int = 900_000
     near: float = 0.1
     late: bool = True
+    strangers: bool = True
 
 
 class Flag(NamedTuple):
@@ -93,6 +96,10 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
         yield Flag(f"cut: {name}", f"{name}: {text}", now_ms)
     for text in snapshot.standing:
         yield Flag(f"stands: {text.partition(' up to ')[0]}", text, now_ms)
+    for group, text in snapshot.strangers.items() if limits.strangers else ():
+        yield Flag(f"stranger: {group}", text, now_ms)
+    for name, text in snapshot.unread.items() if limits.strangers else ():
+        yield Flag(f"unread: {name}", text, now_ms)
     for group in dict.fromkeys(state.group for state in snapshot.partitions) if limits.late else ():
         counts = late_counts(snapshot.views, group).value
         if counts is not None and counts.last is not None and now_ms - counts.last.wall < limits.new_ms:

@@ -13,6 +13,67 @@ MUTANTS = (
         "work that goes on would time out all the same where nothing new comes",
     ),
     Mutant(
+        "a-stranger-is-looked-for-only-when-something-is-refused",
+        "spout/group/strangers.py",
+        "every_ms = REFUSED_CHECK_MS if refused else STRANGER_CHECK_MS",
+        "every_ms = REFUSED_CHECK_MS if refused else 1 << 62",
+        "tests/unit/spout/group/test_strangers.py"
+        "::test_a_stranger_in_the_group_of_a_quiet_query_is_named_too",
+        "who holds up the commits of a quiet group would be found by its next record",
+    ),
+    Mutant(
+        "a-release-is-content-with-a-refused-commit",
+        "spout/inspect/operate.py",
+        "if refused and not self._rewind:",
+        "if False:",
+        "tests/unit/spout/group/test_strangers.py"
+        "::test_a_release_that_a_stranger_keeps_from_committing_says_so",
+        "each start would be refused again, after a release that said it was done",
+    ),
+    Mutant(
+        "who-has-no-partition-finishes-its-step",
+        "spout/runtime/process.py",
+        "if self.interrupts:",
+        "if False:",
+        "tests/unit/spout/runtime/test_process.py::test_a_signal_while_the_service_is_made_ends_it_there",
+        "an acker that looks for a broker would count as hung when it is ended",
+    ),
+    Mutant(
+        "a-query-reads-all-inputs-of-its-group",
+        "spout/inspect/overview.py",
+        "or one.id in query.inputs:",
+        "or True:",
+        "tests/unit/spout/inspect/test_unread_inputs.py"
+        "::test_an_input_that_the_query_reads_no_more_is_named",
+        "nobody would hear that an input has no query",
+    ),
+    Mutant(
+        "a-pause-ends-no-query",
+        "spout/planner/draining.py",
+        "if standing and next_due_ms is None and not behind:",
+        "if False:",
+        "tests/unit/spout/planner/test_draining.py"
+        "::test_a_query_that_ends_names_the_pause_that_it_would_wait_for",
+        "a job with availableNow would wait for ever, and nobody would know for what",
+    ),
+    Mutant(
+        "roots-of-another-group-are-waited-for",
+        "spout/group/due.py",
+        "and due.group == self._group",
+        "and True",
+        "tests/unit/spout/planner/test_draining.py"
+        "::test_a_query_that_ends_waits_for_no_root_of_another_group_under_its_id",
+        "a job would wait for roots that nobody replays to it",
+    ),
+    Mutant(
+        "a-throttle-is-called-an-outage",
+        "acker/kafka/client.py",
+        "is_throttled = self._throttling is not None and self._throttling.is_recent",
+        "is_throttled = False",
+        "tests/unit/acker/kafka/test_throttling.py::test_a_wait_for_a_throttled_answer_is_no_outage",
+        "an operator would look for a broker that is up",
+    ),
+    Mutant(
         "a-commit-that-the-broker-forgot-stays-forgotten",
         "spout/group/commits.py",
         "again = ours if is_time else ours - kept",

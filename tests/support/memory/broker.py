@@ -380,7 +380,7 @@ class MemoryBroker:
     def members(self, group: str) -> Sequence[GroupMember]:
         """Return the members of a group, by name."""
         state = self._groups.get(group, MemoryGroup())
-        return [GroupMember(f"member-{each}", state.owned.get(each)) for each in state.members]
+        return [GroupMember(f"windhover-member-{each}", state.owned.get(each)) for each in state.members]
 
     def leave(self, group: str, member: int) -> None:
         """Take a member out of a group and share its partitions among the others."""

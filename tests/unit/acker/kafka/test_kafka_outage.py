@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from acker.errors import Unreachable
 from acker.kafka.client import OUTAGE_OVER_MS, PIECE_MS, Background, KafkaClient, Outage, Use
-from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Operation
+from acker.kafka.cluster import PROGRESS_PAUSE_MS, KafkaLog
+from acker.kafka.port import Operation, TopicPartition
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
 SILENT = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
@@ -191,3 +191,37 @@ def test_a_client_that_asks_in_the_wrong_place_is_given_up(code: int) -> None:
 
     assert log._ask("asking", ask, USE) == "answer"
     assert clients[0] is not clients[1]
+
+
+def test_a_read_of_minutes_says_each_minute_how_far_it_has_come(caplog: pytest.LogCaptureFixture) -> None:
+    """D901: a start that reads a long log looks like one that hangs; short reads in between are silent."""
+    clock = Clock()
+    log = KafkaLog(SETTINGS, clock=clock)
+    place = TopicPartition("_ack_state", 3)
+    for offset in range(0, 1_300, 10):
+        log.note_progress(place, offset, 5_000)
+        clock.now_s += 1
+    read = [vars(record) for record in caplog.records if record.getMessage() == "a long read goes on"]
+    assert [(line["waited_s"], line["offset"]) for line in read] == [(60, 600), (120, 1_200)]
+    assert (read[0]["partition"], read[0]["end"]) == ("_ack_state/3", 5_000)
+    caplog.clear()
+    for _ in range(10):
+        clock.now_s += PROGRESS_PAUSE_MS / 1000 + 1
+        log.note_progress(place, 0, 5_000)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("text", "is_silent"), [("0/2 brokers are down", False), ("2/2 brokers are down", True)]
+)
+def test_connections_that_brokers_close_are_no_warning(
+    text: str, is_silent: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D2402: they do it with idle ones; whoever waits asks, and says then that nobody answers."""
+    clock = Clock()
+    background = Background(clock)
+    background(KafkaError(KafkaError._ALL_BROKERS_DOWN, text))
+    clock.now_s += 60
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+    assert (background.silent_ms() > 0) is is_silent
+    assert background.last is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -104,15 +105,52 @@ def test_after_the_first_signal_a_second_one_has_its_ordinary_effect() -> None:
     assert seen == [signal.SIG_DFL, signal.SIG_DFL]
 
 
-def test_a_signal_while_the_service_is_made_ends_it_before_the_first_step() -> None:
-    service = Scripted()
+def test_a_signal_while_the_service_is_made_ends_it_there() -> None:
+    """D2401: it may look for a broker that is away; after 20 s it counted as hung, with exit code 70."""
+    watched = Watched()
+    came_back: list[bool] = []
 
     def make() -> Scripted:
         os.kill(os.getpid(), signal.SIGTERM)
-        return service
+        time.sleep(20)
+        came_back.append(True)
+        return Scripted()
 
-    assert Watched().run(make) == 143
-    assert service.closed == 1
+    assert watched.run(make) == 143
+    assert not came_back
+    assert watched.told == ["acker.stopping", "acker.stopped"]
+    assert watched.fields["acker.stopping"] == {
+        "signal": "SIGTERM",
+        "without_partitions": True,
+        "doing": "starting",
+    }
+
+
+class Looking(Scripted):
+    """A service whose steps look for a broker that is away, until a signal comes."""
+
+    came_back = False
+
+    def step(self, now_ms: int) -> bool:
+        """Be interrupted there, unless it has a partition to finish."""
+        super().step(now_ms)
+        if self.script:
+            return True
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        self.came_back = True
+        return True
+
+
+@pytest.mark.parametrize(("script", "finishes"), [([(), ()], False), ([(0,), ()], True)])
+def test_a_signal_interrupts_a_step_of_who_never_had_a_partition(
+    script: list[tuple[int, ...]], finishes: bool
+) -> None:
+    """D2401: one that had a partition finishes its step, though it has none now."""
+    service, watched = Looking(*script), Watched()
+    assert watched.run(lambda: service) == 130
+    assert (service.came_back, service.closed) == (finishes, 1)
+    assert watched.told[-2:] == ["acker.stopping", "acker.stopped"]
 
 
 def test_a_hangup_lets_the_service_read_its_file_again_between_two_steps() -> None:

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from acker.config.topics import parse
+from acker.waits import LOGGED_EVERY_MS
+from acker.wire.events import SourceRun
 from spout.planner.mailbox import Mailbox, PlannerStatus, read_status
 from spout.planning.journal import BEGINNING, Journal
+from spout.planning.plan import BatchPlan
 from spout.streaming.options import SourceOptions
 from spout.streaming.source import (
     ASKING_SECONDS,
     IDLE_POLL_MS,
     POLL_MS,
-    WORKERS_LOGGED_EVERY_S,
-    WORKERS_SECONDS_MAX,
+    WORKERS_MS_MAX,
     Runner,
 )
 from tests.support.waiting import eventually
@@ -112,6 +114,9 @@ class Idle:
         self.looks += 1
         return start
 
+    def note_nothing_to_plan(self, now_ms: int) -> None:
+        """Note nothing."""
+
     def wait_for_records(self, wait_ms: int) -> bool:
         """Return whether something comes."""
         self.waits += 1
@@ -193,6 +198,9 @@ class Opens:
     is_idle = is_reading = False
     under_way = None
 
+    def note_nothing_to_plan(self, now_ms: int) -> None:
+        """Note nothing."""
+
     def __init__(self, driver: Mailbox) -> None:
         self.driver = driver
         self.is_open = False
@@ -270,6 +278,26 @@ def test_a_wait_for_workers_is_said_each_minute_and_ends(
     runner.plan(BEGINNING, None)
     assert found.looks == 2
     lines = [record.getMessage() for record in caplog.records if "waits_for_workers" in record.getMessage()]
-    assert len(lines) == WORKERS_SECONDS_MAX / WORKERS_LOGGED_EVERY_S
+    assert len(lines) == WORKERS_MS_MAX / LOGGED_EVERY_MS
     assert "waited_s=60: Spark has run no task yet. Nothing is emitted and no timeout runs" in lines[0]
+    runner._log.close()
+
+
+def test_a_wait_for_the_driver_s_publication_is_said_each_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D901: a follower may take minutes where the broker is away; until then no batch is planned."""
+    topics = parse(YAML, file="topics.yaml", environ={})
+    planner: Any = Idle()
+    driver = Mailbox(tmp_path, "s", "g")
+    driver.put_follower()
+    runner = Runner(SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path)), planner, clock_s=Passing())
+    end = replace(BEGINNING, session="s", ranges=(SourceRun(1, 0, 10),))
+    runner._sink.planned(end)
+    planning = threading.Thread(target=runner.plan, args=(end, None))
+    planning.start()
+    eventually(lambda: "waits_for_publication group=g waited_s=120" in caplog.text, 60)
+    driver.put_published(BatchPlan("g", "s", 1, 1, 0, 0, True, end.ranges))
+    planning.join(60)
+    assert not planning.is_alive()
     runner._log.close()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from acker.errors import LogError, SessionSuperseded, Unreachable, UsageError
+from spout.standalone import client as clients
 from spout.standalone import engine as engines
 from spout.standalone.client import Client
 from spout.standalone.queues import ClientLimits
@@ -220,3 +221,40 @@ def test_a_service_that_cannot_say_that_it_leaves_closes_all_that_it_has_open() 
     with pytest.raises(LogError):
         service.close()
     assert [len(each.open_readers) for each in logs] == [0, 0, 0]
+
+
+class Untaken(Quiet):
+    """A service whose group is not taken, since an acker partition is silent."""
+
+    is_ready = False
+
+    def waits_for(self) -> str:
+        """Name it."""
+        return "acker partition 2 to answer; where no acker runs, start one with `windhover acker run`"
+
+
+def test_a_spout_that_is_not_ready_in_time_says_what_it_waits_for() -> None:
+    """D908: it may be the ackers, or the silence of the holder before it."""
+    engine = engine_of(Untaken())
+    with pytest.raises(Unreachable, match=r"not taken within 10 ms: .* acker partition 2 to answer"):
+        engine.start(10)
+    engine.stop()
+
+
+def test_a_client_that_waits_for_an_item_says_each_minute_why_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D908: nothing is ready; or it has as many open as it may have."""
+    monkeypatch.setattr(clients, "LOGGED_EVERY_MS", 10)
+    engine = engine_of(Quiet())
+    times_ms = iter(range(0, 10_000_000, 20_000))
+    engine.start(1_000)
+    monkeypatch.setattr(engine, "now_ms", lambda: next(times_ms))
+    caplog.set_level("INFO", "windhover.spout")
+    client = Client(engine, ClientLimits("worker-1", 10), lambda _name: None)
+    assert not client.open(1, wait_ms=1_000_000)
+    engine.stop()
+    lines = [record.getMessage() for record in caplog.records if "waits_for_items" in record.getMessage()]
+    assert len(lines) > 1
+    assert "client=worker-1" in lines[0]
+    assert "no record is ready, and 0 are open with clients" in lines[0]

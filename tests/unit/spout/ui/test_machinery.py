@@ -108,7 +108,7 @@ def test_while_a_group_shares_its_partitions_out_nobody_knows_whose_they_are() -
 def test_each_acker_partition_has_its_acker_and_how_long_its_last_restore_took() -> None:
     world = world_with_lost_roots()
     first = machinery(world)["acker_partitions"]
-    assert {each["acker"] for each in first} == {"member-1"}
+    assert {each["acker"] for each in first} == {"windhover-member-1"}
     world.kill_acker()
     world.run(5_000)
     assert {each["acker"] for each in machinery(world)["acker_partitions"]} == {NOBODY}
@@ -116,7 +116,7 @@ def test_each_acker_partition_has_its_acker_and_how_long_its_last_restore_took()
     world.start_acker()
     world.run(NAMED_AFTER_MS + 1_000)
     again = machinery(world)["acker_partitions"]
-    assert {each["acker"] for each in again} == {"member-2"}
+    assert {each["acker"] for each in again} == {"windhover-member-2"}
     # one partition a step of 100 ms, and each is timed in the step behind it
     assert [each["restore_ms"] for each in again] == [100, 200, 300]
     assert all(world.now_ms - each["restored_ago_ms"] > started_ms for each in again)

@@ -1,0 +1,49 @@
+"""When a wait is said."""
+
+from __future__ import annotations
+
+from acker.waits import LOGGED_EVERY_MS, LongWait
+
+
+def said(wait: LongWait, reason: str, times_ms: range) -> list[int]:
+    """Return what `look` returned at these times, where it was something."""
+    return [waited for now_ms in times_ms if (waited := wait.look(reason, now_ms)) is not None]
+
+
+def test_a_wait_is_said_after_a_minute_and_then_each_minute() -> None:
+    """D901: and a short one never."""
+    wait = LongWait()
+    assert said(wait, "ackers", range(0, LOGGED_EVERY_MS, 50)) == []
+    assert said(wait, "ackers", range(LOGGED_EVERY_MS, 190_000, 50)) == [60_000, 120_000, 180_000]
+    assert wait.waited_ms(190_000) == 190_000
+
+
+def test_a_wait_for_something_else_begins_anew() -> None:
+    """Also one for the same thing that has come further."""
+    wait = LongWait()
+    assert said(wait, "five roots", range(0, 59_000, 500)) == []
+    assert said(wait, "four roots", range(59_000, 118_000, 500)) == []
+    assert said(wait, "four roots", range(118_000, 121_000, 500)) == [60_000]
+
+
+def test_a_wait_that_is_over_begins_anew() -> None:
+    """Though it is for the same thing."""
+    wait = LongWait()
+    wait.look("ackers", 0)
+    wait.over()
+    assert wait.waited_ms(70_000) == 0
+    assert wait.look("ackers", 70_000) is None
+    assert wait.look("ackers", 130_000) == 60_000
+
+
+def test_a_clock_that_is_set_back_silences_no_wait() -> None:
+    """The wait begins anew there."""
+    wait = LongWait()
+    wait.look("ackers", 10_000_000)
+    assert said(wait, "ackers", range(0, 61_000, 1_000)) == [60_000]
+
+
+def test_the_first_line_may_come_sooner() -> None:
+    """A start says after seconds what it waits for."""
+    wait = LongWait(first_ms=10_000)
+    assert said(wait, "ackers", range(0, 131_000, 1_000)) == [10_000, 70_000, 130_000]

@@ -16,7 +16,14 @@ from acker.config.topics import Topics
 from acker.identity import offset_of
 from acker.untrusted import UntrustedName, shell_word
 from spout.inspect.failures import CAUSE_NEW_MS, SeenCause
-from spout.inspect.overview import Snapshot, late_text, missing_services, no_query, silent_groups
+from spout.inspect.overview import (
+    Snapshot,
+    late_text,
+    missing_broker_texts,
+    missing_services,
+    no_query,
+    silent_groups,
+)
 from spout.inspect.readings import PartitionState, Reading, late_counts
 from spout.inspect.summary import InputSummary, summaries
 from spout.inspect.tables import span
@@ -24,6 +31,9 @@ from spout.inspect.tables import span
 APART_MS: Final = 2_000
 
 _SILENT: Final = "silent: "
+
+_BROKER: Final = "broker: "
+"""Begins the name of what is flagged at the first reading: all other brokers agree that one is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,8 @@ class Attention:
     def check(self, snapshot: Snapshot, causes: Iterable[SeenCause] = ()) -> tuple[Flag, ...]:
         """Take the next reading, and return the flags; `causes` are those of failures.
 
-        A process that is missing comes first, since others may follow from it; then the oldest.
+        A broker that is missing comes first, then a process, since others may follow from it; then the
+        oldest.
         """
         now_ms = snapshot.at_ms
         every = [*problems(snapshot, self._topics), *new_causes(causes, now_ms)]
@@ -74,14 +85,22 @@ class Attention:
         # a clock that was set back hides no flag until it is there again
         self._since = {name: min(now_ms, self._since.get(name, now_ms)) for name in found}
         flags = [found[name]._replace(since_ms=since) for name, since in self._since.items()]
-        flags = [each for each in flags if now_ms - each.since_ms >= APART_MS]
-        return tuple(sorted(flags, key=lambda each: (not each.name.startswith(_SILENT), each.since_ms)))
+        flags = [
+            flag for flag in flags if flag.name.startswith(_BROKER) or now_ms - flag.since_ms >= APART_MS
+        ]
+
+        def rank(flag: Flag) -> tuple[bool, bool, int]:
+            return not flag.name.startswith(_BROKER), not flag.name.startswith(_SILENT), flag.since_ms
+
+        return tuple(sorted(flags, key=rank))
 
 
 def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds()) -> Iterator[Flag]:
     """Yield what is wrong in one reading. Of what is unknown nothing is said: the page shows that itself."""
     now_ms = snapshot.at_ms
     rows = snapshot.rows()
+    for number, text in enumerate(missing_broker_texts(snapshot.missing_brokers)):
+        yield Flag(f"{_BROKER}{number}", text, now_ms)
     for group, is_open in silent_groups(rows).items():  # since when is of each group
         for text in no_query({group: is_open}):
             yield Flag(f"{_SILENT}group {group}", text, now_ms)

@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import accumulate, repeat
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import confluent_kafka
 from confluent_kafka import (
@@ -76,6 +77,7 @@ from acker.kafka.port import (
     DamagedRun,
     GroupMember,
     Membership,
+    MissingBroker,
     OffsetAnswers,
     OffsetReader,
     Operation,
@@ -117,6 +119,11 @@ of librdkafka, when that client meets its broker again."""
 
 LAST_PATIENCE_MS: Final = 5_000
 """How long an attempt waits at most: an answer comes so much later than the leaders do, no more."""
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
+        ClusterMetadata,
+    )
 
 T = TypeVar("T")
 
@@ -236,6 +243,7 @@ class KafkaLog:
         self._asker: tuple[str, Consumer] | None = None
         self._asks_for_rights = Lock()
         self._silent: dict[TopicPartition, _Silent] = {}
+        self._silent_brokers: dict[int, _Silent] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._leaders_s = clock()
         self._texts: dict[TopicPartition, _Text] = {}
@@ -311,6 +319,15 @@ class KafkaLog:
             lambda timeout_s: describe_topics(self._connected(), requested, timeout_s, settings=settings),
             Use(Operation.DESCRIBE, topic=", ".join(requested)),
         )
+
+    def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
+        needed = frozenset(names)
+
+        def ask(timeout_s: float) -> list[MissingBroker]:
+            metadata = self._connected().list_topics(timeout=timeout_s)
+            return missing_in(metadata, needed, self._silent_now())
+
+        return self._ask("asking which brokers there are", ask, Use(Operation.DESCRIBE))
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets that a group has committed; it waits for an open transaction of the group."""
@@ -393,7 +410,7 @@ class KafkaLog:
         names = ", ".join(sorted({p.topic for p in offsets}))
         use = Use(Operation.DELETE, topic=names)
         answer = self._ask(f"deleting records of {names}", ask, use)
-        self._note_silence(answer.errors)
+        self._note_silence(answer)
         return self._texts_of(answer.errors)
 
     def passed_over(self) -> Sequence[DamagedRun]:
@@ -432,6 +449,7 @@ class KafkaLog:
     def _bounds(self, bound: Bound | int, places: Collection[TopicPartition]) -> OffsetAnswers:
         """Ask for what can be answered now. Leaders that were silent a moment ago are not asked."""
         self._forget_silence()
+        self._note_led_by_silent(places)
         errors = {place: self._silent[place].error for place in places if place in self._silent}
         answering = [place for place in places if place not in errors]
         if not answering:
@@ -445,7 +463,7 @@ class KafkaLog:
 
         doing, use = _doing(bound, answering)
         answer, epochs = self._ask(doing, ask, use)
-        self._note_silence(answer.errors)
+        self._note_silence(answer)
         # that of a start is the epoch of the first record, and says nothing of the leader
         of_leaders = {} if bound is Bound.START else epochs
         return OffsetAnswers(answer.found, self._texts_of({**errors, **answer.errors}), of_leaders)
@@ -518,16 +536,22 @@ class KafkaLog:
                 name = f"{place.topic}/{place.partition}"
                 raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, name))
 
-    def _note_silence(self, errors: Mapping[TopicPartition, KafkaError]) -> None:
+    def _note_silence(self, answer: _Answer[Any]) -> None:
         """Remember which leaders were silent, and give up the admin client that has waited for them.
 
-        `errors` are those of a question that other partitions answered. `_bounds` does not ask these leaders
+        `answer` is that to a question about several partitions. `_bounds` does not ask the silent leaders
         again before `SILENT_AGAIN_S` are over, unless the partition gets another one.
         """
-        now_s = self._clock()
+        now_s, errors = self._clock(), answer.errors
         silent = {place: error for place, error in errors.items() if error.code() in SILENCE}
         for place, error in silent.items():
             self._silent[place] = _Silent(error, now_s + SILENT_AGAIN_S, self._leaders.get(place))
+        # who has answered for another partition of the same question is no silent broker
+        answering = {self._leaders.get(place) for place in answer.found}
+        for place in silent:
+            leader = self._leaders.get(place)
+            if leader is not None and leader >= 0 and leader not in answering:
+                self._silent_brokers[leader] = self._silent[place]
         # Its request timed out, so it may not meet that broker again (`FIRST_PATIENCE_MS`). A client that has
         # found no leader for long is replaced, too: it may go on finding none when there is one.
         client_age_s = now_s - self._admin_since
@@ -546,6 +570,29 @@ class KafkaLog:
                 if leaders.get(place, silence.leader) == silence.leader
             }
         self._silent = silent
+
+    def _note_led_by_silent(self, places: Iterable[TopicPartition]) -> None:
+        """Note as silent what a silent broker leads besides.
+
+        Each question that met it with other partitions waited `FIRST_PATIENCE_MS` for it: a view of five
+        such questions took 15 s.
+        """
+        silent = self._silent_now()
+        others = [place for place in places if place not in self._silent]
+        if not silent or not others:
+            return
+        leaders = self._leaders_of(others)
+        self._leaders |= leaders
+        for place, leader in leaders.items():
+            if leader in silent:
+                self._silent[place] = silent[leader]
+
+    def _silent_now(self) -> Mapping[int, _Silent]:
+        """Return the brokers, by id, that answered for nothing that they lead a moment ago."""
+        now_s = self._clock()
+        brokers = self._silent_brokers.items()
+        self._silent_brokers = {number: silence for number, silence in brokers if now_s < silence.until_s}
+        return self._silent_brokers
 
     def _learn_leaders(self, places: Collection[TopicPartition]) -> None:
         """Let the client learn who leads, once, and anew when a broker was lost a moment ago."""
@@ -661,6 +708,43 @@ class KafkaLog:
 
         with self._asks_for_rights:  # calls side by side may be refused at the same time
             return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
+
+
+def missing_in(
+    metadata: ClusterMetadata, names: Collection[str], silent: Collection[int] = ()
+) -> list[MissingBroker]:
+    """Return the brokers that metadata name as replicas of topics, and do not list among the brokers.
+
+    `silent` are brokers that they list and that did not answer us.
+    """
+    copies: Counter[int] = Counter()
+    leaderless: Counter[int] = Counter()
+    for name in names:
+        topic = metadata.topics.get(name)
+        for partition in () if topic is None else topic.partitions.values():
+            has_leader = partition.leader in metadata.brokers
+            for number in partition.replicas:
+                copies[number] += 1
+                leaderless[number] += not has_leader
+    return [
+        MissingBroker(number, count, leaderless[number], is_silent=number in metadata.brokers)
+        for number, count in sorted(copies.items())
+        if number not in metadata.brokers or number in silent
+    ]
+
+
+def copies_in_sync(metadata: ClusterMetadata, names: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Return of the topics that lack copies in sync how many the worst partition has, and should have."""
+    lacking: dict[str, tuple[int, int]] = {}
+    for name in names:
+        topic = metadata.topics.get(name)
+        for partition in () if topic is None else topic.partitions.values():
+            # a leader that is gone is still named as the last one in sync
+            in_sync = len(set(partition.isrs) & metadata.brokers.keys())
+            expected = len(partition.replicas)
+            if in_sync < min(expected, lacking.get(name, (expected, 0))[0]):
+                lacking[name] = in_sync, expected
+    return lacking
 
 
 def _doing(bound: Bound | int, places: Iterable[TopicPartition]) -> tuple[str, Use]:

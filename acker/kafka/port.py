@@ -139,6 +139,38 @@ class TopicInfo:
     settings: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class MissingBroker:
+    """A broker that should have copies of partitions, and that the others do not see, or that is silent.
+
+    Attributes:
+        number: its id (``node.id``).
+        copies: how many partitions of the topics in question have a copy on it.
+        leaderless: how many of these have no leader now: their other copies are missing, or not in sync.
+        is_silent: whether the others still count on it, and it does not answer us.
+    """
+
+    number: int
+    copies: int
+    leaderless: int = 0
+    is_silent: bool = False
+
+    def __str__(self) -> str:
+        """Describe it in a sentence, with what to do."""
+        seen = "does not answer" if self.is_silent else "is missing, the other brokers do not see it"
+        held = f"{self.copies:,} partition{'' if self.copies == 1 else 's'} of ours"
+        led = f", and {self.leaderless:,} of them have no leader now" if self.leaderless else ""
+        return f"broker {self.number} {seen}: it has a copy of {held}{led}; start it, or mend its network"
+
+
+def broker_names(brokers: Sequence[MissingBroker]) -> str:
+    """Return the subject and verb of a sentence on brokers, ``broker 2 is missing``; empty: none is."""
+    if not brokers:
+        return ""
+    numbers = ", ".join(str(broker.number) for broker in brokers)
+    return f"broker {numbers} is missing" if len(brokers) == 1 else f"brokers {numbers} are missing"
+
+
 class Bound(StrEnum):
     """Which offset of a partition a question is about."""
 
@@ -435,6 +467,12 @@ class Log(Protocol):
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         """Return those of the named topics that exist; `settings` asks for theirs, by a right of its own."""
+
+    def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
+        """Return the brokers that have copies of the named topics and are not there, as the others say it.
+
+        A broker that others still count on is among them where it did not answer `bounds` a moment ago.
+        """
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets a group has committed; partitions without one are missing."""

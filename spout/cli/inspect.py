@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -39,7 +39,7 @@ from spout.inspect.tables import (
 
 if TYPE_CHECKING:
     from acker.config.topics import Topics
-    from acker.kafka.port import Log
+    from acker.kafka.port import Log, MissingBroker
     from spout.inspect.failures import LogFigures
     from spout.inspect.overview import Snapshot
 
@@ -91,6 +91,7 @@ def inspect(
     with opened(config, "inspect") as (topics, log):
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.diagnosis import explained
+        from spout.inspect.overview import missing_brokers
         from spout.inspect.trail import Trail
 
         for _ in _rounds(log, watch):
@@ -107,6 +108,7 @@ def inspect(
                 around = trail.around(here, evidence, wall_ms())
                 stories.append(explained(evidence, around, wall_ms(), not_default(config)))
             _clear(watch, output)
+            _name_missing_brokers(missing_brokers(log, topics), config)
             if output is not OutputFormat.TABLE:
                 print_encoded(stories, output)
             else:
@@ -133,7 +135,7 @@ def roots(
         from acker.service.view import ViewReader
         from spout.inspect.open_roots import ROOTS, open_roots
         from spout.inspect.operate import inputs_of
-        from spout.inspect.overview import missing_members, missing_queries
+        from spout.inspect.overview import missing_brokers, missing_members, missing_queries
 
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
         observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
@@ -147,6 +149,7 @@ def roots(
                 for n, age_ms in found.old_ms.items()
             ]
             _clear(watch, output)
+            _name_missing_brokers(missing_brokers(log, topics), config)
             write(found.rows, ROOTS, output)
             notes = [f"{hidden:,} more are not shown; see --limit"] if hidden else []
             notes += [*unknown, *missing_members(log, topics, topics.acker.group)]
@@ -167,6 +170,7 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
 
         rows = snapshot.rows()
         _clear(watch, output)
+        _name_missing_brokers(snapshot.missing_brokers, config)
         shown = [
             row | {"pending": each.pending_shown.value}
             for each, row in zip(snapshot.partitions, rows, strict=True)
@@ -193,13 +197,14 @@ def failures(
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.failures import FAILURES, FailureLog
         from spout.inspect.letter_rows import moment
-        from spout.inspect.overview import missing_members
+        from spout.inspect.overview import missing_brokers, missing_members
 
         named = inputs_named(topics, inputs or ())
         with closing(FailureLog(log, topics, named, since_ms)) as found:
             for _ in _rounds(log, watch):
                 _read_all(found)
                 _clear(watch, output)
+                _name_missing_brokers(missing_brokers(log, topics), config)
                 rows = found.rows(wall_ms())
                 write(rows, FAILURES, output)
                 nothing = (
@@ -228,7 +233,7 @@ def latency(
     with opened(config, "latency") as (topics, log):
         from spout.inspect.dead_letters import inputs_named
         from spout.inspect.latency import LATENCY, CompletionLog
-        from spout.inspect.overview import missing_members
+        from spout.inspect.overview import missing_brokers, missing_members
         from spout.runtime.scrape import metrics_address, read_metrics
         from spout.ui.topology import BOLTS, Drivers, with_bolts
 
@@ -238,6 +243,7 @@ def latency(
             for _ in _rounds(log, watch):
                 _read_all(found)
                 _clear(watch, output)
+                _name_missing_brokers(missing_brokers(log, topics), config)
                 rows = with_bolts(found.rows(wall_ms(), timeout_ms), topics, drivers, wall_ms())
                 write(rows, LATENCY, output)
                 for row in rows:
@@ -259,6 +265,7 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
         found = page.machinery_of(snapshot)
         rows = found.rows()
         _clear(watch, output)
+        _name_missing_brokers(snapshot.missing_brokers, config)
         if output is not OutputFormat.TABLE:
             print_encoded(rows, output)
             continue
@@ -299,6 +306,13 @@ def _snapshots(command: str, config: Path, watch: float | None) -> Iterator[tupl
             if snapshot.away is not None and number == 0:
                 raise snapshot.away
             yield topics, snapshot
+
+
+def _name_missing_brokers(brokers: Sequence[MissingBroker], config: Path) -> None:
+    """Print which brokers are missing, before all that may be so because of them."""
+    from spout.inspect.overview import missing_broker_texts
+
+    print_notes(missing_broker_texts(brokers), config)
 
 
 def _exit_code(snapshot: Snapshot) -> int:

@@ -505,6 +505,7 @@ def ui(
     from spout.runtime.endpoints import SystemdNotifier
     from spout.ui.jobs import Actions
     from spout.ui.serve import UI_PORT, serve_pages
+    from spout.ui.watch import TopicsFile
 
     topics, log_event = loaded(config), _logger(context)
     systemd = SystemdNotifier(os.environ)
@@ -518,7 +519,7 @@ def ui(
         systemd.notify("READY=1")
 
     return serve_pages(
-        lambda: KafkaLog(topics.kafka, client_id="windhover-ui"),
+        lambda shown: KafkaLog(shown.kafka, client_id="windhover-ui"),
         topics,
         host,
         UI_PORT if port is None else port,
@@ -528,6 +529,7 @@ def ui(
         actions,
         drivers or (),
         not_default(config),
+        TopicsFile(config, partial(loaded, config)),
     )
 
 

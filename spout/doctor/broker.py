@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from enum import Enum
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
@@ -20,13 +21,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from acker.config.topics import Topics
 from acker.errors import NotAuthenticated, WindhoverError
 from acker.kafka.client import LOGGED, Background, KafkaClient, Refused, Use
-from acker.kafka.cluster import describe_group, settled
-from acker.kafka.port import Operation, Resource
+from acker.kafka.cluster import copies_in_sync, describe_group, missing_in, settled
+from acker.kafka.port import MissingBroker, Operation, Resource
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.provision import check
 from acker.provisioning.roles import Role, rights
 from spout.doctor.executors import kafka_servers
 from spout.doctor.live import Allowed, BrokerFacts, skew_ms
+from spout.inspect.overview import topics_of_installation
 from spout.inspect.readings import Reading
 
 DEADLINE_MS: Final = 10_000
@@ -102,6 +104,7 @@ class BrokerProbe:
                 "clock of the queries' drivers": self._skew((self._topics.ack_topics.init,)),
             },
             {group: found[group].then(lambda pair: pair[1]) for group in groups},
+            *self._replicas(),
         )
 
     def servers(self) -> Reading[Sequence[tuple[str, int]]]:
@@ -116,6 +119,15 @@ class BrokerProbe:
     def _cluster(self) -> str:
         found = self._admin.list_topics(timeout=PATIENCE_S)
         return f"cluster {found.cluster_id}, {len(found.brokers)} broker{'s' * (len(found.brokers) != 1)}"
+
+    def _replicas(self) -> tuple[Sequence[MissingBroker], Mapping[str, tuple[int, int]]]:
+        """Return which brokers are missing, and which topics lack copies in sync; see `BrokerFacts`."""
+        names = topics_of_installation(self._topics)
+        question = partial(self._admin.list_topics, timeout=PATIENCE_S)
+        metadata = self._reading(lambda: self._ask("asking which brokers there are", question)).value
+        if metadata is None:
+            return (), {}
+        return missing_in(metadata, names), copies_in_sync(metadata, names)
 
     def _versions(self) -> Reading[Mapping[str, int]]:
         """Read which requests the broker answers from librdkafka's log, the only place that has them."""

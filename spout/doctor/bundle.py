@@ -21,7 +21,7 @@ from acker.units import time_text
 from spout.doctor import on_executor
 from spout.doctor.codes import REACHABLE, CheckHealth, CheckResult
 from spout.doctor.redaction import Redactor, redacted_log, redacted_topics
-from spout.inspect.overview import Overview, missing_processes
+from spout.inspect.overview import Overview, missing_broker_texts, missing_processes
 from spout.inspect.tables import OutputFormat, encoded
 from spout.ui.attention import problems
 
@@ -102,7 +102,8 @@ def _of_broker(sources: BundleSources, read: Callable[[Topics, int], Any]) -> An
     """Ask the broker, unless the doctor has found that it does not answer."""
     if sources.topics is None:
         return {"unknown": "topics.yaml cannot be read"}
-    if any(each.code is REACHABLE and each.health is CheckHealth.FAILED for each in sources.results):
+    of_reach = {result.health for result in sources.results if result.code is REACHABLE}
+    if CheckHealth.FAILED in of_reach and CheckHealth.OK not in of_reach:  # else one of several is missing
         return {"unknown": f"{REACHABLE.code} failed"}
     try:
         return read(sources.topics, sources.now_ms)
@@ -120,6 +121,7 @@ def _status(topics: Topics, now_ms: int) -> dict[str, Any]:
     return {
         "partitions": rows,
         "attention": [each.text for each in problems(snapshot, topics)],
+        "brokers": missing_broker_texts(snapshot.missing_brokers),
         "processes": missing_processes(rows, topics),
         "missing": list(snapshot.missing),
         "of_no_input": list(snapshot.of_no_input),

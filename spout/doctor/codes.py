@@ -117,6 +117,11 @@ ADD_COPIES: Final = (
 )
 """Nothing else adds copies to a topic that is there; the page has what to write into copies.json."""
 
+UNDER_REPLICATED: Final = (
+    "kafka-topics.sh --bootstrap-server {bootstrap} --describe --under-replicated-partitions"
+)
+"""It prints nothing when the broker that was missing has caught up."""
+
 PYTHON: Final = CheckCode("WH001", "Python", "Python 3.11, 3.12 or 3.13", "uv python install 3.12")
 PLATFORM: Final = CheckCode(
     "WH002", "platform", "Linux on a 64-bit processor", "docker run --rm -it python:3.12 bash"

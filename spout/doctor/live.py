@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
 from acker.config.topics import Topics
-from acker.kafka.port import Operation, Resource, Right
+from acker.kafka.port import MissingBroker, Operation, Resource, Right
 from acker.provisioning.roles import Role, rights, rights_text
 from acker.provisioning.topic_specs import Finding, Level
 from spout.doctor.codes import (
@@ -28,6 +28,7 @@ from spout.doctor.codes import (
     RIGHTS,
     SIZES,
     TOPICS,
+    UNDER_REPLICATED,
     CheckCode,
     CheckResult,
 )
@@ -82,6 +83,9 @@ class BrokerFacts:
         findings: topics.yaml compared with its topics.
         skews: of each clock by how many ms it is ahead of ours.
         members: of each group of an input the consumers that are in it.
+        missing: the brokers that have copies of our topics, and are not there.
+        copies: of each topic with a partition that lacks copies in sync, how many it has there and should
+            have; of several partitions the one with the fewest.
     """
 
     file: str
@@ -93,6 +97,8 @@ class BrokerFacts:
     findings: Reading[Sequence[Finding]]
     skews: Mapping[str, Reading[int]]
     members: Mapping[str, Reading[Sequence[str]]]
+    missing: Sequence[MissingBroker] = ()
+    copies: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterator[CheckResult]:
@@ -108,6 +114,9 @@ def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterato
         reason = f"{code.code} failed"
         yield from (other.unknown(facts.bootstrap, reason) for other in others if other is not code)
         return
+    for broker in facts.missing:  # first, since other results may come of it
+        cure = UNDER_REPLICATED.format(bootstrap=facts.bootstrap)
+        yield REACHABLE.failed(f"broker {broker.number}", str(broker), cure=cure)
     yield REACHABLE.ok(facts.bootstrap, facts.cluster.value or "answers")
     yield LOGIN.ok(facts.bootstrap, "accepted")
     yield _judge_versions(facts)
@@ -174,10 +183,11 @@ def missing_rights(allowed: Allowed, needed: Iterable[Right]) -> tuple[list[Righ
 
 def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
     codes = (TOPICS, RETENTION, COPIES, SIZES)
+    yield from _judge_copies(facts)
     if facts.findings.value is None:
         yield from (code.unknown(facts.bootstrap, facts.findings.unknown) for code in codes)
         return
-    seen = set()
+    seen = {COPIES} if facts.copies else set[CheckCode]()
     for found in _joined(facts.findings.value):
         code = _BY_SETTING.get(found.setting.partition("=")[0], TOPICS)
         seen.add(code)
@@ -194,6 +204,21 @@ def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
         expected = found.setting or copies or code.expected
         yield judge(f"topic {found.topic}", found.text, expected=expected, cure=cure)
     yield from (code.ok(facts.bootstrap, "no topic has a fault") for code in codes if code not in seen)
+
+
+def _judge_copies(facts: BrokerFacts) -> Iterator[CheckResult]:
+    """Judge whether all copies are in sync; topics that lack as many share a result."""
+    topics_by_copies: dict[tuple[int, int], list[str]] = {}
+    for topic, copies in facts.copies.items():
+        topics_by_copies.setdefault(copies, []).append(topic)
+    for (in_sync, expected), topics in sorted(topics_by_copies.items()):
+        text = f"{in_sync} of {expected} copies are in sync: one more broker that stops may stop all writes"
+        yield COPIES.warning(
+            f"topic {', '.join(sorted(topics))}",
+            text if in_sync else f"0 of {expected} copies are in sync: nothing is written or read",
+            expected=f"{expected} copies in sync",
+            cure=UNDER_REPLICATED.format(bootstrap=facts.bootstrap),
+        )
 
 
 def _joined(findings: Iterable[Finding]) -> list[Finding]:

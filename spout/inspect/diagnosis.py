@@ -512,7 +512,8 @@ def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situ
         text = f"It is blocked: it {Untrusted(lost.message)}, and no bolt has seen it since."
         return text, Situation.BLOCKED
     if lost.reason is Reason.TIMED_OUT:
-        return f"It timed out after {span(lost.age_ms)}: {_because(last)}. {LEFT_OPEN}", Situation.TIMED_OUT
+        after = f" after {span(lost.age_ms)}" if lost.age_ms else ""
+        return f"It timed out{after}: {_because(last)}. {LEFT_OPEN}", Situation.TIMED_OUT
     if lost.reason is Reason.ABANDONED:
         return "It was abandoned: another session took the group while it was open.", Situation.DUE
     if lost.error == DAMAGED:

@@ -201,7 +201,8 @@ def loss_row(loss: Loss) -> dict[str, Any]:
         "emitted": moment(loss.emitted_ms),
         "root": name_field(loss.root),
         "reason": LEFT_OUT if left_out_by(loss) else loss.reason.value,
-        "age_ms": loss.age_ms,
+        # 0: the session's clock did not move meanwhile, so nobody knows how long it took
+        "age_ms": loss.age_ms or None,
         "operator": name_field(loss.operator),
         "error": name_field(loss.error),
         "message": loss.message,

@@ -30,7 +30,15 @@ from acker.kafka.partition_troubles import (
     cut_log_text,
     damage_text,
 )
-from acker.kafka.port import Bound, GroupMember, Log, TopicInfo, TopicPartition
+from acker.kafka.port import (
+    Bound,
+    GroupMember,
+    Log,
+    MissingBroker,
+    TopicInfo,
+    TopicPartition,
+    broker_names,
+)
 from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import LateReaders, StandingPartition
 from acker.service.view import AckerView, ViewReader
@@ -53,6 +61,7 @@ from spout.inspect.readings import (
     LiveProcesses,
     PartitionState,
     Reading,
+    if_it_lives,
     joined,
     late_counts,
     partition_state,
@@ -104,6 +113,7 @@ class Snapshot:
         partition_troubles: what is the matter with partitions.
         strangers: by group, what is to be said of members that are not Windhover's.
         unread: by name, what is to be said of inputs that the living query of their group does not read.
+        missing_brokers: those that have copies of our partitions, and are not there.
     """
 
     at_ms: int
@@ -120,6 +130,7 @@ class Snapshot:
     partition_troubles: Sequence[PartitionTrouble] = ()
     strangers: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
+    missing_brokers: Sequence[MissingBroker] = ()
 
     @property
     def leaderless(self) -> Mapping[str, str]:
@@ -137,7 +148,10 @@ class Snapshot:
         return {trouble.name: trouble.detail for trouble in self._of_kind(TroubleKind.CUT)}
 
     def troubles(self) -> list[str]:
-        """Describe what stands or was cut; a command says at its end which offsets it could not read."""
+        """Describe what stands or was cut; a command says at its end which offsets it could not read.
+
+        A broker that is missing has been named before (`missing_broker_texts`).
+        """
         named = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
         cut = (f"{name}: {text}" for name, text in self.cut.items())
         return [*named, *self.standing, *cut, *self.strangers.values(), *self.unread.values()]
@@ -241,13 +255,43 @@ def missing_services(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[
     return [_absent(topics, group) for name, group in absent.items() if any(row[name] == 0 for row in rows)]
 
 
+def missing_broker_texts(brokers: Sequence[MissingBroker]) -> list[str]:
+    """Describe the brokers that are missing, each in a line; the last line says what nobody knows then.
+
+    They are named before all else that a view says: what follows may be so because of them alone.
+    """
+    if not brokers:
+        return []
+    what_is_unknown = (
+        f"while {broker_names(brokers)}, nobody knows whether a query, an acker or a replay worker without a"
+        " sign of life is gone: release no group, and start no process for it"
+    )
+    return [*(str(broker) for broker in brokers), what_is_unknown]
+
+
+def missing_brokers(log: Log, topics: Topics) -> Sequence[MissingBroker]:
+    """Return the brokers that have copies of an installation's topics, and are not there.
+
+    Where nobody says it, none: what asks next says why there is no answer.
+    """
+    return Questions(log)(log.missing_brokers, topics_of_installation(topics)).value or ()
+
+
+def topics_of_installation(topics: Topics) -> list[str]:
+    """Return the names of all topics that an installation reads or writes."""
+    tracked = [own for own in topics.inputs.values() if own.tracked]
+    of_inputs = [name for own in tracked for name in (own.topic, own.replay_topic, own.dead_letter.topic)]
+    return [*topics.ack_topics.names(), *of_inputs]
+
+
 def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
     """Describe that no acker lives, or no replay worker, or that nobody knows; empty: one does.
 
     `group` is theirs. Without an acker there is no verdict, and no State of what is emitted: that nothing
     failed or is open then says little.
     """
-    members = Questions(log)(log.members, group)
+    missing = broker_names(missing_brokers(log, topics))
+    members = if_it_lives(Questions(log)(log.members, group), missing)
     if members.unknown:
         return [f"whether a member of group {UntrustedName(group)} lives is unknown, since {members.unknown}"]
     return [] if members.value else [_absent(topics, group)]
@@ -256,7 +300,8 @@ def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
 def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int) -> list[str]:
     """Describe of which groups no query lives, while roots are open, or that nobody knows it."""
     ask = Questions(log)
-    lives = {group: ask(_query_lives, log, topics, group, now_ms) for group in groups}
+    missing = broker_names(missing_brokers(log, topics))
+    lives = {group: if_it_lives(ask(_query_lives, log, topics, group, now_ms), missing) for group in groups}
     unknown = [
         f"whether a query of group {UntrustedName(group)} lives is unknown, since {each.unknown}"
         for group, each in lives.items()
@@ -374,25 +419,31 @@ class Overview:
         ends_of_ours = self._each(
             ask, Bound.END, [TopicPartition(name, number) for name in ack_topics for number in self._numbers]
         )
-        views = [self._view(ask, infos, ends_of_ours, number) for number in self._numbers]
+        # only now: a leader that did not answer for an end is one that is silent
+        absent = ask(self._log.missing_brokers, topics_of_installation(self._topics)).value or ()
+        missing = broker_names(absent)
+        views = [self._view(ask, infos, ends_of_ours, number, missing) for number in self._numbers]
         waiting = infos.require(names.due, names.verdict) or ask(self._waiting.read, infos.found[names.due])
-        ackers = ask(self._log.members, self._topics.acker.group)
-        workers = ask(self._log.members, self._topics.acker.replay_group)
+        ackers = if_it_lives(ask(self._log.members, self._topics.acker.group), missing)
+        workers = if_it_lives(ask(self._log.members, self._topics.acker.replay_group), missing)
         live = {
             group: infos.require(names.init) or ask(live_query, self._log, self._topics, group, now_ms)
             for group in {one.group for one in self._inputs}
         }
-        queries = {group: query.then(lambda found: found.lives) for group, query in live.items()}
+        queries = {
+            group: if_it_lives(query.then(lambda found: found.lives), missing)
+            for group, query in live.items()
+        }
         in_group = {group: ask(self._log.members, group).value or () for group in queries}
         services = {self._topics.acker.group: ackers, self._topics.acker.replay_group: workers}
         in_services = {group: members.value or () for group, members in services.items()}
         partitions: list[PartitionState] = []
         for one in self._inputs:
-            lives = LiveProcesses(queries[one.group], ackers.then(len), workers.then(len))
+            processes = LiveProcesses(queries[one.group], ackers.then(len), workers.then(len), missing)
             letters = one.dead_letter.topic
             dead = infos.require(letters) or ask(self._dead[one.name].read, infos.found[letters])
             partitions += [
-                partition_state(one, partition, views, ends, waiting, dead, lives, now_ms)
+                partition_state(one, partition, views, ends, waiting, dead, processes, now_ms)
                 for partition, ends in self._ends(ask, infos, one)
             ]
         of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
@@ -417,6 +468,7 @@ class Overview:
             partition_troubles=self._partition_troubles(partitions, standing, now_ms),
             strangers=stranger_texts(in_group, in_services),
             unread=_unread(partitions, live, self._inputs),
+            missing_brokers=absent,
         )
 
     def _partition_troubles(
@@ -505,6 +557,7 @@ class Overview:
         infos: _Infos,
         ends: Mapping[TopicPartition, Reading[int]],
         number: int,
+        missing: str,
     ) -> Reading[AckerView]:
         names = self._topics.ack_topics
         if lacking := infos.require(names.state, names.verdict, names.init):
@@ -513,7 +566,11 @@ class Overview:
             if unknown := ends[TopicPartition(name, number)].unknown:  # a question would wait for it
                 return Reading(unknown=unknown)
         found = ask(self._observer.view, number)
-        return Reading(found.value, found.unknown or ("" if found.value else NO_STATE.format(number)))
+        if found.value is not None or found.unknown:
+            return found.then(lambda view: view)
+        if missing:
+            return Reading(unknown=f"acker partition {number} has no State yet, and {missing}")
+        return Reading(unknown=NO_STATE.format(number))
 
     def _each(
         self, ask: Questions, bound: Bound | int, places: Sequence[TopicPartition]

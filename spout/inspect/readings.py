@@ -48,10 +48,16 @@ OLD_MS: Final = 10_000
 """A State that lacks records and is so old has no acker that works: a query that lives gives a sign of life
 every 2 s, and an acker writes State 1 s after what it has read."""
 
-OLD_STATE: Final = (
-    "the State of an acker partition is {} old and lacks what came since: no acker works on it; see"
-    " `windhover machinery`, and start one with `windhover acker run`"
+OLD_STATE: Final = "the State of an acker partition is {} old and lacks what came since: "
+
+NO_ACKER_WORKS: Final = (
+    "no acker works on it; see `windhover machinery`, and start one with `windhover acker run`"
 )
+
+ACKER_STANDS: Final = "the acker that has it does not go on; see `windhover machinery`, and its log"
+
+MAY_LIVE: Final = "{} now, so what shows no sign of life may live all the same: start the broker first"
+"""Why it is unknown whether a process lives, where a broker is missing (`broker_names`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +93,32 @@ def joined(use: Callable[..., U | None], *readings: Reading[Any]) -> Reading[U]:
     return Reading(use(*(each.value for each in readings)), as_of_ms=as_of_ms)
 
 
-def without_old_zero(reading: Reading[U], age_ms: int) -> Reading[U]:
+def without_old_zero(reading: Reading[U], age_ms: int, why: str = NO_ACKER_WORKS) -> Reading[U]:
     """Let it be unknown that there is nothing, where a State lacks records and more may have come since.
 
-    `age_ms` is how long ago it was whole; 0: it is.
+    `age_ms` is how long ago it was whole; 0: it is. `why` says what keeps it from being written.
     """
     if reading.value or reading.unknown or age_ms < OLD_MS:
         return reading
-    return Reading(unknown=OLD_STATE.format(span(age_ms)))
+    return Reading(unknown=OLD_STATE.format(span(age_ms)) + why)
+
+
+def if_it_lives(reading: Reading[U], missing: str) -> Reading[U]:
+    """Let it be unknown that nobody lives, while a broker is missing; that somebody does is known.
+
+    A process may wait for the broker, and what it last wrote may be on it. `missing` names the broker, as
+    `broker_names` does; empty: none is missing.
+    """
+    if not missing or reading.unknown or reading.value:
+        return reading
+    return Reading(unknown=MAY_LIVE.format(missing))
+
+
+def why_state_is_old(ackers: Reading[int], missing: str) -> str:
+    """Return what keeps a State from being written, by how many ackers live and which broker is missing."""
+    if missing:
+        return MAY_LIVE.format(missing)
+    return ACKER_STANDS if ackers.value else NO_ACKER_WORKS
 
 
 def shown_by_now(reading: Reading[int], *, is_old: bool) -> Reading[str | int]:
@@ -135,11 +159,15 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class LiveProcesses:
-    """Which processes are alive: whether the group's query ticked recently, and members of other groups."""
+    """Which processes are alive: whether the group's query ticked recently, and members of other groups.
+
+    `missing_brokers` names the brokers that are missing (`broker_names`); empty: none is.
+    """
 
     query: Reading[bool]
     ackers: Reading[int]
     replay_workers: Reading[int]
+    missing_brokers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +308,7 @@ class PartitionState:
         dropped_rows: rows of its group that a watermark dropped, and of which nobody knows the records.
         is_old: whether a State is so old that more may be pending, and emitted, than is known; then what was
             nothing in it is unknown. Not in the row.
+        why_old: why it is then so old. Not in the row.
         progress: what the ackers have of its records; not in the row. Likewise `copies`, `start`, and where
             its roots wait, the copies among them, and its dead letters come from.
     """
@@ -313,6 +342,7 @@ class PartitionState:
     partition: int | None
     now_ms: int
     is_old: bool
+    why_old: str
     start: Reading[int]
     progress: Reading[SourceProgress]
     copies: Reading[SourceProgress]
@@ -337,6 +367,7 @@ _BESIDE_THE_ROW: Final = frozenset(
         "partition",
         "now_ms",
         "is_old",
+        "why_old",
         "start",
         "progress",
         "copies",
@@ -389,7 +420,7 @@ def partition_state(
     age_ms = 0 if whole_to_ms is None else now_ms - whole_to_ms
 
     def by_now(reading: Reading[U]) -> Reading[U]:
-        return without_old_zero(reading, age_ms)
+        return without_old_zero(reading, age_ms, why_state_is_old(lives.ackers, lives.missing_brokers))
 
     def of_pending(use: Callable[..., int]) -> Reading[int]:
         """Return a figure of the pending roots: 0 is known where some are pending."""
@@ -428,7 +459,8 @@ def partition_state(
         query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
         replays_wait=waiting.then(lambda each: _stopped(found, partition, each)),
         too_late=too_late, dropped_rows=dropped_rows, input=found.name,
-        partition=partition, now_ms=now_ms, is_old=age_ms >= OLD_MS, start=ends.start,
+        partition=partition, now_ms=now_ms, is_old=age_ms >= OLD_MS,
+        why_old=why_state_is_old(lives.ackers, lives.missing_brokers), start=ends.start,
         progress=progress, copies=copies, copies_end=ends.copies_end,
         due_at=waiting.then(lambda each: each.offsets.get(place, NOTHING_WAITS)),
         copies_due_at=waiting.then(lambda each: each.copies.get(place, NOTHING_WAITS)), dead_at=own_dead,
@@ -490,7 +522,8 @@ def _why(
             return f"open for {span(max(0, now_ms - found.emitted_ms))}{held}, {left}"
         if to is None or at is None or at >= to:
             return ""
-        return "all is settled, and not committed yet; if it stays so, no query of the group runs"
+        settled = "all is settled, and not committed yet"
+        return settled if lives.missing_brokers else f"{settled}; if it stays so, no query of the group runs"
 
     return joined(why, blocking, emitted_to, committed if blocking.value is None else Reading())
 

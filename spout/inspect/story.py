@@ -299,7 +299,7 @@ def _past_row(loss: Loss) -> dict[str, Any]:
         "root": name_field(loss.root),
         "state": LEFT_OUT if left_out_by(loss) else loss.reason.value,
         "emitted": moment(loss.emitted_ms),
-        "age_ms": loss.age_ms,
+        "age_ms": loss.age_ms or None,  # 0: nobody knows, since the session's clock did not move
         "left_ms": None,
         "settled": None,
         "verdict": "",

@@ -29,7 +29,7 @@ from acker.identity import (
     root_edge,
     source_of,
 )
-from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
+from acker.kafka.port import Log, Record, TopicInfo, TopicPartition, broker_names
 from acker.notation import show_bytes
 from acker.service.view import AckerView, OpenRange, ViewReader
 from acker.units import any_time_text, named_past_ms
@@ -48,8 +48,8 @@ from spout.group.presence import Presence
 from spout.inspect.diagnosis import Circumstances
 from spout.inspect.letter_rows import hexadecimal_note, parse_key
 from spout.inspect.open_roots import root_name
-from spout.inspect.overview import MISSING, Questions
-from spout.inspect.readings import NO_STATE, first_present
+from spout.inspect.overview import MISSING, Questions, missing_brokers
+from spout.inspect.readings import NO_STATE, Reading, first_present, if_it_lives
 from spout.inspect.story import (
     NOT_EMITTED,
     SETTLED,
@@ -310,11 +310,16 @@ class Trail:
         ask = Questions(self._log)
         last = evidence.emissions[-1] if evidence.emissions else None
         lives = ask(self._lives, one, last.open if last else None, now_ms)
+        missing = broker_names(missing_brokers(self._log, self._topics))
+
+        def members(group: str) -> Reading[int]:
+            return if_it_lives(ask(self._log.members, group).then(len), missing)
+
         return Circumstances(
-            query_lives=lives.then(lambda found: found[0]),
-            session_lives=lives.then(lambda found: found[1]),
-            ackers=ask(self._log.members, acker.group).then(len),
-            replay_workers=ask(self._log.members, acker.replay_group).then(len),
+            query_lives=if_it_lives(lives.then(lambda found: found[0]), missing),
+            session_lives=if_it_lives(lives.then(lambda found: found[1]), missing),
+            ackers=members(acker.group),
+            replay_workers=members(acker.replay_group),
             pending=ask(self._pending, one),
             pending_max=one.max_spout_pending,
             is_read=lives.value is None or lives.value[2],

@@ -16,7 +16,15 @@ from acker.config.topics import Topics
 from acker.identity import offset_of
 from acker.untrusted import UntrustedName, shell_word
 from spout.inspect.failures import CAUSE_NEW_MS, SeenCause
-from spout.inspect.overview import Snapshot, late_text, missing_services, no_query, silent_groups
+from spout.inspect.letter_rows import moment
+from spout.inspect.overview import (
+    Snapshot,
+    late_text,
+    missing_broker_texts,
+    missing_services,
+    no_query,
+    silent_groups,
+)
 from spout.inspect.readings import PartitionState, Reading, late_counts
 from spout.inspect.summary import InputSummary, summaries
 from spout.inspect.tables import span
@@ -24,6 +32,9 @@ from spout.inspect.tables import span
 APART_MS: Final = 2_000
 
 _SILENT: Final = "silent: "
+
+_BROKER: Final = "broker: "
+"""Begins the name of what is flagged at the first reading: all other brokers agree that one is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +62,16 @@ class Thresholds:
 
 
 class Flag(NamedTuple):
-    """A problem. `name` stays the same while its `text` has changing figures; `since_ms` is wall time."""
+    """A problem. `name` stays the same while its `text` has changing figures; `since_ms` is wall time.
+
+    `is_known_since`: the log says that it began then; else it was seen then first, and may have begun before.
+    """
 
     name: str
     text: str
     since_ms: int
     link: str = ""
+    is_known_since: bool = False
 
 
 class Attention:
@@ -69,27 +84,38 @@ class Attention:
     def check(self, snapshot: Snapshot, causes: Iterable[SeenCause] = ()) -> tuple[Flag, ...]:
         """Take the next reading, and return the flags; `causes` are those of failures.
 
-        A process that is missing comes first, since others may follow from it; then the oldest.
+        A broker that is missing comes first, then a process, since others may follow from it; then the
+        oldest.
         """
         now_ms = snapshot.at_ms
         every = [*problems(snapshot, self._topics), *new_causes(causes, now_ms)]
         found = {each.name: each for each in every}
         # a clock that was set back hides no flag until it is there again
         self._since = {name: min(now_ms, self._since.get(name, now_ms)) for name in found}
-        flags = [found[name]._replace(since_ms=since) for name, since in self._since.items()]
-        flags = [each for each in flags if now_ms - each.since_ms >= APART_MS]
-        return tuple(sorted(flags, key=lambda each: (not each.name.startswith(_SILENT), each.since_ms)))
+        flags: list[Flag] = []
+        for name, seen_ms in self._since.items():
+            flag = found[name]
+            if name.startswith(_BROKER) or now_ms - seen_ms >= APART_MS:
+                since_ms = min(now_ms, flag.since_ms) if flag.is_known_since else seen_ms
+                flags.append(flag._replace(since_ms=since_ms))
+
+        def rank(flag: Flag) -> tuple[bool, bool, int]:
+            return not flag.name.startswith(_BROKER), not flag.name.startswith(_SILENT), flag.since_ms
+
+        return tuple(sorted(flags, key=rank))
 
 
 def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds()) -> Iterator[Flag]:
     """Yield what is wrong in one reading. Of what is unknown nothing is said: the page shows that itself."""
     now_ms = snapshot.at_ms
     rows = snapshot.rows()
+    for number, text in enumerate(missing_broker_texts(snapshot.missing_brokers)):
+        yield Flag(f"{_BROKER}{number}", text, now_ms)
     for group, is_open in silent_groups(rows).items():  # since when is of each group
         for text in no_query({group: is_open}):
             yield Flag(f"{_SILENT}group {group}", text, now_ms)
     for text in missing_services(rows, topics):
-        yield Flag(f"{_SILENT}{text}", text, now_ms)
+        yield _silent_service(text, snapshot, topics)
     for name, text in snapshot.leaderless.items():
         yield Flag(f"stands: {name}", f"{name} {text}: what needs it waits; start what is missing", now_ms)
     for name, text in snapshot.cut.items():
@@ -103,11 +129,23 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
     for group in dict.fromkeys(state.group for state in snapshot.partitions) if limits.late else ():
         counts = late_counts(snapshot.views, group).value
         if counts is not None and counts.last is not None and now_ms - counts.last.wall < limits.new_ms:
-            yield Flag(f"late: {group}", late_text(group, counts, counts.last, topics), now_ms)
+            late = late_text(group, counts, counts.last, topics)
+            yield Flag(f"late: {group}", late, counts.last.wall, is_known_since=True)
     for one in summaries(snapshot, topics):
         yield from _of_input(one, limits, now_ms)
         for state in one.partitions:
             yield from _of_partition(state, one, limits, now_ms)
+
+
+def _silent_service(text: str, snapshot: Snapshot, topics: Topics) -> Flag:
+    """Return the flag of ackers or replay workers that are gone; of ackers since their last sign of life."""
+    name = f"{_SILENT}{text}"
+    states = [view.value for view in snapshot.views]
+    is_of_ackers = text in missing_services([{"ackers": 0, "replay_workers": None}], topics)
+    if not is_of_ackers or not states or None in states:
+        return Flag(name, text, snapshot.at_ms)
+    last_ms = max(state.at_ms for state in states if state is not None)
+    return Flag(name, f"{text}; the last State is of {moment(last_ms)}", last_ms, is_known_since=True)
 
 
 def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Flag]:
@@ -124,7 +162,8 @@ def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Fl
             f"{one.name}: {new:,} died in the last {span(limits.new_ms)}, and nobody has handled them; see"
             " `windhover dlq stats`"
         )
-        yield Flag(f"dead: {one.name}", text, now_ms, f"/letters?input={one.name}")
+        link = f"/letters?input={one.name}"
+        yield Flag(f"dead: {one.name}", text, first_new_death_ms(one, limits.new_ms, now_ms), link, True)
     if pause := next((each.replays_wait.value for each in one.partitions if each.replays_wait.value), ""):
         yield Flag(f"waits: {one.name}", f"{one.name}: {pause}", now_ms)
 
@@ -141,7 +180,7 @@ def new_causes(causes: Iterable[SeenCause], now_ms: int) -> Iterator[Flag]:
             f"{name}: {what}, {failures:,} in the last {span(max(0, now_ms - first_ms))} and none in the"
             " hour before; see `windhover failures`"
         )
-        yield Flag(f"cause: {name} {operator} {cause}", text, now_ms, "/failures")
+        yield Flag(f"cause: {name} {operator} {cause}", text, first_ms, "/failures", True)
 
 
 def causes_unknown(causes: Reading[Sequence[SeenCause]]) -> str:
@@ -157,6 +196,13 @@ def new_letters(one: InputSummary, new_ms: int, now_ms: int) -> Reading[int]:
     return Reading(count, next((each.unknown for each in dead if each.unknown), ""))
 
 
+def first_new_death_ms(one: InputSummary, new_ms: int, now_ms: int) -> int:
+    """Return when the first of the new dead letters of an input died, wall time; now where none is new."""
+    dead = [state.dead_at.value for state in one.partitions]
+    times = [letters.died_ms[letters.died_ms > now_ms - new_ms] for letters in dead if letters is not None]
+    return min((int(died_ms.min()) for died_ms in times if len(died_ms)), default=now_ms)
+
+
 def _of_partition(
     state: PartitionState, one: InputSummary, limits: Thresholds, now_ms: int
 ) -> Iterator[Flag]:
@@ -167,7 +213,7 @@ def _of_partition(
             f"a root of {state.source} is open for {span(oldest_ms)}, its timeout is {span(one.timeout_ms)}"
             f"; see `windhover roots --group {shell_word(one.group)}`"
         )
-        yield Flag(f"stuck: {state.source}", text, now_ms, link)
+        yield Flag(f"stuck: {state.source}", text, now_ms - oldest_ms, link, True)
     start, end, needed = state.start.value, state.end.value, needed_offset(state)
     if start and end is not None and needed is not None and needed < end:
         if needed < start:

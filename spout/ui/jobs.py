@@ -131,6 +131,10 @@ class RedriveJobs:
     def find(self, redrive: str) -> RedriveJob | None:
         return self._jobs.get(redrive)
 
+    def is_idle(self) -> bool:
+        """Return whether no redrive runs here."""
+        return not any(job.is_running for job in self._jobs.values())
+
     def close(self) -> None:
         """Cancel all, and wait until they have written their ends."""
         for job in self._jobs.values():

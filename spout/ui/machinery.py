@@ -8,17 +8,25 @@ Source: docs/operate/page.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 
 from acker.kafka.partition_troubles import PartitionTrouble
-from acker.kafka.port import GroupMember
+from acker.kafka.port import GroupMember, MissingBroker, broker_names
 from acker.service.view import AckerView
 from acker.wire.events import runs_of
 from spout.inspect.overview import AckEnds, Snapshot
-from spout.inspect.readings import OLD_MS, Reading, joined, row_of, shown_by_now, without_old_zero
+from spout.inspect.readings import (
+    OLD_MS,
+    Reading,
+    joined,
+    row_of,
+    shown_by_now,
+    why_state_is_old,
+    without_old_zero,
+)
 from spout.inspect.tables import Column, Row, count, span
 from spout.inspect.waiting_roots import ReplayPartition
 
@@ -91,6 +99,7 @@ class Machinery:
         ackers: how many live. Likewise `replay_workers`.
         workers: the replay workers, by name.
         troubles: what is the matter with partitions, of all topics.
+        missing_brokers: those that have copies of them, and are not there.
     """
 
     partitions: Sequence[AckerPartition]
@@ -101,6 +110,7 @@ class Machinery:
     workers: Reading[Sequence[ReplayWorker]]
     owners: Sequence[GroupOwner]
     troubles: Sequence[PartitionTrouble] = ()
+    missing_brokers: Sequence[MissingBroker] = ()
 
     def rows(self) -> dict[str, Any]:
         """Return it for programs: None where a value is unknown, and `unknown` says why."""
@@ -111,6 +121,7 @@ class Machinery:
             "acker_partitions": [each.row() for each in self.partitions],
             "groups": [row_of(each) for each in self.owners],
             "troubles": [trouble.row() for trouble in self.troubles],
+            "missing_brokers": [asdict(broker) for broker in self.missing_brokers],
         }
 
     def shown_partitions(self) -> list[Row]:
@@ -179,6 +190,7 @@ def machinery_of(snapshot: Snapshot) -> Machinery:
         _replay_workers(snapshot),
         [_owner(group, snapshot) for group in dict.fromkeys(each.group for each in states)],
         snapshot.partition_troubles,
+        snapshot.missing_brokers,
     )
 
 
@@ -189,13 +201,14 @@ def _acker_partition(
     if view.value is not None and view.value.restored is None:
         restored = Reading(unknown=NO_RESTORE.format(number))
     lacks_ms = view.then(lambda each: snapshot.at_ms - each.at_ms if each.is_behind else 0).value or 0
+    why_old = why_state_is_old(snapshot.ackers.then(len), broker_names(snapshot.missing_brokers))
     return AckerPartition(
         number,
         _owner_of(number, snapshot.ackers),
         without_old_zero(
-            view.then(lambda each: sum(len(found.at) for found in each.open_ranges())), lacks_ms
+            view.then(lambda each: sum(len(found.at) for found in each.open_ranges())), lacks_ms, why_old
         ),
-        without_old_zero(view.then(lambda each: sum(1 for _ in each.open_ranges())), lacks_ms),
+        without_old_zero(view.then(lambda each: sum(1 for _ in each.open_ranges())), lacks_ms, why_old),
         view.then(lambda each: max(0, snapshot.at_ms - each.at_ms)),
         joined(
             lambda seen, end: max(0, end.init - seen.next_init) + max(0, end.ack - seen.next_ack), view, ends

@@ -39,7 +39,7 @@ from acker.config.topics import Topics
 from acker.untrusted import Untrusted, isolated, sentence_line, sentence_pieces, shell_word
 from spout.inspect.failures import share_text
 from spout.inspect.letter_rows import bytes_text, field_text, moment
-from spout.inspect.overview import notes_on, unknown_by_reason
+from spout.inspect.overview import missing_broker_texts, notes_on, unknown_by_reason
 from spout.inspect.readings import Reading
 from spout.inspect.summary import DRAWN, summaries
 from spout.inspect.tables import (
@@ -154,6 +154,7 @@ class Pages:
             count=lambda value: _shown(value, count),
             span=lambda value: _shown(value, span),
             moment=lambda value: _shown(value, lambda at: str(moment(at))),
+            broker_texts=missing_broker_texts,
             paths=strip_paths,
             seconds=lambda value: _shown(value, lambda at: str(moment(at - at % 1_000))),
             code=lambda sentence: _with_commands(with_configs(str(sentence), config)),

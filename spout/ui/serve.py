@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
@@ -24,7 +25,7 @@ from spout.runtime.process import Signals
 from spout.runtime.scrape import metrics_address, read_metrics
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.topology import Drivers
-from spout.ui.watch import PAGE_READ_MAX, CauseWatch, Watch
+from spout.ui.watch import PAGE_READ_MAX, CauseWatch, ServedPages, Site, TopicsFile, Watch
 
 if TYPE_CHECKING:
     import uvicorn
@@ -50,7 +51,7 @@ FAILED: Final = 1
 
 
 def serve_pages(
-    open_log: Callable[[], Log],
+    open_log: Callable[[Topics], Log],
     topics: Topics,
     host: str,
     port: int,
@@ -60,12 +61,13 @@ def serve_pages(
     actions: Actions | None = None,
     drivers: Sequence[str] = (),
     config: Path | None = None,
+    file: TopicsFile | None = None,
 ) -> int:
     """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers. Port 0: a free one.
 
     `alive` is called every second while requests are served. Without `actions` the page is read-only.
     `drivers` are the addresses of drivers' metrics. `config` is the topics.yaml that commands to copy name;
-    None: the default one.
+    None: the default one. `file` is what `topics` were loaded from: when it changes, so does the page.
 
     Redrives that run here are ended first. What still reads then waits for a broker that does not answer, for
     half a minute or longer, and a thread cannot be stopped: after `STOP_S` the process ends with it.
@@ -87,17 +89,24 @@ def serve_pages(
         cut_off = _CutOff(stack.enter_context(Signals()))
         stack.callback(cut_off.timer.cancel)  # when all below is closed
         listener = stack.enter_context(closing(listening(host, port)))
-        pages, watch, jobs = _opened(stack, open_log, topics, now_ms, actions, drivers, config)
+
+        def build(of_pages: ExitStack, shown: Topics) -> ServedPages:
+            pages, watch, jobs = _opened(
+                of_pages, partial(open_log, shown), shown, now_ms, actions, drivers, config
+            )
+            return ServedPages(pages.application(hosts), watch, jobs.is_idle, jobs.close)
+
+        site = stack.enter_context(closing(Site(build, topics, file)))
 
         async def note_that_it_serves() -> None:
             alive()
 
         def stop() -> None:
-            jobs.close()
+            site.stop()
             cut_off.timer.start()
 
         server = uvicorn.Config(
-            pages.application(hosts),
+            site,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -107,7 +116,7 @@ def serve_pages(
         )
         say(f"http://{bare}:{listener.getsockname()[1]}/")
         try:
-            asyncio.run(serve_watched(uvicorn.Server(server), watch, listener, stop))
+            asyncio.run(serve_watched(uvicorn.Server(server), site, listener, stop))
         except BaseException as error:
             cut_off.error = error
             raise
@@ -183,7 +192,10 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 async def serve_watched(
-    server: uvicorn.Server, watch: Watch, listener: socket.socket, stop: Callable[[], None] = lambda: None
+    server: uvicorn.Server,
+    watch: Watch | Site,
+    listener: socket.socket,
+    stop: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve and read at the same time; the end of one, or its error, ends the other.
 

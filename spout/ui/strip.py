@@ -94,7 +94,9 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
     unknown = {
         "how far the group has committed": state.committed.unknown,
         "what is open": state.progress.unknown,
-        "what was emitted since": OLD_STATE.format(span(state.as_of_ms.value or 0)) if state.is_old else "",
+        "what was emitted since": OLD_STATE.format(span(state.as_of_ms.value or 0)) + state.why_old
+        if state.is_old
+        else "",
         "what waits for a replay": state.due_at.unknown,
         "what is dead": state.dead_at.unknown,
     }

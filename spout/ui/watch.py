@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from acker.config.topics import Topics
 from acker.errors import WindhoverError
@@ -41,6 +43,7 @@ class LatestState:
     flags: Sequence[Flag] = ()
     series: Mapping[tuple[str, str], Sequence[Point]] = field(default_factory=dict)
     causes: Reading[Sequence[SeenCause]] = NO_CAUSES
+    file_note: str = ""
     rates: Mapping[str, RateSeries] = field(default_factory=dict)
 
 
@@ -75,6 +78,8 @@ class Watch:
         self.now_ms = now_ms
         self.tabs = 0
         self.is_over: Callable[[], bool] = lambda: False
+        self.file_note = ""
+        """Why the page does not show what its topics.yaml has now; empty: it does."""
         self.latest = LatestState(0, Snapshot(now_ms(), ()))
 
     async def run(self) -> None:
@@ -99,7 +104,9 @@ class Watch:
         flags = self._attention.check(snapshot, causes.value or ())
         series = self._history.put(snapshot, self._topics)
         rates = self._rates(snapshot.at_ms)
-        self.latest = LatestState(self.latest.number + 1, snapshot, flags, series, causes, rates)
+        self.latest = LatestState(
+            self.latest.number + 1, snapshot, flags, series, causes, self.file_note, rates
+        )
 
     @contextmanager
     def tab(self) -> Iterator[None]:
@@ -148,3 +155,130 @@ class CauseWatch:
         if self._failures is not None:
             self._failures.close()
         self._failures = None
+
+
+class TopicsFile:
+    """The topics.yaml of a page; it may change while the page is served.
+
+    Attributes:
+        note: why its present text is not what the page shows; empty: it is.
+    """
+
+    def __init__(self, path: Path, load: Callable[[], Topics]) -> None:
+        """Begin with what the file has now, which the page shows; `load` loads it."""
+        self._path = path
+        self._load = load
+        self._seen = self._text()
+        self.note = ""
+
+    def renewed(self, *, may_change: bool) -> Topics | None:
+        """Return what the file has, if it has changed since and can be loaded; else None, and `note`.
+
+        While the page `may_change` nothing, since a redrive runs in it, the change waits.
+        """
+        text = self._text()
+        if text in (None, self._seen):
+            return None
+        if not may_change:
+            self.note = (
+                "topics.yaml has changed; this page shows it when the redrive that runs here has ended"
+            )
+            return None
+        self._seen = text
+        try:
+            topics = self._load()
+        except WindhoverError as error:
+            self.note = f"topics.yaml has changed and cannot be read, so this page shows what it was: {error}"
+            return None
+        self.note = ""
+        return topics
+
+    def _text(self) -> bytes | None:
+        """Return its bytes; None: it cannot be read just now, as while somebody replaces it."""
+        try:
+            return self._path.read_bytes()
+        except OSError:
+            return None
+
+
+FILE_EVERY_S: Final = 1.0
+"""So often the page looks whether its topics.yaml has changed."""
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application."""
+
+
+class ServedPages(NamedTuple):
+    """The pages of one topics.yaml, and what reads for them.
+
+    `is_idle` says whether no redrive runs here, so that they may be replaced; `stop_work` ends those that do.
+    """
+
+    application: Application
+    watch: Watch
+    is_idle: Callable[[], bool] = lambda: True
+    stop_work: Callable[[], None] = lambda: None
+
+
+class Site:
+    """What is served: the pages of the newest topics.yaml that could be loaded. An ASGI application.
+
+    1. A changed file is loaded, and pages are built for it; they read once before anybody sees them.
+    2. Requests go to these from then on. Streams of the former ones end, and a browser opens them again.
+    3. What the former ones have open is closed.
+
+    Attributes:
+        is_over: whether the process ends.
+    """
+
+    def __init__(
+        self, build: Callable[[ExitStack, Topics], ServedPages], topics: Topics, file: TopicsFile | None
+    ) -> None:
+        """Build the pages of `topics`. `file` is what they were loaded from; None: it never changes."""
+        self._build = build
+        self._file = file
+        self._stack = ExitStack()
+        self._pages = build(self._stack, topics)
+        self._file_looked_s = time.monotonic()
+        self._renewed: Topics | None = None
+        self.is_over: Callable[[], bool] = lambda: False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer with the present pages."""
+        await self._pages.application(scope, receive, send)
+
+    async def run(self) -> None:
+        """Read, and replace the pages when the file has changed, until `is_over`."""
+        while not self.is_over():
+            self._pages.watch.is_over = self._is_replaced
+            await self._pages.watch.run()
+            if self._renewed is not None and not self.is_over():
+                await asyncio.to_thread(self._replace, self._renewed)
+                self._renewed = None
+
+    def stop(self) -> None:
+        """End the redrives that run here, while a last reading may still run."""
+        self._pages.stop_work()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _is_replaced(self) -> bool:
+        """Return whether the present pages are to end: since all does, or others take their place."""
+        if self.is_over() or self._renewed is not None:
+            return True
+        now_s = time.monotonic()
+        if self._file is not None and now_s - self._file_looked_s >= FILE_EVERY_S:
+            self._file_looked_s = now_s
+            self._renewed = self._file.renewed(may_change=self._pages.is_idle())
+            self._pages.watch.file_note = self._file.note
+        return self._renewed is not None
+
+    def _replace(self, topics: Topics) -> None:
+        stack = ExitStack()
+        pages = self._build(stack, topics)
+        pages.watch.read()
+        former, former_stack = self._pages, self._stack
+        former.watch.is_over = lambda: True  # for its streams, which ask as long as they live
+        self._pages, self._stack = pages, stack
+        former_stack.close()

@@ -83,7 +83,8 @@ class BrokenLog:
     def close(self):
         time.sleep(600)
 
-sys.exit(serve_pages(BrokenLog, load_topics(Path(sys.argv[1]), {}), "127.0.0.1", 0, time.time_ns, print))
+topics = load_topics(Path(sys.argv[1]), {})
+sys.exit(serve_pages(lambda _: BrokenLog(), topics, "127.0.0.1", 0, time.time_ns, print))
 """
 
 

@@ -14,6 +14,7 @@ from acker.errors import Fenced, LogError, OutOfRange, PartitionStands, RecordRe
 from acker.kafka.port import (
     NO_EPOCH,
     GroupMember,
+    MissingBroker,
     Outgoing,
     TimestampType,
     TopicInfo,
@@ -102,6 +103,8 @@ class MemoryBroker:
             now_ms: the cluster's clock, wall time; settable afterwards as the attribute of that name.
         """
         self.now_ms = now_ms
+        self.missing: list[MissingBroker] = []
+        """The brokers that are not there, as the metadata have it; a test sets them."""
         self._leaderless: set[TopicPartition] = set()
         self._mute: set[TopicPartition] = set()
         self._topics: dict[str, MemoryTopic] = {}

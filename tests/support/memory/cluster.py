@@ -24,6 +24,7 @@ from acker.kafka.port import (
     DamagedRun,
     GroupMember,
     Membership,
+    MissingBroker,
     OffsetAnswers,
     OffsetReader,
     Picker,
@@ -164,6 +165,11 @@ class MemoryLog:
         self._faults.before("topics")
         found = self._broker.infos(names)
         return found if settings else {name: replace(info, settings={}) for name, info in found.items()}
+
+    def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
+        """Return the brokers that a test has taken away."""
+        self._faults.before("missing_brokers")
+        return list(self._broker.missing)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets that a group has committed."""

@@ -19,8 +19,10 @@ from acker.kafka.cluster import (
     LOST_S,
     SILENT_AGAIN_S,
     KafkaLog,
+    copies_in_sync,
+    missing_in,
 )
-from acker.kafka.port import Bound, OffsetAnswers, TopicPartition
+from acker.kafka.port import Bound, MissingBroker, OffsetAnswers, TopicPartition
 
 A, B = TopicPartition("lines", 0), TopicPartition("lines", 1)
 
@@ -223,6 +225,73 @@ def test_who_leads_is_asked_once_and_again_for_a_while_after_a_broker_was_lost()
     cluster.now_s += LOST_S
     cluster.log.bounds(Bound.END, [A, B])
     assert cluster.leaders_asked == 3
+
+
+def test_what_a_silent_broker_leads_besides_is_not_waited_for_either() -> None:
+    """D1006: a view asks about one topic after the other, and each question waited for the same broker."""
+    cluster = Cluster()
+    first, second = TopicPartition("lines", 2), TopicPartition("lines", 3)
+    cluster.leaders = {A: 7, B: 8, first: 8, second: 7}
+    cluster.silent = {B, first}
+    cluster.log.bounds(Bound.END, [A, B])
+    assert cluster.log.bounds(Bound.END, [first, second]).offsets == {second: 7}
+    assert cluster.asked == [{A, B}, {second}]
+    assert cluster.now_s == FIRST_PATIENCE_MS / 1000
+
+    cluster.now_s += SILENT_AGAIN_S
+    cluster.silent = set()
+    assert cluster.log.bounds(Bound.END, [A, B, first]).offsets == {A: 7, B: 7, first: 7}
+
+
+def test_a_leader_that_answers_for_another_partition_is_no_silent_broker() -> None:
+    """D1006: one partition without an answer says nothing of the others of its broker."""
+    cluster = Cluster()
+    cluster.silent = {B}
+    cluster.log.bounds(Bound.END, [A, B])
+    other = TopicPartition("lines", 2)
+    cluster.leaders[other] = cluster.leaders[B]
+    assert cluster.log.bounds(Bound.END, [other]).offsets == {other: 7}
+
+
+def metadata(brokers: set[int], **topics: list[tuple[int, list[int], list[int]]]) -> Any:
+    """Return metadata: of each partition its leader, its replicas, and those in sync."""
+    found = {
+        name: SimpleNamespace(
+            partitions={
+                number: SimpleNamespace(leader=leader, replicas=replicas, isrs=in_sync)
+                for number, (leader, replicas, in_sync) in enumerate(partitions)
+            }
+        )
+        for name, partitions in topics.items()
+    }
+    return SimpleNamespace(topics=found, brokers=dict.fromkeys(brokers))
+
+
+def test_a_broker_that_the_others_do_not_see_is_missing() -> None:
+    """D1001: its number is in the replicas of our partitions, and not among the brokers."""
+    seen = metadata({1, 2}, ours=[(1, [1, 2, 3], [1, 2]), (-1, [3], [3])], others=[(1, [1, 4], [1])], none=[])
+    assert missing_in(seen, ["ours", "not there"]) == [MissingBroker(3, copies=2, leaderless=1)]
+    assert missing_in(seen, ["none"]) == []
+
+
+def test_a_broker_that_the_others_see_and_that_is_silent_is_named_too() -> None:
+    """D1001: for nine seconds the others count on a broker that has died."""
+    seen = metadata({1, 2, 3}, ours=[(3, [1, 2, 3], [1, 2, 3])])
+    assert missing_in(seen, ["ours"], {3}) == [MissingBroker(3, copies=1, is_silent=True)]
+    assert missing_in(seen, ["ours"]) == []
+
+
+def test_copies_in_sync_are_counted_on_brokers_that_are_there() -> None:
+    """D1007: doctor called two of three copies in sync no fault; of a partition without a leader Kafka names
+    the last one in sync, which is gone.
+    """
+    seen = metadata(
+        {1, 2},
+        ours=[(1, [1, 2, 3], [1, 2]), (1, [1, 2], [1, 2])],
+        alone=[(-1, [3], [3])],
+        sound=[(1, [1, 2], [2, 1])],
+    )
+    assert copies_in_sync(seen, ["ours", "alone", "sound", "not there"]) == {"ours": (2, 3), "alone": (0, 1)}
 
 
 def test_a_client_that_waited_for_a_silent_leader_is_given_up() -> None:

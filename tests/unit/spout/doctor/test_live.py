@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from acker.config.topics import parse
-from acker.kafka.port import Operation, Resource, TopicInfo
+from acker.kafka.port import MissingBroker, Operation, Resource, TopicInfo
 from acker.provisioning.roles import Role, rights
 from acker.provisioning.topic_specs import Finding, Level, compare, required_topics
 from spout.doctor import codes
@@ -54,6 +54,25 @@ def test_a_right_broker_passes_every_check() -> None:
     assert wrong(RIGHT) == []
     live = {each for each in codes.CODES if each.code >= "WH020" and each.code < "WH030"}
     assert {each.code for each in judged(RIGHT)} == live
+
+
+def test_a_missing_broker_is_the_first_result_and_copies_that_lack_are_a_warning() -> None:
+    """D1007: it gave 21 ok at two of three in-sync copies."""
+    facts = replace(
+        RIGHT,
+        missing=[MissingBroker(3, copies=2)],
+        copies={"a": (2, 3), "b": (2, 3), "c": (0, 1)},
+    )
+    results = judged(facts)
+    assert (results[0].code, results[0].health, results[0].subject) == (
+        REACHABLE,
+        CheckHealth.FAILED,
+        "broker 3",
+    )
+    assert "is missing, the other brokers do not see it" in results[0].observed
+    copies = [(result.subject, result.health) for result in results if result.code is COPIES]
+    assert copies == [("topic c", CheckHealth.WARNING), ("topic a, b", CheckHealth.WARNING)]
+    assert "--under-replicated-partitions" in results[0].cure
 
 
 def test_a_broker_that_does_not_answer_fails_and_all_else_could_not_be_told() -> None:

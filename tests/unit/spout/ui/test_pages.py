@@ -18,7 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from acker.errors import Unreachable
-from acker.kafka.port import Outgoing
+from acker.kafka.port import MissingBroker, Outgoing
 from acker.service.view import OpenRange
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, Snapshot
@@ -123,6 +123,23 @@ def test_that_nothing_failed_says_little_without_an_acker_and_the_page_says_so(
     page = client.get("/failures").text
     assert "No failure since" in page
     assert "no acker lives" in page
+
+
+@pytest.mark.parametrize("path", ["/", "/machinery", "/failures", "/partition/sentences/0"])
+def test_each_page_names_a_missing_broker_before_all_else(
+    world: World, watch: Watch, client: TestClient, path: str
+) -> None:
+    """D1004: the page said that nothing needs anybody, beside what it did not know."""
+    begin(world, skip=(2,))
+    world.kill_acker()
+    world.run(2 * OLD_MS)
+    world.cluster.missing = [MissingBroker(3, copies=21)]
+    watch.read()
+    page = client.get(path).text
+    assert page.index("broker 3 is missing") < page.index("<h1")
+    assert "windhover release" not in page
+    assert "windhover acker run" not in page
+    assert "needs anybody" not in page
 
 
 def test_before_the_first_reading_the_page_says_so(client: TestClient) -> None:

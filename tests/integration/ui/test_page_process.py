@@ -71,7 +71,7 @@ BROKEN = """
 import sys, time
 from pathlib import Path
 from acker.config.topics import load_topics
-from spout.ui.serve import serve_pages
+from spout.ui.serve import PageAddress, serve_pages
 
 class BrokenLog:
     def share_deadline(self):
@@ -83,7 +83,8 @@ class BrokenLog:
     def close(self):
         time.sleep(600)
 
-sys.exit(serve_pages(BrokenLog, load_topics(Path(sys.argv[1]), {}), "127.0.0.1", 0, time.time_ns, print))
+topics = load_topics(Path(sys.argv[1]), {})
+sys.exit(serve_pages(BrokenLog, topics, PageAddress("127.0.0.1", 0), time.time_ns, print))
 """
 
 

@@ -33,6 +33,7 @@ import typer
 
 from acker.errors import ConfigError, WindhoverError
 from acker.redaction import cut
+from acker.terminal import replace_unwritable
 from acker.untrusted import Untrusted, trace_lines
 from spout.cli.check import UNKNOWN_CODE, check_once
 from spout.cli.common import (
@@ -122,6 +123,8 @@ def main() -> None:
 
 def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windhover") -> int:
     """Run a command, ours or a tool's of the checkout; return its exit code, see the table above."""
+    for output in (sys.stdout, sys.stderr):
+        replace_unwritable(output)
     debug = "--debug" in arguments
     is_check = command is app and arguments[:1] == ["check"]
     files: list[Path | None] = []

@@ -3,6 +3,16 @@
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
+    # -- what a terminal can write
+    Mutant(
+        "a-terminal-without-a-sign-ends-the-command",
+        "acker/terminal.py",
+        "output.reconfigure(errors=ERRORS)",
+        "pass",
+        "tests/unit/spout/test_hostile_texts.py"
+        "::test_the_help_and_the_errors_of_each_command_work_where_the_terminal_lacks_signs",
+        "the help of a command would end as a defect of ours",
+    ),
     # -- what answers over HTTP
     Mutant(
         "the-target-of-a-request-is-not-asked-for-its-host",

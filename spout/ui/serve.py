@@ -71,7 +71,8 @@ class PageAddress:
     @property
     def shown_host(self) -> str:
         """The host as an address has it."""
-        return f"[{self.host}]" if ":" in self.host else self.host
+        name = self.host
+        return f"[{name}]" if ":" in name else name
 
     def exposure(self) -> str:
         """Return what others than this machine can read here; empty: nothing."""

@@ -93,7 +93,7 @@ def forge(world: World) -> None:
             (name, value)
             for name in (
                 "windhover.dead", "windhover.reason", "windhover.cause", "windhover.operator",
-                "__dlq.errors.group", "windhover.missing", "windhover.redrive",
+                "__dlq.errors.group", "windhover.missing", "windhover.redrive", "windhover.stack",
             )
         ]  # fmt: skip
         history = [

@@ -22,11 +22,11 @@ MAY_IMPORT = {"acker": {"acker"}, "replay": {"acker", "replay"}, "spout": {"acke
 
 ROOMS = [
     "acker/wire", "acker/config", "acker/kafka", "acker/provisioning", "acker/ledger", "acker/service",
-    "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/runtime",
-    "spout/spark", "spout/tuples", "spout/bolts", "spout/planning", "spout/group", "spout/planner",
-    "spout/publishing", "spout/topology", "spout/execution", "spout/isolation", "spout/streaming",
-    "spout/held", "spout/sinks", "spout/builder", "spout/standalone", "spout/inspect", "spout/ui",
-    "spout/local", "spout/demo", "spout/doctor", "spout/cli",
+    "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/serving",
+    "spout/runtime", "spout/spark", "spout/tuples", "spout/bolts", "spout/planning", "spout/group",
+    "spout/planner", "spout/publishing", "spout/topology", "spout/execution", "spout/isolation",
+    "spout/streaming", "spout/held", "spout/sinks", "spout/builder", "spout/standalone",
+    "spout/inspect", "spout/ui", "spout/local", "spout/demo", "spout/doctor", "spout/cli",
 ]  # fmt: skip
 """A room may import from those before it, and from the files of its package and of the packages before."""
 

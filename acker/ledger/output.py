@@ -17,6 +17,7 @@ from acker.wire.codec import Codec
 from acker.wire.events import Event
 from acker.wire.lateness import TooLate
 from acker.wire.leader_epochs import LeaderEpochs
+from acker.wire.stacks import KEPT_MAX, CauseKey, Stacks, key_of, stacks_header
 
 
 @dataclass(slots=True)
@@ -134,6 +135,7 @@ class OutputBuilder:
         self._codec = codec
         self._output = StepOutput()
         self._log_once = LogOnce()
+        self._stacks: dict[CauseKey, str] = {}
 
     def __bool__(self) -> bool:
         output = self._output
@@ -143,14 +145,21 @@ class OutputBuilder:
         self._output.verdicts += [self._codec.encode(event) for event in events]
 
     def settle(self, settled: VerdictSet, epochs: LeaderEpochs) -> None:
-        """Add verdicts, and to each record the epochs in which its lost roots were emitted."""
+        """Add verdicts, and to each record the epochs of its lost roots, and the stacks of their causes."""
         if not settled:
             return
         for verdicts in settled.records():
-            if headers := epochs.headers_of(verdicts):
+            keys = [key_of(lost.operator, lost.error, lost.message) for lost in verdicts.lost]
+            if headers := (*epochs.headers_of(verdicts), *stacks_header(keys, self._stacks)):
                 self._output.headers[len(self._output.verdicts)] = headers
             self.write([verdicts])
         self._output.settled.append(settled)
+
+    def note_stacks(self, stacks: Stacks) -> None:
+        """Keep stacks for the verdicts of this step, `KEPT_MAX` at most."""
+        for key, stack in stacks.items():
+            if len(self._stacks) < KEPT_MAX:
+                self._stacks.setdefault(key, stack)
 
     def note_too_late(self, note: TooLate) -> None:
         self._output.too_late.append(note)
@@ -172,5 +181,6 @@ class OutputBuilder:
 
     def take(self) -> StepOutput:
         """Return what was collected since the last call, and start a new collection."""
+        self._stacks = {}
         output, self._output = self._output, StepOutput()
         return output

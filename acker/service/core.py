@@ -51,6 +51,7 @@ from acker.wire.events import (
 )
 from acker.wire.lateness import LateCounts, read_too_late
 from acker.wire.leader_epochs import EpochStep, LeaderEpochs, read_epochs
+from acker.wire.stacks import read_stacks
 
 NONDETERMINISTIC = "NONDETERMINISTIC"
 QUESTION_EPOCH = 0
@@ -227,6 +228,7 @@ class PartitionCore:
         seen = self._see_fails(session, fails, record)
         if self._is_fresh(seen, record, session, fails):
             decided_ms = self.sessions.clock(session).counted_ms
+            self.outbox.note_stacks(read_stacks(record.headers))
             for cause in fails.causes:
                 why = LossCause(Reason.FAILED, cause.operator, cause.error, cause.message, decided_ms)
                 self.ledger.fail(session, fails.source, distinct(positions(cause.positions)), why)

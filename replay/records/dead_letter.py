@@ -11,6 +11,7 @@ __dlq.errors.delivery.count      how often it was emitted
 __dlq.errors.message             why it is here, in a sentence
 windhover.dead                   `DeadReason`
 windhover.missing                only if the payload is missing: why
+windhover.stack                  of the exception that failed it last, if any (`acker.wire.stacks`)
 windhover.timestamp              the record's own time (`replay.records.record_time`)
 windhover.origin and the others  as in `replay.records.headers`; the attempt is the last one made
 ===============================  ==============================================================
@@ -20,11 +21,13 @@ Source: KIP-1191, "Dead-letter queues for share groups"; docs/design/protocol.md
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from acker.identity import is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Outgoing, Record, record_bytes
 from acker.wire.causes import clipped
+from acker.wire.stacks import stack_header
 from replay.policy.disposition import DeadReason
 from replay.records.copies import original_headers, story_headers
 from replay.records.due import Due
@@ -112,6 +115,8 @@ def build_dead_letter(
     size = record_bytes(letter)
     if size <= topic.bytes_max:
         return letter
+    if due.stack:  # the payload is worth more
+        return build_dead_letter(replace(due, stack=""), death, record, topic, now_ms)
     missing = f"with its history it has {size} bytes, more than {topic.name} takes"
     headers = _our_headers(due, death, missing, record) + time
     return letter._replace(value=None, key=None, headers=headers)
@@ -131,6 +136,7 @@ def _our_headers(due: Due, death: Death, missing: str, record: Record | None) ->
         (DEAD, death.reason.encode()),
         *note,
         *story_headers(due, due.attempt, record),
+        *stack_header(due.stack),
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
@@ -99,6 +99,7 @@ class Due:
         history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `extended`).
         leader_epoch: an epoch of the partition's leader in which the lost emission's record was there. A
             record with a higher one is another record. `NO_EPOCH` in what older workers wrote.
+        stack: of the exception that failed it, if it dies; a header of its entry, and no part of the value.
     """
 
     source: int
@@ -116,6 +117,7 @@ class Due:
     timed_out: int = 0
     held: int = 0
     leader_epoch: int = NO_EPOCH
+    stack: str = field(default="", compare=False)
 
     @property
     def last_was_blocked(self) -> bool:

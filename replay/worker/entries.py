@@ -14,6 +14,7 @@ Source: docs/design/protocol.md, section 3 rule 5 and section 5.4.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from acker.config.topics import Input
@@ -22,6 +23,7 @@ from acker.identity import Root, acker_partition, is_replay, offset_of, partitio
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.service.passed_over import DAMAGE_CURE, marked_offset, read_ours
 from acker.wire.checks import wrong_source
+from acker.wire.stacks import read_stack
 from replay.policy.disposition import DeadReason
 from replay.records.due import (
     Due,
@@ -222,7 +224,7 @@ def _read(worker: Worker, place: RecordPlace, found: Record | Absence) -> Due | 
     else:
         flaw = flaw_of(found.key, due)
         if isinstance(due, Due) and not flaw:
-            return due
+            return replace(due, stack=read_stack(found.headers))
     if flaw:
         worker.undecodable(*place, flaw)
     root = parse_root_key(found.key)

@@ -37,6 +37,7 @@ from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
 from acker.wire.leader_epochs import read_epochs
+from acker.wire.stacks import read_stacks, stack_header
 from replay.policy.damage import HELD_UP_CURE
 from replay.records.due import (
     OWNER_KEY,
@@ -179,7 +180,7 @@ class VerdictPartition:
             breaker = self._worker.breakers.get(input_id_of(source))
             if breaker is not None:
                 breaker.acked(end - start, now_ms)
-        self.intake.offer(record.offset, event, read_epochs(record.headers))
+        self.intake.offer(record.offset, event, read_epochs(record.headers), read_stacks(record.headers))
 
     def step(self, now_ms: int) -> bool:
         """Repair entries, write what is due, take over what was lost; True if anything was done.
@@ -229,7 +230,10 @@ class VerdictPartition:
         roots = [each for each in batch.roots if (each.lost.source, each.position) not in self._behind]
         dues = dues_of(self._worker, roots, now_ms)
         encoded = [(due, self._worker.dues.encode(due)) for due in dues]
-        self._commit_progress(batch, [Outgoing(*self._due, value, root_key(due)) for due, value in encoded])
+        entries = [
+            Outgoing(*self._due, value, root_key(due), stack_header(due.stack)) for due, value in encoded
+        ]
+        self._commit_progress(batch, entries)
         self._progress_ms = now_ms
         self._worker.counters.lost += len(roots)
         self._worker.counters.held += sum(due.last_was_blocked for due in dues)
@@ -353,7 +357,8 @@ class VerdictPartition:
         for offset, decision in firing.decisions.items():
             due = firing.entries[offset]
             if due is not None:
-                records.append(Outgoing(topic, number, decision and decision[1], root_key(due)))
+                headers = stack_header(decision[0].stack) if decision else ()
+                records.append(Outgoing(topic, number, decision and decision[1], root_key(due), headers))
         if not self._behind:  # as behind all entries
             records.append(self._written(self.progress))
         encode = self._worker.dues.encode

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from acker.kafka.port import NO_EPOCH, Bound, Record, TopicPartition
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost, Reason, Verdicts, pack_positions, positions
 from acker.wire.leader_epochs import LeaderEpochs
+from acker.wire.stacks import Stacks, key_of
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
 from replay.records.headers import Lineage, location, parse_lineage
@@ -39,12 +41,14 @@ from replay.worker.worker import OF_AN_INPUT, Worker
 class LostRoot(NamedTuple):
     """One lost root: its position, and the entry of the verdict record that it shares with others.
 
-    `leader_epoch` is one in which it was emitted, or `NO_EPOCH`.
+    `leader_epoch` is one in which it was emitted, or `NO_EPOCH`. `stack` is that of the exception that failed
+    it, where it came with the verdict.
     """
 
     lost: Lost
     position: int
     leader_epoch: int = NO_EPOCH
+    stack: str = ""
 
     @property
     def place(self) -> RecordPlace:
@@ -63,11 +67,13 @@ class _Buffered:
     offset: int
     lost: tuple[Lost, ...]
     epochs: LeaderEpochs
+    stacks: Stacks
 
     def roots(self) -> Iterator[LostRoot]:
         for lost in self.lost:
+            stack = self.stacks.get(key_of(lost.operator, lost.error, lost.message), "")
             for position in positions(lost.positions).tolist():
-                yield LostRoot(lost, position, self.epochs.at(lost.source, position))
+                yield LostRoot(lost, position, self.epochs.at(lost.source, position), stack)
 
     @property
     def count(self) -> int:
@@ -88,10 +94,12 @@ class Intake:
     def __len__(self) -> int:
         return len(self._records)
 
-    def offer(self, offset: int, verdicts: Verdicts, epochs: LeaderEpochs) -> None:
-        """Add the record that was read at an offset, and its header; offsets must ascend."""
+    def offer(
+        self, offset: int, verdicts: Verdicts, epochs: LeaderEpochs, stacks: Stacks = MappingProxyType({})
+    ) -> None:
+        """Add the record that was read at an offset, and its headers; offsets must ascend."""
         if verdicts.lost:
-            self._records.append(_Buffered(offset, verdicts.lost, epochs))
+            self._records.append(_Buffered(offset, verdicts.lost, epochs, stacks))
 
     def peek(self, limit: int) -> Batch:
         """Return up to `limit` roots, and the progress once they are taken over; remove nothing."""
@@ -214,6 +222,7 @@ def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
         history=extended((), _loss(lost, 1, age_ms, here)),
         error=lost.error,
         leader_epoch=leader_epoch,
+        stack=root.stack,
     )
 
 
@@ -233,7 +242,7 @@ def _lost(aside: Aside) -> LostRoot:
         source=aside.source,
         positions=pack_positions(np.array([aside.position])),
     )
-    return LostRoot(lost, aside.position, aside.leader_epoch)
+    return LostRoot(lost, aside.position, aside.leader_epoch, aside.stack)
 
 
 def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
@@ -343,4 +352,6 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         timed_out=emission.timed_out,
         held=emission.blocked,
         leader_epoch=past.leader_epoch,
+        # what is replayed fails again, with a stack of its own
+        stack=root.stack if dead else "",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -66,3 +66,4 @@ class SubmitOptions(TypedDict, total=False):
     active: bool
     deterministic: bool
     metrics_port: int | str | None
+    metrics_hosts: Sequence[str]

@@ -6,7 +6,7 @@ Source: docs/design/protocol.md, section 5.2; Storm's metrics of a bolt.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -118,7 +118,7 @@ def stream_status(rows: DataFrame) -> StreamStatus:
     )
 
 
-def serve_metrics(spark: SparkSession, port: int | str) -> None:
+def serve_metrics(spark: SparkSession, port: int | str, allow_hosts: Sequence[str] = ()) -> None:
     """Serve the metrics of all tracked streams of an application to Prometheus, until the driver ends.
 
     >>> from urllib.request import urlopen
@@ -133,13 +133,19 @@ def serve_metrics(spark: SparkSession, port: int | str) -> None:
     Args:
         spark: the session.
         port: 1 to 65,535; or an address with a port, such as ``"127.0.0.1:9100"``, to limit who can reach it.
+        allow_hosts: names of this machine by which others ask for the metrics; its own name, ``localhost``
+            and addresses in numbers need none.
 
     Raises:
-        UsageError: the port is in use, the address is not of this machine, or the session is one of Spark
-            Connect.
+        UsageError: the port is in use, the address is not of this machine, a host to allow is none, or the
+            session is one of Spark Connect.
     """
     application = Application.of(spark)
-    serve(Scraped(lambda: stream_metrics(statuses(application), time.time_ns() // 1_000_000)), port)
+    serve(
+        Scraped(lambda: stream_metrics(statuses(application), time.time_ns() // 1_000_000)),
+        port,
+        allow_hosts=allow_hosts,
+    )
 
 
 def statuses(application: Application) -> list[StreamStatus]:

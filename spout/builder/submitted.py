@@ -357,7 +357,7 @@ def submit(
         def collect() -> Iterator[Metric]:
             return topology_metrics(submitted.status(), group, time.time_ns() // 1_000_000, graph)
 
-        serve(Scraped(collect), port)
+        serve(Scraped(collect), port, allow_hosts=options.get("metrics_hosts", ()))
     if options.get("active", True):
         submitted.resume()
     return submitted

@@ -264,7 +264,8 @@ class TopologyBuilder:
             options: ``checkpoint`` (a folder; None: a temporary one, so that a restart is a new session),
                 ``name``, ``trigger`` (arguments of Spark's `trigger`, such as ``{"availableNow": True}``),
                 ``active`` (False: nothing is started before `resume`), ``deterministic`` (see `spout.sink`),
-                and ``metrics_port`` (a port, or an address with a port).
+                ``metrics_port`` (a port, or an address with a port), and ``metrics_hosts`` (names of this
+                machine by which others ask for the metrics).
 
         Raises `UsageError`: it cannot run; the message has the reason and the cure.
         """

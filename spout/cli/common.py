@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from acker.terminal import as_written
 from acker.untrusted import sentence_line
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ def parse_duration(option: str, text: str, such_as: str = "10s or 5m") -> int:
 
 def say(line: str, *, err: bool = False) -> None:
     """Print one line: where a text in it has a line break or a command for the terminal, an escape."""
-    typer.echo(sentence_line(line), err=err)
+    output = sys.stderr if err else sys.stdout
+    typer.echo(as_written(sentence_line(line), output.encoding), err=err)
 
 
 def say_lines(lines: Iterable[str], *, err: bool = False) -> None:

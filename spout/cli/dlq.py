@@ -403,13 +403,15 @@ def _progress() -> Callable[[RedriveProgress], None]:
 def _print_letter(one: dict[str, Any]) -> None:
     from spout.inspect.letter_rows import HISTORY, bytes_text, field_text
 
-    lists = ("history", "headers", "windhover")
+    lists = ("stack", "history", "headers", "windhover")
     for name, value in one.items():
         is_shown = value not in ("", 0) or name in ("key", "payload")
         if name not in lists and is_shown:
             say(f"{name.replace('_', ' '):>14}  {field_text(one, name)}")
     for header in one["headers"]:
         say(f"{'header':>14}  {header['name']}: {bytes_text(header['value'])}")
+    for line in one["stack"].splitlines():
+        say(f"{'stack':>14}  {line}")
     write(one["history"], HISTORY, OutputFormat.TABLE)
 
 

@@ -343,7 +343,10 @@ def _print_story(story: dict[str, Any], config: Path) -> None:
         say(f"{'not shown':>14}  {hidden:,} more emissions, blocked by the same record; see -o json")
     for name in ("waiting", "dead_letters", "dropped"):
         for row in story[name]:
-            text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")
+            shown_values = {key: value for key, value in row.items() if value != "" and key != "stack"}
+            text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in shown_values.items())
             say(f"{name.replace('_', ' '):>14}  {text}")
+            for line in row.get("stack", "").splitlines():
+                say(f"{'stack':>14}  {line}")
     unknown = [f"unknown is {name.replace('_', ' ')}: {why}" for name, why in story["unknown"].items()]
     print_notes([*story["not_read"], *unknown], config)

@@ -27,12 +27,13 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
 
 import typer
 
 from acker.errors import ConfigError, WindhoverError
 from acker.redaction import cut
+from acker.terminal import replace_unwritable
 from acker.untrusted import Untrusted, trace_lines
 from spout.cli.check import UNKNOWN_CODE, check_once
 from spout.cli.common import (
@@ -56,7 +57,7 @@ from spout.cli.doctor import doctor
 from spout.cli.inspect import failures, inspect, latency, machinery, roots, status
 from spout.cli.operate import acker_app, offsets_app, release
 from spout.cli.size import size
-from spout.cli.submit import MetricsPort, submit_topology
+from spout.cli.submit import AllowHosts, MetricsPort, submit_topology
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -122,6 +123,8 @@ def main() -> None:
 
 def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windhover") -> int:
     """Run a command, ours or a tool's of the checkout; return its exit code, see the table above."""
+    for output in (sys.stdout, sys.stderr):
+        replace_unwritable(output)
     debug = "--debug" in arguments
     is_check = command is app and arguments[:1] == ["check"]
     files: list[Path | None] = []
@@ -314,7 +317,10 @@ def topics_repair(
 
 @acker_app.command("run")
 def acker_run(
-    context: typer.Context, config: Config = DEFAULT_CONFIG, metrics_port: MetricsPort = None
+    context: typer.Context,
+    config: Config = DEFAULT_CONFIG,
+    metrics_port: MetricsPort = None,
+    allow_hosts: AllowHosts = None,
 ) -> int:
     """Run an acker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     from acker.service.service import AckerService
@@ -343,12 +349,16 @@ def acker_run(
             )
 
         series = partial(acker_metrics, topics=topics)
-        return _serve("acker", make, series, log_event, metrics_port, topics.acker.limits)
+        listens = _MetricsAddress(metrics_port, allow_hosts or ())
+        return _serve("acker", make, series, log_event, listens, topics.acker.limits)
 
 
 @replay_app.command("run")
 def replay_run(
-    context: typer.Context, config: Config = DEFAULT_CONFIG, metrics_port: MetricsPort = None
+    context: typer.Context,
+    config: Config = DEFAULT_CONFIG,
+    metrics_port: MetricsPort = None,
+    allow_hosts: AllowHosts = None,
 ) -> int:
     """Run a replay worker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     import random
@@ -374,7 +384,8 @@ def replay_run(
         def reload(service: ReplayService) -> None:
             service.take_topics(loaded(config))
 
-        return _serve("replay", make, replay_metrics, log_event, metrics_port, topics.replay.limits, reload)
+        listens = _MetricsAddress(metrics_port, allow_hosts or ())
+        return _serve("replay", make, replay_metrics, log_event, listens, topics.replay.limits, reload)
 
 
 @replay_app.command("resume")
@@ -497,6 +508,7 @@ def ui(
         bool, typer.Option("--allow-actions", help="Let who has the token start and cancel redrives.")
     ] = False,
     drivers: DriverAddresses = None,
+    allow_hosts: AllowHosts = None,
 ) -> int:
     """Serve the page: every input, every partition and every record, live; read-only by default."""
     import secrets
@@ -504,15 +516,18 @@ def ui(
     from acker.kafka.cluster import KafkaLog
     from spout.runtime.endpoints import SystemdNotifier
     from spout.ui.jobs import Actions
-    from spout.ui.serve import UI_PORT, serve_pages
+    from spout.ui.serve import UI_PORT, PageAddress, serve_pages
     from spout.ui.watch import TopicsFile
 
     topics, log_event = loaded(config), _logger(context)
     systemd = SystemdNotifier(os.environ)
     actions = Actions(secrets.token_urlsafe(12), system_user()) if allow_actions else None
+    listens = PageAddress(host, UI_PORT if port is None else port, allow_hosts or ())
 
     def announce(address: str) -> None:
         say(address)
+        if exposure := listens.exposure():
+            log_event("ui.exposed", address=address, detail=exposure)
         if actions is not None:
             say(f"token: {actions.token}")
         log_event("ui.ready", address=address)
@@ -521,8 +536,7 @@ def ui(
     return serve_pages(
         lambda shown: KafkaLog(shown.kafka, client_id="windhover-ui"),
         topics,
-        host,
-        UI_PORT if port is None else port,
+        listens,
         wall_ms,
         announce,
         systemd.alive,
@@ -541,12 +555,19 @@ def _logger(context: typer.Context) -> Callable[..., Any]:
     return logs.log_event
 
 
+class _MetricsAddress(NamedTuple):
+    """Where a service serves its metrics, None: nowhere; and for which further hosts."""
+
+    port: str | None
+    allow_hosts: Sequence[str]
+
+
 def _serve(
     part: str,
     make: Callable[[Callable[[str], None]], Service],
     series: Callable[[Any], Iterable[Metric]],
     log_event: Callable[..., Any],
-    metrics_port: str | None,
+    listens: _MetricsAddress,
     limits: AckerLimits | ReplayLimits,
     reload: Callable[[Any], None] | None = None,
 ) -> int:
@@ -562,8 +583,8 @@ def _serve(
         collector.update(status)
         health.update(status)
 
-    if metrics_port:
-        endpoints.serve(collector, metrics_port, health.probes())
+    if listens.port:
+        endpoints.serve(collector, listens.port, health.probes(), listens.allow_hosts)
     around = process.Surroundings(part, wall_ms, log_event, publish, steps, reload, systemd.notify)
     return process.run_until_signalled(lambda: make(steps.at), around)
 

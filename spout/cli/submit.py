@@ -35,12 +35,30 @@ def _checked_address(address: str | None) -> str | None:
     return address
 
 
+def _checked_hosts(hosts: list[str] | None) -> list[str] | None:
+    """Refuse a wrong host before anything is started."""
+    if hosts:
+        from spout.serving.hosts import AllowedHosts
+
+        AllowedHosts.of("", "", hosts)
+    return hosts
+
+
 MetricsPort = Annotated[
     str | None,
     typer.Option(
         "--metrics-port",
         help="Serve Prometheus metrics at this port, or address: 127.0.0.1:9100.",
         callback=_checked_address,
+    ),
+]
+AllowHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        help="Answer requests for this host, too: a name or an address, without port. It may be given several"
+        " times; this machine and an address in numbers need none.",
+        callback=_checked_hosts,
     ),
 ]
 PyFiles = Annotated[
@@ -50,7 +68,11 @@ PyFiles = Annotated[
 
 
 def submit_topology(
-    file: File, explain: Explain = False, metrics_port: MetricsPort = None, py_files: PyFiles = None
+    file: File,
+    explain: Explain = False,
+    metrics_port: MetricsPort = None,
+    allow_hosts: AllowHosts = None,
+    py_files: PyFiles = None,
 ) -> int:
     """Run a topology; the first SIGTERM or Ctrl-C lets running batches finish, and then ends it."""
     from spout.builder.flux import load_topology
@@ -73,7 +95,7 @@ def submit_topology(
         try:
             for each in shipped:
                 spark.sparkContext.addPyFile(str(each))
-            options: Any = {**found.options, "metrics_port": metrics_port}
+            options: Any = {**found.options, "metrics_port": metrics_port, "metrics_hosts": allow_hosts or ()}
             running = found.builder.submit(spark, sink=found.sink, **options)
             say_lines(running.explain().splitlines())
             return _until_ended(running)

@@ -57,6 +57,7 @@ from spout.topology.stage_pass import BoltPass, StreamPass
 from spout.tuples.counts import Counted, Tally, What
 from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.places import Deliveries, only_roots
+from spout.tuples.raised import place_of_code
 from spout.tuples.rows import python_values
 from spout.tuples.tuple import AnchoredTuple, PlacedTuple, Rows, StreamId
 
@@ -100,6 +101,7 @@ class BoltWork(BoltObserver):
         self._blocks: list[Emissions] = []
         self._settled: dict[tuple[What, StreamId], list[int]] = {}
         self.collector = OutputCollector(pass_.name, self._emits, self, Lock())
+        self.collector.tracebacks.code_place = place_of_code(pass_.bolt)
         self._misfits = self.collector.tracebacks if tracked else None
         self._by_tuple = TreeCollector(pass_.name, self.collector)
         self._rows = (

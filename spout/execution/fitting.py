@@ -20,7 +20,7 @@ from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.casts import check_nulls, exact_cast
-from spout.tuples.failures import Cause, cause_of
+from spout.tuples.failures import Cause, cause_of_output
 from spout.tuples.raised import Tracebacks
 from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized
 from spout.tuples.tuple import values_in_order
@@ -56,9 +56,7 @@ class Fitted(NamedTuple):
             raise bad[0].error
         causes: dict[int, Cause] = {}
         for row, error in bad:
-            cause = cause_of(bolt, error)
-            log.keep(bolt, cause.error, "", error)
-            causes.setdefault(int(self.parents[row]), cause)
+            causes.setdefault(int(self.parents[row]), cause_of_output(bolt, error, log))
         return self.apart_from(causes)._replace(failures=[*self.failures, *causes.items()])
 
     def apart_from(self, failed: Collection[int]) -> Fitted:
@@ -168,9 +166,7 @@ def batches_of(
         for row, error in sorted(fit.errors.items()):
             if log is None:
                 raise error
-            cause = cause_of(bolt, error)
-            log.keep(bolt, cause.error, "", error)
-            causes.setdefault(int(parents[row]), cause)
+            causes.setdefault(int(parents[row]), cause_of_output(bolt, error, log))
         blocks.append((stream, batch, parents))
     failed = {row for row, _ in collector.failures} | causes.keys()
     if failed:

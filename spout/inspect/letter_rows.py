@@ -12,6 +12,7 @@ from acker.kafka.port import Record
 from acker.notation import EMPTY, NULL, cut_shown, parse_bytes, parse_text, show_bytes, show_text
 from acker.units import TIME_MS_MAX, TIME_MS_MIN, time_text
 from acker.untrusted import Untrusted
+from acker.wire.stacks import read_stack
 from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, RedriveRecord
 from replay.policy.disposition import DeadReason
 from replay.records.dead_letter import OUR_PREFIXES
@@ -166,6 +167,7 @@ def letter_details(found: FoundLetter, record: Record) -> dict[str, Any]:
         "timestamp": None if letter.time is None else moment(letter.time.ms),
         "why_handled": mark.why if mark else "",
         "left_out": left_out_of(letter.history),
+        "stack": read_stack(ours),
         "history": [loss_row(loss) for loss in letter.history],
         "headers": _header_rows(own),
         "windhover": _header_rows(ours),

@@ -172,6 +172,7 @@ class Evidence:
     written: bool
     emissions: Sequence[TracedEmission]
     letters: Sequence[Letter] = ()
+    stacks: Mapping[str, str] = field(default_factory=dict)
     dues: Mapping[Root, Due] = field(default_factory=dict)
     taken_over: bool | None = None
     committed: int | None = None
@@ -195,7 +196,11 @@ def facts_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
         "committed": "none" if evidence.committed is None and evidence.record else evidence.committed,
         "attempts": attempts_of(evidence, now_ms),
         "waiting": [_waiting(due, now_ms) for due in evidence.dues.values()],
-        "dead_letters": [_letter(letter) for letter in evidence.letters if not letter.is_note],
+        "dead_letters": [
+            _letter(letter) | {"stack": evidence.stacks.get(letter.place, "")}
+            for letter in evidence.letters
+            if not letter.is_note
+        ],
         "dropped": [_letter(letter) for letter in evidence.letters if letter.is_note],
         "not_read": list(evidence.notes),
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from math import inf
@@ -19,6 +20,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import typer
 
 from acker.notation import is_visible
+from acker.terminal import as_written, writes_all
 from acker.untrusted import sentence_line
 from acker.wire.causes import without_place
 
@@ -116,39 +118,46 @@ def write(rows: Sequence[Row], columns: Sequence[Column], output: OutputFormat) 
 
 def print_encoded(value: object, output: OutputFormat) -> None:
     """Print plain data on stdout as JSON or YAML."""
-    typer.echo(encoded(value, output).rstrip("\n"))
+    is_seen = is_visible if writes_all(sys.stdout.encoding) else is_of_ascii
+    typer.echo(encoded(value, output, is_seen).rstrip("\n"))
 
 
-def encoded(value: object, output: OutputFormat) -> str:
+def is_of_ascii(character: str) -> bool:
+    """Return whether a reader can see a character wherever it is written."""
+    return character.isascii() and is_visible(character)
+
+
+def encoded(value: object, output: OutputFormat, is_seen: Callable[[str], bool] = is_visible) -> str:
     """Return plain data as JSON or YAML, which gives back just these values.
 
-    What nobody can see of a text is an escape of JSON or YAML: it sends no command to a terminal.
+    What nobody can see of a text is an escape of JSON or YAML: it sends no command to a terminal. `is_seen`
+    decides that of a character.
     """
     if output is OutputFormat.JSON:
-        return json_text(value, indent=2)
+        return json_text(value, indent=2, is_seen=is_seen)
     import yaml
 
     class SeenDumper(yaml.SafeDumper):
         """Puts a text that needs escapes into quotation marks: YAML has escapes nowhere else."""
 
         def represent_seen(self, text: str) -> yaml.ScalarNode:
-            is_seen = all(map(is_visible, text))
-            return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_seen else '"')
+            style = None if all(map(is_seen, text)) else '"'
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     SeenDumper.add_representer(str, SeenDumper.represent_seen)
     text = yaml.dump(value, Dumper=SeenDumper, allow_unicode=True, sort_keys=False, width=inf)
-    return _with_escapes(str(text), _yaml_escape)
+    return _with_escapes(str(text), _yaml_escape, is_seen)
 
 
-def json_text(value: object, indent: int | None = None) -> str:
+def json_text(value: object, indent: int | None = None, is_seen: Callable[[str], bool] = is_visible) -> str:
     """Return plain data as JSON, in one line without an indent; all of it can be seen."""
-    return _with_escapes(json.dumps(value, ensure_ascii=False, indent=indent), _json_escape)
+    return _with_escapes(json.dumps(value, ensure_ascii=False, indent=indent), _json_escape, is_seen)
 
 
-def _with_escapes(text: str, escape: Callable[[str], str]) -> str:
+def _with_escapes(text: str, escape: Callable[[str], str], is_seen: Callable[[str], bool]) -> str:
     """Return a document, its line breaks as they are, with an escape for all else that nobody can see."""
     return "".join(
-        character if character == "\n" or is_visible(character) else escape(character) for character in text
+        character if character == "\n" or is_seen(character) else escape(character) for character in text
     )
 
 
@@ -168,12 +177,13 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     table = Table()
     for column in columns:
         justify: Literal["right", "left"] = "right" if column.text in (count, span) else "left"
-        table.add_column(column.title, justify=justify, overflow="fold")
+        title = as_written(column.title, sys.stdout.encoding)
+        table.add_column(title, justify=justify, overflow="fold")
     for row in rows:
         texts = (
             absent_text(column, row)
             if row[column.key] is None
-            else sentence_line(column.text(row[column.key]))
+            else as_written(sentence_line(column.text(row[column.key])), sys.stdout.encoding)
             for column in columns
         )
         table.add_row(*map(Text, texts))

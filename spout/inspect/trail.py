@@ -38,9 +38,11 @@ from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, Reason, SourceRun, Verdicts, positions, values
 from acker.wire.lateness import TooLate, read_too_late
+from acker.wire.stacks import read_stack
 from replay.handling.letter_box import LetterBox, letters_of
+from replay.records.dead_letter import OUR_PREFIXES
 from replay.records.due import Due, DueView, Loss, Progress, history_of, root_key, sound_or_none
-from replay.records.headers import Lineage, location, parse_lineage, parse_location
+from replay.records.headers import Lineage, location, parse_lineage, parse_location, parted_headers
 from replay.records.letters import Filter, Letter
 from replay.records.movers import mover_record, mover_text
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
@@ -250,7 +252,7 @@ class Trail:
             for copy in tails.last(one.replay_topic, here.partition, "older copies are unknown")
             if parse_lineage(copy.headers, *copy[:3]).origin == str(here)
         ]
-        letters = self._letters(here, tails)
+        letters, stacks = self._letters(here, tails)
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
         found = _Emissions(self._observer, ack_topics, tails, infos)
         emissions = found.of(here, copies, is_written=here.offset < end)
@@ -280,6 +282,7 @@ class Trail:
             written=here.offset < stable,
             emissions=emissions,
             letters=letters,
+            stacks=stacks,
             dues=dues,
             taken_over=(
                 _taken_over(verdicts.get(last), view.progress.get(ack_topics.acker_of(last)))
@@ -449,14 +452,19 @@ class Trail:
         with closing(Fetcher(self._log, self._limits)) as fetcher:
             return fetcher.fetch([found])[found], end
 
-    def _letters(self, here: InputRecord, tails: Tails) -> list[Letter]:
+    def _letters(self, here: InputRecord, tails: Tails) -> tuple[list[Letter], dict[str, str]]:
+        """Return the letters of a record, and by their places the stacks of what failed it."""
         topic = here.input.dead_letter.topic
         info = self._log.topics([topic]).get(topic)
         box = LetterBox(Filter(places=frozenset((str(here),)), handled=True))
+        stacks: dict[str, str] = {}
         for number in sorted(letters_of(here.partition, info.partitions if info else 1)):
             for record in tails.last(topic, number, "older dead letters are unknown"):
                 box.put(record)
-        return sorted(box.letters, key=lambda each: each.died_ms)
+                ours = parted_headers(record.headers, OUR_PREFIXES).ours
+                if parse_lineage(record.headers, *record[:3]).origin == str(here) and read_stack(ours):
+                    stacks[record.place] = read_stack(ours)
+        return sorted(box.letters, key=lambda each: each.died_ms), stacks
 
 
 def _require(info: TopicInfo | None, partition: int) -> None:

@@ -24,8 +24,8 @@ from spout.local.embedded import (
     require_free,
 )
 from spout.local.jars import make_folder
-from spout.runtime.endpoints import PORT_MAX
 from spout.runtime.forks import Owner
+from spout.serving.hosts import PORT_MAX
 
 BROKERS_MAX: Final = 9
 """A test machine has no memory for more: a broker takes some 350 MB."""

@@ -180,6 +180,7 @@ class BatchOutcome:
         traces: of those of its roots that belong to one.
         held_open: bolts that left open what became of held tuples, with the roots, also of earlier batches.
         damaged: offsets that nobody could read, ascending.
+        raised: the first traceback of each kind of exception by which bolts failed tuples.
     """
 
     plan: BatchPlan
@@ -201,6 +202,7 @@ class BatchOutcome:
     traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
     held_open: tuple[tuple[str, RootPositions], ...] = ()
     damaged: tuple[DamagedRun, ...] = ()
+    raised: tuple[Raised, ...] = ()
 
     @property
     def stops_for_damage(self) -> bool:

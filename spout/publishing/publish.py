@@ -45,6 +45,7 @@ from acker.wire.events import (
     united,
 )
 from acker.wire.lateness import MOVED_BY_MAX, Mover, TooLate, too_late_header
+from acker.wire.stacks import CauseKey, Stacks, key_of, stacks_header
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan, by_block
 from spout.publishing.delayed import Older, RootPositions, by_key
@@ -81,6 +82,7 @@ class Publication:
             emitted first.
         traces: in the same way, positions of roots and the ids of their traces.
         too_late: by source and block of some of `acks`, what a watermark dropped of the batch.
+        stacks: of the exceptions behind `fails`, by their causes.
     """
 
     fails: tuple[Fails, ...]
@@ -89,6 +91,7 @@ class Publication:
     traces: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
     held: tuple[Acks, ...] = ()
     too_late: Mapping[tuple[int, int], TooLate] = field(default_factory=dict)
+    stacks: Stacks = field(default_factory=dict)
 
 
 class BatchLane(NamedTuple):
@@ -173,7 +176,8 @@ def publication_of(
         if record.runs or record.positions or record.absent or record.touched or is_noted:
             acks.append(record)
     held = tuple(_held_acks(outcome, lane, held_longer_ms))
-    return Publication(tuple(fails), tuple(acks), firsts, traces, held, too_late)
+    stacks = {CauseKey.of(*raised.kind): raised.text for raised in outcome.raised}
+    return Publication(tuple(fails), tuple(acks), firsts, traces, held, too_late, stacks)
 
 
 def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[tuple[int, int], TooLate]:
@@ -483,7 +487,10 @@ class Publisher:
             self._producer = self._log.producer()
         producer = self._producer
         for fails in publication.fails:
-            producer.send(self._outgoing(fails, partitions))
+            sent = self._outgoing(fails, partitions)
+            keys = [key_of(cause.operator, cause.error, cause.message) for cause in fails.causes]
+            room = RECORD_BYTES_MAX - len(sent.value or b"")
+            producer.send(sent._replace(headers=stacks_header(keys, publication.stacks, room)))
         if publication.fails:
             producer.flush(self._durable_ms)
         for acks in publication.acks:

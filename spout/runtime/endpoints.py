@@ -9,13 +9,10 @@ Source: docs/operate/deploy.md.
 from __future__ import annotations
 
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any, Final, Protocol
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.process_collector import ProcessCollector
@@ -25,19 +22,17 @@ from acker.errors import UsageError
 from acker.redaction import cut
 from acker.untrusted import Untrusted
 from spout.runtime.metrics import Scraped, build_info
+from spout.serving.connections import ConnectionLimits
+from spout.serving.hosts import PORT_MAX, AllowedHosts
+from spout.serving.wsgi import ANSWER_S, Application, metrics_server
 
 EVERY_ADDRESS: Final = "0.0.0.0"
-PORT_MAX: Final = 65_535
-
 STANDBY_S: Final = 10.0
 """A process that the group assigns nothing for so many seconds is a standby, and ready; a rebalance takes
 less."""
 
 NOTIFY_EVERY_S: Final = 1.0
 """systemd is notified at most so often."""
-
-CLIENT_S: Final = 30.0
-"""A client that says nothing for so many seconds is left: each one has a thread and a descriptor."""
 
 Probe = Callable[[], str]
 """Returns why a probe fails; empty: it succeeds."""
@@ -158,24 +153,26 @@ def serve(
     collector: Collector,
     address: int | str,
     probes: Mapping[str, Probe] | None = None,
-    client_s: float = CLIENT_S,
+    allow_hosts: Iterable[str] = (),
+    limits: ConnectionLimits | None = None,
 ) -> None:
     """Serve a collector's metrics, and probes by path, over HTTP on a thread.
 
-    A client that says nothing for `client_s` seconds is left.
+    It answers requests for this machine and for `allow_hosts`; see `spout.serving.hosts`. `limits` are those
+    of its connections; None: what the process has room for.
 
-    Raises `UsageError`: the address is none of this machine, or is in use.
+    Raises `UsageError`: the address is none of this machine, or is in use; one of `allow_hosts` is no host.
     """
     host, port = address_of(address)
-    server_class = _ServerV6 if ":" in host else _Server
+    hosts = AllowedHosts.of(host, socket.gethostname(), allow_hosts)
+    limits = ConnectionLimits.of_process(ANSWER_S) if limits is None else limits
     application = _application(collector, dict(probes or {}))
     try:
-        server = make_server(host, port, application, server_class, _SilentHandler)
+        server = metrics_server(host, port, application, hosts, limits)
     except OSError as error:
         raise UsageError(
             f"--metrics-port {address}: {error.strerror}; give another port, or an address of this machine"
         ) from error
-    server.client_s = client_s
     Thread(target=server.serve_forever, name="windhover-metrics", daemon=True).start()
 
 
@@ -188,10 +185,8 @@ def registry_of(collector: Collector) -> CollectorRegistry:
     return registry
 
 
-def _application(
-    collector: Collector, probes: Mapping[str, Probe]
-) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
-    metrics: Callable[[dict[str, Any], Any], Iterable[bytes]] = make_wsgi_app(registry_of(collector))
+def _application(collector: Collector, probes: Mapping[str, Probe]) -> Application:
+    metrics: Application = make_wsgi_app(registry_of(collector))
 
     def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
@@ -206,27 +201,3 @@ def _application(
         return [f"{text}\n".encode()]
 
     return answer
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-    client_s = CLIENT_S
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        connection, address = super().get_request()
-        connection.settimeout(self.client_s)
-        return connection, address
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print no trace of a client that went away or said nothing: the log is for other things."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
-
-
-class _ServerV6(_Server):
-    address_family = socket.AF_INET6
-
-
-class _SilentHandler(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: a probe comes every few seconds."""

@@ -15,7 +15,7 @@ from acker.redaction import HIDDEN, cut
 SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|private|sasl|ssl", re.IGNORECASE)
 
 WARNINGS: Final = frozenset(
-    {"aborted", "broker_unreachable", "damaged", "dead_lettered", "fenced", "held_up", "mended",
+    {"aborted", "broker_unreachable", "damaged", "dead_lettered", "exposed", "fenced", "held_up", "mended",
      "not_committed", "not_reloaded", "partition_fenced", "paused", "put_aside", "quarantine_refused",
      "record_differs", "record_quarantined", "step_hung", "step_slow", "stop_hung", "take_refused",
      "transaction_aborted", "undecodable", "unreachable"}

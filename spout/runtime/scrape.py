@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from acker.errors import Unreachable, UsageError
 from acker.redaction import cut
 from acker.untrusted import Untrusted
-from spout.runtime.endpoints import PORT_MAX
+from spout.serving.hosts import PORT_MAX
 
 TIMEOUT_S: Final = 2.0
 BYTES_MAX: Final = 10_000_000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from acker.errors import TrackingError
@@ -21,6 +21,7 @@ from spout.publishing.watermarks import NOTHING_DROPPED, Dropped
 from spout.spark.threads import leave_sigint_to_the_main_thread
 from spout.streaming.application import Application, Stream
 from spout.streaming.batch_log import logged, moment_of, refuse_repeats
+from spout.tuples.raised import first_of_each
 
 _LOGGER = logging.getLogger("windhover.spout")
 
@@ -51,7 +52,7 @@ class BatchEnd:
 
     def settle(self, stream: Stream, reports: Reports) -> BatchOutcome:
         """Log what the bolts raised, and compute the outcome of the batch by `spout.publishing.settle`."""
-        raised = (each for one in reports.evaluations for each in one.report.raised)
+        raised = first_of_each(each for one in reports.evaluations for each in one.report.raised)
         stream.traceback_log.tell(raised, self.lane.seq)
         holds = any(len(each.report.held.indices) for each in reports.evaluations)
         moment = None
@@ -62,7 +63,7 @@ class BatchEnd:
             refuse_repeats(self.application, self.lane)
         outcome = settle(reports.evaluations, stream.loose, self.application.tasks_of, moment)
         stream.left_open.warn(self.lane.name, reports.evaluations, outcome, stream.inputs)
-        return outcome
+        return replace(outcome, raised=raised)
 
     def publish(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped = NOTHING_DROPPED) -> None:
         """Write the events of an outcome, add up its counts, and write to the planning process.

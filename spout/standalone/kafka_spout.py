@@ -213,17 +213,23 @@ class KafkaSpout:
         """Return the current status: pending roots, verdicts, waiting and open items."""
         return self._runner.status()
 
-    def serve_metrics(self, port: int | str) -> None:
+    def serve_metrics(self, port: int | str, allow_hosts: Sequence[str] = ()) -> None:
         """Serve the metrics of this spout to Prometheus, until the process ends.
 
         Args:
             port: 1 to 65,535; or an address with a port, such as ``"127.0.0.1:9100"``, to limit who can reach
                 it.
+            allow_hosts: names of this machine by which others ask for the metrics; its own name,
+                ``localhost`` and addresses in numbers need none.
 
-        Raises `UsageError`: the port is in use, or the address is not of this machine.
+        Raises `UsageError`: the port is in use, the address is not of this machine, or a host is none.
         """
         self._refuse_behind_fork()
-        serve(Scraped(lambda: spout_metrics(self.status(), self._runner.now_ms())), port)
+        serve(
+            Scraped(lambda: spout_metrics(self.status(), self._runner.now_ms())),
+            port,
+            allow_hosts=allow_hosts,
+        )
 
     def __reduce__(self) -> NoReturn:
         raise UsageError(f"a KafkaSpout cannot be sent to another process. {FORK_CURE}")

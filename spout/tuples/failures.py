@@ -109,5 +109,13 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
         return Cause(operator, why.error if isinstance(why, Isolated) else "", cut_text(text))
     error, place = cut_text(error_text(type(why))), place_of(why)
     if why.__traceback__ is not None and tracebacks is not None:
+        place = place or tracebacks.code_place
         tracebacks.keep(operator, error, place, why)
     return Cause(operator, error, cut_text(with_place(text, place)))
+
+
+def cause_of_output(operator: str, why: Exception, tracebacks: Tracebacks) -> Cause:
+    """Build the cause of an output that does not fit; its place is the bolt's code, which has returned."""
+    error, place = cut_text(error_text(type(why))), place_of(why) or tracebacks.code_place
+    tracebacks.keep(operator, error, place, why)
+    return Cause(operator, error, cut_text(with_place(text_of(why), place)))

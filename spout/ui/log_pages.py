@@ -235,7 +235,7 @@ class LogPages:
         place = request.path_params["place"]
         values["title"] = place
         details = details_of(self.log(), self._topics, [place])
-        lists = ("history", "headers", "windhover", "payload", "payload_bytes", "key", "origin")
+        lists = ("stack", "history", "headers", "windhover", "payload", "payload_bytes", "key", "origin")
         values |= {"template": "letter.html", "letters": details, "lists": lists, "history": HISTORY}
         return details
 

@@ -25,7 +25,7 @@ from prometheus_client.exposition import choose_encoder
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import (
     HTMLResponse,
     PlainTextResponse,
@@ -57,6 +57,7 @@ from spout.inspect.tables import (
 )
 from spout.runtime.endpoints import registry_of
 from spout.runtime.metrics import Scraped
+from spout.serving.hosts import AllowedHosts
 from spout.ui.attention import causes_unknown
 from spout.ui.drawing import (
     NODE_HEIGHT,
@@ -187,8 +188,8 @@ class Pages:
             node_height=NODE_HEIGHT,
         )
 
-    def application(self, hosts: frozenset[str]) -> Starlette:
-        """Return the application; it answers requests for `hosts` alone, and for any where there is none."""
+    def application(self, hosts: AllowedHosts) -> Starlette:
+        """Return the application; it answers requests for this machine and for `hosts`."""
         pages: list[tuple[str, Build]] = [
             ("/", self._overview),
             ("/partition/{input}/{partition:int}", self._partition),
@@ -376,15 +377,15 @@ class Pages:
 
 
 async def _form_of(request: Request) -> dict[str, str]:
-    """Read the fields of a form; of one that is too large, or is none, nothing."""
+    """Read the fields of a form; of one that is too large, is none, or does not come to its end, nothing."""
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > FORM_BYTES_MAX:
-            return {}
     try:
+        async for part in request.stream():
+            body += part
+            if len(body) > FORM_BYTES_MAX:
+                return {}
         return named_values(body, FORM_FIELDS_MAX)
-    except ValueError:
+    except (ValueError, ClientDisconnect):
         return {}
 
 

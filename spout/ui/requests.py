@@ -26,6 +26,7 @@ from acker.untrusted import Untrusted, shell_word
 from replay.records.letters import Filter
 from spout.inspect.dead_letters import by_place, inputs_named, parse_filter
 from spout.inspect.tables import Row
+from spout.serving.hosts import MISDIRECTED, AllowedHosts, path_of_target
 from spout.ui.jobs import Actions
 from spout.ui.watch import LatestState
 
@@ -165,9 +166,12 @@ def action_refusal(request: Request, form: Mapping[str, str], actions: Actions |
 
 
 class HostGuard:
-    """Refuses requests for other hosts, so that no foreign page can read this one, and adds `HEADERS`."""
+    """Refuses requests for hosts that are not allowed, so that no foreign page can read this one.
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+    It adds `HEADERS` to each answer, and takes the host out of a target in absolute form.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: AllowedHosts) -> None:
         self._app = app
         self._hosts = hosts
 
@@ -181,10 +185,10 @@ class HostGuard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        if self._hosts and name not in self._hosts:
-            text = f"This page answers for {', '.join(sorted(self._hosts))}, not for {Untrusted(name)}."
-            await JSONResponse({"error": text}, 421)(scope, receive, guarded)
+        named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        arrived_at, _ = scope.get("server") or ("", None)
+        if refusal := self._hosts.refusal(named, scope["path"], arrived_at):
+            await JSONResponse({"error": refusal}, MISDIRECTED)(scope, receive, guarded)
             return
-        await self._app(scope, receive, guarded)
+        path = path_of_target(scope["path"])
+        await self._app({**scope, "path": path}, receive, guarded)

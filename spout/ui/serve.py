@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,9 +21,11 @@ from acker.kafka.port import Log
 from acker.redaction import cut
 from acker.untrusted import Untrusted, trace_lines
 from spout.inspect.overview import Overview
-from spout.runtime.endpoints import NOTIFY_EVERY_S
 from spout.runtime.process import Signals
 from spout.runtime.scrape import metrics_address, read_metrics
+from spout.serving.accept_errors import AcceptErrors
+from spout.serving.connections import ConnectionLimits
+from spout.serving.hosts import AllowedHosts, is_loopback
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.topology import Drivers
 from spout.ui.watch import PAGE_READ_MAX, CauseWatch, ServedPages, Site, TopicsFile, Watch
@@ -42,19 +45,50 @@ INSTALL: Final = (
 
 UI_PORT: Final = 8_095
 
-LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
-STOP_S: Final = 2
-"""Streams that are still open after this time are cut; then so are readings that wait for a broker."""
+LOOPBACK: Final = AllowedHosts()
+"""What a page answers for that nobody but this machine can reach."""
+
+READINGS_STOP_S: Final = 2
+"""Readings that still wait for a broker after this time, when nothing is served any more, are cut off."""
 
 FAILED: Final = 1
 """The exit code of a process that an error ends while something still waits for a broker."""
 
 
+@dataclass(frozen=True, slots=True)
+class PageAddress:
+    """Where the page listens, and for whom it answers.
+
+    Attributes:
+        host: an address or a name of this machine.
+        port: 0: a free one.
+        allow_hosts: further hosts that a request may name; see `spout.serving.hosts`.
+    """
+
+    host: str
+    port: int
+    allow_hosts: Sequence[str] = ()
+
+    @property
+    def shown_host(self) -> str:
+        """The host as an address has it."""
+        name = self.host
+        return f"[{name}]" if ":" in name else name
+
+    def exposure(self) -> str:
+        """Return what others than this machine can read here; empty: nothing."""
+        if is_loopback(self.host):
+            return ""
+        return (
+            "whoever reaches this address reads keys, payloads, headers and errors of all inputs, without a"
+            " login: put it behind a proxy that knows who may, or listen on 127.0.0.1"
+        )
+
+
 def serve_pages(
     open_log: Callable[[Topics], Log],
     topics: Topics,
-    host: str,
-    port: int,
+    address: PageAddress,
     now_ms: Callable[[], int],
     say: Callable[[str], None],
     alive: Callable[[], None] = lambda: None,
@@ -63,32 +97,31 @@ def serve_pages(
     config: Path | None = None,
     file: TopicsFile | None = None,
 ) -> int:
-    """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers. Port 0: a free one.
+    """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers.
 
     `alive` is called every second while requests are served. Without `actions` the page is read-only.
     `drivers` are the addresses of drivers' metrics. `config` is the topics.yaml that commands to copy name;
     None: the default one. `file` is what `topics` were loaded from: when it changes, so does the page.
 
     Redrives that run here are ended first. What still reads then waits for a broker that does not answer, for
-    half a minute or longer, and a thread cannot be stopped: after `STOP_S` the process ends with it.
+    half a minute or longer, and a thread cannot be stopped: after `READINGS_STOP_S` the process ends with it.
 
     Returns:
         The exit code, 143 for SIGTERM and 130 for SIGINT.
 
     Raises:
-        UsageError: the address is in use, or is none of this machine; one of `drivers` is none; or a
-            library is missing.
+        UsageError: the address is in use, or is none of this machine; one of `drivers` is none; a host to
+            allow is none; or a library is missing.
     """
     if missing := missing_libraries():
         raise UsageError(f"the page needs {', '.join(missing)}; {INSTALL}")
-    import uvicorn
+    from spout.serving.asgi import page_server
 
-    bare = host if ":" not in host else f"[{host}]"
-    hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
+    hosts = AllowedHosts.of(address.host, socket.gethostname(), address.allow_hosts)
     with ExitStack() as stack:
         cut_off = _CutOff(stack.enter_context(Signals()))
         stack.callback(cut_off.timer.cancel)  # when all below is closed
-        listener = stack.enter_context(closing(listening(host, port)))
+        listener = stack.enter_context(closing(listening(address.host, address.port)))
 
         def build(of_pages: ExitStack, shown: Topics) -> ServedPages:
             pages, watch, jobs = _opened(
@@ -98,25 +131,14 @@ def serve_pages(
 
         site = stack.enter_context(closing(Site(build, topics, file)))
 
-        async def note_that_it_serves() -> None:
-            alive()
-
         def stop() -> None:
             site.stop()
             cut_off.timer.start()
 
-        server = uvicorn.Config(
-            site,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=STOP_S,
-            callback_notify=note_that_it_serves,
-            timeout_notify=int(NOTIFY_EVERY_S),
-        )
-        say(f"http://{bare}:{listener.getsockname()[1]}/")
+        server = page_server(site, ConnectionLimits.of_process(), alive)
+        say(f"http://{address.shown_host}:{listener.getsockname()[1]}/")
         try:
-            asyncio.run(serve_watched(uvicorn.Server(server), site, listener, stop))
+            asyncio.run(serve_watched(server, site, listener, stop))
         except BaseException as error:
             cut_off.error = error
             raise
@@ -124,7 +146,7 @@ def serve_pages(
 
 
 class _CutOff:
-    """Ends the process `STOP_S` after `timer` was started, whatever still waits for a broker.
+    """Ends the process `READINGS_STOP_S` after `timer` was started, whatever still waits for a broker.
 
     Attributes:
         error: what ended the pages; None: a signal did.
@@ -132,7 +154,7 @@ class _CutOff:
 
     def __init__(self, signals: Signals) -> None:
         self.error: BaseException | None = None
-        self.timer = Timer(STOP_S, self._cut)
+        self.timer = Timer(READINGS_STOP_S, self._cut)
         self.timer.daemon = True
         self._signals = signals
 
@@ -201,6 +223,7 @@ async def serve_watched(
 
     `stop` is called when nothing is served any more, while a last reading may still run.
     """
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors().of_loop)
     watch.is_over = lambda: server.should_exit
     reading = asyncio.create_task(watch.run())
 

@@ -3,6 +3,70 @@
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
+    # -- the stack of an exception
+    Mutant(
+        "the-stack-of-an-exception-stays-in-the-driver",
+        "spout/publishing/publish.py",
+        "headers=stacks_header(keys, publication.stacks, room)",
+        "headers=()",
+        "tests/unit/spout/inspect/test_stacks_of_letters.py::test_a_dead_letter_has_the_stack_of_the_exception",
+        "whoever reads a dead letter would have to find the driver's log of that minute",
+    ),
+    # -- what a terminal can write
+    Mutant(
+        "a-terminal-without-a-sign-ends-the-command",
+        "acker/terminal.py",
+        "output.reconfigure(errors=ERRORS)",
+        "pass",
+        "tests/unit/spout/test_hostile_texts.py"
+        "::test_the_help_and_the_errors_of_each_command_work_where_the_terminal_lacks_signs",
+        "the help of a command would end as a defect of ours",
+    ),
+    # -- what answers over HTTP
+    Mutant(
+        "the-target-of-a-request-is-not-asked-for-its-host",
+        "spout/serving/hosts.py",
+        'authorities.append("" if match is None else match["authority"])',
+        "pass",
+        "tests/unit/spout/serving/test_hosts.py::test_the_page_refuses_other_hosts_in_each_form_of_a_request",
+        "a target in absolute form would name a host that nobody has allowed",
+    ),
+    Mutant(
+        "the-metrics-answer-any-host",
+        "spout/serving/wsgi.py",
+        "        if refusal:\n",
+        "        if not refusal:\n",
+        "tests/unit/spout/serving/test_hosts.py"
+        "::test_metrics_are_refused_to_other_hosts_in_each_form_of_a_request",
+        "a stranger's page would read the names of inputs and groups",
+    ),
+    Mutant(
+        "a-request-is-whole-with-its-headers",
+        "spout/serving/asgi.py",
+        "return self.cycle is not None and not self.cycle.more_body",
+        "return self.cycle is not None",
+        "tests/unit/spout/serving/test_connections.py"
+        "::test_half_a_request_ends_in_time_and_the_log_says_nothing",
+        "a body that does not come would hold its connection for ever",
+    ),
+    Mutant(
+        "nobody-makes-room-for-a-new-connection",
+        "spout/serving/connections.py",
+        "if len(self) <= self.limits.open_max:",
+        "if True:",
+        "tests/unit/spout/serving/test_connections.py"
+        "::test_a_connection_that_waits_gives_way_before_one_that_is_served",
+        "half requests would use up the descriptors before their time is over",
+    ),
+    Mutant(
+        "each-error-of-accept-is-said",
+        "spout/serving/accept_errors.py",
+        "now_s - self._reported_s < REPORTED_EVERY_S",
+        "now_s - self._reported_s < 0",
+        "tests/unit/spout/serving/test_connections.py"
+        "::test_an_error_of_accept_is_said_once_a_minute_and_other_errors_always",
+        "the log would grow by a megabyte a second",
+    ),
     # -- what may be committed, and what is planned
     Mutant(
         "a-reset-is-by-the-clock-of-the-last-batch",
@@ -43,8 +107,7 @@ MUTANTS = (
         "spout/inspect/overview.py",
         "or one.id in query.inputs:",
         "or True:",
-        "tests/unit/spout/inspect/test_unread_inputs.py"
-        "::test_an_input_that_the_query_reads_no_more_is_named",
+        "tests/unit/spout/inspect/test_unread_inputs.py::test_an_input_that_the_query_reads_no_more_is_named",
         "nobody would hear that an input has no query",
     ),
     Mutant(

@@ -52,7 +52,7 @@ _FORGED: Final = re.compile(rf"windhover: all|note: {MARK}|OK {MARK}|{MARK}|\"?{
 """A line that a text of ours would not begin so."""
 
 _FIELD: Final = re.compile(
-    r"│|┃| *(?:header|key|payload|operator|error|message|cause|missing|reason|dead|group"
+    r"│|┃| *(?:header|key|payload|operator|error|message|cause|missing|reason|dead|group|stack"
     r"|why handled) "
 )
 """The line of a cell or a field."""

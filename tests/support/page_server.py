@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import uvicorn
 from starlette.testclient import TestClient
 
 from spout.inspect.overview import Overview, Snapshot
+from spout.serving.asgi import page_server
+from spout.serving.connections import ConnectionLimits
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.log_pages import LogPages
 from spout.ui.pages import Pages
@@ -24,6 +25,7 @@ from tests.support.memory.cluster import Faults
 from tests.support.waiting import eventually
 from tests.support.worlds.planning import World
 
+PAGE_LIMITS = ConnectionLimits()
 NO_DRIVER = Drivers((), lambda _: ())
 
 
@@ -67,6 +69,7 @@ class PageServer:
         port: int = 0,
         actions: Actions | None = None,
         drivers: Drivers = NO_DRIVER,
+        limits: ConnectionLimits = PAGE_LIMITS,
     ) -> None:
         self.world = world
         self.lock = threading.Lock()
@@ -79,12 +82,15 @@ class PageServer:
         self.watch = Watch(snapshot, world.topics, lambda: world.now_ms, causes.read, causes.rates)
         pages, self.jobs = pages_of(world, self.watch, faults, actions, drivers)
         application = pages.application(LOOPBACK)
-        self._server = uvicorn.Server(
-            uvicorn.Config(application, log_config=None, lifespan="off", timeout_graceful_shutdown=5)
-        )
+        self._server = page_server(application, limits)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         eventually(lambda: self.watch.latest.number > 0)
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._server.server_state.connections)
 
     def _serve(self) -> None:
         asyncio.run(serve_watched(self._server, self.watch, self._listener))
@@ -110,8 +116,9 @@ def serving(
     port: int = 0,
     actions: Actions | None = None,
     drivers: Drivers = NO_DRIVER,
+    limits: ConnectionLimits = PAGE_LIMITS,
 ) -> Iterator[PageServer]:
-    server = PageServer(world, faults, port, actions, drivers)
+    server = PageServer(world, faults, port, actions, drivers, limits)
     try:
         yield server
     finally:

@@ -52,6 +52,7 @@ RETIRED_NAMES = {
 """Words that no name in the code has as a part. In a sentence some of them are plain English."""
 
 NAMES_KEPT = {
+    "connection_made": "a method of asyncio's protocols",
     "asked_by": "a field of `Taken` on the wire",
     "given_up": "to give a record up is the word of the glossary",
     "look": "a verb: to read the clock, or the signs of life",

@@ -37,7 +37,8 @@ from spout.planning.plan import by_block
 from spout.publishing.fold import BatchOutcome, LateNote
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.streaming.options import plan_between
-from spout.tuples.failures import Cause
+from spout.tuples.failures import Cause, cause_of
+from spout.tuples.raised import Tracebacks, first_of_each
 from tests.support.memory.cluster import Faults, MemoryCluster
 
 WALL_MS = 1_800_000_000_000
@@ -310,6 +311,21 @@ class World:
         publication = publication_of(outcome, lane, longer_ms, note)
         Publisher(lambda: self.log, self.topics.ack_topics).publish(publication, partitions)
         return outcome
+
+    def publish_raised(self, start: Journal, end: Journal, errors: Mapping[int, BaseException]) -> None:
+        """Publish a batch as the driver does, whose bolt `split` raised an error for some roots by number."""
+        partitions = self.topics.acker.partitions
+        group = next(iter(self.topics.inputs.values())).group
+        plan = plan_between(start, end, group, partitions, min(self._timeouts_ms()))
+        tracebacks = Tracebacks()
+        failed = tuple(
+            (cause_of("split", error, tracebacks), np.array([root], np.int64))
+            for root, error in errors.items()
+        )
+        outcome = BatchOutcome(plan, failed, raised=first_of_each(tracebacks))
+        self._seq += 1
+        publication = publication_of(outcome, BatchLane(f"{self.query}/{end.session}", self._seq))
+        Publisher(lambda: self.log, self.topics.ack_topics).publish(publication, partitions)
 
     def _timeouts_ms(self) -> list[int]:
         return [one.timeout_ms for one in self.topics.inputs.values()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -22,6 +24,7 @@ import pytest
 import yaml
 from confluent_kafka import KafkaError
 from starlette.testclient import TestClient
+from typer.main import get_command
 
 from acker.config.topics import Topics
 from acker.errors import SessionRefused
@@ -50,6 +53,7 @@ from spout.ui.topology import Drivers
 from spout.ui.watch import CauseWatch, Watch
 from tests.support.hostile import HOSTILE, MARK, texts_in, unseen, wrong_document, wrong_lines, wrong_page
 from tests.support.memory.cluster import MemoryLog
+from tests.support.narrow import NARROW, Narrow, written_on
 from tests.support.page_server import pages_of
 from tests.support.worlds.planning import World, batch, yaml_of
 
@@ -89,7 +93,7 @@ def forge(world: World) -> None:
             (name, value)
             for name in (
                 "windhover.dead", "windhover.reason", "windhover.cause", "windhover.operator",
-                "__dlq.errors.group", "windhover.missing", "windhover.redrive",
+                "__dlq.errors.group", "windhover.missing", "windhover.redrive", "windhover.stack",
             )
         ]  # fmt: skip
         history = [
@@ -194,6 +198,14 @@ def test_a_terminal_gets_lines_that_can_be_seen_and_commands_of_ours(
     assert wrong_lines(captured.err) == []
 
 
+MORE_COMMANDS = (
+    "replay drop sentences", "dlq drop --all", "dlq replay --all", "dlq replay --key \u2264\u05e9",
+    "inspect --key \u2264\u05e9 --from 1h", "inspect \u2264\u05e9",
+    "dlq redrives \u2264", "dlq cancel \u2264\u05e9", "status --watch \u2264\u05e9",
+    "replay resume \u2264\u05e9",
+)  # fmt: skip
+"""Commands that need other words than a view, and some that are wrong in signs that a terminal may lack."""
+
 DOCUMENTS = ("status", "machinery", "roots", "failures", "latency", "dlq list --all", "dlq stats --all",
              "dlq redrives", "dlq show sentences/0@0", "inspect sentences/0@0", "check")  # fmt: skip
 
@@ -250,6 +262,110 @@ def test_an_operator_and_an_error_as_they_are_shown_find_their_letters_alone(
     assert len(addresses) == len(rows)
     found = [client.get(html.unescape(address), headers=JSON).json() for address in addresses]
     assert [len({letter["operator"] for letter in letters}) for letters in found] == [1] * len(rows)
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("narrow", NARROW, ids=str)
+@pytest.mark.parametrize("command", [*COMMANDS, *MORE_COMMANDS])
+def test_a_command_works_where_the_terminal_lacks_signs(command: str, narrow: Narrow) -> None:
+    """D1501: with any text, and with the same exit code."""
+    with written_on(Narrow("utf-8")) as whole:
+        code = cli.run(command.split())
+    with written_on(narrow) as written:
+        assert cli.run(command.split()) == code
+
+    assert "defect of Windhover" not in written.err
+    assert bool(written.out) == bool(whole.out)
+    # a table has other borders in ASCII
+    assert wrong_lines(re.sub(r"^\|", "│", written.out, flags=re.MULTILINE)) == []
+    assert wrong_lines(written.err) == []
+    assert not re.search(r"\\u[0-9a-f]{4}|\?{3}|\ufffd", written.out)
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("narrow", NARROW, ids=str)
+@pytest.mark.parametrize("command", DOCUMENTS)
+def test_a_document_is_the_same_where_the_terminal_lacks_signs(command: str, narrow: Narrow) -> None:
+    """D1502: its signs are escapes of JSON and YAML."""
+    for output in ("json", "yaml") if command != "check" else ("json",):
+        read = json.loads if output == "json" else yaml.safe_load
+        with written_on(Narrow("utf-8")) as whole:
+            cli.run([*command.split(), "-o", output])
+        with written_on(narrow) as written:
+            cli.run([*command.split(), "-o", output])
+        assert read(written.out) == read(whole.out)
+        assert written.out.isascii()
+
+
+@pytest.mark.usefixtures("world")
+def test_a_key_that_is_shown_without_signs_finds_its_record() -> None:
+    """D1503: it is in the notation."""
+    with written_on(Narrow("ascii")) as written:
+        cli.run(["dlq", "list", "--all", "--limit", "1000"])
+    shown = re.search(r"%D7%A9\S+ EvIl 7", " ".join(written.out.split()))
+    assert shown
+    assert parse_text(shown[0]) == "\u05e9\u05dc\u05d5\u05dd EvIl 7"
+
+
+def subcommands() -> list[str]:
+    """Return all commands, and the groups of them."""
+
+    def below(command: Any, path: str) -> Iterator[str]:
+        yield path
+        for name, child in getattr(command, "commands", {}).items():
+            yield from below(child, f"{path} {name}".strip())
+
+    return list(below(get_command(cli.app), ""))
+
+
+@pytest.mark.parametrize("narrow", NARROW, ids=str)
+def test_the_help_and_the_errors_of_each_command_work_where_the_terminal_lacks_signs(
+    narrow: Narrow, tmp_path: Path
+) -> None:
+    """D1501"""
+    file = tmp_path / "\u2264\u05e9.yaml"
+    file.write_text("inputs: {\u05e9\u05dc: {id: \u2264}}", encoding="utf-8")
+    calls = [[*path.split(), last] for path in subcommands() for last in ("--help", "--\u2264\u05e9\u05dc")]
+    calls += [["validate", str(file)], ["topics", "check", str(file)], ["status", "--config", str(file)]]
+    for call in calls:
+        with written_on(narrow) as written:
+            code = cli.run(call)
+        assert written.out + written.err, call
+        # 3 is UNKNOWN of a monitor
+        assert code in (0, 2, 4) or (code == 3 and call[0] == "check"), (call, written.err)
+        assert "defect of Windhover" not in written.err
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1"},
+        {"PYTHONIOENCODING": "cp1252"},
+        {"LC_ALL": "C"},
+        {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    ],
+    ids=str,
+)
+def test_a_process_works_where_the_terminal_lacks_signs(environment: dict[str, str], tmp_path: Path) -> None:
+    """D1501: also the checks before anything is installed, and a log of a service."""
+    file = tmp_path / "topics.yaml"
+    file.write_text(
+        "kafka: {bootstrap.servers: 'a:1'}\ninputs: {a: {id: 1, topic: t, group: \u2264}}\n", encoding="utf-8"
+    )
+    log = "from spout.runtime import logs; logs.configure(); logs.log_event('a.b', detail='\\u2264 \\u05e9')"
+    programs = [
+        ["-m", "spout.cli", "--help"], ["-m", "spout.cli", "dlq", "list", "--help"],
+        ["-m", "spout.cli", "validate", str(file)], ["-m", "spout.doctor"], ["-c", log],
+    ]  # fmt: skip
+    for program in programs:
+        env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **environment}
+        done = subprocess.run(
+            [sys.executable, *program], env=env, capture_output=True, timeout=60, check=False
+        )
+        assert b"UnicodeEncodeError" not in done.stderr, done.stderr.decode(errors="replace")
+        assert b"defect of" not in done.stderr
+        assert done.returncode in (0, 1, 4), done.stderr
 
 
 PAGES = (

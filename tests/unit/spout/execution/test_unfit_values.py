@@ -13,6 +13,7 @@ import pytest
 
 import spout
 from acker.errors import BoltStopped
+from acker.wire.causes import without_place
 from spout.bolts.hooks import TaskHook
 from spout.execution.stage_run import StageRun
 from spout.topology.chain import Chain, Step
@@ -60,13 +61,14 @@ class ByHand(spout.Bolt):
 @pytest.mark.parametrize("hooks", [0, 1])
 @pytest.mark.parametrize("bolt", [ByRow(), ByHand()])
 def test_a_row_with_a_value_that_does_not_fit_fails_its_record(bolt: Any, hooks: int, where: str) -> None:
-    """O806: 1.5 became 1, and -0.9 became 0."""
+    """O806, D1404: 1.5 became 1, and -0.9 became 0; the place is the bolt's code, which had returned."""
     rows: list[Any] = []
     failed = ran(bolt, [line.encode() for line in LINES], [TaskHook()] * hooks, where, rows)
     assert [LINES[root] for root in sorted(failed)] == [line for line in LINES if line not in FITS]
     for root, cause in failed.items():
         assert cause.message.startswith(f"bolt 'it' emitted {VALUES[LINES[root]]!r}, a "), cause
         assert "as 'n', which is int: " in cause.message
+        assert without_place(cause.message)[1].startswith(" (test_unfit_values.py:")
     kept = [(line, value) for line in LINES if line in FITS for value in (0, 7)]
     assert sorted(row for row in rows if row[0] in FITS) == sorted(kept)
 
@@ -107,7 +109,7 @@ class Columns(spout.ArrowBolt):
 def test_a_column_with_such_values_fails_their_records_alone(
     columns: list[pa.Array], bad: set[int], hooks: int, where: str
 ) -> None:
-    """O807: all records of the batch failed, of 1,000 healthy ones each."""
+    """O807, D1404: all records of the batch failed, of 1,000 healthy ones each."""
     rows: list[Any] = []
     lines = [b"%d" % number for number in range(8)]
     failed = ran(Columns(*columns), lines, [TaskHook()] * hooks, where, rows)
@@ -117,6 +119,7 @@ def test_a_column_with_such_values_fails_their_records_alone(
         assert cause.message.startswith("bolt 'it' emitted "), cause
         assert "as 'n', which is int: " in cause.message
         assert str(values[root])[:3] in cause.message
+        assert without_place(cause.message)[1].startswith(" (test_unfit_values.py:")
     assert {int(line) for line, _ in rows} == set(range(8)) - bad
 
 

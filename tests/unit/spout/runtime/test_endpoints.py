@@ -16,6 +16,7 @@ from acker.config.limits import AckerLimits, ReplayLimits
 from acker.errors import UsageError
 from spout.local.embedded import free_port
 from spout.runtime import endpoints, metrics
+from spout.serving.connections import ConnectionLimits
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,8 @@ def test_probes_are_served_beside_metrics_and_other_paths_are_not() -> None:
 def test_a_client_that_says_nothing_keeps_no_thread() -> None:
     """A scanner of ports, or a connection that a firewall has forgotten, would keep one for ever."""
     port = free_port()
-    endpoints.serve(collector(), f"127.0.0.1:{port}", client_s=0.1)
+    limits = ConnectionLimits(request_s=0.1, answer_s=0.1)
+    endpoints.serve(collector(), f"127.0.0.1:{port}", limits=limits)
     with socket.create_connection(("127.0.0.1", port), timeout=10) as silent:
         assert silent.recv(1) == b"", "the server has closed it"
 

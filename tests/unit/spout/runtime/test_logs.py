@@ -17,6 +17,7 @@ import structlog
 from acker.kafka import client as kafka_client
 from acker.ledger.output import AckerEventKind
 from replay.worker.report import ReplayEvent
+from spout.cli import main
 from spout.runtime import logs, process, step_watch
 
 
@@ -99,6 +100,7 @@ def test_every_event_that_is_to_warn_is_one_that_a_service_tells() -> None:
     told |= set(re.findall(r"``([a-z_]+)``", ReplayEvent.__doc__ or ""))
     told |= set(re.findall(r'"\{self\._part\}\.([a-z_]+)"', inspect.getsource(step_watch)))
     told |= set(re.findall(r'"\{part\}\.([a-z_]+)"', inspect.getsource(process)))
+    told |= set(re.findall(r'"ui\.([a-z_]+)"', inspect.getsource(main)))
 
     assert logs.WARNINGS.issubset(told)
 

@@ -1,0 +1,133 @@
+"""A server of metrics and probes: a thread for each connection, which is for one request and ends soon."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from socketserver import ThreadingMixIn
+from typing import Any, Final
+from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
+
+from spout.serving.accept_errors import OUT_OF_RESOURCE, RETRY_S, AcceptErrors
+from spout.serving.connections import ACCEPTED_AT_ONCE, ConnectionLimits, OpenConnections
+from spout.serving.hosts import MISDIRECTED, AllowedHosts, path_of_target
+
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
+ANSWER_S: Final = 30.0
+"""An answer is read within so many seconds; Prometheus gives up after ten."""
+
+LINE_BYTES_MAX: Final = 65_536
+"""The first line of a request."""
+
+
+def metrics_server(
+    host: str, port: int, application: Application, hosts: AllowedHosts, limits: ConnectionLimits
+) -> WSGIServer:
+    """Return a server that listens; raise OSError if it cannot. `serve_forever` serves."""
+    server_class = _ServerV6 if ":" in host else _Server
+    return server_class((host, port), application, hosts, limits)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    request_queue_size = ACCEPTED_AT_ONCE
+
+    def __init__(
+        self, address: tuple[str, int], answer: Application, hosts: AllowedHosts, limits: ConnectionLimits
+    ) -> None:
+        self.answer = answer
+        self.hosts = hosts
+        self._open_connections: OpenConnections[socket.socket] = OpenConnections(limits)
+        self._accept_errors = AcceptErrors()
+        super().__init__(address, _Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            connection, address = super().get_request()
+        except OSError as error:
+            if error.errno in OUT_OF_RESOURCE:
+                self._accept_errors.note(error)
+                time.sleep(RETRY_S)
+            raise
+        connection.settimeout(self._open_connections.limits.unread_s)
+        without_room = self._open_connections.open(connection)
+        if without_room is not None:
+            _cut_off(without_room)
+        return connection, address
+
+    def service_actions(self) -> None:
+        """End the connections whose time is over; called every half a second."""
+        for late in self._open_connections.overdue():
+            _cut_off(late)
+
+    def note_whole(self, connection: socket.socket) -> None:
+        """Note that a connection has sent a whole request."""
+        self._open_connections.serve(connection)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open_connections.close(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print no trace of a client that went away or said nothing: the log is for other things."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class _ServerV6(_Server):
+    address_family = socket.AF_INET6
+
+
+def _cut_off(connection: socket.socket) -> None:
+    """End a connection whose thread waits for it; that thread closes it."""
+    with suppress(OSError):  # it may have ended meanwhile
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Answer(ServerHandler):
+    def log_exception(self, exc_info: Any) -> None:
+        """Print no trace of a client that does not read its answer."""
+        if exc_info is None or not isinstance(exc_info[1], OSError):
+            super().log_exception(exc_info)
+
+
+class _Handler(WSGIRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        """Answer one request, or say why it is refused."""
+        self.raw_requestline = self.rfile.readline(LINE_BYTES_MAX + 1)
+        if len(self.raw_requestline) > LINE_BYTES_MAX:
+            self.requestline = self.request_version = self.command = ""
+            self.send_error(414)
+            return
+        if not self.parse_request():  # it has answered itself
+            return
+        self.server.note_whole(self.connection)
+        target, mark, query = self.path.partition("?")
+        refusal = self.server.hosts.refusal(
+            self.headers.get_all("host", []), target, str(self.connection.getsockname()[0])
+        )
+        if refusal:
+            self._refuse(refusal)
+            return
+        self.path = path_of_target(target) + mark + query
+        environ = self.get_environ()
+        answer = _Answer(self.rfile, self.wfile, self.get_stderr(), environ, multithread=False)  # type: ignore[arg-type]
+        answer.request_handler = self  # type: ignore[attr-defined]
+        answer.run(self.server.answer)
+
+    def _refuse(self, why: str) -> None:
+        body = f"{why}\n".encode()
+        self.send_response(MISDIRECTED)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: a probe comes every few seconds."""

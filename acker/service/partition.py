@@ -34,6 +34,7 @@ from acker.service.state import (
     shared_headers,
 )
 from acker.service.state_notes import LastRestore, StateNotes, moved_deadlines
+from acker.wire.clusters import cluster_header
 from acker.wire.codec import Codec
 from acker.wire.lateness import NOTHING_DECIDED, LateCounts, too_late_header
 
@@ -218,7 +219,8 @@ class PartitionAcker:
         too_late = {group: core.too_late.get(group, LateCounts()) for group in core.sessions.groups}
         notes = StateNotes(self._restored, moved_deadlines(core.ledger.cohorts()), too_late)
         shared = shared_headers(core.sessions.shared())
-        return (*notes.headers(), *shared, *core.leader_epochs.headers())
+        cluster = cluster_header(core.cluster_id)
+        return (*cluster, *notes.headers(), *shared, *core.leader_epochs.headers())
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:
         headers = (

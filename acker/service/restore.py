@@ -52,7 +52,8 @@ class Restore:
         """Restore an acker partition, after the transaction of its former owner has ended.
 
         Raises:
-            Disagreement: its State was written with another N, or is missing although there are verdicts.
+            Disagreement: its State was written with another N or in another cluster, or is missing although
+                there are verdicts.
             DataLoss: records that are still needed are no longer in the log.
             Fenced: another process became the owner of the partition meanwhile.
         """
@@ -70,6 +71,7 @@ class Restore:
 
     def _core(self, partition: int) -> PartitionCore:
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
+        core.cluster_id = self.log.cluster_id()
         with loading(TopicPartition(self.topics.state, partition)):
             last = self._read_state(partition)
             state = last.state if last else None

@@ -229,7 +229,8 @@ class VerdictPartition:
         roots = [each for each in batch.roots if (each.lost.source, each.position) not in self._behind]
         dues = dues_of(self._worker, roots, now_ms)
         encoded = [(due, self._worker.dues.encode(due)) for due in dues]
-        self._commit_progress(batch, [Outgoing(*self._due, value, root_key(due)) for due, value in encoded])
+        written = self._worker.waiting_record
+        self._commit_progress(batch, [written(self._due, root_key(due), value) for due, value in encoded])
         self._progress_ms = now_ms
         self._worker.counters.lost += len(roots)
         self._worker.counters.held += sum(due.last_was_blocked for due in dues)
@@ -255,7 +256,7 @@ class VerdictPartition:
             self.progress = batch.progress
 
     def _written(self, progress: Progress) -> Outgoing:
-        return Outgoing(*self._due, self._worker.dues.encode(progress), PROGRESS_KEY)
+        return self._worker.waiting_record(self._due, PROGRESS_KEY, self._worker.dues.encode(progress))
 
     def _fire(self, now_ms: int) -> bool:
         """Run the second transaction.
@@ -347,17 +348,20 @@ class VerdictPartition:
 
     def _write(self, firing: Firing) -> None:
         topic, number = self._due
+        waiting_record = self._worker.waiting_record
         outcomes = firing.outcomes
         records = [each.written for each in outcomes if each.written is not None and not each.is_there]
         records += [_outgoing((topic, number, None, root_key(outcome.due), (), None)) for outcome in outcomes]
         for offset, decision in firing.decisions.items():
             due = firing.entries[offset]
             if due is not None:
-                records.append(Outgoing(topic, number, decision and decision[1], root_key(due)))
+                records.append(waiting_record(self._due, root_key(due), decision and decision[1]))
         if not self._behind:  # as behind all entries
             records.append(self._written(self.progress))
         encode = self._worker.dues.encode
-        records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in firing.pauses]
+        records += [
+            waiting_record(self._due, pause_key(pause.input), encode(pause)) for pause in firing.pauses
+        ]
         try:
             self._transact(records)
         except WindhoverError:

@@ -3,6 +3,24 @@
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
+    # -- another cluster
+    Mutant(
+        "what-waits-in-another-cluster-is-refused",
+        "replay/worker/entries.py",
+        "        require_cluster(record.place, record.headers, here)\n",
+        "",
+        "tests/unit/spout/planner/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
+        "a replay worker would copy other records than those that failed, or make dead letters of them",
+    ),
+    Mutant(
+        "each-record-of-what-waits-names-its-cluster",
+        "replay/worker/worker.py",
+        "return Outgoing(*due, value, key, self._cluster_headers)",
+        "return Outgoing(*due, value, key)",
+        "tests/unit/spout/planner/test_other_cluster.py"
+        "::test_each_record_of_state_and_of_what_waits_names_its_cluster",
+        "mirrored, it would be taken as this cluster's",
+    ),
     # -- the policy
     Mutant(
         "a-place-without-a-record-never-had-one",

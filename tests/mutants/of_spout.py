@@ -3,6 +3,24 @@
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
+    # -- another cluster
+    Mutant(
+        "a-checkpoint-of-another-cluster-is-refused",
+        "spout/planner/planner.py",
+        "        check_cluster(journal, self._context.cluster_id)\n",
+        "",
+        "tests/unit/spout/planner/test_other_cluster.py::test_a_checkpoint_of_another_cluster_is_refused",
+        "a query would read from offsets that are those of other records",
+    ),
+    Mutant(
+        "a-commit-without-state-is-named",
+        "spout/group/opening.py",
+        "                self._report_carried(answers.sources())\n",
+        "",
+        "tests/unit/spout/planner/test_other_cluster.py"
+        "::test_a_commit_without_state_is_named_with_what_nobody_knows_and_where_to_begin",
+        "what had failed and waited in another cluster would be left out in silence",
+    ),
     # -- what may be committed, and what is planned
     Mutant(
         "a-reset-is-by-the-clock-of-the-last-batch",

@@ -102,6 +102,7 @@ class MemoryBroker:
             now_ms: the cluster's clock, wall time; settable afterwards as the attribute of that name.
         """
         self.now_ms = now_ms
+        self.cluster_id = "memory"
         self._leaderless: set[TopicPartition] = set()
         self._mute: set[TopicPartition] = set()
         self._topics: dict[str, MemoryTopic] = {}

@@ -15,7 +15,7 @@ MUTANTS = (
     Mutant(
         "a-commit-without-state-is-named",
         "spout/group/opening.py",
-        "                self._report_carried(answers.sources())\n",
+        "            self._report_carried(answers.sources())\n",
         "",
         "tests/unit/spout/planner/test_other_cluster.py"
         "::test_a_commit_without_state_is_named_with_what_nobody_knows_and_where_to_begin",

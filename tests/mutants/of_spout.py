@@ -3,6 +3,16 @@
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
+    # -- Spark's own limit of workers
+    Mutant(
+        "a-limit-of-spark-s-may-not-forestall-bolt-timeout",
+        "spout/isolation/safety.py",
+        "0 < idle_ms <= bolt_limit_ms",
+        "0 < idle_ms < bolt_limit_ms",
+        "tests/unit/spout/isolation/test_safety.py"
+        "::test_a_bolt_timeout_that_spark_s_limit_forestalls_is_refused",
+        "Spark would end the worker in the same moment, and the query at each start",
+    ),
     # -- another cluster
     Mutant(
         "a-checkpoint-of-another-cluster-is-refused",

@@ -194,13 +194,16 @@ class PartitionAcker:
         self, output: StepOutput, parts: Sequence[StatePart], bins: Sequence[tuple[int, StatePart | None]]
     ) -> list[Outgoing]:
         partition = self.core.partition
+        cluster = cluster_header(self.core.cluster_id)
         records = [
-            Outgoing(self._topics.verdict, partition, value, headers=output.headers.get(place, ()))
+            Outgoing(
+                self._topics.verdict, partition, value, headers=(*cluster, *output.headers.get(place, ()))
+            )
             for place, value in enumerate(output.verdicts)
         ]
         nothing = self.core.codec.encode(NOTHING_DECIDED) if output.too_late else None
         records += [
-            Outgoing(self._topics.verdict, partition, nothing, headers=(too_late_header(note),))
+            Outgoing(self._topics.verdict, partition, nothing, headers=(*cluster, too_late_header(note)))
             for note in output.too_late
         ]
         if self.quarantine_form is not QuarantineForm.NOTHING:

@@ -32,6 +32,7 @@ from acker.service.passed_over import marked_offset, read_ours, require_passed_o
 from acker.service.snapshot import load_state
 from acker.service.state import LastState, State, Stored, loading, read_last_state, verdicts_from
 from acker.wire.checks import wrong_verdicts
+from acker.wire.clusters import require_cluster
 from acker.wire.codec import Codec
 from acker.wire.events import Acks, Event, Verdicts, positions
 
@@ -168,8 +169,9 @@ class Restore:
 
         Raises:
             Disagreement: perhaps a newer acker wrote it, and the roots that it settled must not be settled
-                again.
+                again. Or it was written in another cluster, where the roots are others.
         """
+        require_cluster(record.place, record.headers, core.cluster_id)
         try:
             return self.codec.decode(record.value)
         except UnknownVersion as error:

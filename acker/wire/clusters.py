@@ -1,8 +1,9 @@
 """Which cluster a record was written in, so that topics of another one are not taken for this one's.
 
 A failover copies topics to another cluster. There a record has another offset, and a topic another id. So
-State, what waits for its replay, and what sessions announce would name other records there, or none. Their
-writers add the cluster's id as a header, `CLUSTER`, and their readers refuse what names another cluster.
+State, verdicts, what waits for its replay, and what sessions announce would name other records there, or
+none. Their writers add the cluster's id as a header, `CLUSTER`, and their readers refuse what names another
+cluster.
 
 The schemas of these records are published and stay as they are. Readers of former versions pass the header
 over. A record without it, as former versions wrote, is taken as one of this cluster.
@@ -12,6 +13,7 @@ Source: docs/design/protocol.md, section 4, "The cluster's id"; docs/operate/fai
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from acker.errors import Disagreement
@@ -33,6 +35,7 @@ MIRRORED_CURE: Final = (
 )
 
 
+@lru_cache(maxsize=8)  # it stands in every record that a process writes
 def cluster_header(cluster_id: str) -> Headers:
     """Return the header that names a cluster; nothing where its id is unknown."""
     return ((CLUSTER, cluster_id.encode()),) if cluster_id else ()

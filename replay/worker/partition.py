@@ -35,6 +35,7 @@ from acker.identity import Root, input_id_of, offset_of, partition_of
 from acker.kafka.port import DamagedRun, Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
+from acker.wire.clusters import require_cluster
 from acker.wire.events import Verdicts
 from acker.wire.leader_epochs import read_epochs
 from replay.policy.damage import HELD_UP_CURE
@@ -159,7 +160,9 @@ class VerdictPartition:
         """Read a record of the verdict topic; answers to sessions are ignored.
 
         Raises `UnknownVersion`: perhaps a newer acker wrote it; to pass over it would lose its lost roots.
+        Raises `Disagreement`: it was written in another cluster, where its roots are others.
         """
+        require_cluster(record.place, record.headers, self._worker.cluster_id)
         try:
             event = self._worker.verdicts.decode(record.value)
         except UnknownVersion as error:

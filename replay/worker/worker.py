@@ -16,7 +16,7 @@ from acker.config.retry_settings import CauseRule, Retry, RetrySchedule
 from acker.config.topics import AckTopics, Input, Topics
 from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
 from acker.identity import input_id_of
-from acker.kafka.port import Headers, Log, Outgoing, Record, TopicInfo, TopicPartition
+from acker.kafka.port import Log, Outgoing, Record, TopicInfo, TopicPartition
 from acker.provisioning.topic_specs import AGE_LIMITS, MESSAGE_BYTES, NO_LIMIT
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import require_passed_over
@@ -98,7 +98,7 @@ class Worker:
         self._troubles: dict[int, Trouble] = {}
         self._reported_ms: dict[int, int] = {}
         self._groups: dict[int, str] = {}
-        self._cluster_headers: Headers | None = None
+        self._cluster_id: str | None = None
         self.fetcher = Fetcher(log, limits)
         self.damaged = DamagedBatches(limits.input_retry_ms)
         self._report = report
@@ -117,11 +117,15 @@ class Worker:
             for found in topics.inputs.values()
         }
 
+    @property
+    def cluster_id(self) -> str:
+        if self._cluster_id is None:
+            self._cluster_id = self.log.cluster_id()
+        return self._cluster_id
+
     def waiting_record(self, due: TopicPartition, key: bytes, value: bytes | None) -> Outgoing:
         """Return a record for a partition of `_ack_due`, which says in which cluster it is written."""
-        if self._cluster_headers is None:
-            self._cluster_headers = cluster_header(self.log.cluster_id())
-        return Outgoing(*due, value, key, self._cluster_headers)
+        return Outgoing(*due, value, key, cluster_header(self.cluster_id))
 
     def leave(self, owned: Collection[int]) -> None:
         """Close the breakers of inputs whose paused partitions others own now: they keep the pauses."""

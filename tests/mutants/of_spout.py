@@ -15,6 +15,15 @@ MUTANTS = (
     ),
     # -- another cluster
     Mutant(
+        "a-verdict-of-another-cluster-settles-nothing",
+        "spout/planner/verdict_reader.py",
+        "        require_cluster(record.place, record.headers, self._cluster_id)\n",
+        "",
+        "tests/unit/spout/planner/test_other_cluster.py"
+        "::test_verdicts_that_are_mirrored_on_while_all_runs_settle_nothing",
+        "other records, at the same positions, would be committed as done",
+    ),
+    Mutant(
         "a-checkpoint-of-another-cluster-is-refused",
         "spout/planner/planner.py",
         "        check_cluster(journal, self._context.cluster_id)\n",

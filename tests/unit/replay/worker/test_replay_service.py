@@ -525,7 +525,7 @@ def test_the_breaker_opens_by_the_share_of_dead_letters_among_settled_roots(worl
 
 
 def test_a_small_stream_is_paused_when_too_many_of_its_last_roots_die(world: World) -> None:
-    """D603: with the limits by default; 20 of the last 110 are more than a tenth, whenever they were settled."""
+    """D603: by the default limits; 20 of the last 110 are more than a tenth, whenever they were settled."""
     worker = world.worker(of=topics(attempts=1, max_ratio=0.1), limits=None)
     world.ack(65_536, 0, 90)
     world.settle(worker)

@@ -16,7 +16,7 @@ from acker.errors import Disagreement
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.provisioning.topic_times import longest_need_ms
 from acker.service.view import ViewReader
-from acker.wire.clusters import CLUSTER
+from acker.wire.clusters import CLUSTER, UNKNOWN_CLUSTER
 from replay.handling.dropping import Dropping
 from replay.handling.resume import pauses, resume
 from spout.group.due import DueEntries, DueWatch
@@ -31,9 +31,14 @@ LAST_MS = WALL_MS + 600_000
 """When the last of ten records was written that are a minute apart."""
 
 
-def one_that_waits() -> World:
-    """Let ten records be read, of which one fails and waits in `_ack_due`; then everything ends."""
+def one_that_waits(*, names_cluster: bool = True) -> World:
+    """Let ten records be read, of which one fails and waits in `_ack_due`; then everything ends.
+
+    Where the brokers say no id, no record names its cluster, as in a former version.
+    """
     world = World(WAITS)
+    if not names_cluster:
+        world.cluster.cluster_id = UNKNOWN_CLUSTER
     world.start_replays()
     planner, _ = emit_ten(world, fail=(4,), then_ms=4_000)
     assert world.committed() == 10
@@ -47,19 +52,6 @@ def one_that_waits() -> World:
 def fail_over(world: World) -> None:
     """Let it be another cluster from now on."""
     world.cluster.cluster_id = HERE
-
-
-def strip_ids(world: World, topic: str) -> None:
-    """Write the records of a topic once more, as a former version did: without the cluster's id."""
-    log = world.log
-    producer = log.producer()
-    written = records_of(world, topic)
-    ends = log.ends(places_of(world, topic))
-    for record in written:
-        headers = tuple(header for header in record.headers if header[0] != CLUSTER)
-        producer.send(Outgoing(topic, record.partition, record.value, record.key, headers))
-    producer.flush(0)
-    log.delete_before(ends)  # as compaction does with what is older
 
 
 def places_of(world: World, topic: str) -> list[TopicPartition]:
@@ -136,8 +128,7 @@ def test_mirrored_ack_topics_are_refused_by_name(topic: str, read: Callable[[Wor
 @pytest.mark.parametrize(("topic", "read"), READERS)
 def test_ack_topics_of_a_former_version_go_on(topic: str, read: Callable[[World], object]) -> None:
     """D2302: no record names a cluster, so they are taken as this one's."""
-    world = one_that_waits()
-    strip_ids(world, topic)
+    world = one_that_waits(names_cluster=False)
     fail_over(world)
     read(world)
     assert records_of(world, topic)
@@ -173,6 +164,37 @@ def test_takes_and_inits_of_another_cluster_are_quarantined() -> None:
     assert world.acker.status().open_roots == 0
 
 
+def restart_acker(world: World) -> None:
+    """Let another acker restore what the one before wrote."""
+    world.kill_acker()
+    world.run(1_000)
+    run_acker(world)
+
+
+def go_on(world: World) -> None:
+    """Let a query read what comes in."""
+    world.run(1_000)
+
+
+@pytest.mark.parametrize("read", [restart_acker, run_replays, go_on])
+def test_verdicts_that_are_mirrored_on_while_all_runs_settle_nothing(read: Callable[[World], None]) -> None:
+    """D2307: the same source and position is another record here, which would count as done."""
+    former = one_that_waits()
+    world = World(WAITS)
+    fail_over(world)
+    emit_ten(world, skip=(2, 3, 4))
+    mirrored = [record for record in records_of(former, "_ack_verdict") if record.value is not None]
+    assert mirrored
+    producer = world.log.producer()
+    for record in mirrored:
+        producer.send(Outgoing("_ack_verdict", record.partition, record.value, None, record.headers))
+    producer.flush(0)
+    with pytest.raises(
+        Disagreement, match=rf"_ack_verdict/\d+@\d+ is not of this cluster: .*{FORMER}.*{HERE}"
+    ):
+        read(world)
+
+
 @pytest.mark.parametrize("tracked", [True, False])
 @pytest.mark.parametrize("take_over", [True, False])
 @pytest.mark.parametrize("runs_again", [True, False])
@@ -192,17 +214,15 @@ def test_a_checkpoint_of_another_cluster_is_refused(tracked: bool, take_over: bo
 def test_a_checkpoint_of_a_former_version_goes_on() -> None:
     """D2302: it names no cluster."""
     world = World()
+    world.cluster.cluster_id = UNKNOWN_CLUSTER
     world.produce(10)
     planner = world.ready()
     end = batch(planner, BEGINNING, world)
-    old = {key: value for key, value in end.to_json().items() if key != "cluster"}
+    assert "cluster" not in end.to_json()
     world.kill(planner)
+    restart_acker(world)
     fail_over(world)
-    world.kill_acker()
-    world.run(1_000)
-    strip_ids(world, "_ack_state")
-    world.start_acker()
-    assert world.ready(journal_of(old)).is_ready
+    assert world.ready(journal_of(end.to_json())).is_ready
 
 
 def begin_elsewhere(text: str = WAITS, committed: int = 10, mark: str = COMMITTED_BY) -> World:

@@ -125,11 +125,12 @@ class ReplayLimits(_Limits):
     """An input that cannot go on, say since a topic of it is missing, is tried again after a 64th of this,
     then after twice as long each time up to this; others go on. So often a line tells of it."""
     breaker_window_ms: DurationMs = duration("1m", "1s to 1d")
-    """The time over which dead_letter.max_ratio is taken."""
-    breaker_dead_min: Whole = whole(100, (1, 1_000_000_000), "dead letters")
+    """The time over which dead_letter.max_ratio is taken, or over the last breaker_settled_min roots, if
+    these go back further."""
+    breaker_dead_min: Whole = whole(20, (1, 1_000_000_000), "dead letters")
     """Fewer dead letters in that time never pause an input by their share."""
-    breaker_settled_min: Whole = whole(1_000, (1, 1_000_000_000), "roots")
-    """Nor do any dead letters where fewer roots than this were acked or became dead letters in that time."""
+    breaker_settled_min: Whole = whole(100, (1, 1_000_000_000), "roots")
+    """Nor do any dead letters before so many roots were acked or became dead letters."""
 
     poll_ms: Whole = 500
     """An idle worker waits so long for verdicts, which wake it up, as what is due does; then it looks whether

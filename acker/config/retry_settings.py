@@ -127,8 +127,10 @@ class RetrySchedule:
 class Retry(Section):
     """The section ``retry`` of an input."""
 
-    attempts: Whole = whole(5, (1, 1_000_000), "emissions", storm="setRetry(maxRetries) + 1")
-    """Emissions of one record in all, the first one counted, before it becomes a dead letter."""
+    attempts: Whole = whole(10, (1, 1_000_000), "emissions", storm="setRetry(maxRetries) + 1")
+    """Emissions of one record in all, the first one counted, before it becomes a dead letter. By default the
+    waits between them are 1 s, 2 s, 4 s and so on to 256 s, 511 s in all: a service may be away for eight
+    minutes."""
     initial_ms: DurationMs = duration("1s", "0 to 1d", storm="initialDelay")
     """Wait before the second emission."""
     multiplier: Ratio = ratio(2.0, (1, 100), "factor", storm="2, fixed")

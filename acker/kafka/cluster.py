@@ -239,6 +239,7 @@ class KafkaLog:
         self._background = Background(clock)
         self._clock = clock
         self._admin: AdminClient | None = None
+        self._cluster_id: str | None = None
         self._admin_since = 0.0
         self._asker: tuple[str, Consumer] | None = None
         self._asks_for_rights = Lock()
@@ -309,6 +310,16 @@ class KafkaLog:
 
     def intact_to(self, read: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
         return intact_to(self._client, read) if read else {}
+
+    def cluster_id(self) -> str:
+        if self._cluster_id is None:
+            use = Use(Operation.DESCRIBE)
+            self._cluster_id = self._ask("id of the cluster", self._ask_for_cluster_id, use)
+        return self._cluster_id
+
+    def _ask_for_cluster_id(self, timeout_s: float) -> str:
+        future = self._connected().describe_cluster(request_timeout=timeout_s)
+        return settled(future, timeout_s, Use(Operation.DESCRIBE)).cluster_id or ""
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         requested = list(dict.fromkeys(names))
@@ -681,6 +692,7 @@ class KafkaLog:
         if self._admin is not None:
             self._admin.poll(0)  # what its threads have reported goes to `Background`
             self._admin = None
+            self._cluster_id = None  # the next client may find another cluster behind the same name
             self._leaders = {}
 
     def _connected(self) -> AdminClient:

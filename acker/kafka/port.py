@@ -465,6 +465,9 @@ class Log(Protocol):
         Raises `Disagreement`: a leader knows no epoch so low or so high, so nobody can say what was lost.
         """
 
+    def cluster_id(self) -> str:
+        """Return the id of the cluster; empty where its brokers say none."""
+
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         """Return those of the named topics that exist; `settings` asks for theirs, by a right of its own."""
 

@@ -35,6 +35,7 @@ from acker.ledger.verdicts import RUN_BYTES, SOURCE_BYTES, LossCause, in_records
 from acker.service.bins import Bins
 from acker.service.passed_over import marked_offset
 from acker.wire import checks
+from acker.wire.clusters import UNKNOWN_CLUSTER, other_cluster
 from acker.wire.codec import Codec, read_acks
 from acker.wire.events import (
     Acks,
@@ -69,7 +70,7 @@ class PartitionCore:
 
     Below the offset `ahead_until` of ``_ack_init`` are the inits for which the ledger keeps verdicts. What
     came too late for a watermark is counted in `too_late`, by group, since State first had it.
-    `leader_epochs` are those in which roots were emitted.
+    `leader_epochs` are those in which roots were emitted. `cluster_id` is empty where it is unknown.
     """
 
     def __init__(self, partition: int, partitions: int, limits: AckerLimits, codec: Codec[Event]) -> None:
@@ -88,13 +89,14 @@ class PartitionCore:
         self.outbox = OutputBuilder(partition, codec)
         self.too_late: dict[str, LateCounts] = {}
         self.leader_epochs = LeaderEpochs()
+        self.cluster_id = UNKNOWN_CLUSTER
         self._acks_header = codec.header(Acks)
 
     # -- 1. inits, ticks and takes
 
     def read_inits(self, records: Iterable[Record]) -> None:
         for record in records:
-            event = self._decode(record)
+            event = self._decode_init(record)
             if isinstance(event, Take):
                 self._read_take(record, event)
             elif isinstance(event, Tick):
@@ -433,6 +435,13 @@ class PartitionCore:
     def _owner_text(self, group: str) -> str:
         owner = self.sessions.groups[group].owner
         return f"session {owner.id} (epoch {owner.epoch}) holds group {group}"
+
+    def _decode_init(self, record: Record) -> Event | None:
+        """Do as `_decode` does, and let nobody own a group who took it in another cluster."""
+        if wrong := other_cluster(record.headers, self.cluster_id):
+            self._quarantine(record, wrong)
+            return None
+        return self._decode(record)
 
     def _decode_acks(self, record: Record) -> Event | None:
         """Do as `_decode` does, in the quickest way for what is mostly there."""

@@ -34,6 +34,7 @@ from acker.service.state import (
     shared_headers,
 )
 from acker.service.state_notes import LastRestore, StateNotes, moved_deadlines
+from acker.wire.clusters import cluster_header
 from acker.wire.codec import Codec
 from acker.wire.lateness import NOTHING_DECIDED, LateCounts, too_late_header
 
@@ -193,13 +194,16 @@ class PartitionAcker:
         self, output: StepOutput, parts: Sequence[StatePart], bins: Sequence[tuple[int, StatePart | None]]
     ) -> list[Outgoing]:
         partition = self.core.partition
+        cluster = cluster_header(self.core.cluster_id)
         records = [
-            Outgoing(self._topics.verdict, partition, value, headers=output.headers.get(place, ()))
+            Outgoing(
+                self._topics.verdict, partition, value, headers=(*cluster, *output.headers.get(place, ()))
+            )
             for place, value in enumerate(output.verdicts)
         ]
         nothing = self.core.codec.encode(NOTHING_DECIDED) if output.too_late else None
         records += [
-            Outgoing(self._topics.verdict, partition, nothing, headers=(too_late_header(note),))
+            Outgoing(self._topics.verdict, partition, nothing, headers=(*cluster, too_late_header(note)))
             for note in output.too_late
         ]
         if self.quarantine_form is not QuarantineForm.NOTHING:
@@ -218,7 +222,8 @@ class PartitionAcker:
         too_late = {group: core.too_late.get(group, LateCounts()) for group in core.sessions.groups}
         notes = StateNotes(self._restored, moved_deadlines(core.ledger.cohorts()), too_late)
         shared = shared_headers(core.sessions.shared())
-        return (*notes.headers(), *shared, *core.leader_epochs.headers())
+        cluster = cluster_header(core.cluster_id)
+        return (*cluster, *notes.headers(), *shared, *core.leader_epochs.headers())
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:
         headers = (

@@ -32,6 +32,7 @@ from acker.service.passed_over import marked_offset, read_ours, require_passed_o
 from acker.service.snapshot import load_state
 from acker.service.state import LastState, State, Stored, loading, read_last_state, verdicts_from
 from acker.wire.checks import wrong_verdicts
+from acker.wire.clusters import require_cluster
 from acker.wire.codec import Codec
 from acker.wire.events import Acks, Event, Verdicts, positions
 
@@ -52,7 +53,8 @@ class Restore:
         """Restore an acker partition, after the transaction of its former owner has ended.
 
         Raises:
-            Disagreement: its State was written with another N, or is missing although there are verdicts.
+            Disagreement: its State was written with another N or in another cluster, or is missing although
+                there are verdicts.
             DataLoss: records that are still needed are no longer in the log.
             Fenced: another process became the owner of the partition meanwhile.
         """
@@ -70,6 +72,7 @@ class Restore:
 
     def _core(self, partition: int) -> PartitionCore:
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
+        core.cluster_id = self.log.cluster_id()
         with loading(TopicPartition(self.topics.state, partition)):
             last = self._read_state(partition)
             state = last.state if last else None
@@ -166,8 +169,9 @@ class Restore:
 
         Raises:
             Disagreement: perhaps a newer acker wrote it, and the roots that it settled must not be settled
-                again.
+                again. Or it was written in another cluster, where the roots are others.
         """
+        require_cluster(record.place, record.headers, core.cluster_id)
         try:
             return self.codec.decode(record.value)
         except UnknownVersion as error:

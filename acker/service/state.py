@@ -26,6 +26,7 @@ from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.ledger.cohort import Session
 from acker.service.passed_over import CURE, kind_of, marked_offset, read_ours
 from acker.service.state_notes import StateNotes, read_notes
+from acker.wire.clusters import require_cluster
 from acker.wire.codec import HEADER_BYTES, READ_BYTES_MAX, Codec, load_schema
 from acker.wire.item_counts import require_few_items
 from acker.wire.leader_epochs import LeaderEpochs, read_epochs
@@ -345,7 +346,8 @@ def read_last_state(
 ) -> LastState | None:
     """Read the last State of an acker partition; None when it never wrote one.
 
-    Raises `Disagreement`: it is incomplete or unreadable; `OutOfRange`: the log was shortened meanwhile.
+    Raises `Disagreement`: it is incomplete, unreadable, or of another cluster; `OutOfRange`: the log was
+    shortened meanwhile.
     """
     end = log.stable_ends([where])[where]
     start = log.starts([where])[where]
@@ -361,6 +363,8 @@ def read_last_state(
         records = last if is_last else whole
         with _named(records.get(0)):
             state = state_from(codec, parts)
+        if state is not None:
+            require_cluster(records[0].place, records[0].headers, log.cluster_id())
         if state is not None:
             needed = {row.bin for row in unpack_ranges(state.ranges)} - {NO_BIN}
             if all(BIN_PART + number in parts for number in needed):

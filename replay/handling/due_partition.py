@@ -12,14 +12,21 @@ from contextlib import closing, contextmanager
 from acker.config.topics import Topics
 from acker.kafka.port import Log, Record, TopicPartition, Transactions
 from acker.service.passed_over import read_ours
+from acker.wire.clusters import require_cluster
 
 
 def due_records(log: Log, topics: Topics, number: int) -> Iterator[Record]:
-    """Return what is committed in a partition now, in its order; it is read while one iterates."""
+    """Return what is committed in a partition now, in its order; it is read while one iterates.
+
+    Raises `Disagreement`: a record was written in another cluster.
+    """
+    here = log.cluster_id()
     place = TopicPartition(topics.ack_topics.due, number)
     start, end = log.starts([place])[place], log.stable_ends([place])[place]
     wait_ms = topics.replay.limits.operation_timeout_ms
-    return read_ours(log, place, start, end, committed=True, wait_ms=wait_ms)
+    for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
+        require_cluster(record.place, record.headers, here)
+        yield record
 
 
 @contextmanager

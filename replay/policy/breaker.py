@@ -2,7 +2,13 @@
 
 Each input has one breaker. It opens when `max_consecutive` records in a row became dead letters and one more
 would; or when the next one would make more than `max_ratio` of the roots settled in a window dead letters, if
-the window has enough of them. When a breaker allows no more dead letters, the worker pauses the input
+the window has enough of them.
+
+The window is the last minute, say. A small stream settles few roots in a minute, and would never have enough.
+So where they are fewer than `settled_min`, the window reaches back until it has so many: of ten records an
+hour the last hundred count, which are those of ten hours.
+
+When a breaker allows no more dead letters, the worker pauses the input
 (`replay.worker.partition`), and a person resumes it. A breaker's counts are lost when the process ends.
 
 Source: docs/design/protocol.md, section 5.4.
@@ -14,6 +20,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from acker.units import duration_text
+
 _BUCKET_MS: Final = 1_000
 
 
@@ -22,8 +30,9 @@ class Breaker:
     """Counts acked roots and dead letters of one input.
 
     Attributes:
-        max_ratio: 0 to 1; highest share of dead letters among the roots settled in `window_ms`; with fewer
-            than `dead_min` dead letters, or `settled_min` settled roots, the share does not count.
+        max_ratio: 0 to 1; highest share of dead letters among the roots settled in `window_ms`, or the last
+            `settled_min`, if these go back further; with fewer than `dead_min` dead letters, or as long as
+            there were not so many roots, the share does not count.
         why: why it is open; empty while it is closed.
     """
 
@@ -56,8 +65,9 @@ class Breaker:
                 f" (max_consecutive {self.max_consecutive})"
             )
         elif in_window <= 0:
+            within = duration_text(self._reach_ms(now_ms))
             self.why = (
-                f"{dead} of {acked + dead} roots settled within {self.window_ms} ms became dead letters"
+                f"{dead} of {acked + dead} roots settled within {within} became dead letters"
                 f" (max_ratio {self.max_ratio})"
             )
         return max(0, min(in_a_row, in_window))
@@ -76,8 +86,24 @@ class Breaker:
         self.why = ""
 
     def _window(self, now_ms: int) -> tuple[int, int]:
-        self._bucket(now_ms)
+        """Return how many roots of the window were acked, and how many became dead letters."""
+        self._forget(now_ms)
         return sum(bucket[1] for bucket in self._buckets), sum(bucket[2] for bucket in self._buckets)
+
+    def _forget(self, now_ms: int) -> None:
+        """Leave the window's oldest seconds, unless too few roots would be left in it."""
+        settled = sum(acked + dead for _, acked, dead in self._buckets)
+        while self._buckets and self._buckets[0][0] <= now_ms - self.window_ms:
+            _, acked, dead = self._buckets[0]
+            settled -= acked + dead
+            if settled < self.settled_min:
+                return
+            self._buckets.popleft()
+
+    def _reach_ms(self, now_ms: int) -> int:
+        """Return over which time the window goes, in whole seconds."""
+        reach_ms = max([self.window_ms, *(now_ms - begin_ms for begin_ms, _, _ in self._buckets)])
+        return -(-reach_ms // _BUCKET_MS) * _BUCKET_MS
 
     def _rooms(self, acked: int, dead: int) -> tuple[int, int]:
         """Return how many more may die by each of the two rules."""
@@ -91,6 +117,5 @@ class Breaker:
         begin_ms = now_ms - now_ms % _BUCKET_MS
         if not self._buckets or self._buckets[-1][0] < begin_ms:
             self._buckets.append([begin_ms, 0, 0])
-        while self._buckets[0][0] <= now_ms - self.window_ms and len(self._buckets) > 1:
-            self._buckets.popleft()
+        self._forget(now_ms)
         return self._buckets[-1]

@@ -23,6 +23,7 @@ from acker.identity import Root, acker_partition, is_replay, offset_of, partitio
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.service.passed_over import DAMAGE_CURE, marked_offset, read_ours
 from acker.wire.checks import wrong_source
+from acker.wire.clusters import require_cluster
 from acker.wire.stacks import read_stack
 from replay.policy.disposition import DeadReason
 from replay.records.due import (
@@ -69,12 +70,17 @@ class Restored(NamedTuple):
 
 
 def restore(worker: Worker, due: TopicPartition) -> Restored:
-    """Read a partition of `_ack_due` to its stable end; the last record of each key counts."""
+    """Read a partition of `_ack_due` to its stable end; the last record of each key counts.
+
+    Raises `Disagreement`: a record was written in another cluster, where it is about other records.
+    """
+    here = worker.log.cluster_id()
     table, progress = DueTable(), None
     pauses: dict[bytes, Pause] = {}
     spoiled: dict[Root, int] = {}
     behind: set[Root] = set()
     for record in _stored(worker, due):
+        require_cluster(record.place, record.headers, here)
         root, flaw = parse_root_key(record.key), ""
         if record.value is None:
             if root is not None:
@@ -142,7 +148,8 @@ def _mends(worker: Worker, place: TopicPartition, spoiled: Collection[Root]) -> 
         due = last[root] if root in last else _unreadable(worker, root, place.partition)
         if due is not None or root in last:
             written = None if due is None else worker.dues.encode(due)
-            mends.append(Mend(root, _name(worker, root), due, Outgoing(*place, written, root_key(root))))
+            mended = worker.waiting_record(place, root_key(root), written)
+            mends.append(Mend(root, _name(worker, root), due, mended))
     return mends
 
 

@@ -35,6 +35,7 @@ from acker.identity import Root, input_id_of, offset_of, partition_of
 from acker.kafka.port import DamagedRun, Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_verdicts
+from acker.wire.clusters import require_cluster
 from acker.wire.events import Verdicts
 from acker.wire.leader_epochs import read_epochs
 from acker.wire.stacks import read_stacks, stack_header
@@ -160,7 +161,9 @@ class VerdictPartition:
         """Read a record of the verdict topic; answers to sessions are ignored.
 
         Raises `UnknownVersion`: perhaps a newer acker wrote it; to pass over it would lose its lost roots.
+        Raises `Disagreement`: it was written in another cluster, where its roots are others.
         """
+        require_cluster(record.place, record.headers, self._worker.cluster_id)
         try:
             event = self._worker.verdicts.decode(record.value)
         except UnknownVersion as error:
@@ -230,8 +233,9 @@ class VerdictPartition:
         roots = [each for each in batch.roots if (each.lost.source, each.position) not in self._behind]
         dues = dues_of(self._worker, roots, now_ms)
         encoded = [(due, self._worker.dues.encode(due)) for due in dues]
+        written = self._worker.waiting_record
         entries = [
-            Outgoing(*self._due, value, root_key(due), stack_header(due.stack)) for due, value in encoded
+            written(self._due, root_key(due), value, stack_header(due.stack)) for due, value in encoded
         ]
         self._commit_progress(batch, entries)
         self._progress_ms = now_ms
@@ -259,7 +263,7 @@ class VerdictPartition:
             self.progress = batch.progress
 
     def _written(self, progress: Progress) -> Outgoing:
-        return Outgoing(*self._due, self._worker.dues.encode(progress), PROGRESS_KEY)
+        return self._worker.waiting_record(self._due, PROGRESS_KEY, self._worker.dues.encode(progress))
 
     def _fire(self, now_ms: int) -> bool:
         """Run the second transaction.
@@ -351,6 +355,7 @@ class VerdictPartition:
 
     def _write(self, firing: Firing) -> None:
         topic, number = self._due
+        waiting_record = self._worker.waiting_record
         outcomes = firing.outcomes
         records = [each.written for each in outcomes if each.written is not None and not each.is_there]
         records += [_outgoing((topic, number, None, root_key(outcome.due), (), None)) for outcome in outcomes]
@@ -358,11 +363,14 @@ class VerdictPartition:
             due = firing.entries[offset]
             if due is not None:
                 headers = stack_header(decision[0].stack) if decision else ()
-                records.append(Outgoing(topic, number, decision and decision[1], root_key(due), headers))
+                value = decision and decision[1]
+                records.append(waiting_record(self._due, root_key(due), value, headers))
         if not self._behind:  # as behind all entries
             records.append(self._written(self.progress))
         encode = self._worker.dues.encode
-        records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in firing.pauses]
+        records += [
+            waiting_record(self._due, pause_key(pause.input), encode(pause)) for pause in firing.pauses
+        ]
         try:
             self._transact(records)
         except WindhoverError:

@@ -17,12 +17,13 @@ from acker.config.retry_settings import CauseRule, Retry, RetrySchedule
 from acker.config.topics import AckTopics, Input, Topics
 from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
 from acker.identity import input_id_of
-from acker.kafka.port import Log, Outgoing, Record, TopicInfo, TopicPartition
+from acker.kafka.port import Headers, Log, Outgoing, Record, TopicInfo, TopicPartition
 from acker.provisioning.topic_specs import AGE_LIMITS, MESSAGE_BYTES, NO_LIMIT
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import require_passed_over
 from acker.untrusted import UntrustedName
 from acker.wire.checks import LogOnce
+from acker.wire.clusters import cluster_header
 from acker.wire.codec import wire_codec
 from replay.policy.breaker import Breaker
 from replay.policy.damage import DamagedBatches
@@ -101,6 +102,7 @@ class Worker:
         self._troubles: dict[int, Trouble] = {}
         self._reported_ms: dict[int, int] = {}
         self._groups: dict[int, str] = {}
+        self._cluster_id: str | None = None
         self.fetcher = Fetcher(log, limits)
         self.damaged = DamagedBatches(limits.input_retry_ms)
         self.clocks = clocks or ClockWatch()
@@ -120,6 +122,18 @@ class Worker:
             )
             for found in topics.inputs.values()
         }
+
+    @property
+    def cluster_id(self) -> str:
+        if self._cluster_id is None:
+            self._cluster_id = self.log.cluster_id()
+        return self._cluster_id
+
+    def waiting_record(
+        self, due: TopicPartition, key: bytes, value: bytes | None, headers: Headers = ()
+    ) -> Outgoing:
+        """Return a record for a partition of `_ack_due`, which says in which cluster it is written."""
+        return Outgoing(*due, value, key, (*headers, *cluster_header(self.cluster_id)))
 
     def leave(self, owned: Collection[int]) -> None:
         """Close the breakers of inputs whose paused partitions others own now: they keep the pauses."""

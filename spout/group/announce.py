@@ -20,6 +20,7 @@ from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
 from acker.kafka.port import Bound, Headers, Log, OffsetAnswers, Outgoing, Producer, TopicPartition
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES, SOURCE_BYTES
+from acker.wire.clusters import UNKNOWN_CLUSTER, cluster_header
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick, pack_positions
 from acker.wire.leader_epochs import epochs_of_runs
@@ -102,6 +103,7 @@ class Announcer:
         self._group = group
         self._partitions = partitions
         self.who = who
+        self._cluster = cluster_header(log.cluster_id())
         self._is_together = self._is_unflushed = False
 
     @contextmanager
@@ -123,7 +125,7 @@ class Announcer:
 
         A record has room for some 9,000 sources; the answer that counts is the one that names all.
         """
-        taken, sign = list(to), sign_headers(self.who)
+        taken, sign = list(to), self._sign()
         for part in _fitting(sources):
             take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
             for partition in taken:
@@ -174,7 +176,7 @@ class Announcer:
                 if written and (first or wave > last):
                     self._flush()
                 last = wave
-                headers = (*sign_headers(self.who), *epochs_of_runs(init.runs, epochs))
+                headers = (*self._sign(), *epochs_of_runs(init.runs, epochs))
                 self._send(self._topics.init, owner, init, headers)
                 written = self._is_unflushed = True
         if written and not self._is_together:
@@ -200,7 +202,7 @@ class Announcer:
     def tick(self, name: SessionName, now: int, to: Iterable[int]) -> None:
         tick = Tick(self._group, name.id, name.epoch, now)
         for partition in to:
-            self._send(self._topics.init, partition, tick, sign_headers(self.who, reads=self._reads))
+            self._send(self._topics.init, partition, tick, self._sign(reads=self._reads))
         self._flush()
 
     def leave(self, name: SessionName, now: int) -> None:
@@ -233,6 +235,10 @@ class Announcer:
     def close(self) -> None:
         for producer in self._producers:
             producer.close()
+
+    def _sign(self, reads: Iterable[int] = ()) -> Headers:
+        """Return the headers that say who writes, in which cluster, and which inputs it `reads`."""
+        return (*sign_headers(self.who, reads=reads), *self._cluster)
 
     def _contribute(self, acks: Acks) -> None:
         """Send a contribution to the acker partition of its block, behind the inits that came before it."""
@@ -301,7 +307,8 @@ class PlannerContext:
     """The cluster, the task, and the connection to the ackers (None where nothing is tracked).
 
     `troubles` are of the partitions of inputs and of what planning must know besides; `left_out` are sources
-    that are not read yet, each with the wall time (ms) at which it was left out first.
+    that are not read yet, each with the wall time (ms) at which it was left out first. `cluster_id` is empty
+    before the planner is opened, and where the brokers say none.
     """
 
     log: Log
@@ -313,6 +320,7 @@ class PlannerContext:
     sight: Sight
     troubles: Troubles
     left_out: dict[int, int] = field(default_factory=dict)
+    cluster_id: str = UNKNOWN_CLUSTER
 
     def leave_out(self, since_ms: Mapping[int, int]) -> None:
         """Do not read sources yet: nobody can say where they begin, since they have no leader.

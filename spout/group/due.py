@@ -18,6 +18,7 @@ from acker.identity import first_source, input_id_of, offset_of, partition_of
 from acker.kafka.port import Log, OffsetAnswers, Record, TopicPartition
 from acker.kafka.reading import Follower
 from acker.service.passed_over import damage_passed_over, require_passed_over
+from acker.wire.clusters import require_cluster
 from replay.records.due import Aside, Due, Pause, Progress, RefusedRoot, sound
 from replay.records.headers import parse_location
 from replay.worker.fetch import RecordPlace
@@ -37,6 +38,7 @@ class DueReader(ABC):
     def __init__(self, log: Log, topic: str, partitions: int) -> None:
         self.taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self._log = log
+        self._cluster_id = log.cluster_id()
         places = [TopicPartition(topic, number) for number in range(partitions)]
         self._follower = Follower(
             log, places, READ_MAX, patience_ms=PATIENCE_MS, on_damage=damage_passed_over(log)
@@ -45,7 +47,8 @@ class DueReader(ABC):
     def read(self) -> bool:
         """Read on; return whether everything was read that was stable at the time of this call.
 
-        Raises `UnknownVersion` if a newer replay worker wrote a record.
+        Raises `UnknownVersion` if a newer replay worker wrote a record, `Disagreement` if one was written in
+        another cluster.
         """
         for record in self._follower.read():
             self._take(record)
@@ -59,6 +62,7 @@ class DueReader(ABC):
         self._follower.close()
 
     def _take(self, record: Record) -> None:
+        require_cluster(record.place, record.headers, self._cluster_id)
         try:
             value = None if record.value is None else sound(record)
         except UnknownVersion as error:

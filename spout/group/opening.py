@@ -31,6 +31,7 @@ from acker.ledger.sessions import GENERATION_FIRST_MAX, GENERATION_STEP_MAX
 from acker.wire.checks import CLOCK_AHEAD_MS_MAX, wrong_epoch
 from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
+from spout.group.carried import carried_commits
 from spout.group.presence import Presence, describe_session
 from spout.group.starting import (
     Begun,
@@ -205,6 +206,7 @@ class Opening:
         elif self._name.epoch == 0:
             if self._spec.checks_commits:
                 self._check_commits(answers.sources(), now_ms)
+            self._report_carried(answers.sources())
             self._draw(answers.owner, self._rewound(self._continued_or_starting(answers.sources())), now_ms)
         elif not answers.refusals:
             histories = answers.sources()
@@ -337,6 +339,16 @@ class Opening:
             spec.source: int(offset_of(max(histories[spec.source].watermarks.values()))) for spec in begun
         }
         check_commits(self._log, self._spec.group, begun, Reached(emitted_to), now_ms)
+
+    def _report_carried(self, histories: Mapping[int, SourceHistory]) -> None:
+        """Log what a commit hides of which the ackers have no history: it came from another cluster, say."""
+        fresh = [
+            spec
+            for source, spec in self._sources.items()
+            if source not in histories and source not in self._spec.rewind
+        ]
+        for carried in carried_commits(self._log, self._spec, fresh):
+            self._report("commit_without_state", carried.fields())
 
     def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         marks = self._journal.sources

@@ -16,6 +16,7 @@ from acker.ledger.sessions import CLAIMED
 from acker.units import any_time_text
 from acker.untrusted import Untrusted
 from acker.wire.checks import AHEAD
+from acker.wire.clusters import is_of_another
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.group.strangers import END_IT, MovedCommit, moved_cure, strangers_now
@@ -149,6 +150,16 @@ def check_topic(spec: SourceSpec, history: SourceHistory) -> None:
     """Raise Disagreement if Kafka has another id for a topic than the ackers."""
     if history.topic_id != spec.topic_id:
         raise re_created(spec, history.topic_id)
+
+
+def check_cluster(journal: Journal, here: str) -> None:
+    """Raise `Disagreement` if the checkpoint is of another cluster than `here`."""
+    if is_of_another(journal.cluster, here):
+        raise Disagreement(
+            f"the checkpoint is of cluster {Untrusted(journal.cluster)}, and this is cluster {here}, where"
+            " its offsets are those of other records: go on in the former cluster, or start the query with a"
+            " fresh checkpoint, as docs/operate/failover.md says"
+        )
 
 
 def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: bool) -> None:

@@ -1,17 +1,48 @@
 """When a query's tasks let their bolts work in a child process, and how long one call may last.
 
 Apart from what runs bolts (`spout.isolation.task_runs`): the planning process needs only this.
+
+Spark has a limit of its own that may end a worker: `idleTimeoutSeconds` with `killOnIdleTimeout`. Spark hears
+from a worker only when a batch of rows is done. So the limit is for all calls of bolts within a batch
+together, and the parent of an isolated child, which waits for it, is ended by it as well. Nobody is blamed
+then: the query ends, at each start anew.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from acker.config.topics import Input
+from acker.errors import UsageError
+from acker.units import duration_text
+
+IDLE_LIMITS: Final = (
+    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds",
+    "spark.python.worker.idleTimeoutSeconds",
+)
+"""Spark's settings of how long a worker may say nothing; the first that is set counts."""
+
+IDLE_KILLS: Final = (
+    "spark.sql.execution.pyspark.udf.killOnIdleTimeout",
+    "spark.python.worker.killOnIdleTimeout",
+)
+"""Whether Spark ends a worker at that limit, or only says so in its log; the first that is set counts."""
+
+_SPARK_TIME = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
+_UNITS_MS: Final = {
+    "us": 0.001,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 
 _TRIED_ONCE = re.compile(r"local(\[[^,\]]*\])?")
 
@@ -42,3 +73,49 @@ def limit_ms(inputs: Sequence[Input]) -> int:
 def tried_once(master: str) -> bool:
     """Tell whether a Spark master tries each task once, so that a worker's end is the query's."""
     return _TRIED_ONCE.fullmatch(master) is not None
+
+
+def idle_limit_ms(settings: Mapping[str, str]) -> int:
+    """Return after which silence Spark ends a Python worker, in whole seconds as ms; 0: it ends none.
+
+    `settings` are those of the Spark session. A time without a unit is in seconds.
+
+    >>> idle_limit_ms({"spark.python.worker.idleTimeoutSeconds": "2min", IDLE_KILLS[0]: "true"})
+    120000
+    """
+    if _first_of(settings, IDLE_KILLS, "false").strip().lower() != "true":
+        return 0
+    written = _SPARK_TIME.fullmatch(_first_of(settings, IDLE_LIMITS, "0"))
+    if written is None:  # Spark refuses it
+        return 0
+    number, unit = written.groups()
+    return int(int(number) * _UNITS_MS[(unit or "s").lower()]) // 1_000 * 1_000
+
+
+def _first_of(settings: Mapping[str, str], names: Sequence[str], default: str) -> str:
+    return next((settings[name] for name in names if name in settings), default)
+
+
+def refuse_idle_limit(bolt_limit_ms: int, idle_ms: int) -> None:
+    """Raise `UsageError` where Spark would end a worker before `bolt_timeout` says which tuple hangs.
+
+    `bolt_limit_ms` is as `limit_ms` returns it; `idle_ms` as `idle_limit_ms` does.
+    """
+    if bolt_limit_ms and 0 < idle_ms <= bolt_limit_ms:
+        raise UsageError(
+            f"bolt_timeout is {duration_text(bolt_limit_ms)}, and Spark ends a Python worker that says"
+            f" nothing for {duration_text(idle_ms)} ({IDLE_KILLS[1]} with {IDLE_LIMITS[1]}): a call that"
+            " hangs would end the query at each start, and fail no record. Set the one to false, raise the"
+            " other well above bolt_timeout, or lower bolt_timeout"
+        )
+
+
+def idle_warning(idle_ms: int) -> str:
+    """Return what to log where Spark ends a worker at a limit of its own; empty: it ends none."""
+    if not idle_ms:
+        return ""
+    return (
+        f"idle_workers_are_ended after={duration_text(idle_ms)}: all calls of bolts for one batch of rows"
+        " together have to be shorter, or the query ends, at each start anew, and no record fails for it; set"
+        f" {IDLE_KILLS[1]} to false, and bolt_timeout for what hangs"
+    )

@@ -126,6 +126,7 @@ class Batches:
         self._report = context.report
         self._troubles = context.troubles
         self._left_out = context.left_out
+        self._cluster_id = context.cluster_id
         self._tenure = tenure
         self._chooser = Chooser(context, tenure)
         self.continuity = Continuity(context.log, context.sources, tenure)
@@ -192,6 +193,7 @@ class Batches:
             self._line_ups(ranges, most),
             now_ms,
             tuple(sorted(self._left_out)),
+            self._cluster_id,
         )
         self._last = (start, end)
         self.count += 1

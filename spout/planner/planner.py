@@ -34,7 +34,7 @@ from spout.group.growth import Growth
 from spout.group.opening import Opening
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX, Who, describe_session
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
-from spout.group.starting import Begun, check_journal, older_checkpoint, starting_offsets
+from spout.group.starting import Begun, check_cluster, check_journal, older_checkpoint, starting_offsets
 from spout.group.strangers import END_IT, MovedCommit, StrangerWatch, members_text, moved_cure, strangers_now
 from spout.group.tenure import Tenure, tenure_of
 from spout.group.troubles import Troubles
@@ -180,9 +180,12 @@ class Planner:
 
         Raises:
             TopicError: a topic is missing.
-            Disagreement: N is not ours, somebody moved the group's offsets, or a topic is another one now.
+            Disagreement: N is not ours, somebody moved the group's offsets, or a topic or the cluster is
+                another one now.
         """
         log, spec = self._context.log, self._spec
+        self._context = replace(self._context, cluster_id=log.cluster_id())
+        check_cluster(journal, self._context.cluster_id)
         self._journal, self._runs_again = journal, runs_again
         self._context.sources.update(sources_of(log, spec.inputs, tracked=self._is_tracked))
         checked = self.sources

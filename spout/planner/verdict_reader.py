@@ -17,6 +17,7 @@ from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import damage_passed_over, marked_offset, require_passed_over
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
+from acker.wire.clusters import require_cluster
 from acker.wire.codec import wire_codec
 from acker.wire.events import SourceRun, Taken, Verdicts
 from spout.group.announce import Report, pieces
@@ -40,6 +41,7 @@ class VerdictReader:
         self._logged = LogOnce()
         self._codec = wire_codec()
         self._log = log
+        self._cluster_id = log.cluster_id()
         self._is_drained = True
         self._watch = StandingWatch(log, Bound.STABLE_END)
         self._on_damage = damage_passed_over(log)
@@ -119,7 +121,10 @@ class VerdictReader:
         """Read one record; None for one that no acker wrote.
 
         Raises `UnknownVersion` for a newer acker's: what a verdict in it settles would stay pending for ever.
+        Raises `Disagreement` for one that was written in another cluster, and mirrored: it would settle other
+        records.
         """
+        require_cluster(record.place, record.headers, self._cluster_id)
         try:
             event = self._codec.decode(record.value)
         except UnknownVersion as error:

@@ -2,11 +2,11 @@
 
 ``{"v": 1, "session", "epoch", "now", "tasks", "sources": {"<source>": {"from", "next", "gaps", "epoch"}},
 "ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
-"order": {"<source>": {"by", "waiting", "most"}}, "waits": [source, ...], "at"}``
+"order": {"<source>": {"by", "waiting", "most"}}, "waits": [source, ...], "at", "cluster"}``
 
-Older offsets have no `topics` and no `at`; `order` and `waits` are missing if they are empty, and the `epoch`
-of a source where none is known. Spark compares
-offsets as text, so the order of keys is fixed. `ranges` cannot be computed from the `next` and `gaps` of two
+Older offsets have no `topics`, no `at` and no `cluster`; `order` and `waits` are missing if they are empty,
+and the `epoch` of a source where none is known. Spark compares offsets as text, so the order of keys is
+fixed. `ranges` cannot be computed from the `next` and `gaps` of two
 offsets: between them may be a takeover or a new generation.
 
 The offset before the first batch is empty and names no session. When Spark runs batch 0 again in a new
@@ -61,6 +61,7 @@ class Journal:
         order: for each partition that the batch reads in order, by its source: which records are blocked.
         at_ms: wall time at which the clock was `now`, ms; 0: unknown. A batch that emits nothing has the
             offset of the one before, and Spark's time of it shows how far the clock has moved since.
+        cluster: id of the cluster in which the batch was planned; empty: unknown.
         waits: sources that were left out when the group began, since they had no leader, and do not take part
             yet: they begin where the others did.
     """
@@ -75,6 +76,7 @@ class Journal:
     order: Mapping[int, LineUp] = field(default_factory=dict)
     at_ms: int = 0
     waits: tuple[int, ...] = ()
+    cluster: str = ""
 
     def to_json(self) -> dict[str, Any]:
         order = {str(source): line_up.to_json() for source, line_up in sorted(self.order.items())}
@@ -90,6 +92,7 @@ class Journal:
             **({"order": order} if order else {}),
             **({"waits": list(self.waits)} if self.waits else {}),
             **({"at": self.at_ms} if self.at_ms else {}),
+            **({"cluster": self.cluster} if self.cluster else {}),
         }
 
 
@@ -116,6 +119,7 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
             order={int(name): line_up_of(value) for name, value in offset.get("order", {}).items()},
             at_ms=_number(offset.get("at", 0)),
             waits=tuple(_number(source) for source in offset.get("waits", ())),
+            cluster=_text(offset.get("cluster", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Disagreement(

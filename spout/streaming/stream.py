@@ -37,7 +37,14 @@ from spout.bolts.bolts import (
 from spout.bolts.groupings import Grouping
 from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema, zone_of_session, zone_or_utc
-from spout.isolation.safety import Safety, limit_ms, tried_once
+from spout.isolation.safety import (
+    Safety,
+    idle_limit_ms,
+    idle_warning,
+    limit_ms,
+    refuse_idle_limit,
+    tried_once,
+)
 from spout.runtime.tracing import configured_spans
 from spout.spark.private import spark_type_of
 from spout.streaming.application import Application, refuse_workers
@@ -111,7 +118,7 @@ def read_stream(
 
     Raises:
         UsageError: no such input, inputs of several groups, an unknown option, or a running query of this
-            application reads the group already.
+            application reads the group already; or Spark would end a worker before `bolt_timeout`.
     """
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     group, tracked = _source_options(topics, names, options)
@@ -119,10 +126,15 @@ def read_stream(
     let_workers_be_this_python(context)
     application = Application.of(spark)
     refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
+    read_inputs = tuple(topics.input(name) for name in names)
+    idle_ms = idle_limit_ms(spark.conf.getAll)
+    refuse_idle_limit(limit_ms(read_inputs), idle_ms)
+    if text := idle_warning(idle_ms):
+        _LOGGER.warning(text)
     carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
     stream = application.new_stream(spark, topics, group, tracked=tracked, carry=carry)
     mailbox = application.mailbox(stream)
-    stream.inputs = tuple(topics.input(name) for name in names)
+    stream.inputs = read_inputs
     stream.safety = Safety(limit_ms(stream.inputs), str(mailbox.again))
     if tracked and tried_once(context.master or ""):
         _LOGGER.warning(

@@ -3,6 +3,32 @@
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
+    # -- another cluster
+    Mutant(
+        "an-empty-id-is-of-no-other-cluster",
+        "acker/wire/clusters.py",
+        "return UNKNOWN_CLUSTER not in (written_in, here) and written_in != here",
+        "return written_in != here",
+        "tests/unit/acker/wire/test_clusters.py::test_what_names_no_other_cluster_is_taken_as_of_this_one",
+        "topics and checkpoints of a former version would be refused",
+    ),
+    Mutant(
+        "state-of-another-cluster-is-refused",
+        "acker/service/state.py",
+        "require_cluster(records[0].place, records[0].headers, log.cluster_id())",
+        "log.cluster_id()",
+        "tests/unit/spout/planner/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
+        "an acker would take positions of another cluster as settled, and their records would be left out",
+    ),
+    Mutant(
+        "a-take-of-another-cluster-takes-nothing",
+        "acker/service/core.py",
+        "if wrong := other_cluster(record.headers, self.cluster_id):",
+        'if wrong := other_cluster(record.headers, ""):',
+        "tests/unit/spout/planner/test_other_cluster.py"
+        "::test_takes_and_inits_of_another_cluster_are_quarantined",
+        "a session of another cluster would own the group, and its roots be open here",
+    ),
     # -- leader epochs
     Mutant(
         "a-restart-keeps-the-epochs-of-what-is-open",

@@ -3,6 +3,42 @@
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
+    # -- a small input, and the default policy
+    Mutant(
+        "a-small-input-looks-back-to-its-last-roots",
+        "replay/policy/breaker.py",
+        "if settled < self.settled_min:",
+        "if settled < 0:",
+        "tests/unit/replay/policy/test_replay_breaker.py"
+        "::test_a_small_stream_opens_the_breaker_by_the_share_of_its_last_roots",
+        "all records of an input with few of them could become dead letters, and nothing would stop it",
+    ),
+    Mutant(
+        "by-default-a-service-may-be-away-for-minutes",
+        "acker/config/retry_settings.py",
+        "attempts: Whole = whole(10, (1, 1_000_000)",
+        "attempts: Whole = whole(5, (1, 1_000_000)",
+        "tests/unit/replay/policy/test_default_schedule.py::test_a_service_may_be_down_for_minutes",
+        "what fails while a service is away for a minute would be dead after 18 s",
+    ),
+    # -- another cluster
+    Mutant(
+        "what-waits-in-another-cluster-is-refused",
+        "replay/worker/entries.py",
+        "        require_cluster(record.place, record.headers, here)\n",
+        "",
+        "tests/unit/spout/planner/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
+        "a replay worker would copy other records than those that failed, or make dead letters of them",
+    ),
+    Mutant(
+        "each-record-of-what-waits-names-its-cluster",
+        "replay/worker/worker.py",
+        "return Outgoing(*due, value, key, cluster_header(self.cluster_id))",
+        "return Outgoing(*due, value, key)",
+        "tests/unit/spout/planner/test_other_cluster.py"
+        "::test_each_record_of_state_and_of_what_waits_names_its_cluster",
+        "mirrored, it would be taken as this cluster's",
+    ),
     # -- the policy
     Mutant(
         "a-place-without-a-record-never-had-one",

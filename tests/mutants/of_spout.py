@@ -67,6 +67,43 @@ MUTANTS = (
         "::test_an_error_of_accept_is_said_once_a_minute_and_other_errors_always",
         "the log would grow by a megabyte a second",
     ),
+    # -- Spark's own limit of workers
+    Mutant(
+        "a-limit-of-spark-s-may-not-forestall-bolt-timeout",
+        "spout/isolation/safety.py",
+        "0 < idle_ms <= bolt_limit_ms",
+        "0 < idle_ms < bolt_limit_ms",
+        "tests/unit/spout/isolation/test_safety.py"
+        "::test_a_bolt_timeout_that_spark_s_limit_forestalls_is_refused",
+        "Spark would end the worker in the same moment, and the query at each start",
+    ),
+    # -- another cluster
+    Mutant(
+        "a-verdict-of-another-cluster-settles-nothing",
+        "spout/planner/verdict_reader.py",
+        "        require_cluster(record.place, record.headers, self._cluster_id)\n",
+        "",
+        "tests/unit/spout/planner/test_other_cluster.py"
+        "::test_verdicts_that_are_mirrored_on_while_all_runs_settle_nothing",
+        "other records, at the same positions, would be committed as done",
+    ),
+    Mutant(
+        "a-checkpoint-of-another-cluster-is-refused",
+        "spout/planner/planner.py",
+        "        check_cluster(journal, self._context.cluster_id)\n",
+        "",
+        "tests/unit/spout/planner/test_other_cluster.py::test_a_checkpoint_of_another_cluster_is_refused",
+        "a query would read from offsets that are those of other records",
+    ),
+    Mutant(
+        "a-commit-without-state-is-named",
+        "spout/group/opening.py",
+        "            self._report_carried(answers.sources())\n",
+        "",
+        "tests/unit/spout/planner/test_other_cluster.py"
+        "::test_a_commit_without_state_is_named_with_what_nobody_knows_and_where_to_begin",
+        "what had failed and waited in another cluster would be left out in silence",
+    ),
     # -- what may be committed, and what is planned
     Mutant(
         "a-reset-is-by-the-clock-of-the-last-batch",

@@ -38,7 +38,7 @@ YAML = """
 kafka: {bootstrap.servers: "%s"}
 acker: {partitions: 1, topic_prefix: "%s"}
 inputs:
-  lines: {id: 1, topic: "%slines", group: "%sg", partitions: 1, retry: {initial: 100ms}}
+  lines: {id: 1, topic: "%slines", group: "%sg", partitions: 1, retry: {attempts: 5, initial: 100ms}}
 """
 
 

@@ -32,9 +32,10 @@ kafka: {bootstrap.servers: "%(bootstrap)s"}
 acker: {partitions: 4, topic_prefix: "%(prefix)s"}
 inputs:
   shared: {id: 1, group: "%(prefix)sg1", topic: "%(prefix)sshared", partitions: 4}
-  doomed: {id: 2, group: "%(prefix)sg2", topic: "%(prefix)sdoomed", partitions: 4, retry: {initial: 100ms}}
+  doomed: {id: 2, group: "%(prefix)sg2", topic: "%(prefix)sdoomed", partitions: 4,
+          retry: {attempts: 5, initial: 100ms}}
   hasty: {id: 3, group: "%(prefix)sg3", topic: "%(prefix)shasty", partitions: 1, timeout: 1s,
-          retry: {initial: 100ms}}
+          retry: {attempts: 5, initial: 100ms}}
   forked: {id: 5, group: "%(prefix)sg5", topic: "%(prefix)sforked", partitions: 1}
   contested: {id: 4, group: "%(prefix)sg4", topic: "%(prefix)scontested", partitions: 4}
   holed: {id: 6, group: "%(prefix)sg6", topic: "%(prefix)sholed", partitions: 1}

@@ -45,7 +45,7 @@ inputs:
     group: %(prefix)sg
     topic: %(prefix)slarge
     partitions: 1
-    retry: {initial: 0s, jitter: 0}
+    retry: {attempts: 5, initial: 0s, jitter: 0}
     dead_letter: {max_ratio: 1.0}
 """
 

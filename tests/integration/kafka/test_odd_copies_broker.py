@@ -42,7 +42,7 @@ inputs:
     group: %(prefix)sg
     topic: %(prefix)sodd
     partitions: 1
-    retry: {initial: 0s, jitter: 0}
+    retry: {attempts: 5, initial: 0s, jitter: 0}
     dead_letter: {max_ratio: 1.0}
 """
 

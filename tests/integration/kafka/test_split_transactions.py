@@ -56,7 +56,7 @@ TIMEOUT_MS: Final = 30_000
 YAML: Final = """
 kafka: {bootstrap.servers: "%s"}
 acker: {partitions: 1}
-inputs: {sentences: {id: 1, group: g, partitions: 1, retry: {initial: 3s, jitter: 0}}}
+inputs: {sentences: {id: 1, group: g, partitions: 1, retry: {attempts: 5, initial: 3s, jitter: 0}}}
 """
 
 

@@ -47,10 +47,12 @@ INPUTS = (
     "interrupted",
 )
 CRASHED = (
-    '  crashed: {{id: 99, topic: "{prefix}crashed", group: "{prefix}crashed", partitions: 2, timeout: 4s}}'
+    '  crashed: {{id: 99, topic: "{prefix}crashed", group: "{prefix}crashed", partitions: 2, timeout: 4s,'
+    " retry: {{attempts: 5}}}}"
     "\n"
     '  ruled: {{id: 98, topic: "{prefix}ruled", group: "{prefix}ruled", partitions: 2, retry: {{'
-    "causes: [{{operator: spilt, then: drop}}, {{operator: split, error: KeyError, then: drop}}]}}}}"
+    " attempts: 5,"
+    " causes: [{{operator: spilt, then: drop}}, {{operator: split, error: KeyError, then: drop}}]}}}}"
 )
 
 

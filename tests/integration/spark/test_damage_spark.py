@@ -45,7 +45,7 @@ inputs:
     partitions: 2
     timeout: 5m
     on_data_loss: LOSS
-    retry: {{initial: 100ms}}
+    retry: {{attempts: 5, initial: 100ms}}
 """
 
 Place = tuple[int, int]

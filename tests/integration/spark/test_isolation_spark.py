@@ -7,14 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
 from acker.config.topics import Topics, load_topics
+from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Record, TopicPartition
 from spout.builder.topology import TopologyBuilder
+from spout.isolation.safety import IDLE_KILLS, IDLE_LIMITS
 from spout.tuples.culprits import HUNG, WORKER_DIED
 from tests.support.bolts.poison_bolts import Decode, Poisoned, PoisonedBatch, PoisonedRich, WhereAmI
 from tests.support.brokers import Broker
@@ -28,7 +31,7 @@ INPUT = (
     '  NAME: {{id: ID, topic: "{prefix}NAME", group: "{prefix}NAME", partitions: 2, timeout: 300s,'
     " bolt_timeout: LIMIT, retry: {{attempts: 2, initial: 100ms}}, dead_letter: {{max_ratio: 1}}}}"
 )
-INPUTS = ("read", "batch", "shuffled", "rich", "topology", "slow", "again")
+INPUTS = ("read", "batch", "shuffled", "rich", "topology", "slow", "again", "cast")
 LINES = 300
 POISON = {40: "exit", 77: "crash", 191: "hang"}
 CAUSES = {
@@ -214,3 +217,37 @@ def test_a_batch_that_is_run_again_after_its_query_had_ended_is_isolated(world: 
         world.produce("again", ["c"])
         eventually(lambda: len(world.rows) >= 3 or query.exception(), DEADLINE_S)
         assert world.rows[2:] == ["c worker worker"]
+
+
+def test_a_limit_of_spark_s_that_ends_workers_before_bolt_timeout_is_refused(world: World) -> None:
+    """D2402: 49 of 50 rows pass without it; with it the query ended at each start."""
+    settings = {IDLE_LIMITS[0]: "2", IDLE_KILLS[0]: "true"}
+    try:
+        for name, value in settings.items():
+            world.spark.conf.set(name, value)
+        with pytest.raises(UsageError, match=r"bolt_timeout is 2s, and Spark ends .* for 2s"):
+            world.read("read")
+    finally:
+        for name in settings:
+            world.spark.conf.unset(name)
+    assert world.read("read").isStreaming
+
+
+def test_a_malformed_value_in_a_cast_ends_the_query_and_by_try_cast_its_record_alone(world: World) -> None:
+    """D2401: Spark's expressions know no record; a null does, by `fail_when`."""
+    world.produce("cast", ["1", "2", "three", "4"])
+    rows = world.read("cast").selectExpr("CAST(value AS string) AS text", "_windhover")
+    with (
+        world.running("cast", rows.selectExpr("CAST(text AS int)", "_windhover")) as query,
+        pytest.raises(StreamingQueryException, match="CAST_INVALID_INPUT"),
+    ):
+        query.awaitTermination(int(DEADLINE_S))
+    assert world.dead_letters("cast") == []
+    sound = rows.selectExpr("TRY_CAST(text AS int) AS number", "_windhover").transform(
+        spout.fail_when("number IS NULL", "no number")
+    )
+    with world.running("cast", sound):
+        eventually(lambda: len(world.dead_letters("cast")) == 1, DEADLINE_S)
+    assert {"1", "2", "4"} <= {str(row) for row in world.rows}
+    (letter,) = world.dead_letters("cast")
+    assert letter.value == b"three"

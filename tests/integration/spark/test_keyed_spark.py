@@ -30,7 +30,8 @@ def an_input(number: int, name: str, timeout_ms: int) -> str:
     """Write an input with a timeout of its own, which what a keyed bolt holds has, too."""
     return (
         f'  {name}: {{{{id: {number}, topic: "{{prefix}}{name}", group: "{{prefix}}{name}", partitions: 2,'
-        f" timeout: {timeout_ms}ms, held_timeout: {timeout_ms}ms, retry: {{{{initial: 100ms}}}}}}}}"
+        f" timeout: {timeout_ms}ms, held_timeout: {timeout_ms}ms,"
+        " retry: {{attempts: 5, initial: 100ms}}}}"
     )
 
 

@@ -36,7 +36,7 @@ QUIET_MS = 5 * TIMEOUT_MS // 2
 KINDS = ("window", "join", "keyed")
 INPUT = (
     '  {name}: {{{{id: {id}, topic: "{{prefix}}{name}", group: "{{prefix}}{group}", partitions: 2,'
-    " timeout: {timeout}ms, retry: {{{{initial: 100ms}}}}}}}}"
+    " timeout: {timeout}ms, retry: {{{{attempts: 5, initial: 100ms}}}}}}}}"
 )
 
 

@@ -103,6 +103,7 @@ class MemoryBroker:
             now_ms: the cluster's clock, wall time; settable afterwards as the attribute of that name.
         """
         self.now_ms = now_ms
+        self.cluster_id = "memory"
         self.missing: list[MissingBroker] = []
         """The brokers that are not there, as the metadata have it; a test sets them."""
         self._leaderless: set[TopicPartition] = set()

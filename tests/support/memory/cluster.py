@@ -118,6 +118,10 @@ class MemoryLog:
         """Return the high watermark of each partition."""
         return self._ask("ends", partitions, lambda partition: partition.end)
 
+    def cluster_id(self) -> str:
+        """Return the cluster's id."""
+        return self._broker.cluster_id
+
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the last stable offset of each partition."""
         return self._ask("stable_ends", partitions, lambda partition: partition.stable_end)

@@ -38,7 +38,8 @@ inputs:
 {inputs}
 """
 INPUT = (
-    '  {name}: {{id: {id}, topic: "{prefix}{name}", group: "{prefix}{name}", partitions: 2, timeout: 300s}}'
+    '  {name}: {{id: {id}, topic: "{prefix}{name}", group: "{prefix}{name}", partitions: 2, timeout: 300s,'
+    " retry: {{attempts: 5}}}}"
 )
 
 

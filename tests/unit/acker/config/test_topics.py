@@ -43,7 +43,9 @@ def test_everything_but_id_and_group_has_the_default_that_the_design_gives() -> 
         start="committed",
         on_data_loss="fail",
         ackers=1,
-        retry=Retry(attempts=5, initial_ms=1000, multiplier=2.0, max_ms=300_000, jitter=0.2, max_abandoned=5),
+        retry=Retry(
+            attempts=10, initial_ms=1000, multiplier=2.0, max_ms=300_000, jitter=0.2, max_abandoned=5
+        ),
         replay_topic="sentences.word-count.replay",
         dead_letter=DeadLetter(topic="sentences.word-count.dlq", max_ratio=0.1, max_consecutive=1000),
     )
@@ -54,7 +56,7 @@ def test_the_file_of_the_project_is_right_and_says_the_defaults_but_where_a_demo
 
     assert topics.kafka["bootstrap.servers"] == "kafka:9092"
     shortest = read(SHORTEST).inputs["sentences"]
-    quick = shortest.retry.model_copy(update={"initial_ms": 500})
+    quick = shortest.retry.model_copy(update={"attempts": 5, "initial_ms": 500})
     assert topics.inputs["sentences"] == shortest.model_copy(
         update={"partitions": 4, "timeout_ms": 5_000, "retry": quick}
     )

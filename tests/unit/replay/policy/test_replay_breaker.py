@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from replay.policy.breaker import Breaker
 
+HOUR_MS = 3_600_000
+
 
 def breaker(
     max_ratio: float = 1.0, max_consecutive: int = 1_000, dead_min: int = 10, settled_min: int = 0
@@ -92,3 +94,47 @@ def test_how_near_it_is_to_open_follows_the_nearer_of_its_two_rules() -> None:
     one.dead(80, 0)
     assert 0.7 < one.used(0) < 0.9
     assert one.used(60_001) < 0.1, "they have left the window"
+
+
+def test_a_small_stream_opens_the_breaker_by_the_share_of_its_last_roots() -> None:
+    """D603: ten records an hour, of which each second one dies; a minute has none of them or one."""
+    small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
+    settled = 0
+    while small.room(settled * HOUR_MS // 10) and settled < 200:
+        now_ms = settled * HOUR_MS // 10
+        if settled % 2:
+            small.dead(1, now_ms)
+        else:
+            small.acked(1, now_ms)
+        settled += 1
+    assert settled == 100
+    assert small.why == "50 of 100 roots settled within 10h became dead letters (max_ratio 0.1)"
+
+
+def test_what_a_small_stream_settled_before_its_last_roots_does_not_count() -> None:
+    """D603: a bad day is over when a hundred were acked behind it."""
+    small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
+    small.acked(90, 0)
+    small.dead(19, 0)
+    assert small.room(HOUR_MS) == 1
+    for hour in range(1, 11):
+        small.acked(10, hour * HOUR_MS)
+    assert small.room(11 * HOUR_MS) == 20
+    assert small.used(11 * HOUR_MS) == 0
+
+
+def test_a_busy_stream_counts_its_last_minute_alone() -> None:
+    """D603: it settles enough roots in that."""
+    busy = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
+    busy.dead(50, 0)
+    busy.acked(1_000, 59_000)
+    assert busy.room(61_000) == 111
+
+
+def test_how_much_it_remembers_is_bounded() -> None:
+    """D603: by as many seconds as the least number of roots, beside those of the window."""
+    small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
+    for second in range(10_000):
+        small.acked(1, second * 10_000)
+        small.room(second * 10_000 + 5_000)
+    assert len(small._buckets) <= 100 + 60

@@ -524,14 +524,16 @@ def test_the_breaker_opens_by_the_share_of_dead_letters_among_settled_roots(worl
     assert "10 of 100 roots" in str(told.fields["why"])
 
 
-def test_dead_letters_of_a_small_stream_never_open_the_breaker_by_their_share(world: World) -> None:
-    """Before, 100 of them did, of which none was acked within the same minute."""
-    worker = world.worker(of=topics(attempts=1, max_ratio=0.1))
+def test_a_small_stream_is_paused_when_too_many_of_its_last_roots_die(world: World) -> None:
+    """D603: by the default limits; 20 of the last 110 are more than a tenth, whenever they were settled."""
+    worker = world.worker(of=topics(attempts=1, max_ratio=0.1), limits=None)
     world.ack(65_536, 0, 90)
+    world.settle(worker)
+    world.now_ms += 3_600_000
     world.lose(*[world.emit(b"%d" % number) for number in range(200)])
     world.settle(worker)
-    assert len(world.letters()) == 200
-    assert worker.status().paused == ()
+    assert len(world.letters()) == 20
+    assert worker.status().paused == ("sentences",)
 
 
 def test_acked_roots_between_dead_letters_keep_the_breaker_closed(world: World) -> None:

@@ -11,11 +11,21 @@ import numpy as np
 import pytest
 
 from acker.config.topics import Topics, parse
+from acker.errors import UsageError
 from acker.identity import position_at, source_of
 from acker.wire.events import SourceRun
 from replay.policy.disposition import Action, Rule, rule_of
 from spout.builder.submitted import TopologyStatus, topology_metrics
-from spout.isolation.safety import Safety, limit_ms, tried_once
+from spout.isolation.safety import (
+    IDLE_KILLS,
+    IDLE_LIMITS,
+    Safety,
+    idle_limit_ms,
+    idle_warning,
+    limit_ms,
+    refuse_idle_limit,
+    tried_once,
+)
 from spout.isolation.task_runs import MALLOC_VARIABLES
 from spout.planner.mailbox import Mailbox
 from spout.planning.plan import BatchPlan
@@ -145,3 +155,38 @@ def test_a_task_does_not_ask_the_system_for_the_same_memory_again(own: dict[str,
     ran = subprocess.run(run, env=environment, capture_output=True, text=True, check=True, timeout=60)
     *_, last = map(int, ran.stdout.split())
     assert last > 20_000 if own else last < 600
+
+
+@pytest.mark.parametrize("kills", IDLE_KILLS)
+@pytest.mark.parametrize("limit", IDLE_LIMITS)
+@pytest.mark.parametrize(
+    ("written", "idle_ms"), [("10", 10_000), ("10s", 10_000), ("2min", 120_000), ("1H", 3_600_000), ("0", 0)]
+)
+def test_spark_s_own_limit_is_read_as_spark_reads_it(
+    kills: str, limit: str, written: str, idle_ms: int
+) -> None:
+    """D2402: by either name of each setting; a number alone is in seconds."""
+    assert idle_limit_ms({kills: "true", limit: written}) == idle_ms
+    assert idle_limit_ms({kills: "TRUE", limit: written}) == idle_ms
+    assert idle_limit_ms({kills: "false", limit: written}) == 0
+    assert idle_limit_ms({limit: written}) == 0
+
+
+def test_the_setting_of_sql_counts_before_that_of_the_core() -> None:
+    """D2402: as in Spark."""
+    assert idle_limit_ms({IDLE_KILLS[0]: "false", IDLE_KILLS[1]: "true", IDLE_LIMITS[1]: "9"}) == 0
+    assert idle_limit_ms({IDLE_KILLS[1]: "true", IDLE_LIMITS[0]: "7", IDLE_LIMITS[1]: "9"}) == 7_000
+
+
+@pytest.mark.parametrize(("bolt_ms", "idle_ms"), [(10_000, 10_000), (60_000, 10_000), (10_001, 10_000)])
+def test_a_bolt_timeout_that_spark_s_limit_forestalls_is_refused(bolt_ms: int, idle_ms: int) -> None:
+    """D2402: a call that hangs would end the query."""
+    with pytest.raises(UsageError, match=r"bolt_timeout is .*killOnIdleTimeout.*lower bolt_timeout"):
+        refuse_idle_limit(bolt_ms, idle_ms)
+
+
+@pytest.mark.parametrize(("bolt_ms", "idle_ms"), [(500, 0), (0, 10_000), (9_000, 10_000)])
+def test_other_limits_of_spark_s_are_accepted_and_said(bolt_ms: int, idle_ms: int) -> None:
+    """D2402: there is none, none of ours, or ours comes first; a line says what Spark will do."""
+    refuse_idle_limit(bolt_ms, idle_ms)
+    assert ("bolt_timeout" in idle_warning(idle_ms)) == bool(idle_ms)

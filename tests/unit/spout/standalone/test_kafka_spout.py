@@ -464,6 +464,33 @@ def test_work_that_goes_on_longer_than_the_timeout_can_say_so(
     assert (world.lost("TIMED_OUT"), spout_.status().group.acked, spout_.status().late) == (0, 1, 0)
 
 
+def work_through(world: KestrelWorld, client: Client, at_once: int, *, resets: bool) -> int:
+    """Do ten jobs of one second each; return how many runs that takes, with those that are done again."""
+    runs = done = 0
+    while done < 10:
+        items = list(opened(world, client, min(at_once, 10 - done)))
+        while items:
+            world.run(1_000)
+            runs += 1
+            done += client.confirm(items.pop(0))
+            if resets and items:
+                client.reset_timeout(items)
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("at_once", "resets", "runs"),
+    [(1, False, range(10, 11)), (10, True, range(10, 11)), (10, False, range(12, 21))],
+)
+def test_jobs_that_are_opened_together_take_their_time_together(
+    at_once: int, resets: bool, runs: range
+) -> None:
+    """D2403: one by one, or with a sign of work behind each job, ten jobs are ten runs."""
+    world, spout_ = world_of(10)
+    world.start_replays()
+    assert work_through(world, spout_.client("slow"), at_once, resets=resets) in runs
+
+
 def test_a_reset_is_of_what_is_open_alone() -> None:
     """D702: others time out as they would; what was settled, was put back or has timed out counts 0."""
     world, spout_ = world_of(4)

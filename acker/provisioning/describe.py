@@ -48,12 +48,13 @@ def _keys(section: BaseModel, indent: str) -> Iterator[str]:
             continue
         extra = field.json_schema_extra
         unit = extra["unit"] if isinstance(extra, dict) else ""
-        yield f"{indent}{key}: {_text(value, str(unit))}"
+        yield f"{indent}{key}: {value_text(value, str(unit))}"
 
 
-def _text(value: object, unit: str) -> str:
+def value_text(value: object, unit: str) -> str:
+    """Write a value as a file would have it, in the unit of its key."""
     if isinstance(value, tuple):
-        return ", ".join(_text(item, unit) for item in value)
+        return ", ".join(value_text(item, unit) for item in value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int) and unit in ("duration", "time"):

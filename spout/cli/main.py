@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from acker.config.limits import AckerLimits, ReplayLimits
+    from acker.config.topics import Topics
     from spout.runtime.process import Service
 
 LOCAL: Final = "127.0.0.1"
@@ -201,22 +202,67 @@ def options(version: Version = False, debug: Debug = False) -> None:
 
 
 @app.command()
-def validate(file: File = DEFAULT_CONFIG) -> int:
-    """Check a topics.yaml: print its problems, or its effective settings. The broker is not contacted."""
-    from acker.config.kafka_bounds import needs_trial
-    from acker.config.kafka_settings import missing_files
+def validate(
+    file: File = DEFAULT_CONFIG,
+    newer: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[NEWER]", help="A newer file: print what it changes, and who must start again."
+        ),
+    ] = None,
+) -> int:
+    """Check a topics.yaml: print its problems, or its effective settings. The broker is not contacted.
+
+    With a second file: check both, and print for each change which processes must start again. Exit code 4
+    where the newer file changes what a living installation cannot change.
+    """
+    if newer is not None:
+        return _validate_change(file, newer)
     from acker.provisioning.describe import describe
-    from acker.provisioning.topic_times import long_needs
 
     ignored: list[str] = []
+    topics = _validated(file, ignored)
+    for line in describe(topics):
+        say(line)
+    _warn(topics, ignored)
+    return 0
+
+
+def _validated(file: Path, ignored: list[str]) -> Topics:
+    """Load a file, and let each kind of Kafka client try its settings; `ignored` gets what means nothing."""
+    from acker.config.kafka_bounds import needs_trial
+
     topics = loaded(file, ignored.append)
     if needs_trial(topics.kafka):
         from spout.doctor.client_kinds import refused_by_clients
 
         if refused := refused_by_clients(topics.kafka):
             raise ConfigError("\n".join(refused))
-    for line in describe(topics):
-        say(line)
+    return topics
+
+
+def _validate_change(file: Path, newer: Path) -> int:
+    """Print what a newer file changes, and who must start again for it."""
+    from acker.provisioning.changes import changes_between, summary
+
+    ignored: list[str] = []
+    former, topics = loaded(file), _validated(newer, ignored)
+    changes = changes_between(former, topics)
+    allowed = [change for change in changes if not change.effect.never]
+    say_lines(change.line() for change in allowed)
+    say_lines(summary(changes) if changes else [f"{newer} means the same as {file}"])
+    _warn(topics, ignored)
+    refused = [f"{newer}: {change.line()}" for change in changes if change.effect.never]
+    if refused:
+        raise ConfigError("\n".join(refused))
+    return 0
+
+
+def _warn(topics: Topics, ignored: Iterable[str]) -> None:
+    """Print what is not wrong with a file, and yet not as it looks."""
+    from acker.config.kafka_settings import missing_files
+    from acker.provisioning.topic_times import long_needs
+
     for line in ignored:
         say(f"warning: {line}")
     for name in missing_files(topics.kafka):
@@ -230,7 +276,6 @@ def validate(file: File = DEFAULT_CONFIG) -> int:
                 f" log that was cut it stops all the same, since ordering: {source.ordering} needs the keys"
                 " of what was lost"
             )
-    return 0
 
 
 @app.command()

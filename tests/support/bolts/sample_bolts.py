@@ -193,3 +193,18 @@ class FailsTwice(BasicBolt):
             raise ValueError(name)
         partition, offset = place.rpartition("/")[2].split("@")
         collector.emit((received["key"].decode(), int(partition), int(offset), received.message_id.attempt))
+
+
+class OnceBad(spout.BasicBolt):
+    """Fails ``late`` at its first attempt, and gives ``never`` up."""
+
+    output = "line string"
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit the line."""
+        line = tuple["value"].decode()
+        if line == "never":
+            raise spout.RejectTuple("never")
+        if line == "late" and tuple.message_id.attempt == 1:
+            raise ValueError("not yet")
+        collector.emit((line,))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from acker.config.effects import effect_of
 from acker.config.limits import ReplaySettings
 from acker.config.problems import items_of, section_keys
 from acker.config.settings import AckerSettings, Input
@@ -19,7 +20,7 @@ from acker.config.topics import Topics
 PROJECT = Path(__file__).resolve().parents[4]
 PAGE = "docs/reference/topics.md"
 HEADING = "## All keys"
-HEADER = "| key | default | unit | range | Storm | what it does |"
+HEADER = "| key | default | unit | range | Storm | what it does | who takes a change |"
 
 COMPUTED = {
     "kafka": "`bootstrap.servers: 127.0.0.1:9092`",
@@ -60,7 +61,8 @@ def rows(model: type[BaseModel], above: str) -> Iterator[str]:
         assert what, f"{path} is not described"
         required = field.is_required() and path not in COMPUTED
         default = "required" if required else COMPUTED.get(path, f"`{_written(field.default)}`")
-        cells = (f"`{path}`", default, extra["unit"], extra["range"], extra["storm"], what)
+        after = effect_of(path).text()
+        cells = (f"`{path}`", default, extra["unit"], extra["range"], extra["storm"], what, after)
         yield f"| {' | '.join(str(cell) for cell in cells)} |".replace("|  |", "| |").replace("|  |", "| |")
 
 
@@ -69,10 +71,11 @@ def table() -> list[str]:
     kafka = Topics.model_fields["kafka"]
     extra = kafka.json_schema_extra
     assert isinstance(extra, dict)
-    first = f"| `kafka` | {COMPUTED['kafka']} | | {extra['range']} | | {described(Topics)['kafka']} |"
+    what, after = described(Topics)["kafka"], effect_of("kafka").text()
+    first = f"| `kafka` | {COMPUTED['kafka']} | | {extra['range']} | | {what} | {after} |"
     return [
         HEADER,
-        "|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|",
         first,
         *rows(AckerSettings, "acker."),
         *rows(ReplaySettings, "replay."),

@@ -59,7 +59,7 @@ def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.Ca
     [
         ([], "no command given"),
         (["frobnicate"], "No such command 'frobnicate'"),
-        (["validate", "a", "b"], "unexpected extra argument"),
+        (["validate", "a", "b", "c"], "unexpected extra argument"),
         (["acker", "run", "--metrics-port", "0"], "--metrics-port"),
         (["replay", "run", "--metrics-port", "::1:9100"], "--metrics-port"),
         (["submit", "topology.yaml", "--metrics-port", "here"], "--metrics-port"),
@@ -245,6 +245,43 @@ def test_validate_shows_names_of_kafka_settings_and_no_values(
     assert "sasl.password" in printed
     assert "hunter2" not in printed
     assert "start: 2026-07-01T00:00:00Z" in printed
+
+
+def test_validate_of_two_files_says_who_must_start_again(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D2109."""
+    newer = tmp_path / "newer.yaml"
+    file.write_text("inputs: {a: {id: 1, group: g}}")
+    newer.write_text("inputs: {a: {id: 1, group: g, timeout: 1m, retry: {attempts: 9}}}")
+
+    assert cli.run(["validate", str(file), str(newer)]) == 0
+
+    first, second, summary, to_signal = capsys.readouterr().out.splitlines()
+    assert first.startswith("inputs.a.timeout: 30s -> 1m: query, page; run `windhover topics check`")
+    assert second.startswith("inputs.a.retry.attempts: 5 -> 9: replay worker (SIGHUP); run `windhover topics")
+    assert summary == "start again: query, page"
+    assert to_signal == "SIGHUP, or start again: replay worker"
+
+    assert cli.run(["validate", str(file), str(file)]) == 0
+    assert capsys.readouterr().out == f"{file} means the same as {file}\n"
+
+
+def test_validate_of_two_files_refuses_what_a_living_installation_cannot_change(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D2110: the exit code is that of a wrong file, so that a pipeline stops before it is rolled out."""
+    newer = tmp_path / "newer.yaml"
+    file.write_text("inputs: {a: {id: 1, group: g}}")
+    newer.write_text("acker: {partitions: 8}\ninputs: {a: {id: 2, group: g, timeout: 1m}}")
+
+    assert cli.run(["validate", str(file), str(newer)]) == 4
+
+    captured = capsys.readouterr()
+    partitions, input_id = captured.err.splitlines()
+    assert partitions.startswith(f"windhover: {newer}: acker.partitions: 4 -> 8: never: a root's partition")
+    assert input_id.startswith(f"{newer}: inputs.a.id: 1 -> 2: never: another id is another input")
+    assert "inputs.a.timeout: 30s -> 1m" in captured.out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,197 @@
+"""What a change of each key of topics.yaml asks of an installation that runs: who must start again.
+
+The column "after a change" of docs/reference/topics.md and what ``windhover validate OLD NEW`` prints are
+made of this table. A key without an entry fails a test, so whoever adds a key decides this as well.
+
+A process reads the file when it starts. Only a replay worker takes a newer one while it runs, by SIGHUP
+(`replay.worker.service.ReplayService.take_topics`, which refuses what it cannot change).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Process(StrEnum):
+    """A kind of process that reads topics.yaml; `QUERY` is every reader of an input, a `KafkaSpout` too."""
+
+    QUERY = "query"
+    ACKER = "acker"
+    REPLAY = "replay worker"
+    PAGE = "page"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change of one key asks.
+
+    Attributes:
+        start: these must start again.
+        reload: these take the change by SIGHUP as well as by a start.
+        also: what else is to do, as a sentence without its full stop; empty: nothing.
+        never: why the key of a living installation is not changed, and what to do in place of it; empty: it
+            may be changed.
+    """
+
+    start: tuple[Process, ...] = ()
+    reload: tuple[Process, ...] = ()
+    also: str = ""
+    never: str = ""
+
+    def text(self) -> str:
+        """Write it in one line, as the column of the page has it.
+
+        >>> Effect(start=(Process.QUERY,), reload=(Process.REPLAY,), also="run X").text()
+        'query, replay worker (SIGHUP); run X'
+        """
+        if self.never:
+            return f"never: {self.never}"
+        names = [str(process) for process in self.start]
+        names += [f"{process} (SIGHUP)" for process in self.reload]
+        processes = ", ".join(names) or "nobody"
+        return f"{processes}; {self.also}" if self.also else processes
+
+
+_ALL: Final = tuple(Process)
+
+_CREATE: Final = "run `windhover topics create` first"
+_CHECK: Final = "run `windhover topics check`: topics may have to keep records for longer"
+
+_OF_QUERY: Final = Effect(start=(Process.QUERY,))
+_SHOWN: Final = Effect(start=(Process.QUERY, Process.PAGE))
+_OF_ACKER: Final = Effect(start=(Process.ACKER,))
+_OF_REPLAY: Final = Effect(reload=(Process.REPLAY,))
+_OF_REPLAY_START: Final = Effect(start=(Process.REPLAY,))
+_OF_SCHEDULE: Final = Effect(reload=(Process.REPLAY,), also=_CHECK)
+
+EFFECTS: Final[Mapping[str, Effect]] = {
+    "kafka": Effect(start=_ALL, also="they stay on the same cluster: another one has other offsets"),
+    "acker.partitions": Effect(
+        never="a root's partition is computed from it; drain all groups, then begin under another"
+        " acker.topic_prefix"
+    ),
+    "acker.topic_prefix": Effect(
+        start=_ALL,
+        also="drain all groups first, since what is open or waits under the former prefix stays there; then"
+        " run `windhover topics create`",
+    ),
+    # A process fences the former owner of a partition by a transactional id that begins with the group. Under
+    # two groups nobody fences the other, so the last process of the former one ends before the first begins.
+    "acker.group": Effect(
+        start=(Process.ACKER, Process.PAGE), also="end all ackers before the first one starts again"
+    ),
+    "acker.replay_group": Effect(
+        start=(Process.ACKER, Process.REPLAY, Process.PAGE),
+        also="end all replay workers before the first one starts again",
+    ),
+    "acker.replication_factor": Effect(
+        also="it holds for topics that are made from now on; give others their copies with"
+        " `kafka-reassign-partitions`, as `windhover topics check` says"
+    ),
+    "acker.verdict_retention": _OF_ACKER,
+    "acker.limits.pace": _OF_ACKER,
+    "acker.limits.operation": _OF_ACKER,
+    "acker.limits.unreachable": _OF_ACKER,
+    "acker.limits.step": _OF_ACKER,
+    "acker.limits.stop": _OF_ACKER,
+    "acker.limits.refold_bytes": _OF_ACKER,
+    "acker.limits.retention_interval": _OF_ACKER,
+    # four times this may be the limit of a step, which a running worker keeps
+    "replay.limits.operation_timeout": Effect(
+        reload=(Process.REPLAY,), also="where four times of it exceeds step, the worker has to start again"
+    ),
+    "replay.limits.unreachable": _OF_REPLAY,
+    "replay.limits.step": _OF_REPLAY_START,
+    "replay.limits.stop": _OF_REPLAY_START,
+    "replay.limits.waiting_max": _OF_REPLAY,
+    "replay.limits.waiting_bytes_max": _OF_REPLAY,
+    "replay.limits.fetch_bytes_max": _OF_REPLAY,
+    "replay.limits.input_retry": _OF_REPLAY,
+    "replay.limits.breaker_window": _OF_REPLAY,
+    "replay.limits.breaker_dead_min": _OF_REPLAY,
+    "replay.limits.breaker_settled_min": _OF_REPLAY,
+    "inputs.<name>.id": Effect(
+        never="another id is another input, and what waits under the former one is not emitted again; give"
+        " the former id back, or add a new input and remove this one when nothing of it is pending"
+    ),
+    "inputs.<name>.group": Effect(
+        never="ackers keep the input's id for its group; add a new input with an id of its own, and remove"
+        " this one when nothing of it is pending"
+    ),
+    "inputs.<name>.topic": Effect(
+        never="the group's history is of the former topic; add a new input with an id of its own, and remove"
+        " this one when nothing of it is pending"
+    ),
+    "inputs.<name>.partitions": Effect(
+        also="it holds when the topic is made; let one that is there grow with `kafka-topics --alter`, then"
+        " run `windhover topics create`"
+    ),
+    "inputs.<name>.timeout": Effect(start=(Process.QUERY, Process.PAGE), also=_CHECK),
+    "inputs.<name>.held_timeout": Effect(start=(Process.QUERY,), also=_CHECK),
+    "inputs.<name>.bolt_timeout": _OF_QUERY,
+    "inputs.<name>.max_spout_pending": _SHOWN,
+    "inputs.<name>.start": Effect(
+        start=(Process.QUERY,),
+        also="it holds where the group has no history; else `windhover offsets reset` moves the group",
+    ),
+    "inputs.<name>.unreachable": _OF_QUERY,
+    "inputs.<name>.on_data_loss": Effect(start=(Process.QUERY,), reload=(Process.REPLAY,)),
+    "inputs.<name>.ackers": Effect(
+        start=(Process.QUERY, Process.PAGE),
+        reload=(Process.REPLAY,),
+        also="before 0, wait until `windhover status` shows nothing pending and no replays due; before 1, run"
+        " `windhover topics create`",
+    ),
+    "inputs.<name>.ordering": Effect(start=(Process.QUERY, Process.PAGE), reload=(Process.REPLAY,)),
+    "inputs.<name>.max_held": _OF_QUERY,
+    "inputs.<name>.hold": _OF_REPLAY,
+    "inputs.<name>.retry.attempts": _OF_SCHEDULE,
+    "inputs.<name>.retry.initial": _OF_SCHEDULE,
+    "inputs.<name>.retry.multiplier": _OF_SCHEDULE,
+    "inputs.<name>.retry.max": _OF_SCHEDULE,
+    "inputs.<name>.retry.delays": _OF_SCHEDULE,
+    "inputs.<name>.retry.jitter": _OF_SCHEDULE,
+    "inputs.<name>.retry.time_limit": _OF_SCHEDULE,
+    "inputs.<name>.retry.count_timed_out": _OF_SCHEDULE,
+    "inputs.<name>.retry.count_abandoned": _OF_SCHEDULE,
+    "inputs.<name>.retry.max_abandoned": _OF_SCHEDULE,
+    "inputs.<name>.retry.causes": _OF_SCHEDULE,
+    "inputs.<name>.replay_topic": Effect(
+        never="copies of the former topic would not be emitted; give the former name back"
+    ),
+    "inputs.<name>.dead_letter.topic": Effect(
+        start=(Process.PAGE,),
+        reload=(Process.REPLAY,),
+        also=f"handle the letters of the former topic, since `windhover dlq` reads the new one; {_CREATE}",
+    ),
+    "inputs.<name>.dead_letter.max_ratio": _OF_REPLAY,
+    "inputs.<name>.dead_letter.max_consecutive": _OF_REPLAY,
+}
+"""By the key as docs/reference/topics.md writes it. The keys of a rule of `causes` are those of the list."""
+
+ADDED: Final = Effect(
+    start=(Process.PAGE,), reload=(Process.REPLAY,), also=f"{_CREATE}; then start its query"
+)
+"""What a new input asks."""
+
+REMOVED: Final = Effect(
+    start=(Process.PAGE,),
+    reload=(Process.REPLAY,),
+    also="before that, wait until `windhover status` shows nothing pending and no replays due, and end its"
+    " query; never use its id again",
+)
+
+RENAMED: Final = Effect(
+    start=(Process.QUERY, Process.ACKER, Process.PAGE),
+    reload=(Process.REPLAY,),
+    also="see docs/operate/rename-an-input.md",
+)
+"""What another name with the same id asks: the acker has it for labels of metrics and for spans alone."""
+
+
+def effect_of(key: str) -> Effect:
+    """Return the effect of a key as the page writes it; those of a rule of a list are those of the list."""
+    return EFFECTS[key.partition("[]")[0]]

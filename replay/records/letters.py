@@ -130,7 +130,7 @@ class Filter:
     """Which letters are meant; what is None or empty does not matter.
 
     Notes about records that a rule dropped are meant only if their place or their reason is named, or if
-    handled letters are meant, too.
+    handled letters or `notes` are meant, too.
 
     Attributes:
         places: letters by their own place, or by their origin.
@@ -138,6 +138,7 @@ class Filter:
         operator: who failed it last.
         since_ms: given up at this wall time or later; `until_ms`: before it.
         handled: also letters that were handled before.
+        notes: also the notes, to count them.
     """
 
     places: frozenset[str] = frozenset()
@@ -148,10 +149,12 @@ class Filter:
     since_ms: int | None = None
     until_ms: int | None = None
     handled: bool = False
+    notes: bool = False
 
     def matches(self, letter: Letter) -> bool:
         """Tell whether a letter is meant, whatever its mark says: that comes later in the log."""
-        means_notes = self.handled or bool(self.places) or self.dead == DeadReason.DROPPED
+        is_dropped_meant = self.dead == DeadReason.DROPPED
+        means_notes = self.notes or self.handled or bool(self.places) or is_dropped_meant
         return (
             (means_notes or not letter.is_note)
             and (not self.places or not self.places.isdisjoint((letter.place, letter.lineage.origin)))

@@ -39,6 +39,8 @@ PendingCritical = Annotated[
 DeadWarning = Annotated[int, typer.Option(min=0, help="WARNING: so many new dead letters; 0: never.")]
 DeadCritical = Annotated[int, typer.Option(min=0, help="CRITICAL: so many new dead letters; 0: never.")]
 DeadWithin = Annotated[str, typer.Option(help="A dead letter is new for this long.")]
+Inputs = Annotated[list[str] | None, typer.Option("--input", help="Only this input, by its name or topic.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", help="Only the inputs of this group.")]
 
 
 def check_once(
@@ -50,12 +52,15 @@ def check_once(
     dead_warning: DeadWarning = 1,
     dead_critical: DeadCritical = 100,
     dead_within: DeadWithin = "15m",
+    inputs: Inputs = None,
+    groups: Groups = None,
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """Check once for a monitor: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN, which is never OK."""
     from acker.errors import WindhoverError
     from acker.kafka.reading import READ_MAX
     from spout.doctor import monitor
+    from spout.inspect.dead_letters import topics_of_some
     from spout.inspect.overview import Overview
     from spout.inspect.readings import Reading
     from spout.inspect.tables import OutputFormat, print_encoded, with_configs
@@ -76,7 +81,8 @@ def check_once(
     )
     try:
         with ExitStack() as stack:
-            topics, log = stack.enter_context(opened(config, "check"))
+            whole, log = stack.enter_context(opened(config, "check"))
+            topics = topics_of_some(whole, inputs or (), groups or ())
             overview = stack.enter_context(closing(Overview(log, topics)))
             watched = stack.enter_context(closing(CauseWatch(log, topics, READ_MAX)))
             snapshot = overview.snapshot(wall_ms())

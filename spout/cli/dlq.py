@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -151,11 +152,11 @@ def dlq_stats(
     output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
 ) -> int:
-    """Count dead letters by input, reason, error, operator, age and key."""
+    """Count dead letters and dropped records by input, reason, error, operator, age and key."""
     with opened(config, "dlq") as (topics, log):
         from spout.inspect.letter_rows import STATS, stats_of
 
-        matching = _filter(cause, operator, reason, key, since, until, handled=all_)
+        matching = replace(_filter(cause, operator, reason, key, since, until, handled=all_), notes=True)
         log.share_deadline()
         letters = _read(topics, log, inputs, None, matching)
         absent = _absent(topics, log, letters)
@@ -302,12 +303,17 @@ def _handle(
                 sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000),
                 progress=_progress(),
             )
-    return _end_of(name, action, outcome, config)
+        waits = limits is not None and limits.wait_ms > 0
+    return end_of(name, action, outcome, config, waits=waits)
 
 
-def _end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Path) -> int:
-    """Print how a redrive ended, and return the exit code; `CheckFailed`: it stopped by itself."""
+def end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Path, *, waits: bool) -> int:
+    """Print how a redrive ended, and return the exit code.
+
+    `CheckFailed`: it stopped by itself; or it `waits` for what becomes of the letters, and some died again.
+    """
     from acker.errors import CheckFailed
+    from replay.handling.outcomes import LetterOutcome
     from replay.handling.redrive import outcome_text
     from replay.records.letters import LetterAction
     from replay.records.redrives import RedriveEnd
@@ -331,6 +337,8 @@ def _end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: P
             f"redrive {name} stopped: {became}, and none was settled for long. See `windhover status`;"
             " --at-once raises how many may be open"
         )
+    if waits and outcome.end is not RedriveEnd.CANCELLED and outcome.outcomes[LetterOutcome.DIED]:
+        raise CheckFailed(f"redrive {name}: {became}; `windhover dlq list` has those that died again")
     return INTERRUPTED if outcome.end is RedriveEnd.CANCELLED else 0
 
 

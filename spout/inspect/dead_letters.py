@@ -25,6 +25,7 @@ from replay.records.headers import location, parse_location
 from replay.records.letters import Filter, KeyIs
 from replay.worker.fetch import Fetcher, RecordPlace
 from spout.inspect.letter_rows import FoundLetter, letter_details, parse_key, parse_name, redrive_row
+from spout.inspect.operate import inputs_of
 
 
 class FoundLetters(NamedTuple):
@@ -44,6 +45,20 @@ def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
             wrong = UntrustedName(name)
             raise UsageError(f"no tracked input of topics.yaml is called '{wrong}'; it has {names}")
     return [one for one in tracked if not names or any(name in _names(one) for name in names)]
+
+
+def topics_of_some(topics: Topics, names: Sequence[str], groups: Sequence[str]) -> Topics:
+    """Return topics.yaml with only those of its tracked inputs that are named, or are of a named group.
+
+    Without names and groups: all of it. `UsageError`: there is no such input or group.
+    """
+    if not names and not groups:
+        return topics
+    meant = {own.name for own in inputs_named(topics, names)} if names else set[str]()
+    for group in groups:
+        meant |= {own.name for own in inputs_of(topics, group)}
+    inputs = {name: own for name, own in topics.inputs.items() if name in meant}
+    return topics.model_copy(update={"inputs": inputs})
 
 
 def parse_filter(

@@ -10,11 +10,12 @@ Source: docs/design/protocol.md, sections 3 rule 11 and 5.4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from acker.config.retry_settings import CauseRule
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
@@ -24,9 +25,9 @@ from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import all_answers
 from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS
-from acker.wire.causes import EXPLICIT, HELD, error_class
+from acker.wire.causes import EXPLICIT, HELD, error_class, error_classes
 from acker.wire.checks import read_verdicts
-from acker.wire.events import Reason, Verdicts, positions
+from acker.wire.events import Lost, Reason, Verdicts, positions
 from replay.records.due import Loss, history_of, left_out_by
 from replay.records.headers import parse_lineage
 from replay.records.letters import Letter, parse_letter
@@ -61,6 +62,7 @@ FAILURES: Final = (
     Column("acked at 2", "acked_at_2", share_text, "-"),
     Column("acked at 3", "acked_at_3", share_text, "-"),
     Column("dead", "dead", count),
+    Column("dropped", "dropped", count),
 )
 
 
@@ -78,6 +80,7 @@ class _Tally:
     first_ms: int = -1
     last_ms: int = -1
     dead: int = 0
+    dropped: int = 0
     acked: Counter[int] = field(default_factory=Counter)
     lost: Counter[int] = field(default_factory=Counter)
 
@@ -293,6 +296,7 @@ class FailureLog(LogFigures):
                 "last": moment(tally.last_ms) or "",
                 **{f"acked_at_{each}": tally.share(each) for each in SHARE_ATTEMPTS},
                 "dead": tally.dead if self._letters[by_name[group.input]] else None,
+                "dropped": tally.dropped if self._letters[by_name[group.input]] else None,
                 "since": moment(began_ms),
             }
             for group, tally in ordered
@@ -334,8 +338,13 @@ class FailureLog(LogFigures):
 
     def _put_letter(self, one: Input, record: Record) -> None:
         found = parse_letter(record)
-        if isinstance(found, Letter) and not found.is_note and (loss := _last(found.history)):
-            self._tally(_group_of_loss(one, loss)).dead += 1
+        if not isinstance(found, Letter) or (loss := _last(found.history)) is None:
+            return
+        tally = self._tally(_group_of_loss(one, loss))
+        if found.is_note:
+            tally.dropped += 1
+        else:
+            tally.dead += 1
 
     def _put_copy(self, one: Input, record: Record) -> None:
         lineage = parse_lineage(record.headers, *record[:3])
@@ -386,6 +395,7 @@ class FirstFailures:
         """
         self._since_ms = max(0, now_ms - CAUSE_KEPT_MS - CAUSE_NEW_MS)
         self._names = {one.id: one.name for one in topics.inputs.values()}
+        self._rules = {name: source.retry.causes for name, source in topics.inputs.items()}
         names, numbers = topics.ack_topics.verdict, range(topics.acker.partitions)
         places = [TopicPartition(names, number) for number in numbers]
         first = offsets_since(log, places, self._since_ms)
@@ -418,6 +428,8 @@ class FirstFailures:
             group = group_of(name, lost.reason, lost.operator, lost.error)
             count = len(positions(lost.positions))
             self.counts.add(name, at_ms, count, lost.reason)
+            if has_rule(self._rules[name], lost):
+                continue  # whoever wrote the file has foreseen it
             was = self._seen.get(group)
             if was is None or at_ms - was.last_ms >= CAUSE_KEPT_MS:
                 was = SeenCause(group, at_ms, at_ms, 0)
@@ -426,6 +438,14 @@ class FirstFailures:
 
     def close(self) -> None:
         self._verdicts.close()
+
+
+def has_rule(rules: Iterable[CauseRule], lost: Lost) -> bool:
+    """Return whether one of an input's rules of `causes` fits a failure; a root that timed out has none."""
+    if lost.reason is not Reason.FAILED:
+        return False
+    classes = error_classes(lost.error)
+    return any(rule.error in (None, *classes) and rule.operator in (None, lost.operator) for rule in rules)
 
 
 def group_of(name: str, reason: Reason, operator: str, error: str) -> FailureGroup:

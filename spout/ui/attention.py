@@ -64,14 +64,14 @@ class Thresholds:
 class Flag(NamedTuple):
     """A problem. `name` stays the same while its `text` has changing figures; `since_ms` is wall time.
 
-    `is_known_since`: the log says that it began then; else it was seen then first, and may have begun before.
+    `is_dated`: the log says that it began then; else it was seen then first, and may have begun before.
     """
 
     name: str
     text: str
     since_ms: int
     link: str = ""
-    is_known_since: bool = False
+    is_dated: bool = False
 
 
 class Attention:
@@ -96,7 +96,7 @@ class Attention:
         for name, seen_ms in self._since.items():
             flag = found[name]
             if name.startswith(_BROKER) or now_ms - seen_ms >= APART_MS:
-                since_ms = min(now_ms, flag.since_ms) if flag.is_known_since else seen_ms
+                since_ms = min(now_ms, flag.since_ms) if flag.is_dated else seen_ms
                 flags.append(flag._replace(since_ms=since_ms))
 
         def rank(flag: Flag) -> tuple[bool, bool, int]:
@@ -130,7 +130,7 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
         counts = late_counts(snapshot.views, group).value
         if counts is not None and counts.last is not None and now_ms - counts.last.wall < limits.new_ms:
             late = late_text(group, counts, counts.last, topics)
-            yield Flag(f"late: {group}", late, counts.last.wall, is_known_since=True)
+            yield Flag(f"late: {group}", late, counts.last.wall, is_dated=True)
     for one in summaries(snapshot, topics):
         yield from _of_input(one, limits, now_ms)
         for state in one.partitions:
@@ -145,7 +145,7 @@ def _silent_service(text: str, snapshot: Snapshot, topics: Topics) -> Flag:
     if not is_of_ackers or not states or None in states:
         return Flag(name, text, snapshot.at_ms)
     last_ms = max(state.at_ms for state in states if state is not None)
-    return Flag(name, f"{text}; the last State is of {moment(last_ms)}", last_ms, is_known_since=True)
+    return Flag(name, f"{text}; the last State is of {moment(last_ms)}", last_ms, is_dated=True)
 
 
 def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Flag]:

@@ -16,6 +16,7 @@ from replay.handling.letter_handling import CHUNK_MAX, Left, LetterHandling, Ord
 from replay.handling.redrive import Redrive, RedriveProgress
 from replay.records import headers
 from replay.records.dead_letter import DEAD
+from replay.records.due import Loss
 from replay.records.letters import Filter, KeyIs, LetterAction, parse_letter
 from spout.inspect.dead_letters import (
     FoundLetters,
@@ -34,6 +35,7 @@ from spout.inspect.letter_rows import (
     bytes_text,
     letter_details,
     letter_row,
+    loss_row,
     parse_key,
     stats_of,
 )
@@ -333,6 +335,15 @@ def test_a_letter_tells_how_many_of_its_emissions_timed_out(world: World) -> Non
     assert (details["attempts"], details["timed_out"], details["abandoned"]) == (2, 1, 0)
 
 
+@pytest.mark.parametrize(("age_ms", "shown"), [(0, None), (1, 1), (30_000, 30_000)])
+def test_how_long_a_lost_emission_took_is_unknown_where_its_clock_did_not_move(
+    age_ms: int, shown: int | None
+) -> None:
+    """D1305: a root that was abandoned was shown as lost after 0 ms."""
+    loss = Loss(1, Reason.ABANDONED, "", "", "", 1_000_000, age_ms, "sentences/0@0")
+    assert loss_row(loss)["age_ms"] == shown
+
+
 def test_what_a_rule_dropped_is_no_letter_that_waits(world: World) -> None:
     """It left a note, which is found by its reason."""
     dropping = topics(more=", causes: [{error: ValueError, then: drop}]")
@@ -341,6 +352,8 @@ def test_what_a_rule_dropped_is_no_letter_that_waits(world: World) -> None:
     world.settle(worker)
     assert found(world).found == []
     assert len(found(world, Filter(dead="DROPPED")).found) == 1
+    assert len(found(world, Filter(notes=True)).found) == 1, "D1202: dlq stats counts it"
+    assert found(world, Filter(notes=True, error="KeyError")).found == []
 
 
 def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:

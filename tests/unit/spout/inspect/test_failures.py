@@ -221,3 +221,13 @@ def test_a_replay_that_waited_for_order_counts_for_the_failure_that_it_repairs(w
     found = rows(world)
     assert list(found) == [("split", "ValueError")]
     assert (found["split", "ValueError"]["failures"], found["split", "ValueError"]["acked_at_2"]) == (1, 1.0)
+
+
+def test_what_a_rule_drops_is_counted_apart_from_what_died(world: World) -> None:
+    """D1202: `failures` showed a cause that drops every record as one that loses none."""
+    dropping = topics(more=", causes: [{error: ValueError, then: drop}]")
+    worker = world.worker(of=dropping)
+    world.lose(world.emit(b"a"), world.emit(b"b"))
+    world.settle(worker)
+    (row,) = rows(world).values()
+    assert (row["failures"], row["dead"], row["dropped"]) == (2, 0, 2)

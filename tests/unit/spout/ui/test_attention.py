@@ -117,7 +117,7 @@ def test_a_flag_says_since_when_it_is_so_or_when_it_was_seen_first(world: World)
     assert flags["stuck: sentences/0"].since_ms == world.now_ms - 30_000
     assert flags["silent: no acker lives"].since_ms < first_ms
     assert flags["silent: group g"].since_ms == first_ms
-    assert not flags["silent: group g"].is_known_since, "when the query gave its last sign is not in a State"
+    assert not flags["silent: group g"].is_dated, "when the query gave its last sign is not in a State"
 
 
 def test_a_missing_process_is_flagged_before_what_began_earlier(world: World) -> None:
@@ -164,9 +164,30 @@ def test_a_source_that_nobody_ever_took_needs_no_record(world: World) -> None:
     assert names(world, progress=never, start=Reading(5), end=Reading(1_000)) == []
 
 
-def failing() -> tuple[World, Journal, Overview, Watch]:
+@pytest.mark.parametrize(
+    ("rule", "is_new"),
+    [
+        ("{error: ValueError, then: drop}", False),
+        ("{error: ValueError, then: retry, attempts: 9}", False),
+        ("{error: Exception, then: dead_letter}", False),
+        ("{operator: split, then: dead_letter}", False),
+        ("{error: KeyError, then: drop}", True),
+        ("{error: ValueError, operator: count, then: drop}", True),
+    ],
+)
+def test_a_cause_for_which_the_file_has_a_rule_is_no_new_one(rule: str, *, is_new: bool) -> None:
+    """D1201: who wrote the rule has foreseen it."""
+    world, _, overview, watch = failing(f"{{causes: [{rule}]}}")
+    with closing(overview):
+        causes_in(watch)
+        world.run(APART_MS)
+        assert bool(causes_in(watch)) is is_new
+        assert [len(series.failed) for series in watch.latest.rates.values()] != [0]
+
+
+def failing(retry: str = "{}") -> tuple[World, Journal, Overview, Watch]:
     """Let two of ten records fail, and watch the causes."""
-    world = World(yaml_of(timeout="4h"))
+    world = World(yaml_of(timeout="4h", retry=retry))
     world.produce(10)
     end = batch(world.ready(), BEGINNING, world)
     world.publish(BEGINNING, end, skip=range(2, 10), fail=(0, 1))

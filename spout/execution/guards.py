@@ -155,6 +155,7 @@ class Guarded(Generic[B]):
 
     def __init__(self, bolt: B, guard: Guard) -> None:
         self._bolt = bolt
+        self.guarded_bolt: object = bolt
         self.guard = guard
         self.stops_on = bolt.stops_on
 

@@ -115,7 +115,8 @@ def place_of(error: BaseException) -> str:
 
 def place_of_code(bolt: object) -> str:
     """Return where the method `execute` of a bolt begins, ``split.py:10``; empty: it is not the author's."""
-    code = getattr(unwrap(getattr(type(bolt), "execute", place_of_code)), "__code__", None)
+    authors = getattr(bolt, "guarded_bolt", bolt)  # in a child its calls go through one of ours
+    code = getattr(unwrap(getattr(type(authors), "execute", place_of_code)), "__code__", None)
     if code is None or _home_of(code.co_filename) is None:
         return ""
     return _place(code.co_filename, code.co_firstlineno)

@@ -1329,8 +1329,8 @@ MUTANTS = (
     Mutant(
         "a-terminal-gets-no-commands",
         "spout/cli/common.py",
-        "typer.echo(sentence_line(line), err=err)",
-        "typer.echo(line, err=err)",
+        "typer.echo(as_written(sentence_line(line), output.encoding), err=err)",
+        "typer.echo(as_written(line, output.encoding), err=err)",
         "tests/unit/spout/test_hostile_texts.py"
         "::test_a_terminal_gets_lines_that_can_be_seen_and_commands_of_ours",
         "a record would clear an operator's screen, or write a line of ours",
@@ -1346,7 +1346,7 @@ MUTANTS = (
     Mutant(
         "json-shows-what-nobody-sees",
         "spout/inspect/tables.py",
-        "return _with_escapes(json.dumps(value, ensure_ascii=False, indent=indent), _json_escape)",
+        "return _with_escapes(json.dumps(value, ensure_ascii=False, indent=indent), _json_escape, is_seen)",
         "return json.dumps(value, ensure_ascii=False, indent=indent)",
         "tests/unit/spout/test_hostile_texts.py::test_json_and_yaml_can_be_seen_read_and_are_the_same",
         "JSON would send commands to a terminal",

@@ -52,8 +52,8 @@ class Of(StrEnum):
     GROUPS = "`inputs.*.group`"
     ACKER_GROUP = "`acker.group`"
     REPLAY_GROUP = "`acker.replay_group`"
-    ACKER_IDS = "`acker.group` and a hyphen, as a prefix"
-    REPLAY_IDS = "`acker.replay_group` and a hyphen, as a prefix"
+    ACKER_IDS = "`acker.group`, a hyphen and the number of each partition"
+    REPLAY_IDS = "`acker.replay_group`, a hyphen and the number of each partition"
     LETTER_IDS = "`acker.replay_group`, `-letters-` and `inputs.*.dead_letter.topic`"
 
 
@@ -80,6 +80,18 @@ NEEDS: Final = (
     Need(Role.OPERATOR, Of.SOURCES, (_READ,), "to commit the group's offsets"),
     Need(Role.OPERATOR, Of.REPLAYS, (_READ,), "to commit the group's offsets"),
     Need(Role.OPERATOR, Of.GROUPS, (_READ,), "to commit the group's offsets"),
+    *(
+        Need(Role.OPERATOR, of, (_READ, _WRITE), "`topics repair`: finds what stops its readers, marks it")
+        for of in (Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE)
+    ),
+    Need(Role.OPERATOR, Of.DUE, (_READ, _WRITE), "`replay resume`, `replay drop`: what waits for its replay"),
+    Need(Role.OPERATOR, Of.REPLAY_GROUP, (_DESCRIBE,), "`replay resume`: whether a replay worker lives"),
+    Need(
+        Role.OPERATOR,
+        Of.REPLAY_IDS,
+        (_WRITE,),
+        "`replay resume`, `replay drop`: take a partition over",
+    ),
     Need(Role.ACKER, Of.INIT, (_READ, _DELETE), "inits, ticks, takes; deletes what nothing needs"),
     Need(Role.ACKER, Of.ACK, (_READ, _DELETE), "what was acked; deletes what nothing needs"),
     Need(Role.ACKER, Of.FAIL, (_READ, _DELETE), "what failed; deletes what nothing needs"),
@@ -90,7 +102,7 @@ NEEDS: Final = (
     Need(Role.ACKER, Of.REPLAY_GROUP, (_DESCRIBE,), "deletes no verdict that replay workers have not read"),
     Need(Role.ACKER, Of.ACKER_IDS, (_WRITE,), "one transactional id for each partition"),
     Need(Role.REPLAY, Of.VERDICT, (_READ,), "what was lost"),
-    Need(Role.REPLAY, Of.DUE, (_READ, _WRITE), "what waits for its replay; `replay resume`, `replay drop`"),
+    Need(Role.REPLAY, Of.DUE, (_READ, _WRITE), "what waits for its replay"),
     Need(Role.REPLAY, Of.SOURCES, (_READ, _CONFIGS), "the record that is copied"),
     Need(Role.REPLAY, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "copies; a copy may be lost again"),
     Need(Role.REPLAY, Of.DEAD_LETTERS, (_WRITE, _CONFIGS), "records given up"),
@@ -149,29 +161,51 @@ def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
     return sorted(found, key=lambda right: (right.resource, right.name, right.operation))
 
 
+_NAMES_SHOWN: Final = 9
+"""So many transactional ids stand in a line for people; the commands have all of them."""
+
 _resource_of = attrgetter("resource", "name", "is_prefix")
 
 
 def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:
-    """Yield the calls of Kafka's own tool that grant rights, one for each resource."""
+    """Yield the calls of Kafka's own tool that grant rights; transactional ids share one."""
     options = {
         Resource.TOPIC: "--topic",
         Resource.GROUP: "--group",
         Resource.TRANSACTIONAL_ID: "--transactional-id",
     }
-    for (resource, name, is_prefix), members in groupby(found, key=_resource_of):
+    for resource, names, is_prefix, operations in _alike(found):
         words = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
-        for right in members:
-            words += ["--operation", right.operation]
-        words += [options[resource], name]
+        for operation in operations:
+            words += ["--operation", operation]
+        for name in names:
+            words += [options[resource], name]
         yield shlex.join([*words, *(["--resource-pattern-type", "prefixed"] if is_prefix else [])])
 
 
-def rights_text(found: Iterable[Right]) -> Iterator[str]:
-    """Yield rights for people, a line for each resource: ``Topic _ack_init: Delete, Read``."""
+def _alike(found: Iterable[Right]) -> Iterator[tuple[Resource, list[str], bool, tuple[Operation, ...]]]:
+    """Yield resources with the operations on them; transactional ids with the same ones come together."""
+    names_of_ids: dict[tuple[bool, tuple[Operation, ...]], list[str]] = {}
     for (resource, name, is_prefix), members in groupby(found, key=_resource_of):
-        shown = f"{name}*" if is_prefix else name
-        yield f"{resource} {shown}: {', '.join(right.operation for right in members)}"
+        operations = tuple(right.operation for right in members)
+        if resource is Resource.TRANSACTIONAL_ID:
+            names_of_ids.setdefault((is_prefix, operations), []).append(name)
+        else:
+            yield resource, [name], is_prefix, operations
+    for (is_prefix, operations), names in names_of_ids.items():
+        yield Resource.TRANSACTIONAL_ID, names, is_prefix, operations
+
+
+def rights_text(found: Iterable[Right]) -> Iterator[str]:
+    """Yield rights for people, a line for each resource: ``Topic _ack_init: Delete, Read``.
+
+    Transactional ids come together: ``TransactionalId acks-0, acks-1: Write``.
+    """
+    for resource, names, is_prefix, operations in _alike(found):
+        shown = [f"{name}*" if is_prefix else name for name in names]
+        if len(shown) > _NAMES_SHOWN:
+            shown = [*shown[: _NAMES_SHOWN - 1], f"and {len(shown) - _NAMES_SHOWN + 1} more"]
+        yield f"{resource} {', '.join(shown)}: {', '.join(operations)}"
 
 
 def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:
@@ -184,7 +218,10 @@ def _named(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Re
     found = _names(topics, inputs)
     if of in (Of.ACKER_IDS, Of.REPLAY_IDS):
         group = topics.acker.group if of is Of.ACKER_IDS else topics.acker.replay_group
-        yield Resource.TRANSACTIONAL_ID, f"{group}-", True
+        # Each by its whole name: the prefix `a-` would cover `a-b-0` of an installation whose group is
+        # `a-b`, and whoever may write under an id of others can fence them out.
+        numbers = range(topics.acker.partitions)
+        yield from ((Resource.TRANSACTIONAL_ID, f"{group}-{number}", False) for number in numbers)
     elif of is Of.LETTER_IDS:
         first = f"{topics.acker.replay_group}-letters-"
         yield from ((Resource.TRANSACTIONAL_ID, first + name, False) for name in found[Of.DEAD_LETTERS])

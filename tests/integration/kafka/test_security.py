@@ -23,7 +23,8 @@ import spout
 from acker.config.topics import Topics
 from acker.errors import NotAuthenticated, NotAuthorized
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Operation, Outgoing, Right
+from acker.kafka.port import Operation, Outgoing, Resource, Right
+from acker.provisioning.command_roles import COMMAND_ROLES
 from acker.provisioning.provision import create_topics
 from acker.provisioning.roles import Role, rights
 from spout.cli import main as cli
@@ -110,6 +111,16 @@ class Lack:
         return [right for right in rights(topics_for({}, self.prefix), self.role) if right != self.right]
 
 
+def rights_of_reset() -> Iterator[Right]:
+    """Yield what an operator needs to rewind an input, beside the right to know of topics."""
+    topics = topics_for({}, HOUSE)
+    lines, names = topics.input("lines"), topics.ack_topics
+    read = (names.init, names.verdict, lines.topic, lines.replay_topic)
+    yield from (Right(Operation.READ, Resource.TOPIC, name) for name in read)
+    yield Right(Operation.WRITE, Resource.TOPIC, names.init)
+    yield Right(Operation.READ, Resource.GROUP, lines.group)
+
+
 def lacks() -> Iterator[Lack]:
     """Yield one for each right of each role; of the operator's rights on all topics one for each kind."""
     for role, (play, prefix) in PLAYS.items():
@@ -121,10 +132,16 @@ def lacks() -> Iterator[Lack]:
         topic = lines.replay_topic if operation == "Alter" else lines.dead_letter.topic
         found = {(right.name, right.operation): right for right in rights(topics, Role.OPERATOR)}
         yield Lack(Role.OPERATOR, found[topic, Operation(operation)], plays.play_provision, prefix)
+    of_reset = {(right.name, right.operation) for right in rights_of_reset()}
     of_provision = {Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER}
     for right in rights(topics_for({}, HOUSE), Role.OPERATOR):
-        if right.operation not in of_provision:
+        if (right.name, right.operation) in of_reset:
             yield Lack(Role.OPERATOR, right, plays.play_reset, HOUSE)
+    for right in rights(topics_for({}, BARE), Role.OPERATOR):
+        in_house = (right.name.replace(BARE, HOUSE), right.operation)
+        is_of_mending = right.operation not in of_provision or right.resource is Resource.GROUP
+        if is_of_mending and in_house not in of_reset:
+            yield Lack(Role.OPERATOR, right, command_plays.play_mend, BARE)
 
 
 LACKS = list(lacks())
@@ -219,6 +236,14 @@ def test_a_role_works_with_exactly_its_rights(
 def test_an_operator_works_with_exactly_its_rights(locked: Secured, house: Stagehand) -> None:
     with not_refused("an operator with its rights"):
         plays.play_reset(topics_for(locked.settings(f"{HOUSE}operator"), HOUSE), house)
+
+
+def test_an_operator_repairs_and_resumes_with_exactly_its_rights(
+    locked: Secured, stagehands: Mapping[str, Stagehand]
+) -> None:
+    """D2802"""
+    with not_refused("an operator with its rights"):
+        command_plays.play_mend(topics_for(locked.settings(f"{BARE}operator"), BARE), stagehands[BARE])
 
 
 def test_a_query_without_tracking_works_with_the_right_to_read_and_commit(
@@ -327,6 +352,64 @@ def test_a_command_works_with_the_rights_of_its_role(
     told = "".join(capfd.readouterr())
     assert "Traceback" not in told
     assert command not in DEEDS or told.startswith("1 letter ")
+
+
+ONCE = {
+    "acker free": ("acker", "free", "--group", "a-stranger", "--config", "FILE"),
+    "check": ("check", "--config", "FILE"),
+    "dlq cancel": ("dlq", "cancel", "no-such", "--config", "FILE"),
+    "dlq drop": ("dlq", "drop", "--all", "--config", "FILE"),
+    "dlq list": ("dlq", "list", "--config", "FILE"),
+    "dlq redrives": ("dlq", "redrives", "--config", "FILE"),
+    "dlq replay": ("dlq", "replay", "LETTER", "--config", "FILE"),
+    "dlq show": ("dlq", "show", "LETTER", "--config", "FILE"),
+    "dlq stats": ("dlq", "stats", "--config", "FILE"),
+    "doctor": ("doctor", "--only", "live", "--config", "FILE"),
+    "failures": ("failures", "--config", "FILE"),
+    "inspect": ("inspect", "lines/0@0", "--config", "FILE"),
+    "latency": ("latency", "--config", "FILE"),
+    "machinery": ("machinery", "--config", "FILE"),
+    "offsets reset": ("offsets", "reset", "lines", "--to", "earliest", "--config", "FILE"),
+    "replay drop": ("replay", "drop", "lines", "--config", "FILE"),
+    "replay resume": ("replay", "resume", "lines", "--config", "FILE"),
+    "roots": ("roots", "--config", "FILE"),
+    "status": ("status", "--config", "FILE"),
+    "topics check": ("topics", "check", "FILE"),
+    "topics create": ("topics", "create", "FILE"),
+    "topics repair": ("topics", "repair", "FILE"),
+}
+"""Commands that end by themselves where nobody runs, each in one form."""
+
+ELSEWHERE = {"acker run", "release", "replay run", "submit", "ui"}
+"""Commands that run in other tests: two as `Part`s, and what `release`, a query and the page do as plays."""
+
+
+def test_every_command_that_asks_a_broker_runs_under_its_role_somewhere() -> None:
+    """D2801"""
+    assert {name for name, role in COMMAND_ROLES.items() if role is not None} == set(ONCE) | ELSEWHERE
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_a_command_is_not_refused_under_the_role_that_the_page_names(
+    name: str,
+    locked: Secured,
+    stagehands: Mapping[str, Stagehand],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """D2802"""
+    config = tmp_path / "topics.yaml"
+    config.write_text(text_for(locked.settings(f"{WATCHED}{COMMAND_ROLES[name]}"), WATCHED))
+    letter = command_plays.let_die(stagehands[WATCHED])
+    places = {"FILE": str(config), "LETTER": letter}
+
+    code = cli.run([places.get(word, word) for word in ONCE[name]])
+
+    told = "".join(capfd.readouterr())
+    assert code != 4, told
+    assert "Traceback" not in told
+    if name != "doctor":  # which tells what the other roles need
+        assert "the right to" not in told
 
 
 @pytest.mark.parametrize(

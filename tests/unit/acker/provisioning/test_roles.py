@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from confluent_kafka import KafkaError
 
 from acker.config.topics import parse
 from acker.kafka.client import Use
 from acker.kafka.port import Operation, Resource, Right
+from acker.provisioning.command_roles import COMMAND_ROLES
 from acker.provisioning.roles import NEEDS, Role, commands, rights, rights_text
 from spout.cli import main as cli
 
@@ -58,7 +62,7 @@ def test_the_prefix_of_the_installation_stands_before_topics_groups_and_transact
     found = rights(TOPICS, Role.ACKER)
 
     assert Right(Operation.READ, Resource.GROUP, "p-windhover-acker") in found
-    assert Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, "p-windhover-acker-", is_prefix=True) in found
+    assert Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, "p-windhover-acker-0") in found
     assert {right.name for right in found if right.resource is Resource.TOPIC} == {
         f"p-_ack_{name}" for name in ("init", "ack", "fail", "verdict", "state", "quarantine")
     }
@@ -122,9 +126,13 @@ def test_the_commands_grant_exactly_the_rights() -> None:
         is_prefix = words[-2:] == ["--resource-pattern-type", "prefixed"]
         (option,) = {"--topic", "--group", "--transactional-id"} & set(words)
         resource = Resource(option.removeprefix("--").title().replace("-Id", "Id"))
-        name = words[words.index(option) + 1]
+        names = [words[at + 1] for at, word in enumerate(words) if word == option]
         operations = [words[at + 1] for at, word in enumerate(words) if word == "--operation"]
-        granted |= {Right(Operation(one), resource, name, is_prefix) for one in operations}
+        granted |= {
+            Right(Operation(operation), resource, name, is_prefix)
+            for operation in operations
+            for name in names
+        }
 
     assert granted == set(rights(TOPICS, Role.REPLAY))
 
@@ -133,7 +141,9 @@ def test_rights_for_people_have_a_line_for_each_resource() -> None:
     lines = list(rights_text(rights(TOPICS, Role.ACKER)))
 
     assert "Topic p-_ack_verdict: Delete, Read, Write" in lines
-    assert "TransactionalId p-windhover-acker-*: Write" in lines
+    (ids,) = (line for line in lines if line.startswith("TransactionalId"))
+    assert ids.startswith("TransactionalId p-windhover-acker-0, p-windhover-acker-1")
+    assert ids.endswith(": Write")
 
 
 def test_the_command_prints_them_and_never_a_setting_but_the_address(
@@ -172,3 +182,63 @@ def test_a_refusal_names_the_resource_that_the_code_speaks_of() -> None:
     assert use.right(KafkaError.CLUSTER_AUTHORIZATION_FAILED) is None
     write = Use(Operation.WRITE, topic="t")
     assert write.right(KafkaError.CLUSTER_AUTHORIZATION_FAILED) == Right(Operation.WRITE, Resource.TOPIC, "t")
+
+
+def covers(right: Right, other: Right) -> bool:
+    """Return whether who has a right may use the resource of another one."""
+    is_same_kind = right.resource is other.resource
+    return is_same_kind and (
+        other.name.startswith(right.name) if right.is_prefix else other.name == right.name
+    )
+
+
+@pytest.mark.parametrize("option", ["group", "replay_group"])
+@pytest.mark.parametrize(("ours", "others"), [("a", "a-b"), ("a", "ab"), ("a", "a-1"), ("a-", "a")])
+def test_rights_of_one_installation_cover_no_transactional_id_of_another_one(
+    option: str, ours: str, others: str
+) -> None:
+    """D2803: whoever may use an id can fence out its owner."""
+
+    def ids(name: str) -> list[Right]:
+        text = f"acker: {{{option}: {name}, partitions: 12}}\ninputs: {{x: {{id: 1, group: g}}}}"
+        topics = parse(text, file="topics.yaml", environ={})
+        named = [right for role in (Role.ACKER, Role.REPLAY, Role.OPERATOR) for right in rights(topics, role)]
+        return [
+            right
+            for right in named
+            if right.resource is Resource.TRANSACTIONAL_ID and right.name.startswith(name)
+        ]
+
+    assert ids(ours)
+    assert not [(one, other) for one in ids(ours) for other in ids(others) if covers(one, other)]
+
+
+def leaves(command: Any, names: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the commands below one, by the words that people type."""
+    below = getattr(command, "commands", {})
+    if not below:
+        yield " ".join(names)
+    for name, part in below.items():
+        yield from leaves(part, (*names, name))
+
+
+def test_every_command_has_a_role_or_needs_none() -> None:
+    """D2801"""
+    assert set(leaves(typer.main.get_command(cli.app))) == set(COMMAND_ROLES)
+
+
+def test_the_page_names_the_role_of_every_command() -> None:
+    """D2801"""
+    page = (PROJECT / PAGE).read_text(encoding="utf-8")
+    section = page.partition("## Who runs which command")[2].split("\n## ", 1)[0]
+    shown = {
+        tuple(cell.strip() for cell in line.strip("| ").split("|"))
+        for line in section.splitlines()
+        if line.startswith("| ") and not line.startswith(("| role |", "|--"))
+    }
+    wanted = {
+        (str(role), ", ".join(f"`{name}`" for name, of in sorted(COMMAND_ROLES.items()) if of is role))
+        for role in Role
+        if role in COMMAND_ROLES.values()
+    }
+    assert shown == wanted

@@ -29,15 +29,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
+    AdminClient,
+    OffsetSpec,
+)
 
+from acker.clocks import refused_time_text, wrong_clock_text
 from acker.config.kafka_bounds import reconciled
 from acker.config.kafka_settings import TOKEN_FUNCTION, hide_values, refused_setting
 from acker.errors import (
@@ -79,6 +85,9 @@ PIECE_MS: Final = 3_000
 
 LEADERS_S: Final = 2.0
 """How long it is asked who leads the partitions of a topic, after something has waited too long."""
+
+MARKERS_S: Final = 0.1
+"""How long a coordinator may take to end an aborted transaction in its partitions, before these are asked."""
 
 TRIED_AGAIN: Final = 2 / 3
 """Calls that share a deadline are tried again in so large a part of it: an election fits in. In the rest each
@@ -538,6 +547,11 @@ class Throttling:
         _log.warning(event, extra={**numbers, **fields})
 
 
+def _wall_ms() -> int:
+    """Return wall time, for messages about clocks."""
+    return time.time_ns() // 1_000_000
+
+
 class KafkaClient:
     def __init__(
         self,
@@ -713,16 +727,10 @@ class KafkaClient:
             return NotAuthenticated(unauthenticated(doing, self.bootstrap, text))
         if code in FENCE:
             return Fenced(f"{doing}: another process owns this transactional id now ({text})")
+        if code == KafkaError.INVALID_TIMESTAMP:
+            return self.refused_time(doing, cause, None)
         if code in RECORD_REFUSED:
             reason = f"{cause.name()}: {KafkaError(code).str()}"
-            if code == KafkaError.INVALID_TIMESTAMP:
-                here = datetime.now(UTC)
-                return RecordRefused(
-                    f"{doing}: the topic does not take the time of a record ({text}). If this machine's clock"
-                    f" is wrong, set it right: here it is {here:%Y-%m-%d %H:%M:%S} UTC. If it is right,"
-                    " `windhover topics check` names the setting of the topic",
-                    reason,
-                )
             return RecordRefused(
                 f"{doing}: the settings of a topic refuse a record ({text}); see `windhover topics check`",
                 reason,
@@ -738,6 +746,37 @@ class KafkaClient:
         if code in NOT_IN_LOG:
             return OutOfRange(f"{doing}: the position is not in the log ({text})")
         return LogError(f"{doing}: refused by {self.bootstrap}: {text}")
+
+    def refused_time(self, doing: str, cause: KafkaError, ahead_ms: int | None) -> RecordRefused:
+        """Make the error of a time that the broker refuses; `ahead_ms`: see `refused_time_text`."""
+        why = refused_time_text(_wall_ms(), ahead_ms)
+        reason = f"{cause.name()}: {KafkaError(cause.code()).str()}"
+        clock = wrong_clock_text(ahead_ms)
+        return RecordRefused(
+            f"{doing}: the broker refuses the time of a record ({self._text(cause)}): {why}",
+            f"{reason}; {clock}" if clock else reason,
+        )
+
+    def ahead_of_broker_ms(self, places: Collection[TopicPartition]) -> int | None:
+        """Return by how much this machine's clock is ahead of the broker's; None: it cannot be told.
+
+        `places` are of a transaction that was aborted just now. Its coordinator has written a marker into
+        each, with a time of its own clock. A topic may hold records that are dated ahead, so of the newest
+        times the least counts.
+        """
+        newest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's stubs
+        partitions = {confluent_kafka.TopicPartition(*place): newest for place in places}
+        if not partitions:
+            return None
+        admin = self.make(AdminClient, {}, SILENT, Background(self.clock))
+        self._sleep(MARKERS_S)
+        try:
+            futures = admin.list_offsets(partitions, request_timeout=LEADERS_S)
+            times_ms = [future.result(LEADERS_S).timestamp for future in futures.values()]
+        except (KafkaException, TimeoutError):
+            return None  # the refusal is told all the same
+        written_ms = min(times_ms)
+        return _wall_ms() - written_ms if written_ms > 0 else None
 
     def damage(self, cause: KafkaError, place: TopicPartition, first: int) -> Damaged:
         """Return the error of a batch that cannot be read, where `cause` is one of `DAMAGE`."""

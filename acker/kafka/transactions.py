@@ -271,7 +271,15 @@ class KafkaTransactions(KafkaWriter):
             finally:
                 if _code_of(aborted) in _UNEXPLAINED:
                     self._raise_forbidden(doing)
+            self._raise_refused_time(doing, aborted)
             raise
+
+    def _raise_refused_time(self, doing: str, aborted: Aborted) -> None:
+        """Raise how far the clocks are apart, if the time of a record is refused; the transaction is over."""
+        error = aborted.__cause__
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.INVALID_TIMESTAMP:
+            ahead_ms = self._client.ahead_of_broker_ms(self._written)
+            raise self._client.refused_time(doing, error.args[0], ahead_ms) from error
 
     def _raise_forbidden(self, doing: str) -> None:
         """Name the topic that we may not use as the transaction does, if there is one."""

@@ -12,12 +12,11 @@ Source: Kafka's documentation, "Authorization and ACLs", "Operations and resourc
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Final
 
 from acker.config.settings import Input
@@ -53,8 +52,8 @@ class Of(StrEnum):
     GROUPS = "`inputs.*.group`"
     ACKER_GROUP = "`acker.group`"
     REPLAY_GROUP = "`acker.replay_group`"
-    ACKER_IDS = "`acker.group`, a hyphen and the number of a partition"
-    REPLAY_IDS = "`acker.replay_group`, a hyphen and the number of a partition"
+    ACKER_IDS = "`acker.group`, a hyphen and the number of each partition"
+    REPLAY_IDS = "`acker.replay_group`, a hyphen and the number of each partition"
     LETTER_IDS = "`acker.replay_group`, `-letters-` and `inputs.*.dead_letter.topic`"
 
 
@@ -81,14 +80,18 @@ NEEDS: Final = (
     Need(Role.OPERATOR, Of.SOURCES, (_READ,), "to commit the group's offsets"),
     Need(Role.OPERATOR, Of.REPLAYS, (_READ,), "to commit the group's offsets"),
     Need(Role.OPERATOR, Of.GROUPS, (_READ,), "to commit the group's offsets"),
-    Need(Role.OPERATOR, Of.ACK, (_READ, _WRITE), "`topics repair`: finds what stops readers, marks it"),
-    Need(Role.OPERATOR, Of.FAIL, (_READ, _WRITE), "`topics repair`"),
-    Need(Role.OPERATOR, Of.VERDICT, (_WRITE,), "`topics repair`"),
-    Need(Role.OPERATOR, Of.STATE, (_READ, _WRITE), "`topics repair`"),
-    Need(
-        Role.OPERATOR, Of.DUE, (_READ, _WRITE), "`topics repair`; `replay resume`, `drop`: what waits, pauses"
+    *(
+        Need(Role.OPERATOR, of, (_READ, _WRITE), "`topics repair`: finds what stops its readers, marks it")
+        for of in (Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE)
     ),
-    Need(Role.OPERATOR, Of.REPLAY_IDS, (_WRITE,), "`replay resume`, `drop`: write as a worker does"),
+    Need(Role.OPERATOR, Of.DUE, (_READ, _WRITE), "`replay resume`, `replay drop`: what waits for its replay"),
+    Need(Role.OPERATOR, Of.REPLAY_GROUP, (_DESCRIBE,), "`replay resume`: whether a replay worker lives"),
+    Need(
+        Role.OPERATOR,
+        Of.REPLAY_IDS,
+        (_WRITE,),
+        "`replay resume`, `replay drop`: take a partition over",
+    ),
     Need(Role.ACKER, Of.INIT, (_READ, _DELETE), "inits, ticks, takes; deletes what nothing needs"),
     Need(Role.ACKER, Of.ACK, (_READ, _DELETE), "what was acked; deletes what nothing needs"),
     Need(Role.ACKER, Of.FAIL, (_READ, _DELETE), "what failed; deletes what nothing needs"),
@@ -138,24 +141,6 @@ NEEDS: Final = (
     Need(Role.KEEPER, Of.VERDICT, (_READ,), "`dlq replay`, `redrives`: what became of the copies"),
     Need(Role.KEEPER, Of.LETTER_IDS, (_WRITE,), "one transactional id for each dead-letter topic"),
 )
-COMMANDS: Final[Mapping[Role, tuple[str, ...]]] = MappingProxyType(
-    {
-        Role.OPERATOR: (
-            *("topics create", "topics check", "topics repair", "offsets reset", "release"),
-            *("replay resume", "replay drop", "doctor"),
-        ),
-        Role.ACKER: ("acker run", "acker free"),
-        Role.REPLAY: ("replay run",),
-        Role.SPOUT: ("submit",),
-        Role.OBSERVER: (
-            *("status", "check", "roots", "inspect", "machinery", "failures", "latency", "ui"),
-            *("dlq list", "dlq show", "dlq stats", "dlq redrives"),
-        ),
-        Role.KEEPER: ("dlq replay", "dlq drop", "dlq cancel"),
-    }
-)
-"""Which commands each role can run; a keeper runs all of `dlq`."""
-
 _OF_TRACKED: Final = frozenset({Role.REPLAY, Role.OBSERVER, Role.KEEPER})
 """Roles that have nothing to do with an input that is not tracked."""
 
@@ -168,53 +153,59 @@ def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
         if group in (None, each.group) and (each.tracked or role not in _OF_TRACKED)
     ]
     found = {
-        Right(operation, resource, name)
+        Right(operation, resource, name, is_prefix)
         for need in _needs_of(role, inputs)
-        for resource, name in _named(need.of, topics, inputs)
+        for resource, name, is_prefix in _named(need.of, topics, inputs)
         for operation in need.operations
     }
     return sorted(found, key=lambda right: (right.resource, right.name, right.operation))
 
 
+_NAMES_SHOWN: Final = 9
+"""So many transactional ids stand in a line for people; the commands have all of them."""
+
+_resource_of = attrgetter("resource", "name", "is_prefix")
+
+
 def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:
-    """Yield the calls of Kafka's own tool that grant rights, one for each resource."""
+    """Yield the calls of Kafka's own tool that grant rights; transactional ids share one."""
     options = {
         Resource.TOPIC: "--topic",
         Resource.GROUP: "--group",
         Resource.TRANSACTIONAL_ID: "--transactional-id",
     }
-    for (resource, operations), names in _together(found):
+    for resource, names, is_prefix, operations in _alike(found):
         words = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
         for operation in operations:
             words += ["--operation", operation]
         for name in names:
             words += [options[resource], name]
-        yield shlex.join(words)
+        yield shlex.join([*words, *(["--resource-pattern-type", "prefixed"] if is_prefix else [])])
+
+
+def _alike(found: Iterable[Right]) -> Iterator[tuple[Resource, list[str], bool, tuple[Operation, ...]]]:
+    """Yield resources with the operations on them; transactional ids with the same ones come together."""
+    names_of_ids: dict[tuple[bool, tuple[Operation, ...]], list[str]] = {}
+    for (resource, name, is_prefix), members in groupby(found, key=_resource_of):
+        operations = tuple(right.operation for right in members)
+        if resource is Resource.TRANSACTIONAL_ID:
+            names_of_ids.setdefault((is_prefix, operations), []).append(name)
+        else:
+            yield resource, [name], is_prefix, operations
+    for (is_prefix, operations), names in names_of_ids.items():
+        yield Resource.TRANSACTIONAL_ID, names, is_prefix, operations
 
 
 def rights_text(found: Iterable[Right]) -> Iterator[str]:
-    """Yield rights for people, a line for each resource: ``Topic _ack_init: Delete, Read``."""
-    for (resource, operations), names in _together(found):
-        yield f"{resource} {', '.join(names)}: {', '.join(operations)}"
+    """Yield rights for people, a line for each resource: ``Topic _ack_init: Delete, Read``.
 
-
-def _together(found: Iterable[Right]) -> Iterator[tuple[tuple[Resource, tuple[Operation, ...]], list[str]]]:
-    """Yield operations with the resources on which they are needed.
-
-    Each topic and group stands alone. Transactional ids of the same operations stand together: there is one
-    for each partition.
+    Transactional ids come together: ``TransactionalId acks-0, acks-1: Write``.
     """
-    by_name = groupby(found, key=attrgetter("resource", "name"))
-    rows = [(*key, tuple(right.operation for right in members)) for key, members in by_name]
-
-    def line(row: tuple[Resource, str, tuple[Operation, ...]]) -> tuple[object, ...]:
-        resource, name, operations = row
-        return (resource, operations, "" if resource is Resource.TRANSACTIONAL_ID else name)
-
-    for _, of_line in groupby(rows, key=line):
-        members = list(of_line)
-        resource, _, operations = members[0]
-        yield (resource, operations), [name for _, name, _ in members]
+    for resource, names, is_prefix, operations in _alike(found):
+        shown = [f"{name}*" if is_prefix else name for name in names]
+        if len(shown) > _NAMES_SHOWN:
+            shown = [*shown[: _NAMES_SHOWN - 1], f"and {len(shown) - _NAMES_SHOWN + 1} more"]
+        yield f"{resource} {', '.join(shown)}: {', '.join(operations)}"
 
 
 def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:
@@ -223,23 +214,24 @@ def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:
     return [need for need in found if need.of in (Of.SOURCES, Of.GROUPS) or not reads_only]
 
 
-def _named(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str]]:
+def _named(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str, bool]]:
     found = _names(topics, inputs)
     if of in (Of.ACKER_IDS, Of.REPLAY_IDS):
         group = topics.acker.group if of is Of.ACKER_IDS else topics.acker.replay_group
-        # by name, and not by prefix: `a-` is also the beginning of the ids of a group `a-b`
-        ids = (f"{group}-{number}" for number in range(topics.acker.partitions))
-        yield from ((Resource.TRANSACTIONAL_ID, name) for name in ids)
+        # Each by its whole name: the prefix `a-` would cover `a-b-0` of an installation whose group is
+        # `a-b`, and whoever may write under an id of others can fence them out.
+        numbers = range(topics.acker.partitions)
+        yield from ((Resource.TRANSACTIONAL_ID, f"{group}-{number}", False) for number in numbers)
     elif of is Of.LETTER_IDS:
         first = f"{topics.acker.replay_group}-letters-"
-        yield from ((Resource.TRANSACTIONAL_ID, first + name) for name in found[Of.DEAD_LETTERS])
+        yield from ((Resource.TRANSACTIONAL_ID, first + name, False) for name in found[Of.DEAD_LETTERS])
     elif of is Of.EVERY:
-        yield from ((Resource.TOPIC, name) for names in found.values() for name in names)
+        yield from ((Resource.TOPIC, name, False) for names in found.values() for name in names)
     elif of in (Of.GROUPS, Of.ACKER_GROUP, Of.REPLAY_GROUP):
         groups = {Of.ACKER_GROUP: [topics.acker.group], Of.REPLAY_GROUP: [topics.acker.replay_group]}
-        yield from ((Resource.GROUP, name) for name in groups.get(of, [one.group for one in inputs]))
+        yield from ((Resource.GROUP, name, False) for name in groups.get(of, [one.group for one in inputs]))
     else:
-        yield from ((Resource.TOPIC, name) for name in found[of])
+        yield from ((Resource.TOPIC, name, False) for name in found[of])
 
 
 def _names(topics: Topics, inputs: Iterable[Input]) -> dict[Of, list[str]]:

@@ -34,9 +34,6 @@ REPLICATION_SAFE: Final = 3
 
 FOR_EVER: Final = "-1"
 
-CLOCKS_APART_MS: Final = 60_000
-"""A limit below this on the age of records may refuse one of the present, where two clocks differ."""
-
 
 class TopicRole(StrEnum):
     """What a topic is for."""
@@ -58,6 +55,7 @@ class TopicSpec:
         settings: what it is made with; those of MUST_BE are also demanded of a topic that exists.
         source: the topic whose partitions and settings decide about these; empty: none does.
         of_source: the settings of that topic, where the broker has it.
+        has_clocks: whether ackers compare what its records say with the time of these records.
     """
 
     name: str
@@ -68,6 +66,7 @@ class TopicSpec:
     settings: Mapping[str, str]
     source: str = ""
     of_source: Mapping[str, str] = field(default_factory=dict)
+    has_clocks: bool = False
 
 
 class Level(StrEnum):
@@ -109,8 +108,8 @@ _TABLE: Final[Mapping[str, str]] = MappingProxyType(
     {"cleanup.policy": "compact", "segment.bytes": str(64 << 20), "min.cleanable.dirty.ratio": "0.2"}
 )
 _BROKERS_TIME: Final[Mapping[str, str]] = MappingProxyType({"message.timestamp.type": "LogAppendTime"})
-"""Of all own topics: ackers compare sessions' clocks and epochs with the time of their records, and a topic
-with the writers' time refuses all records of a machine whose clock is wrong."""
+"""Of every ack topic: so none refuses what a process with a wrong clock writes. Ackers also compare the
+clocks and epochs of sessions with the time of their records."""
 
 _AFTER: Final = "message.timestamp.after.max.ms"
 _BEFORE: Final = "message.timestamp.before.max.ms"
@@ -154,8 +153,11 @@ def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[Topi
     specs = {}
     for name in topics.ack_topics.names():
         role, settings = (TopicRole.TABLE, _TABLE) if name in tables else (TopicRole.LOG, _LOG)
-        of_topic = {**basic, **settings, **_BROKERS_TIME}
-        specs[name] = TopicSpec(name, role, "acker.partitions", count, replication, of_topic)
+        settings = {**basic, **settings, **_BROKERS_TIME}
+        is_compared = name in (topics.ack_topics.init, topics.ack_topics.ack)
+        specs[name] = TopicSpec(
+            name, role, "acker.partitions", count, replication, settings, has_clocks=is_compared
+        )
     named = [each for each in topics.inputs.values() if each.partitions is not None]
     # Several inputs may read one topic, and it is enough that one of them says how large it is made.
     sizes = {each.topic: each.partitions for each in reversed(named)}
@@ -244,17 +246,23 @@ def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
 
 
 def _brokers_time(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a warning where who writes a record of our own also says when it was written."""
-    is_ours = spec.settings.get(_TIME_TYPE) == _APPEND_TIME
-    kind = settings.get(_TIME_TYPE, _APPEND_TIME)
-    if is_ours and kind != _APPEND_TIME:
-        has_limit = any(_limit(settings, name) < int(NO_LIMIT) for name in _TIME_LIMITS)
-        effect = "it refuses all that a machine with a wrong clock writes, and " if has_limit else ""
-        text = (
-            f"has {_TIME_TYPE}={kind}: {effect}ackers compare a session's clock and epoch with the time of"
-            f" its record, which its writer chooses; set {_TIME_TYPE}={_APPEND_TIME}"
+    """Yield a warning where an ack topic has the time of who writes, and that can do harm."""
+    time_type = settings.get(_TIME_TYPE, _APPEND_TIME)
+    if spec.role not in (TopicRole.LOG, TopicRole.TABLE) or time_type == _APPEND_TIME:
+        return
+    limits = [name for name in _TIME_LIMITS if _limit(settings, name) < _limit({}, name)]
+    harms = []
+    if spec.has_clocks:
+        harms.append(
+            "ackers compare a session's clock and epoch with the time of its record, which its writer chooses"
         )
-        yield _warning(spec, text, f"{_TIME_TYPE}={_APPEND_TIME}")
+    if limits:
+        refusing = ", ".join(f"{name}={settings[name]}" for name in limits)
+        harms.append(f"with {refusing} it refuses what a machine with a wrong clock writes, which ends there")
+    if harms:
+        setting = f"{_TIME_TYPE}={_APPEND_TIME}"
+        text = f"has {_TIME_TYPE}={time_type}: {'; '.join(harms)}; set {setting}"
+        yield _warning(spec, text, setting)
 
 
 def _error(spec: TopicSpec, text: str, setting: str = "") -> Finding:
@@ -356,7 +364,7 @@ def _refused_times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Fin
         return  # then the broker looks at no time
     if spec.role is TopicRole.DEAD_LETTER:
         for name in _TIME_LIMITS:
-            if _limit(settings, name) < CLOCKS_APART_MS:
+            if _limit(settings, name) < _limit({}, name):
                 text = (
                     f"has {name}={settings[name]}: a dead letter has the time of a replay worker, whose clock"
                 )

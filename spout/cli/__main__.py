@@ -1,5 +1,5 @@
 """``python -m spout.cli`` is ``windhover``."""
 
-from spout.cli.main import main
+from spout.cli.foreign import begin
 
-main()
+begin()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spout.cli import foreign
 from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, loaded, named_role, say, say_lines, wall_ms
 from spout.cli.submit import PyFiles, shipped_files
 from spout.inspect.tables import As, OutputFormat, print_encoded
@@ -124,27 +124,46 @@ def _results(
     if only in (None, Only.FILES) or (topics is None and only is Only.LIVE):
         from spout.doctor.files import file_facts, judge_files
 
-        yield from judge_files(file_facts(config, topics, problem, os.environ, [os.getcwd(), *sys.path]))
-    if only in (None, Only.LIVE) and topics is not None:
-        from spout.doctor.broker import BrokerProbe
-        from spout.doctor.live import judge_live
+        yield from judge_files(file_facts(config, topics, problem, os.environ, [os.getcwd(), *foreign.PATH]))
+    if topics is not None and only is not Only.EXECUTORS:
+        from spout.doctor.client_kinds import judge_clients
 
-        facts = BrokerProbe(topics, wall_ms).facts(str(config))
-        yield from judge_live(facts, topics, role)
+        yield from judge_clients(str(config), topics.kafka)
+    if only in (None, Only.LIVE) and topics is not None:
+        yield from _of_broker(topics, role, config)
     if only in (None, Only.EXECUTORS) and master is not None:
         yield from _of_executors(master, py_files, topics, problem)
+
+
+def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[CheckResult]:
+    from acker.errors import ConfigError
+    from spout.doctor.broker import BrokerProbe
+    from spout.doctor.codes import CLIENT
+    from spout.doctor.live import judge_live, judge_unasked
+
+    try:
+        probe = BrokerProbe(topics, wall_ms)
+    except ConfigError:  # WH014 says what is wrong with them
+        yield from judge_unasked(topics.kafka.get("bootstrap.servers", "no broker"), f"{CLIENT.code} failed")
+        return
+    yield from judge_live(probe.facts(str(config)), topics, role)
 
 
 def _of_executors(
     master: str, py_files: str | None, topics: Topics | None, problem: str
 ) -> Iterator[CheckResult]:
+    from acker.errors import ConfigError
     from spout.doctor.broker import BrokerProbe
     from spout.doctor.cluster import cluster_facts
     from spout.doctor.executors import judge_executors
     from spout.inspect.readings import Reading
 
-    unread: Reading[Sequence[tuple[str, int]]] = Reading(unknown=problem)
-    servers = unread if topics is None else BrokerProbe(topics, wall_ms).servers()
+    servers: Reading[Sequence[tuple[str, int]]] = Reading(unknown=problem)
+    if topics is not None:
+        try:
+            servers = BrokerProbe(topics, wall_ms).servers()
+        except ConfigError as error:
+            servers = Reading(unknown=str(error))
     yield from judge_executors(cluster_facts(master, servers, shipped_files(py_files), wall_ms))
 
 

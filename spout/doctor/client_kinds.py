@@ -6,8 +6,9 @@ Spark. Whoever finds out when that part starts, finds out late.
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from acker.errors import ConfigError
 from acker.kafka import client, group, reader, writer
 from acker.kafka.client import CHECKED, Background, KafkaClient
 from acker.kafka.tokens import token_function
+from spout.doctor.codes import CLIENT, CheckResult
 from spout.streaming import consume
 
 
@@ -51,6 +53,20 @@ KINDS: Final[Mapping[str, ClientKind]] = {
     "admin client": ClientKind(AdminClient, {}, client.SILENT),
 }
 """Every kind that differs in what librdkafka may refuse."""
+
+
+def judge_clients(file: str, settings: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Judge whether clients can be made of the settings; nothing is asked of a broker."""
+    cure = CLIENT.cure.format(file=shlex.quote(file))
+    problems = [f"kafka.{name}: {settings[name]} is not on this machine" for name in missing_files(settings)]
+    try:
+        problems += refused_by_clients(settings)
+    except ConfigError as error:  # the function that gives tokens
+        problems.append(str(error))
+    if not problems:
+        yield CLIENT.ok(file, "each kind of client takes them")
+    for problem in problems:
+        yield CLIENT.failed(file, problem, cure=cure)
 
 
 def refused_by_clients(settings: Mapping[str, str]) -> list[str]:

@@ -140,6 +140,10 @@ HORIZON: Final = CheckCode(
     "windhover doctor --only live",
 )
 
+CLIENT: Final = CheckCode(
+    "WH014", "Kafka settings", "settings that each kind of client takes", "windhover validate {file}"
+)
+
 REACHABLE: Final = CheckCode(
     "WH020", "broker", "a broker that answers", "windhover up --port {port}  # or start your own: {bootstrap}"
 )

@@ -128,6 +128,12 @@ def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterato
         yield _judge_group(facts.bootstrap, group, members)
 
 
+def judge_unasked(bootstrap: str, reason: str) -> Iterator[CheckResult]:
+    """Yield that nothing is known of a broker, since no client could be made to ask it."""
+    asked = (REACHABLE, LOGIN, REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS)
+    yield from (code.unknown(bootstrap, reason) for code in asked)
+
+
 def _judge_versions(facts: BrokerFacts) -> CheckResult:
     if facts.versions.value is None:
         return REQUESTS.unknown(facts.bootstrap, facts.versions.unknown)

@@ -1064,10 +1064,9 @@ MUTANTS = (
     Mutant(
         "own-topics-have-the-brokers-time",
         "acker/provisioning/topic_specs.py",
-        "of_topic = {**basic, **settings, **_BROKERS_TIME}",
-        "of_topic = {**basic, **settings}",
-        "tests/unit/acker/provisioning/test_topic_specs.py"
-        "::test_the_broker_dates_the_records_of_all_own_topics",
+        "settings = {**basic, **settings, **_BROKERS_TIME}",
+        "settings = {**basic, **settings}",
+        "tests/unit/acker/provisioning/test_topic_specs.py::test_the_broker_says_when_sessions_have_written",
         "an acker whose clock is two hours ahead could write no verdict",
     ),
 )

@@ -18,16 +18,22 @@ from acker.service.view import ViewReader
 from acker.wire.events import Init, SourceRun
 from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
+from replay.handling.repair import Unreadable, find_unreadable, pass_over
+from replay.handling.resume import resume
 from replay.records.dead_letter import DEAD
+from replay.records.due import Pause, due_codec, pause_key
 from replay.records.headers import location
 from replay.records.letters import Filter, LetterAction
 from spout.inspect.dead_letters import by_place, carry_out, inputs_named, matching_letters, records_of
 from spout.inspect.open_roots import open_roots
-from spout.inspect.overview import Overview
+from spout.inspect.overview import Overview, missing_members
 from spout.inspect.story import ANNOUNCED, PENDING
 from spout.inspect.trail import Trail
 from tests.support.waiting import settled
 from tests.support.worlds.plays import TIMEOUT_MS, Stagehand, now_ms
+
+FAR = 1 << 40
+"""An offset at which there is nothing, which may be passed over."""
 
 LATER = 1_000_000
 """An offset that was announced, and that no acker has read yet."""
@@ -147,3 +153,21 @@ def _handle(log: Log, topics: Topics, letter: str, action: LetterAction) -> None
     outcome = carry_out(redrive, clock=now_ms, sleep_ms=lambda _: None, progress=lambda _: None)
     if outcome.done != 1:
         raise AssertionError(f"{letter} was not {action.lower()}: {outcome}")
+
+
+def play_mend(topics: Topics, stagehand: Stagehand) -> None:
+    """Repair the ack topics, and let a paused input go on; no replay worker runs."""
+    names, lines = topics.ack_topics, topics.input("lines")
+    pause = due_codec().encode(Pause(lines.id, now_ms(), "too many"))
+    _transact(stagehand, Outgoing(names.due, 0, pause, pause_key(lines.id)))
+    with closing(KafkaLog(topics.kafka)) as log:
+        list(find_unreadable(log, topics))
+        marked = (names.init, names.ack, names.fail, names.verdict, names.state, names.due)
+        for name in marked:
+            nothing = Unreadable(TopicPartition(name, 0), FAR, 0, "", "nothing", is_marked=False)
+            pass_over(log, [nothing], "there is nothing", "kim")
+        if not resume(log, topics, lines.id):
+            raise AssertionError("the input was not paused")
+        (absent,) = missing_members(log, topics, topics.acker.replay_group)
+        if "unknown" in absent:
+            raise NotRead(absent)

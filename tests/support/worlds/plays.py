@@ -40,10 +40,6 @@ from acker.wire.events import (
     Verdicts,
     pack_positions,
 )
-from replay.handling.due_partition import owned
-from replay.handling.repair import Unreadable, find_unreadable, pass_over
-from replay.handling.resume import resume
-from replay.records.due import Pause, due_codec, pause_key
 from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.group.sources import PlannerSpec, topic_names
@@ -301,26 +297,3 @@ def play_reset(topics: Topics, stagehand: Stagehand) -> None:
     with closing(KafkaLog(topics.kafka)) as log:
         plan = moves(log, found, "earliest")
         run_to_end(GroupSession(log, topics, found.group, new_id=uuid.uuid4().hex[:16], rewind=plan), now_ms)
-
-
-def play_repair(topics: Topics, _stagehand: Stagehand) -> None:
-    """Look for what stops readers, and mark a record of each ack topic, whether it does or not."""
-    names = topics.ack_topics
-    of_readers = (names.init, names.ack, names.fail, names.verdict, names.state, names.due)
-    with closing(KafkaLog(topics.kafka)) as log:
-        unreadable = list(find_unreadable(log, topics))
-        places = [TopicPartition(name, 0) for name in of_readers]
-        unreadable += [Unreadable(place, 0, 0, "", "", is_marked=False) for place in places]
-        pass_over(log, unreadable, "a play", "tests")
-
-
-def play_resume(topics: Topics, stagehand: Stagehand) -> None:
-    """Let an input go on that is paused; no replay worker runs."""
-    found = topics.input("lines")
-    with owned(stagehand.log, stagehand.topics, 0) as transactions:
-        pause = due_codec().encode(Pause(found.id, now_ms(), "a play"))
-        transactions.begin()
-        transactions.send(Outgoing(topics.ack_topics.due, 0, pause, pause_key(found.id)))
-        transactions.commit(TIMEOUT_MS)
-    with closing(KafkaLog(topics.kafka)) as log:
-        assert list(resume(log, topics, found.id)) == [0]

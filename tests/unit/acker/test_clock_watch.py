@@ -37,7 +37,7 @@ def ticks(watch: ClockWatch, ahead_ms: int, count: int, start_ms: int = NOON_MS)
     ],
 )
 def test_a_clock_that_is_wrong_is_named_with_the_difference_and_the_cure(ahead_ms: int, words: str) -> None:
-    """D401: ahead and behind; once, and again after a while."""
+    """D404: ahead and behind; once, and again after a while."""
     watch = ClockWatch()
     (sentence,) = ticks(watch, ahead_ms, 100)
     assert words in sentence
@@ -104,7 +104,7 @@ def test_a_clock_that_is_set_back_begins_a_new_window() -> None:
 
 @pytest.mark.parametrize("ahead_ms", [3_000, -3_000, 0, 2 * HOUR_MS])
 def test_the_brokers_time_goes_on_from_the_newest_record(ahead_ms: int) -> None:
-    """D404: it is never ahead of the broker's clock, whatever this machine's says."""
+    """D406: it is never ahead of the broker's clock, whatever this machine's says."""
     watch = ClockWatch()
     watch.polled([record(NOON_MS - ahead_ms)], NOON_MS + 20)
     assert watch.broker_ms(NOON_MS + 20 + WINDOW_MS) == NOON_MS - ahead_ms + WINDOW_MS

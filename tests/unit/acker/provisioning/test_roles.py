@@ -11,10 +11,11 @@ import pytest
 import typer
 from confluent_kafka import KafkaError
 
-from acker.config.topics import Topics, parse
+from acker.config.topics import parse
 from acker.kafka.client import Use
 from acker.kafka.port import Operation, Resource, Right
-from acker.provisioning.roles import COMMANDS, NEEDS, Role, commands, rights, rights_text
+from acker.provisioning.command_roles import COMMAND_ROLES
+from acker.provisioning.roles import NEEDS, Role, commands, rights, rights_text
 from spout.cli import main as cli
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -46,8 +47,7 @@ def test_the_page_lists_every_right_that_a_role_needs() -> None:
     page = (PROJECT / PAGE).read_text(encoding="utf-8")
     section = page.partition(HEADING)[2].split("\n## ", 1)[0]
 
-    rows = section.partition(table()[0])[2]
-    told = [table()[0], *(line for line in rows.splitlines() if line.startswith("| "))]
+    told = [line for line in section.splitlines() if line.startswith("| ")]
 
     assert told == [row for row in table() if not row.startswith("|--")]
 
@@ -62,8 +62,7 @@ def test_the_prefix_of_the_installation_stands_before_topics_groups_and_transact
     found = rights(TOPICS, Role.ACKER)
 
     assert Right(Operation.READ, Resource.GROUP, "p-windhover-acker") in found
-    ids = {right.name for right in found if right.resource is Resource.TRANSACTIONAL_ID}
-    assert ids == {f"p-windhover-acker-{number}" for number in range(TOPICS.acker.partitions)}
+    assert Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, "p-windhover-acker-0") in found
     assert {right.name for right in found if right.resource is Resource.TOPIC} == {
         f"p-_ack_{name}" for name in ("init", "ack", "fail", "verdict", "state", "quarantine")
     }
@@ -124,12 +123,16 @@ def test_the_commands_grant_exactly_the_rights() -> None:
         assert words[:6] == [
             "kafka-acls.sh", "--bootstrap-server", "kafka:9092", "--add", "--allow-principal", "User:my x",
         ]  # fmt: skip
-        assert "prefixed" not in words
+        is_prefix = words[-2:] == ["--resource-pattern-type", "prefixed"]
         (option,) = {"--topic", "--group", "--transactional-id"} & set(words)
         resource = Resource(option.removeprefix("--").title().replace("-Id", "Id"))
-        named = [words[at + 1] for at, word in enumerate(words) if word == option]
+        names = [words[at + 1] for at, word in enumerate(words) if word == option]
         operations = [words[at + 1] for at, word in enumerate(words) if word == "--operation"]
-        granted |= {Right(Operation(one), resource, name) for one in operations for name in named}
+        granted |= {
+            Right(Operation(operation), resource, name, is_prefix)
+            for operation in operations
+            for name in names
+        }
 
     assert granted == set(rights(TOPICS, Role.REPLAY))
 
@@ -138,55 +141,9 @@ def test_rights_for_people_have_a_line_for_each_resource() -> None:
     lines = list(rights_text(rights(TOPICS, Role.ACKER)))
 
     assert "Topic p-_ack_verdict: Delete, Read, Write" in lines
-    ids = ", ".join(sorted(f"p-windhover-acker-{number}" for number in range(TOPICS.acker.partitions)))
-    assert f"TransactionalId {ids}: Write" in lines
-
-
-def installation(prefix: str, partitions: int = 12) -> Topics:
-    text = (
-        f"acker: {{topic_prefix: '{prefix}', partitions: {partitions}}}\ninputs: {{a: {{id: 1, group: g}}}}"
-    )
-    return parse(text, file="topics.yaml", environ={})
-
-
-@pytest.mark.parametrize(
-    ("one", "other"), [("a-", "a-b-"), ("a", "ab"), ("", "windhover-acker-"), ("x-", "x-windhover-acker-")]
-)
-@pytest.mark.parametrize("role", [Role.ACKER, Role.REPLAY, Role.KEEPER, Role.OPERATOR])
-def test_no_transactional_id_of_one_installation_is_another_ones(one: str, other: str, role: Role) -> None:
-    """D2801: however similar their names are."""
-
-    def ids(prefix: str) -> set[str]:
-        found = rights(installation(prefix), role)
-        return {right.name for right in found if right.resource is Resource.TRANSACTIONAL_ID}
-
-    assert ids(one)
-    assert not ids(one) & ids(other)
-
-
-def commands_of(app: typer.Typer) -> set[str]:
-    """Return every command with its words."""
-
-    def walk(found: Any, words: tuple[str, ...]) -> Iterator[str]:
-        for name, command in getattr(found, "commands", {}).items():
-            yield from walk(command, (*words, name))
-        if not hasattr(found, "commands"):
-            yield " ".join(words)
-
-    return set(walk(typer.main.get_command(app), ()))
-
-
-ALONE = {"validate", "acls", "size", "up", "demo"}
-"""Commands that contact no broker, or start one of their own."""
-
-
-def test_each_command_that_contacts_the_broker_belongs_to_a_role() -> None:
-    """D2802: a new one, too; and the page lists them."""
-    named = [command for of_role in COMMANDS.values() for command in of_role]
-    assert sorted(named) == sorted(commands_of(cli.app) - ALONE)
-    page = (PROJECT / PAGE).read_text(encoding="utf-8")
-    for role, of_role in COMMANDS.items():
-        assert f"| {role} | {', '.join(f'`{command}`' for command in of_role)} |" in page
+    (ids,) = (line for line in lines if line.startswith("TransactionalId"))
+    assert ids.startswith("TransactionalId p-windhover-acker-0, p-windhover-acker-1")
+    assert ids.endswith(": Write")
 
 
 def test_the_command_prints_them_and_never_a_setting_but_the_address(
@@ -225,3 +182,63 @@ def test_a_refusal_names_the_resource_that_the_code_speaks_of() -> None:
     assert use.right(KafkaError.CLUSTER_AUTHORIZATION_FAILED) is None
     write = Use(Operation.WRITE, topic="t")
     assert write.right(KafkaError.CLUSTER_AUTHORIZATION_FAILED) == Right(Operation.WRITE, Resource.TOPIC, "t")
+
+
+def covers(right: Right, other: Right) -> bool:
+    """Return whether who has a right may use the resource of another one."""
+    is_same_kind = right.resource is other.resource
+    return is_same_kind and (
+        other.name.startswith(right.name) if right.is_prefix else other.name == right.name
+    )
+
+
+@pytest.mark.parametrize("option", ["group", "replay_group"])
+@pytest.mark.parametrize(("ours", "others"), [("a", "a-b"), ("a", "ab"), ("a", "a-1"), ("a-", "a")])
+def test_rights_of_one_installation_cover_no_transactional_id_of_another_one(
+    option: str, ours: str, others: str
+) -> None:
+    """D2803: whoever may use an id can fence out its owner."""
+
+    def ids(name: str) -> list[Right]:
+        text = f"acker: {{{option}: {name}, partitions: 12}}\ninputs: {{x: {{id: 1, group: g}}}}"
+        topics = parse(text, file="topics.yaml", environ={})
+        named = [right for role in (Role.ACKER, Role.REPLAY, Role.OPERATOR) for right in rights(topics, role)]
+        return [
+            right
+            for right in named
+            if right.resource is Resource.TRANSACTIONAL_ID and right.name.startswith(name)
+        ]
+
+    assert ids(ours)
+    assert not [(one, other) for one in ids(ours) for other in ids(others) if covers(one, other)]
+
+
+def leaves(command: Any, names: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the commands below one, by the words that people type."""
+    below = getattr(command, "commands", {})
+    if not below:
+        yield " ".join(names)
+    for name, part in below.items():
+        yield from leaves(part, (*names, name))
+
+
+def test_every_command_has_a_role_or_needs_none() -> None:
+    """D2801"""
+    assert set(leaves(typer.main.get_command(cli.app))) == set(COMMAND_ROLES)
+
+
+def test_the_page_names_the_role_of_every_command() -> None:
+    """D2801"""
+    page = (PROJECT / PAGE).read_text(encoding="utf-8")
+    section = page.partition("## Who runs which command")[2].split("\n## ", 1)[0]
+    shown = {
+        tuple(cell.strip() for cell in line.strip("| ").split("|"))
+        for line in section.splitlines()
+        if line.startswith("| ") and not line.startswith(("| role |", "|--"))
+    }
+    wanted = {
+        (str(role), ", ".join(f"`{name}`" for name, of in sorted(COMMAND_ROLES.items()) if of is role))
+        for role in Role
+        if role in COMMAND_ROLES.values()
+    }
+    assert shown == wanted

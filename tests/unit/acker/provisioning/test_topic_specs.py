@@ -76,14 +76,12 @@ def test_no_wanted_topic_forgets_records_by_itself_or_elects_an_unclean_leader()
             assert spec.settings["cleanup.policy"] == "compact"
 
 
-def test_the_broker_dates_the_records_of_all_own_topics() -> None:
-    """O1806: else who claims a clock of next year dates the record of next year as well.
-
-    D402: and a topic that limits how far a time may be off refuses all that a wrong clock writes.
-    """
-    specs = required_topics(read(), {})
+def test_the_broker_says_when_sessions_have_written() -> None:
+    """O1806, D401: a wrong clock dates no record, and is no reason to refuse one."""
+    topics = read()
+    specs = required_topics(topics, {})
     names = {spec.name for spec in specs if spec.settings.get("message.timestamp.type") == "LogAppendTime"}
-    assert names == set(read().ack_topics.names())
+    assert names == set(topics.ack_topics.names())
 
 
 def test_the_brokers_default_replication_leaves_its_min_insync_replicas_alone() -> None:
@@ -301,7 +299,8 @@ REFUSING = [
     (TopicRole.REPLAY, {}, {"confluent.value.schema.validation": "true"}, Level.WARNING,
      "confluent.value.schema.validation=false"),
     (TopicRole.REPLAY, {}, {"confluent.value.schema.validation": "false"}, None, ""),
-    (TopicRole.DEAD_LETTER, {AFTER: NO_LIMIT}, HOUR, None, ""),
+    (TopicRole.DEAD_LETTER, {AFTER: NO_LIMIT}, HOUR, Level.WARNING, f"{AFTER}={NO_LIMIT}"),
+    (TopicRole.DEAD_LETTER, {BEFORE: NO_LIMIT}, {BEFORE: "3600000"}, Level.WARNING, f"{BEFORE}={NO_LIMIT}"),
     (TopicRole.DEAD_LETTER, {AFTER: NO_LIMIT}, {AFTER: "1000"}, Level.WARNING, f"{AFTER}={NO_LIMIT}"),
     (TopicRole.DEAD_LETTER, {BEFORE: "1"}, {BEFORE: "1000"}, Level.WARNING, f"{BEFORE}={NO_LIMIT}"),
     (TopicRole.DEAD_LETTER, {}, {TYPE: "LogAppendTime"}, None, ""),
@@ -337,3 +336,28 @@ def test_a_client_that_refuses_what_the_topics_take_is_found(limit: str, found: 
 
     assert levels(findings) == [Level.WARNING] * found
     assert all(f"message.max.bytes in topics.yaml is {limit}" in each.text for each in findings)
+
+
+@pytest.mark.parametrize("name", read().ack_topics.names())
+@pytest.mark.parametrize("limit", [AFTER, BEFORE, DIFFERENCE])
+def test_an_ack_topic_that_refuses_a_wrong_clock_is_found_with_its_cure(name: str, limit: str) -> None:
+    """D402: installations of former versions have it so."""
+    (spec,) = (each for each in required_topics(read(), {}) if each.name == name)
+    former = {**spec.settings, TYPE: "CreateTime", limit: "3600000"}
+
+    (finding,) = compare(spec, TopicInfo(name, "id", 3, 3, former))
+
+    assert finding.level is Level.WARNING
+    assert "wrong clock" in finding.text
+    assert finding.setting == f"{TYPE}=LogAppendTime"
+    cured = {**former, **dict([finding.setting.split("=")])}
+    assert compare(spec, TopicInfo(name, "id", 3, 3, cured)) == []
+
+
+@pytest.mark.parametrize("name", ["_ack_fail", "_ack_verdict", "_ack_state", "_ack_due", "_ack_quarantine"])
+def test_an_ack_topic_that_takes_any_time_is_as_good(name: str) -> None:
+    """D402: nobody compares the times of these."""
+    (spec,) = (each for each in required_topics(read(), {}) if each.name == name)
+    former = {**spec.settings, TYPE: "CreateTime", AFTER: NO_LIMIT, BEFORE: NO_LIMIT}
+
+    assert compare(spec, TopicInfo(name, "id", 3, 3, former)) == []

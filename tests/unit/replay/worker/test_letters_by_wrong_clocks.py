@@ -32,7 +32,7 @@ def settle(world: World, worker: ReplayService, ahead_ms: int, for_ms: int) -> N
 @pytest.mark.parametrize("ahead_ms", [3_000, 2 * HOUR_MS, -2 * HOUR_MS, 0], ids=["3 s", "2 h", "-2 h", "0"])
 @pytest.mark.parametrize("limit", [AFTER, BEFORE])
 def test_letters_are_written_however_wrong_the_workers_clock_is(ahead_ms: int, limit: str) -> None:
-    """D403: a topic that takes what is a second off; they were put aside without end."""
+    """D405: a topic that takes what is a second off; they were put aside without end."""
     world = World()
     world.now_ms = 10 * HOUR_MS
     dated(world)

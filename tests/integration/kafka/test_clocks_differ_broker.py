@@ -1,0 +1,99 @@
+"""Acker and replay worker whose clocks are hours off, on a real broker: they work, and say so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import spout
+from acker.config import topics as topics_yaml
+from acker.config.topics import Topics
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Outgoing
+from acker.provisioning.provision import create_topics
+from spout.runtime.child import Child
+from tests.support.brokers import Broker, set_topic
+from tests.support.waiting import eventually
+from tests.torture.stage.clock import SteppedClock
+
+LIMITS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+HOUR_MS = 3_600_000
+DEADLINE_S = 60.0
+WAIT_MS = 20_000
+YAML = """
+kafka: {bootstrap.servers: "%(bootstrap)s"}
+acker: {partitions: 2, topic_prefix: "%(prefix)s"}
+inputs:
+  sentences:
+    {id: 1, group: "%(prefix)sg", topic: "%(prefix)ssentences", partitions: 2, retry: {initial: 100ms}}
+"""
+
+
+@pytest.fixture
+def config(broker: Broker, prefix: str, tmp_path: Path) -> Path:
+    path = tmp_path / "topics.yaml"
+    path.write_text(YAML % {"bootstrap": broker.bootstrap, "prefix": prefix})
+    return path
+
+
+@pytest.fixture
+def topics(config: Path) -> Topics:
+    """Make the topics; each own one takes only what is dated to the millisecond, if its writer dates it."""
+    found = topics_yaml.load_topics(config, {})
+    create_topics(found)
+    for name in found.ack_topics.names():
+        for limit in LIMITS:
+            set_topic(found.kafka["bootstrap.servers"], name, limit, "1")
+    return found
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> SteppedClock:
+    return SteppedClock(tmp_path / "skew")
+
+
+@pytest.fixture
+def services(config: Path, topics: Topics, clock: SteppedClock) -> Iterator[tuple[Child, Child]]:
+    environ = clock.environ(os.environ)
+    with Child("acker", config, environ=environ) as acker, Child("replay", config, environ=environ) as replay:
+        acker.wait_ready()
+        replay.wait_ready()
+        yield acker, replay
+
+
+def produce(topics: Topics, count: int) -> None:
+    with closing(KafkaLog(topics.kafka)) as log:
+        producer = log.producer()
+        for number in range(count):
+            producer.send(Outgoing(topics.input("sentences").topic, number % 2, b"%d" % number))
+        producer.flush(WAIT_MS)
+        producer.close()
+
+
+@pytest.mark.parametrize("ahead_ms", [2 * HOUR_MS, -2 * HOUR_MS], ids=["ahead", "behind"])
+def test_everybody_works_and_names_the_clock(
+    topics: Topics, services: tuple[Child, Child], clock: SteppedClock, ahead_ms: int
+) -> None:
+    """D401, D404: verdicts, state and what is due are written, whatever a machine's clock says."""
+    clock.step(ahead_ms)
+    produce(topics, 20)
+    with spout.KafkaSpout(topics, "sentences") as made, made.client("worker") as client:
+        items = [*client.open(20, wait_ms=WAIT_MS)]
+        while len(items) < 20:
+            items += client.open(20 - len(items), wait_ms=WAIT_MS)
+        assert client.confirm(items[:10], wait_ms=WAIT_MS) == 10
+        # what is open lets the session tick, and by these records the services compare the clocks
+        logs = [service.log for service in services]
+        eventually(
+            lambda: "acker.clocks_differ" in logs[0].read_text(),
+            DEADLINE_S,
+            told=lambda: logs[0].read_text()[-3_000:],
+        )
+        assert client.confirm(items[10:], wait_ms=WAIT_MS) == 10
+    which_way = "ahead of" if ahead_ms > 0 else "behind"
+    assert f"{which_way} the broker's" in logs[0].read_text()
+    assert [service.exit_code for service in services] == [None, None]

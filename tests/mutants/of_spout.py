@@ -43,8 +43,7 @@ MUTANTS = (
         "spout/inspect/overview.py",
         "or one.id in query.inputs:",
         "or True:",
-        "tests/unit/spout/inspect/test_unread_inputs.py"
-        "::test_an_input_that_the_query_reads_no_more_is_named",
+        "tests/unit/spout/inspect/test_unread_inputs.py::test_an_input_that_the_query_reads_no_more_is_named",
         "nobody would hear that an input has no query",
     ),
     Mutant(

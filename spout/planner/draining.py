@@ -46,7 +46,7 @@ AGAIN: Final = "All else is done, and nothing was passed over: then start the qu
 REPLAYS: Final = "waits_for_replays"
 
 
-class Wait(NamedTuple):
+class PendingWait(NamedTuple):
     """What a query waits for: the event's name, and how far it has come."""
 
     event: str
@@ -112,7 +112,7 @@ class Draining:
         if self._due is not None:
             self._due.close()
 
-    def _wait(self, lost_below: Mapping[int, int], now_ms: int) -> Wait | None:
+    def _wait(self, lost_below: Mapping[int, int], now_ms: int) -> PendingWait | None:
         tenure, batches = self._tenure, self._batches
         to_plan = sum(run.end - run.start for run in tenure.unjournalled)
         is_held = self._state is not None and self._state.holds_all()
@@ -130,7 +130,7 @@ class Draining:
         if self._lost_before is None:
             self._lost_before = self._verdicts.lost_before(due.taken_over, self._context.sources)
         if self._lost_before is None:
-            return Wait("waits_for_broker", None, {"what": "the verdicts of the process before"})
+            return PendingWait("waits_for_broker", None, {"what": "the verdicts of the process before"})
         below = {**self._lost_before, **lost_below}
         if not due.is_over(below):  # of an ordered input it may be what keeps the others from being planned
             return self._for_replays(due, below, now_ms)
@@ -152,14 +152,16 @@ class Draining:
         self._context.troubles.note(self._due.answers())
         return self._due if is_whole else None
 
-    def _for_partitions(self) -> Wait:
+    def _for_partitions(self) -> PendingWait:
         """Return the wait for what cannot be planned yet; raise where a partition has no leader for long."""
         troubles = self._context.troubles
         troubles.require_patience(self._patience_ms)
         why = "; ".join(f"{name} {text}" for name, text in troubles.texts().items())
-        return Wait("waits_for_records", None, {"why": why or "records, or copies, are not planned yet"})
+        return PendingWait(
+            "waits_for_records", None, {"why": why or "records, or copies, are not planned yet"}
+        )
 
-    def _for_verdicts(self, now_ms: int) -> Wait:
+    def _for_verdicts(self, now_ms: int) -> PendingWait:
         wait = verdict_wait(self._tenure, now_ms)
         self._still_wait.look((wait.event, wait.progress), now_ms)
         timeouts_ms = [found.timeout_ms for found in self._context.spec.inputs]
@@ -174,7 +176,7 @@ class Draining:
             )
         return wait
 
-    def _for_replays(self, due: DueWatch, lost_below: Mapping[int, int], now_ms: int) -> Wait:
+    def _for_replays(self, due: DueWatch, lost_below: Mapping[int, int], now_ms: int) -> PendingWait:
         """Return the wait for lost roots; raise where only somebody can end it."""
         standing, behind = due.standing(), due.not_taken_over(lost_below)
         progress = (due.changes, tuple(due.taken_over[partition] for partition in behind))
@@ -202,7 +204,7 @@ class Draining:
             kind = "put_aside" if found.pause is None else "paused"
             fields[f"{kind}_{self._name_of(found.input_id)}"] = found.roots
         fields["next_step"] = self._next_step(standing.values(), late_ms)
-        return Wait(REPLAYS, progress, fields)
+        return PendingWait(REPLAYS, progress, fields)
 
     def _require_somebody(self, standing: Collection[StandingInput], still_ms: int) -> None:
         """Raise `ReplaysStand` where all that waits does so for an operator, and has done so long enough."""
@@ -249,7 +251,7 @@ class Draining:
         return names.get(input_id, f"id {input_id}")
 
 
-def verdict_wait(tenure: Tenure, now_ms: int) -> Wait:
+def verdict_wait(tenure: Tenure, now_ms: int) -> PendingWait:
     """Return the wait of a process for the verdicts of its roots: how many, how old, and of which ackers."""
     window = tenure.window
     oldest_ms = window.oldest_emitted_ms()
@@ -260,4 +262,4 @@ def verdict_wait(tenure: Tenure, now_ms: int) -> Wait:
         "next_step": "see `windhover roots` and `windhover status`; where no acker runs, start one with"
         " `windhover acker run`",
     }
-    return Wait("waits_for_verdicts", (window.pending, window.counts.total()), fields)
+    return PendingWait("waits_for_verdicts", (window.pending, window.counts.total()), fields)

@@ -66,7 +66,7 @@ class Surroundings:
     notify: Callable[[str], None] = lambda _state: None
 
 
-class Interrupted(BaseException):
+class StepInterrupted(BaseException):
     """A signal came while there was nothing to finish. No `except Exception` on its way may keep it."""
 
 
@@ -74,7 +74,7 @@ class Signals:
     """Notes the first SIGTERM or SIGINT, and SIGHUP, as a context; a second one acts as usual, at once.
 
     Attributes:
-        interrupts: whether the first one raises `Interrupted` as well, in whatever the main thread does.
+        interrupts: whether the first one raises `StepInterrupted` as well, in whatever the main thread does.
         interrupted: what the loop did when an error, or that, ended it.
     """
 
@@ -102,7 +102,7 @@ class Signals:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         if self.interrupts:
-            raise Interrupted
+            raise StepInterrupted
 
 
 def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> int:
@@ -116,7 +116,7 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
             service = make()
             around.notify("READY=1")
             _step_until_signalled(service, around, signals)
-        except Interrupted:
+        except StepInterrupted:
             doing = signals.interrupted or steps.doing
         signals.interrupts = False
         if signals.received is None:  # it is what ends the loop, and what raises

@@ -38,7 +38,7 @@ NOISE_S: Final = 5.0
 """The commands take from 3 to 8 s on a shared machine, whatever is there."""
 
 SILENT_S: Final = 30.0
-"""How long an answer may take while the others still count on a broker that is silent: nine seconds long. Each
+"""How much longer it may take while the others still count on a broker that is silent, for nine seconds. Each
 coordinator that is on it is waited for, at most as long as all questions of a view together may take.
 """
 

@@ -104,6 +104,24 @@ MUTANTS = (
         "::test_a_commit_without_state_is_named_with_what_nobody_knows_and_where_to_begin",
         "what had failed and waited in another cluster would be left out in silence",
     ),
+    # -- what operators read while a broker is missing
+    Mutant(
+        "who-waits-for-a-missing-broker-is-said-to-be-gone",
+        "spout/inspect/readings.py",
+        "if not missing or reading.unknown or reading.value:",
+        "if True or not missing or reading.unknown or reading.value:",
+        "tests/unit/spout/inspect/test_missing_broker_views.py"
+        "::test_nobody_is_said_to_be_gone_while_a_broker_is_missing",
+        "an operator would release a query that lives",
+    ),
+    Mutant(
+        "a-foreseen-cause-is-new",
+        "spout/inspect/failures.py",
+        "if has_rule(self._rules[name], lost):",
+        "if False and has_rule(self._rules[name], lost):",
+        "tests/unit/spout/ui/test_attention.py::test_a_cause_for_which_the_file_has_a_rule_is_no_new_one",
+        "a monitor would warn of what the file expects",
+    ),
     # -- what may be committed, and what is planned
     Mutant(
         "a-reset-is-by-the-clock-of-the-last-batch",

@@ -758,7 +758,7 @@ class KafkaClient:
         )
 
     def ahead_of_broker_ms(self, places: Collection[TopicPartition]) -> int | None:
-        """Return by how much this machine's clock is ahead of the broker's; None: it cannot be told.
+        """Return by how much this machine's clock is ahead of the broker's; None: it cannot be found out.
 
         `places` are of a transaction that was aborted just now. Its coordinator has written a marker into
         each, with a time of its own clock. A topic may hold records that are dated ahead, so of the newest
@@ -774,7 +774,7 @@ class KafkaClient:
             futures = admin.list_offsets(partitions, request_timeout=LEADERS_S)
             times_ms = [future.result(LEADERS_S).timestamp for future in futures.values()]
         except (KafkaException, TimeoutError):
-            return None  # the refusal is told all the same
+            return None  # the refusal is raised all the same
         written_ms = min(times_ms)
         return _wall_ms() - written_ms if written_ms > 0 else None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spout.cli import foreign
+from spout.cli import start_path
 from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, loaded, named_role, say, say_lines, wall_ms
 from spout.cli.submit import PyFiles, shipped_files
 from spout.inspect.tables import As, OutputFormat, print_encoded
@@ -124,7 +124,9 @@ def _results(
     if only in (None, Only.FILES) or (topics is None and only is Only.LIVE):
         from spout.doctor.files import file_facts, judge_files
 
-        yield from judge_files(file_facts(config, topics, problem, os.environ, [os.getcwd(), *foreign.PATH]))
+        yield from judge_files(
+            file_facts(config, topics, problem, os.environ, [os.getcwd(), *start_path.PATH])
+        )
     if topics is not None and only is not Only.EXECUTORS:
         from spout.doctor.client_kinds import judge_clients
 

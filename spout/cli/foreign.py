@@ -13,8 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-PATH: Final = tuple(sys.path)
-"""Where this process looked for packages when it began; `doctor` judges these."""
+from spout.cli import start_path
 
 OURS: Final = Path(__file__).resolve().parents[2]
 """The folder with our packages."""
@@ -45,7 +44,8 @@ def begin() -> None:
             )
         sys.exit(CONFIG_ERROR)
     if foreign:
-        sys.path.insert(0, str(OURS))
+        # `start_path` keeps the folders of before, which `doctor` judges
+        sys.path[:] = [str(OURS), *start_path.PATH]
     from spout.cli.main import main
 
     main()

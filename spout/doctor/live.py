@@ -130,8 +130,8 @@ def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterato
 
 def judge_unasked(bootstrap: str, reason: str) -> Iterator[CheckResult]:
     """Yield that nothing is known of a broker, since no client could be made to ask it."""
-    asked = (REACHABLE, LOGIN, REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS)
-    yield from (code.unknown(bootstrap, reason) for code in asked)
+    codes = (REACHABLE, LOGIN, REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS)
+    yield from (code.unknown(bootstrap, reason) for code in codes)
 
 
 def _judge_versions(facts: BrokerFacts) -> CheckResult:

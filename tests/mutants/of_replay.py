@@ -174,9 +174,8 @@ MUTANTS = (
     Mutant(
         "an-open-breaker-pauses-its-input",
         "replay/worker/partition.py",
-        "        records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause "
-        "in firing.pauses]\n",
-        "",
+        "waiting_record(self._due, pause_key(pause.input), encode(pause)) for pause in firing.pauses",
+        "waiting_record(self._due, pause_key(pause.input), encode(pause)) for pause in ()",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_a_pause_outlives_the_worker_and_ends_by_resume_alone",
         "the next owner would go on making dead letters of a broken stream",

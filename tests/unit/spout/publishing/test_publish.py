@@ -382,6 +382,9 @@ def test_a_query_waits_for_the_broker_for_as_long_as_its_inputs_say() -> None:
         def producer(self) -> Counting:
             return Counting()
 
+        def cluster_id(self) -> str:
+            return ""
+
     durable_ms = longest_unreachable_ms(found.inputs_of("g"))
     log: Any = CountingLog
     plan = plan_of(SourceRun(A, 10, 20))

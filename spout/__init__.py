@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from spout.builder.streams import StreamStatus, serve_metrics, stream_status
     from spout.builder.submitted import SubmittedTopology, TopologyStatus
     from spout.builder.topology import BoltDeclarer, TopologyBuilder
+    from spout.execution.collect import collect
     from spout.held.conditions import fail_when
     from spout.held.holding import ack_anchors, hold
     from spout.held.keyed_rows import keyed
@@ -56,6 +57,7 @@ _HOME = {
         "builder.streams": ("StreamStatus", "serve_metrics", "stream_status"),
         "builder.submitted": ("SubmittedTopology", "TopologyStatus"),
         "builder.topology": ("BoltDeclarer", "TopologyBuilder"),
+        "execution.collect": ("collect",),
         "held.conditions": ("fail_when",),
         "held.holding": ("ack_anchors", "hold"),
         "held.keyed_rows": ("keyed",),
@@ -111,6 +113,7 @@ __all__ = [
     "Undecodable",
     "ack_anchors",
     "bolt",
+    "collect",
     "collect_anchors",
     "fail_when",
     "fields",

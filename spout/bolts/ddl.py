@@ -64,7 +64,7 @@ def field_names(bolt: str, output: object) -> list[str]:
         )
     try:
         whole = _STRUCT.fullmatch(output)
-        names = [_checked(field) for field in _split(output if whole is None else whole[1])]
+        names = [_checked(field) for field in outer_parts(output if whole is None else whole[1])]
     except ValueError as error:
         raise UsageError(
             f"bolt {bolt!r}: output = {output!r} is no schema: {error}; name fields and types, as"
@@ -87,7 +87,7 @@ def refuse_twice(bolt: str, output: str, names: Sequence[str], *, case_sensitive
         )
 
 
-def _split(text: str) -> Iterator[str]:
+def outer_parts(text: str) -> Iterator[str]:
     """Yield the parts of a text between its outer commas; `ValueError`: a bracket or quote is missing."""
     part = ""
     open_brackets: list[str] = []
@@ -110,20 +110,25 @@ def _split(text: str) -> Iterator[str]:
 
 def _checked(field: str) -> str:
     """Check one field, and return its name."""
-    found = _NAME.match(field)
-    if not field.strip() or found is None:
-        raise ValueError("a field is empty")
-    quoted, plain, kind = found.groups()
-    name = plain if quoted is None else quoted.replace("``", "`")
+    name, kind = name_and_type(field)
     if not kind.strip():
         raise ValueError(f"field {name!r} has no type")
     _check_kind(name, kind)
     return name
 
 
+def name_and_type(field: str) -> tuple[str, str]:
+    """Return the name of a field, and the text behind it; `ValueError`: it is empty."""
+    found = _NAME.match(field)
+    if not field.strip() or found is None:
+        raise ValueError("a field is empty")
+    quoted, plain, kind = found.groups()
+    return plain if quoted is None else quoted.replace("``", "`"), kind
+
+
 def _check_kind(name: str, text: str) -> None:
     """Raise `ValueError` if a type begins with no word that is one, or is one that Arrow does not carry."""
-    words = _WORD.findall(_without_brackets(text).lower())
+    words = _WORD.findall(without_brackets(text).lower())
     first = words[0] if words else text.strip()
     refused = _refused(words)
     if refused in _CURES:
@@ -139,7 +144,7 @@ def _check_kind(name: str, text: str) -> None:
         _check_parts(name, first, text)
 
 
-def _without_brackets(text: str) -> str:
+def without_brackets(text: str) -> str:
     """Return a type without what stands in brackets and quotes."""
     depth, outside = 0, ""
     for token in _TOKEN.findall(text):
@@ -167,7 +172,7 @@ def _check_parts(name: str, first: str, text: str) -> None:
     inner = text[begin + 1 : end]
     if first == "struct" and begin >= 0 and not inner.strip():
         return
-    parts = list(_split(inner)) if begin >= 0 else []
+    parts = list(outer_parts(inner)) if begin >= 0 else []
     if first == "struct":
         names = [_checked(part) for part in parts]
         if not names or len(set(names)) < len(names):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -80,14 +80,14 @@ def zone_or_utc(session: SparkSession) -> str:
     return named
 
 
-def parse_output(bolt: str, output: str) -> StructType:
-    """Read the fields of a stream, by Spark's own parser.
+def parse_output(bolt: str, output: str, read: Callable[[str], DataType] = StructType.fromDDL) -> StructType:
+    """Read the fields of a stream, by Spark's own parser, or by another one where there is no session.
 
     Raises `UsageError`: no valid DDL, no fields, a name that none may have, or a type that no bolt can emit.
     """
     field_names(bolt, output)
     try:
-        parsed = StructType.fromDDL(output)
+        parsed = read(output)
     except PySparkException as error:
         raise UsageError(f"bolt {bolt!r}: output = {output!r} is no schema: {error}") from error
     if not isinstance(parsed, StructType):
@@ -154,12 +154,14 @@ def output_schema(bolt: str, instance: AnyBolt, zone: str = "UTC") -> pa.Schema:
     return arrow_output(bolt, output, zone)
 
 
-def arrow_output(bolt: str, output: str, zone: str) -> pa.Schema:
-    """Return the Arrow schema of a stream; its times have the zone of the Spark session.
+def arrow_output(
+    bolt: str, output: str, zone: str, read: Callable[[str], DataType] = StructType.fromDDL
+) -> pa.Schema:
+    """Return the Arrow schema of a stream; its times have the zone of the Spark session. `read`: its parser.
 
     Raises `UsageError`: see `parse_output`; or a field is a timestamp, and Python does not know the zone.
     """
-    parsed = parse_output(bolt, output)
+    parsed = parse_output(bolt, output, read)
     has_times = any(isinstance(part, TimestampType) for part in _leaves(parsed))
     if has_times:
         try:

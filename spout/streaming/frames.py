@@ -18,6 +18,7 @@ from pyspark.sql import functions as sql
 
 from acker.errors import UsageError
 from spout.bolts.groupings import Grouping
+from spout.spark.connect_back import tried_twice
 from spout.spark.private import logical_plan, spark_schema_of
 from spout.streaming.application import Application, Stream
 from spout.streaming.map_task import MapTask
@@ -133,12 +134,12 @@ class Node:
         self.session.dataSource.register(source)
         reader = self.session.readStream.format(source.name())
         if self.stream is None:
-            return reader.load()
+            return tried_twice("loading the source", reader.load)
         if self.chain is not None:
             # all reads of one stream share this label: a source that is read twice is refused when its batch
             # is settled
             reader = reader.option(BOLTS_OPTION, label(self.chain.name, "source"))
-        return reader.option(STREAM_OPTION, self.stream.id).load()
+        return tried_twice("loading the source", reader.option(STREAM_OPTION, self.stream.id).load)
 
     def _mapped(self) -> DataFrame:
         if self.base is None or self.chain is None:

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 
 from acker.errors import TrackingError
 from spout.planner.mailbox import Mailbox
+from spout.spark.connect_back import SPARK_ERRORS, tried_twice
 from spout.spark.threads import leave_sigint_to_the_main_thread
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ class Keeper:
 
     def _answer(self, stream: KeptStream, process: str) -> None:
         try:
-            self._start_worker(stream.session)
-        except Py4JError as error:
+            tried_twice("starting a first worker", lambda: self._start_worker(stream.session))
+        except SPARK_ERRORS as error:
             # the query's own tasks will fail by the same, and Spark says it there
             _LOGGER.warning("no_worker_started: %s", str(error).partition("\n")[0])
         stream.mailbox.put_workers(process)

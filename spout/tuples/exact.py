@@ -119,7 +119,13 @@ def zone_of(name: str) -> tzinfo:
     Raises `ArrowInvalid`: this machine does not know it.
     """
     try:
-        return pa.lib.string_to_tzinfo(name)  # type: ignore[no-any-return]  # PyArrow ships no types of it
+        zone: tzinfo = pa.lib.string_to_tzinfo(name)
+        if not hasattr(zone, "localize"):
+            return zone
+        # An older PyArrow prefers pytz. `replace(tzinfo=...)` of a pytz zone takes its first entry, the local
+        # mean time of a century ago: noon in New York would be 11:56.
+        offset = zone.utcoffset(None)
+        return ZoneInfo(name) if offset is None else timezone(offset)
     except (ValueError, LookupError, OSError) as error:
         raise pa.ArrowInvalid(f"the time zone {name!r} is not known here: {error}") from error
 
@@ -376,8 +382,9 @@ def _whole_number(value: Any) -> Any:
         raise pa.ArrowTypeError(f"{short_repr(value)} is a bool, no number: emit int(value)")
     if isinstance(value, np.datetime64 | np.timedelta64):  # a count of some unit, by NumPy's own conversion
         raise pa.ArrowTypeError(f"{short_repr(value)} is no number: emit value.astype('int64') of one unit")
-    is_list = isinstance(value, np.ndarray) and value.ndim > 0
-    if is_list or not hasattr(value, "__int__"):
+    if isinstance(value, np.ndarray) and value.ndim > 0:  # older NumPy takes one of one element for a number
+        raise pa.ArrowTypeError(f"{short_repr(value)} is an array, no number: emit value.item()")
+    if not hasattr(value, "__int__"):
         return value
     try:
         whole = int(value)

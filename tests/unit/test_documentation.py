@@ -199,7 +199,7 @@ def test_the_examples_of_a_page_do_what_they_say(page: Path, monkeypatch: pytest
 
 
 def test_all_other_examples_are_excerpts_of_files_that_tests_run() -> None:
-    files = [stripped(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "examples").glob("*.py"))]
+    files = [stripped(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "examples").rglob("*.py"))]
     fix = stripped(blocks(DOCS / "tutorial.md", "python")[-1])
     unknown = [
         f"{name_of(page)}:\n{block}"

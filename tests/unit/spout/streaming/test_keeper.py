@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spout.planner.mailbox import Mailbox
@@ -48,7 +49,11 @@ def world(tmp_path: Path, jobs: Jobs) -> tuple[Keeper, Mailbox, Mailbox, OwnFold
     return Keeper(folder, lambda: [KeptStream(driver, session)], jobs), driver, planner, folder
 
 
-@pytest.mark.parametrize("error", [None, Py4JError("no Python on the executor")])
+@pytest.mark.parametrize(
+    "error",
+    [None, Py4JError("no Python on the executor"), PySparkException("Job aborted due to stage failure")],
+    ids=["none", "py4j", "pyspark"],
+)
 def test_who_asks_is_answered_when_spark_has_run_a_task_or_cannot(
     tmp_path: Path, error: Exception | None
 ) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
+import pytz  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
@@ -276,3 +277,21 @@ def test_a_bolt_may_emit_rows_by_their_names() -> None:
     assert values_in_order(Row(b=2, a=1), ["a", "b"], "it") == (1, 2)
     with pytest.raises(TupleError):
         values_in_order({1, 2}, ["a", "b"], "it")
+
+
+@pytest.mark.parametrize(
+    ("name", "summer", "winter"),
+    [
+        ("America/New_York", "-04:00", "-05:00"), ("Europe/Vienna", "+02:00", "+01:00"),
+        ("UTC", "+00:00", "+00:00"), ("+05:30", "+05:30", "+05:30"),
+    ],
+)  # fmt: skip
+def test_a_zone_is_no_local_mean_time_where_arrow_prefers_pytz(
+    name: str, summer: str, winter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D2203: PyArrow before 21 does so, where pandas has brought pytz along; noon was 11:56 in New York."""
+    offsets = {"+05:30": pytz.FixedOffset(330)}
+    monkeypatch.setattr(pa.lib, "string_to_tzinfo", lambda text: offsets.get(text) or pytz.timezone(text))
+    zone = zone_of.__wrapped__(name)
+    assert datetime(2026, 7, 1, 12, tzinfo=zone).isoformat() == f"2026-07-01T12:00:00{summer}"
+    assert datetime(2026, 1, 1, 12, tzinfo=zone).isoformat() == f"2026-01-01T12:00:00{winter}"

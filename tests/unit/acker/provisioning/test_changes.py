@@ -150,7 +150,7 @@ def test_a_running_worker_takes_what_the_table_says_that_it_takes(key: str) -> N
 
 
 def test_equal_files_change_nothing_also_where_one_writes_the_defaults() -> None:
-    written = document(timeout="30s", topic="sentences", retry={"attempts": 5})
+    written = document(timeout="30s", topic="sentences", retry={"attempts": 10})
     assert changes_between(file_of(document()), file_of(written)) == []
 
 

@@ -80,10 +80,9 @@ def run_replays(world: World) -> None:
 
 def watch_due(world: World) -> None:
     """Do as a query does that ends when nothing waits."""
-    sources = frozenset({1 << 16})
-    with closing(
-        DueWatch(world.log, world.topics.ack_topics.due, world.topics.acker.partitions, sources)
-    ) as watch:
+    topics, sources = world.topics, frozenset({1 << 16})
+    due = DueWatch(world.log, topics.ack_topics.due, topics.acker.partitions, "g", sources)
+    with closing(due) as watch:
         watch.read()
 
 

@@ -168,7 +168,7 @@ def _usage(error: Exception) -> str:
     message = " ".join(str(written).split()) or "no command given"
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "windhover"
-    if "No such option: --config" in message:
+    if "No such option" in message and "--config" in message:  # versions of Click write it differently
         from spout.inspect.tables import OF_A_FILE
 
         if command.removeprefix("windhover ") in OF_A_FILE:

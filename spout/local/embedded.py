@@ -58,6 +58,9 @@ STARTS_MAX: Final = 5
 OF_A_BROKER: Final = "a broker's data", "name another directory"
 """For `make_folder`."""
 
+OWNER_ALONE: Final = 0o700
+"""Rights of the folder of a broker's data: what is in a topic is for nobody else on the machine."""
+
 _CLASSES: Final = "classes.jsa"
 """Java's own classes as it keeps them parsed, and beside a broker's data those of Kafka."""
 
@@ -217,7 +220,15 @@ class EmbeddedBroker:
             self._port = self._fixed_port or free_port()
         self._find_listeners()
         if self._kept is not None:
-            make_folder(self._kept, OF_A_BROKER)
+            make_folder(self._kept, OF_A_BROKER, OWNER_ALONE)
+            # the folder may have been there, with rights that its owner gave it; the records are his alone
+            make_folder(self._kept / "data", OF_A_BROKER, OWNER_ALONE)
+            try:
+                (self._kept / "data").chmod(OWNER_ALONE)
+            except OSError as error:
+                raise UsageError(
+                    f"folder {self._kept / 'data'} is another user's; {OF_A_BROKER[1]}"
+                ) from error
         found, _ = self._found
         if self._directory is None:
             directory = self._kept or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))

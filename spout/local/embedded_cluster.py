@@ -16,6 +16,7 @@ from spout.local.broker_settings import HOST, Member, settings_of_a_cluster
 from spout.local.embedded import (
     IN_USE,
     OF_A_BROKER,
+    OWNER_ALONE,
     STARTS_MAX,
     EmbeddedBroker,
     Report,
@@ -74,7 +75,7 @@ class EmbeddedCluster:
         self._kept = directory
         self._has_answered = False
         self.directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
-        make_folder(self.directory, OF_A_BROKER)
+        make_folder(self.directory, OF_A_BROKER, OWNER_ALONE)
         found = len(list(self.directory.glob("broker-*"))) or int((self.directory / "data").exists())
         if found not in (0, brokers):
             raise UsageError(

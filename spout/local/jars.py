@@ -97,14 +97,17 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
 
 
 def make_folder(
-    path: Path, use: tuple[str, str] = ("what is fetched once", f"name another in {CACHE}")
+    path: Path,
+    use: tuple[str, str] = ("what is fetched once", f"name another in {CACHE}"),
+    mode: int = 0o777,
 ) -> None:
     """Make a folder unless it is there; `UsageError`: nothing can be written in it.
 
-    `use` is what is kept there, and what to do if it cannot be.
+    `use` is what is kept there, and what to do if it cannot be. `mode`: the rights of one that is made, as
+    far as the user's mask leaves them; one that is there keeps its own.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         what, cure = use

@@ -122,8 +122,8 @@ def zone_of(name: str) -> tzinfo:
         zone: tzinfo = pa.lib.string_to_tzinfo(name)
         if not hasattr(zone, "localize"):
             return zone
-        # An older PyArrow prefers pytz. `replace(tzinfo=...)` of a pytz zone takes its first entry, the local
-        # mean time of a century ago: noon in New York would be 11:56.
+        # PyArrow before 25 prefers pytz. `replace(tzinfo=...)` of a pytz zone takes its first entry, the
+        # local mean time of a century ago: noon in New York would be 11:56.
         offset = zone.utcoffset(None)
         return ZoneInfo(name) if offset is None else timezone(offset)
     except (ValueError, LookupError, OSError) as error:

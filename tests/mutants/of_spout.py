@@ -2011,4 +2011,29 @@ MUTANTS = (
         "::test_a_partition_that_is_shorter_than_what_was_read_is_refused",
         "nothing would be handed out any more of a log that was cut",
     ),
+    Mutant(
+        "a-time-without-a-zone-is-local-time-with-pytz-too",
+        "spout/tuples/exact.py",
+        "return ZoneInfo(name) if offset is None else timezone(offset)",
+        "return zone",
+        "tests/unit/spout/tuples/test_exact.py::test_a_zone_is_no_local_mean_time_where_arrow_prefers_pytz",
+        "noon in New York would be written as 11:56, with each PyArrow before 25",
+    ),
+    Mutant(
+        "a-first-job-that-fails-answers-who-waits",
+        "spout/streaming/keeper.py",
+        "except SPARK_ERRORS as error:",
+        "except ZeroDivisionError as error:",
+        "tests/unit/spout/streaming/test_keeper.py"
+        "::test_who_asks_is_answered_when_spark_has_run_a_task_or_cannot",
+        "a query whose first job fails would emit nothing for ten minutes",
+    ),
+    Mutant(
+        "a-test-of-a-bolt-notices-a-tuple-that-is-left-open",
+        "spout/execution/collect.py",
+        "if not may_leave_open and (work.collector.open or work.collector.left_open):",
+        "if not may_leave_open and work.collector.open:",
+        "tests/unit/spout/execution/test_collect.py::test_a_tuple_that_is_left_open_is_noticed",
+        "an ArrowBolt that leaves a row open would pass its test, and its record would time out",
+    ),
 )

@@ -118,6 +118,21 @@ def test_a_directory_that_is_named_keeps_the_records_for_the_next_broker(tmp_pat
         assert "kept" in topics(second.bootstrap)
 
 
+@pytest.mark.parametrize("is_there", [False, True], ids=["made", "there before"])
+def test_the_records_of_a_directory_that_is_named_are_its_owners_alone(
+    tmp_path: Path, is_there: bool
+) -> None:
+    """D2902: a folder that was there keeps its own rights; the records in it are for nobody else."""
+    folder = tmp_path / "kafka"
+    if is_there:
+        (folder / "data").mkdir(parents=True)
+        for made in (folder, folder / "data"):
+            made.chmod(0o755)
+    with EmbeddedBroker(folder):
+        assert (folder / "data").stat().st_mode & 0o777 == 0o700
+        assert folder.stat().st_mode & 0o777 == (0o755 if is_there else 0o700)
+
+
 def test_files_and_settings_of_a_broker_are_readable_for_nobody_else(tmp_path: Path) -> None:
     files = {"server.pem": b"a key"}
     with EmbeddedBroker(

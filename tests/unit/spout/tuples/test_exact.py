@@ -289,7 +289,7 @@ def test_a_bolt_may_emit_rows_by_their_names() -> None:
 def test_a_zone_is_no_local_mean_time_where_arrow_prefers_pytz(
     name: str, summer: str, winter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D2203: PyArrow before 21 does so, where pandas has brought pytz along; noon was 11:56 in New York."""
+    """D2203: PyArrow before 25 does so, where pandas has brought pytz along; noon was 11:56 in New York."""
     offsets = {"+05:30": pytz.FixedOffset(330)}
     monkeypatch.setattr(pa.lib, "string_to_tzinfo", lambda text: offsets.get(text) or pytz.timezone(text))
     zone = zone_of.__wrapped__(name)

@@ -33,8 +33,8 @@ MUTANTS = (
     Mutant(
         "each-record-of-what-waits-names-its-cluster",
         "replay/worker/worker.py",
-        "return Outgoing(*due, value, key, cluster_header(self.cluster_id))",
-        "return Outgoing(*due, value, key)",
+        "return Outgoing(*due, value, key, (*headers, *cluster_header(self.cluster_id)))",
+        "return Outgoing(*due, value, key, headers)",
         "tests/unit/spout/planner/test_other_cluster.py"
         "::test_each_record_of_state_and_of_what_waits_names_its_cluster",
         "mirrored, it would be taken as this cluster's",

@@ -220,7 +220,7 @@ def test_a_batch_that_is_run_again_after_its_query_had_ended_is_isolated(world: 
 
 
 def test_a_limit_of_spark_s_that_ends_workers_before_bolt_timeout_is_refused(world: World) -> None:
-    """D2402: 49 of 50 rows pass without it; with it the query ended at each start."""
+    """D2405: 49 of 50 rows pass without it; with it the query ended at each start."""
     settings = {IDLE_LIMITS[0]: "2", IDLE_KILLS[0]: "true"}
     try:
         for name, value in settings.items():
@@ -234,7 +234,7 @@ def test_a_limit_of_spark_s_that_ends_workers_before_bolt_timeout_is_refused(wor
 
 
 def test_a_malformed_value_in_a_cast_ends_the_query_and_by_try_cast_its_record_alone(world: World) -> None:
-    """D2401: Spark's expressions know no record; a null does, by `fail_when`."""
+    """D2404: Spark's expressions know no record; a null does, by `fail_when`."""
     world.produce("cast", ["1", "2", "three", "4"])
     rows = world.read("cast").selectExpr("CAST(value AS string) AS text", "_windhover")
     with (

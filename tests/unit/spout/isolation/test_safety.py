@@ -165,7 +165,7 @@ def test_a_task_does_not_ask_the_system_for_the_same_memory_again(own: dict[str,
 def test_spark_s_own_limit_is_read_as_spark_reads_it(
     kills: str, limit: str, written: str, idle_ms: int
 ) -> None:
-    """D2402: by either name of each setting; a number alone is in seconds."""
+    """D2405: by either name of each setting; a number alone is in seconds."""
     assert idle_limit_ms({kills: "true", limit: written}) == idle_ms
     assert idle_limit_ms({kills: "TRUE", limit: written}) == idle_ms
     assert idle_limit_ms({kills: "false", limit: written}) == 0
@@ -173,20 +173,20 @@ def test_spark_s_own_limit_is_read_as_spark_reads_it(
 
 
 def test_the_setting_of_sql_counts_before_that_of_the_core() -> None:
-    """D2402: as in Spark."""
+    """D2405: as in Spark."""
     assert idle_limit_ms({IDLE_KILLS[0]: "false", IDLE_KILLS[1]: "true", IDLE_LIMITS[1]: "9"}) == 0
     assert idle_limit_ms({IDLE_KILLS[1]: "true", IDLE_LIMITS[0]: "7", IDLE_LIMITS[1]: "9"}) == 7_000
 
 
 @pytest.mark.parametrize(("bolt_ms", "idle_ms"), [(10_000, 10_000), (60_000, 10_000), (10_001, 10_000)])
 def test_a_bolt_timeout_that_spark_s_limit_forestalls_is_refused(bolt_ms: int, idle_ms: int) -> None:
-    """D2402: a call that hangs would end the query."""
+    """D2405: a call that hangs would end the query."""
     with pytest.raises(UsageError, match=r"bolt_timeout is .*killOnIdleTimeout.*lower bolt_timeout"):
         refuse_idle_limit(bolt_ms, idle_ms)
 
 
 @pytest.mark.parametrize(("bolt_ms", "idle_ms"), [(500, 0), (0, 10_000), (9_000, 10_000)])
 def test_other_limits_of_spark_s_are_accepted_and_said(bolt_ms: int, idle_ms: int) -> None:
-    """D2402: there is none, none of ours, or ours comes first; a line says what Spark will do."""
+    """D2405: there is none, none of ours, or ours comes first; a line says what Spark will do."""
     refuse_idle_limit(bolt_ms, idle_ms)
     assert ("bolt_timeout" in idle_warning(idle_ms)) == bool(idle_ms)

@@ -485,7 +485,7 @@ def work_through(world: KestrelWorld, client: Client, at_once: int, *, resets: b
 def test_jobs_that_are_opened_together_take_their_time_together(
     at_once: int, resets: bool, runs: range
 ) -> None:
-    """D2403: one by one, or with a sign of work behind each job, ten jobs are ten runs."""
+    """D2406: one by one, or with a sign of work behind each job, ten jobs are ten runs."""
     world, spout_ = world_of(10)
     world.start_replays()
     assert work_through(world, spout_.client("slow"), at_once, resets=resets) in runs

@@ -127,7 +127,7 @@ def _results(
         yield from judge_files(
             file_facts(config, topics, problem, os.environ, [os.getcwd(), *start_path.PATH])
         )
-    if topics is not None and only is not Only.EXECUTORS:
+    if topics is not None and only is not Only.EXECUTORS and _tries_clients(topics, only):
         from spout.doctor.client_kinds import judge_clients
 
         yield from judge_clients(str(config), topics.kafka)
@@ -135,6 +135,13 @@ def _results(
         yield from _of_broker(topics, role, config)
     if only in (None, Only.EXECUTORS) and master is not None:
         yield from _of_executors(master, py_files, topics, problem)
+
+
+def _tries_clients(topics: Topics, only: Only | None) -> bool:
+    """Return whether clients are made of the settings: that loads the client library, which takes a while."""
+    from acker.config.kafka_bounds import needs_trial
+
+    return only is not Only.FILES or needs_trial(topics.kafka)
 
 
 def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[CheckResult]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -340,10 +341,12 @@ def test_what_a_bolt_returns_fails_its_tuple(where: str, hooks: list[TaskHook]) 
     assert {
         index: (cause.operator, error_class(cause.error)) for index, cause in found.items()
     } == dict.fromkeys((1, 2, 3, 4), ("it", "TupleError"))
-    assert found[1].message == (
+    message, _, place = found[1].message.rpartition(" (")
+    assert message == (
         "bolt 'it': Returns.execute returned a list, which nobody takes; emit rows by the collector, and"
         " return nothing"
     )
+    assert re.fullmatch(r"test_attached_bolts\.py:\d+\)", place)
     assert "returned a bool" in found[2].message
     assert "returned a generator, which nobody takes; its code has not run" in found[3].message
     assert (

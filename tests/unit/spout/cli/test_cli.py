@@ -260,8 +260,6 @@ def test_validate_of_two_files_says_who_must_start_again(
     first, second, summary, to_signal = capsys.readouterr().out.splitlines()
     assert first.startswith("inputs.a.timeout: 30s -> 1m: query, page; run `windhover topics check`")
     assert second.startswith("inputs.a.retry.attempts: 10 -> 9: replay worker (SIGHUP); run `windhover ")
-        "inputs.a.retry.attempts: 10 -> 9: replay worker (SIGHUP); run `windhover topics"
-    )
     assert summary == "start again: query, page"
     assert to_signal == "SIGHUP, or start again: replay worker"
 

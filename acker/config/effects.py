@@ -145,6 +145,10 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         also="before 0, wait until `windhover status` shows nothing pending and no replays due; before 1, run"
         " `windhover topics create`",
     ),
+    # a query that runs goes on: nobody ends it but who has it. The page and the commands read the file anew.
+    "inputs.<name>.stopped": Effect(
+        also="where it is set, end the query of the input; where it is removed, start it"
+    ),
     "inputs.<name>.ordering": Effect(start=(Process.QUERY, Process.PAGE), reload=(Process.REPLAY,)),
     "inputs.<name>.max_held": _OF_QUERY,
     "inputs.<name>.hold": _OF_REPLAY,

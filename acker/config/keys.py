@@ -20,6 +20,7 @@ NAME_KEY: Final = "(name)"
 TOPIC_CHARACTERS_MAX: Final = 249
 GROUP_CHARACTERS_MAX: Final = 255
 NAME_CHARACTERS_MAX: Final = 100
+WHY_CHARACTERS_MAX: Final = 200
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -116,6 +117,19 @@ def _group(value: str) -> str:
     return value
 
 
+def _empty_if_none(value: object) -> object:
+    """Return an empty text for a key without a value, which says the same as no key."""
+    return "" if value is None else value
+
+
+def _why(value: str) -> str:
+    if len(value) > WHY_CHARACTERS_MAX:
+        raise ValueError(f"is longer than {WHY_CHARACTERS_MAX} characters")
+    if not value.isprintable():
+        raise ValueError("is no text of one line")
+    return value.strip()
+
+
 def _name(pattern: str, wrong: str) -> AfterValidator:
     def checked(value: str) -> str:
         if not re.fullmatch(pattern, value) or len(value) > NAME_CHARACTERS_MAX:
@@ -145,6 +159,7 @@ DurationMs = Annotated[int, BeforeValidator(_duration)]
 TimeoutMs = Annotated[DurationMs, AfterValidator(_timeout)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 GroupName = Annotated[str, AfterValidator(_group)]
+Why = Annotated[str, BeforeValidator(_empty_if_none), AfterValidator(_why)]
 InputName = Annotated[str, _name(r"[A-Za-z0-9][A-Za-z0-9._-]*", "is no name of an input")]
 TopicPrefix = Annotated[str, _name(r"[A-Za-z0-9._-]*", "cannot begin the name of a topic")]
 StartAt = Annotated[Literal["committed", "earliest", "latest"] | int, BeforeValidator(_start)]

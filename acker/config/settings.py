@@ -21,6 +21,7 @@ from acker.config.keys import (
     NAME_CHARACTERS_MAX,
     NAME_KEY,
     TOPIC_CHARACTERS_MAX,
+    WHY_CHARACTERS_MAX,
     DurationMs,
     GroupName,
     InputName,
@@ -32,6 +33,7 @@ from acker.config.keys import (
     TopicPrefix,
     Whole,
     WholeOrNone,
+    Why,
     duration,
     key,
     ratio,
@@ -39,6 +41,7 @@ from acker.config.keys import (
 )
 from acker.config.limits import AckerLimits
 from acker.config.retry_settings import Retry
+from acker.errors import UsageError
 from acker.id_ranges import INPUT_ID_MAX, PARTITION_MAX
 from acker.units import UNITS_MS, duration_text
 
@@ -163,6 +166,9 @@ class Input(Section):
     counts it. An ordered input stops at a log that was cut, whatever this says."""
     ackers: Whole = key(range="0 or 1", storm="topology.acker.executors: 0", default=1, ge=0, le=1)
     """1: every record is tracked; 0: best effort, nothing is tracked or replayed."""
+    stopped: Why = key(range=f"a text of one line, at most {WHY_CHARACTERS_MAX} characters", default="")
+    """Why the input is stopped on purpose. While it says something no query or KafkaSpout of the input
+    starts, and that none lives, and what follows from that, is no alarm. Empty: it is not stopped."""
     ordering: Literal["none", "key", "partition"] = key(range="none, key or partition", default="none")
     """What a record that waits for its replay holds back: nothing, the later records of its key, or all later
     records of its partition."""
@@ -197,6 +203,14 @@ class Input(Section):
                 "needs tracking, and ackers is 0: nothing is replayed, so nothing waits; set ackers: 1"
             )
         return value
+
+    def require_not_stopped(self) -> None:
+        """Raise `UsageError` if the input is stopped on purpose: then nobody begins to read it."""
+        if self.stopped:
+            raise UsageError(
+                f"input {self.name} is stopped on purpose: {self.stopped}; to start it again, remove"
+                f" `inputs.{self.name}.stopped` from topics.yaml"
+            )
 
     def fails_on_loss(self, override: bool | None = None) -> bool:
         """Tell whether a record of it that left the log stops the query; a query may override that."""

@@ -271,7 +271,7 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
             continue
         write(found.shown_partitions(), page.ACKER_PARTITIONS, output)
         write(rows["workers"] or [], page.REPLAY_WORKERS, output)
-        write(rows["groups"], page.SESSIONS, output)
+        write(found.shown_groups(), page.SESSIONS, output)
         unknown = [f"unknown, since {why}" for why in page.machinery_notes(rows)]
         print_notes([*snapshot.troubles(), *unknown], config)
     return _exit_code(snapshot)

@@ -37,7 +37,7 @@ from replay.records.due import Aside, Due, Loss, RefusedRoot
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
-from spout.inspect.readings import HELD_BY_SPARK, NO_TIMEOUT, Reading, row_of
+from spout.inspect.readings import HELD_BY_SPARK, NO_TIMEOUT, STOPPED_ON_PURPOSE, Reading, row_of
 from spout.inspect.story import (
     ABSENT,
     ACKED,
@@ -124,6 +124,7 @@ class Circumstances:
         pending: open roots of the input.
         pending_max: how many it may have.
         is_read: whether the query of its group that lives reads the input; where it does not say, that is so.
+        stopped: why the input is stopped on purpose; empty: it is not.
     """
 
     query_lives: Reading[bool]
@@ -133,6 +134,7 @@ class Circumstances:
     pending: Reading[int]
     pending_max: int
     is_read: bool = True
+    stopped: str = ""
 
 
 def explained(
@@ -281,7 +283,10 @@ class _Case:
         if self.around.ackers.value == 0:
             text, command = f"{text} No acker lives.", "windhover acker run"
         elif self.around.query_lives.value is False:
-            query = f"No query of group {self.group_name} lives, and State begins with one: start it."
+            query = (
+                f"No query of group {self.group_name} lives, and State begins with one:"
+                f" {self._start('start it')}."
+            )
             text, command = f"{text} {query}", "windhover status"
         return Diagnosis(Situation.UNKNOWN, UNKNOWN, text, command)
 
@@ -420,8 +425,9 @@ class _Case:
         now = f"pending: open for {age}{where}, {limit}; {_outstanding(last)}"
         if around.session_lives.value is False:
             text = (
-                f"It was emitted {age} ago by a process that is gone, so nobody acks it, and {limit}. Start"
-                f" the query again; or give what it left open to others with the command."
+                f"It was emitted {age} ago by a process that is gone, so nobody acks it, and {limit}."
+                f" {self._start('Start the query again')}; or give what it left open to others with the"
+                " command."
             )
             command = f"windhover release {shell_word(self.evidence.group)}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
@@ -448,7 +454,8 @@ class _Case:
             return self.acked_late(f"announced to the ackers; {_outstanding(last)}")
         now = "planned: announced to the ackers"
         if self.around.session_lives.value is False or self.around.query_lives.value is False:
-            text = "It was announced by a process that is gone. Start the query again; it goes on from there."
+            start = self._start("Start the query again")
+            text = f"It was announced by a process that is gone. {start}; it goes on from there."
             command = f"windhover release {shell_word(self.evidence.group)}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
         if self.around.ackers.value == 0:
@@ -456,6 +463,14 @@ class _Case:
             return Diagnosis(Situation.IN_BATCH, now, text, "windhover acker run")
         text = "It is in the micro-batch that was planned last, and is just being emitted."
         return Diagnosis(Situation.IN_BATCH, now, text, self.watch)
+
+    def _start(self, cure: str) -> str:
+        """Return a cure that starts the query, behind what comes first where the input is stopped."""
+        if not self.around.stopped:
+            return cure
+        name = self.evidence.input
+        reason = f"input {name} is {STOPPED_ON_PURPOSE} ({self.around.stopped})"
+        return f"{reason}; when `inputs.{name}.stopped` is removed, {cure[0].lower()}{cure[1:]}"
 
     def not_emitted(self, last: TracedEmission) -> Diagnosis:
         evidence, around = self.evidence, self.around
@@ -478,7 +493,11 @@ class _Case:
                 Situation.NOT_EMITTED, now, text, f"windhover offsets reset {evidence.input} --help"
             )
         if around.query_lives.value is False:
-            text = f"{what} is not emitted yet, and no query of group {self.group_name} lives: start it."
+            start = self._start("start it")
+            text = f"{what} is not emitted yet, and no query of group {self.group_name} lives: {start}."
+            return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
+        if around.query_lives.value and not around.is_read and around.stopped:
+            text = f"{what} is not emitted yet: {self._start('give it to its query again')}."
             return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
         if around.query_lives.value and not around.is_read:
             text = (

@@ -54,6 +54,7 @@ from spout.inspect.letter_rows import moment
 from spout.inspect.readings import (
     HELD_BY_SPARK,
     NO_STATE,
+    STOPPED_ON_PURPOSE,
     WITHOUT_STATE,
     Dead,
     DeadRecords,
@@ -113,6 +114,7 @@ class Snapshot:
         partition_troubles: what is the matter with partitions.
         strangers: by group, what is to be said of members that are not Windhover's.
         unread: by name, what is to be said of inputs that the living query of their group does not read.
+        read_though_stopped: by name, what is to be said of inputs that are stopped on purpose, and read.
         missing_brokers: those that have copies of our partitions, and are not there.
     """
 
@@ -130,6 +132,7 @@ class Snapshot:
     partition_troubles: Sequence[PartitionTrouble] = ()
     strangers: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
+    read_though_stopped: Mapping[str, str] = field(default_factory=dict)
     missing_brokers: Sequence[MissingBroker] = ()
 
     @property
@@ -154,7 +157,8 @@ class Snapshot:
         """
         named = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
         cut = (f"{name}: {text}" for name, text in self.cut.items())
-        return [*named, *self.standing, *cut, *self.strangers.values(), *self.unread.values()]
+        of_inputs = [*self.unread.values(), *self.read_though_stopped.values()]
+        return [*named, *self.standing, *cut, *self.strangers.values(), *of_inputs]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the row of each partition."""
@@ -176,7 +180,8 @@ def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         at = row["blocking"]
         why = row["why"] if at is None else f"offset {at:,} blocks the commit: {row['why']}"
-        parts = [why, f"waits for {row['waits_for']}" if row["waits_for"] else ""]
+        stopped = f"{STOPPED_ON_PURPOSE}: {row['stopped']}" if row["stopped"] else ""
+        parts = [stopped, why, f"waits for {row['waits_for']}" if row["waits_for"] else ""]
         parts += [row["replays_wait"] if row["replays_wait"] not in pauses else ""]
         pauses.add(row["replays_wait"])
         parts += [f"{row['held']:,} blocked" if row["held"] else ""]
@@ -239,8 +244,11 @@ def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list
 
 
 def silent_groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
-    """Return the groups of which no query lives; the values say which may have roots to release now."""
-    silent = [row for row in rows if row["query_lives"] is False]
+    """Return the groups of which no query lives; the values say which may have roots to release now.
+
+    One of which all inputs are stopped on purpose is none of them.
+    """
+    silent = [row for row in rows if row["query_lives"] is False and not row["stopped"]]
     left_open = {row["group"] for row in silent if row["ackers"] != 0 and _may_be_pending(row)}
     return {row["group"]: row["group"] in left_open for row in silent}
 
@@ -298,7 +306,10 @@ def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
 
 
 def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int) -> list[str]:
-    """Describe of which groups no query lives, while roots are open, or that nobody knows it."""
+    """Describe of which groups no query lives, while roots are open, or that nobody knows it.
+
+    Of a group that is stopped on purpose it is said that it is.
+    """
     ask = Questions(log)
     missing = broker_names(missing_brokers(log, topics))
     lives = {group: if_it_lives(ask(_query_lives, log, topics, group, now_ms), missing) for group in groups}
@@ -307,7 +318,16 @@ def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int
         for group, each in lives.items()
         if each.unknown
     ]
-    return [*unknown, *no_query({group: True for group, each in lives.items() if each.value is False})]
+    silent = [group for group, each in lives.items() if each.value is False]
+    stopped = {group: why for group in silent if (why := why_group_is_stopped(topics, group))}
+    texts = [f"group {UntrustedName(group)} is {STOPPED_ON_PURPOSE}: {why}" for group, why in stopped.items()]
+    return [*unknown, *texts, *no_query({group: True for group in silent if group not in stopped})]
+
+
+def why_group_is_stopped(topics: Topics, group: str) -> str:
+    """Return why all inputs of a group are stopped on purpose; empty: one of them is not."""
+    reasons = [own.stopped for own in topics.inputs_of(group)]
+    return "; ".join(dict.fromkeys(reasons)) if all(reasons) else ""
 
 
 class LiveQuery(NamedTuple):
@@ -315,6 +335,10 @@ class LiveQuery(NamedTuple):
 
     lives: bool
     inputs: frozenset[int] | None = None
+
+    def may_read(self, one: Input) -> bool:
+        """Return whether it lives and reads an input, or does not say what it reads."""
+        return self.lives and (self.inputs is None or one.id in self.inputs)
 
 
 def live_query(log: Log, topics: Topics, group: str, now_ms: int) -> LiveQuery:
@@ -335,6 +359,15 @@ def unread_text(name: str, group: str, others: Iterable[str]) -> str:
     )
 
 
+def read_though_stopped_text(one: Input) -> str:
+    """Say that a query reads an input that is stopped on purpose."""
+    return (
+        f"input {one.name} is {STOPPED_ON_PURPOSE} ({one.stopped}), and a query of group"
+        f" {UntrustedName(one.group)} that lives reads it all the same: end the query, or remove"
+        f" `inputs.{one.name}.stopped`"
+    )
+
+
 def _unread(
     states: Sequence[PartitionState], queries: Mapping[str, Reading[LiveQuery]], inputs: Sequence[Input]
 ) -> dict[str, str]:
@@ -343,7 +376,7 @@ def _unread(
     texts: dict[str, str] = {}
     for one in inputs:
         query = queries[one.group].value
-        if query is None or not query.lives or query.inputs is None or one.id in query.inputs:
+        if query is None or not query.lives or query.inputs is None or one.id in query.inputs or one.stopped:
             continue
         own = [state for state in states if state.input == one.name]
         if all(state.lag.value == 0 and state.replays_due.value == 0 for state in own):
@@ -438,8 +471,15 @@ class Overview:
         services = {self._topics.acker.group: ackers, self._topics.acker.replay_group: workers}
         in_services = {group: members.value or () for group, members in services.items()}
         partitions: list[PartitionState] = []
+        read_though_stopped: dict[str, str] = {}
         for one in self._inputs:
-            processes = LiveProcesses(queries[one.group], ackers.then(len), workers.then(len), missing)
+            query = live[one.group].value
+            is_read = query is not None and query.may_read(one)
+            if one.stopped and is_read:
+                read_though_stopped[one.name] = read_though_stopped_text(one)
+            processes = LiveProcesses(
+                queries[one.group], ackers.then(len), workers.then(len), missing, is_read
+            )
             letters = one.dead_letter.topic
             dead = infos.require(letters) or ask(self._dead[one.name].read, infos.found[letters])
             partitions += [
@@ -468,6 +508,7 @@ class Overview:
             partition_troubles=self._partition_troubles(partitions, standing, now_ms),
             strangers=stranger_texts(in_group, in_services),
             unread=_unread(partitions, live, self._inputs),
+            read_though_stopped=read_though_stopped,
             missing_brokers=absent,
         )
 

@@ -41,6 +41,9 @@ FORMER_STATE: Final = "an acker of an earlier version wrote the State of acker p
 HELD_BY_SPARK: Final = "in Spark's state"
 """The text for where a root is that waits for its window, or in a keyed bolt."""
 
+STOPPED_ON_PURPOSE: Final = "stopped on purpose"
+"""What is said of an input with `stopped` in topics.yaml, before its reason."""
+
 NO_TIMEOUT: Final = "does not time out before an acker works again"
 """The text for when a root times out, while no acker lives: what its State says was before."""
 
@@ -161,13 +164,15 @@ class Ends:
 class LiveProcesses:
     """Which processes are alive: whether the group's query ticked recently, and members of other groups.
 
-    `missing_brokers` names the brokers that are missing (`broker_names`); empty: none is.
+    `missing_brokers` names the brokers that are missing (`broker_names`); empty: none is. `is_read`: a query
+    that lives may read the input.
     """
 
     query: Reading[bool]
     ackers: Reading[int]
     replay_workers: Reading[int]
     missing_brokers: str = ""
+    is_read: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +310,7 @@ class PartitionState:
         as_of_ms: how old the acker's part of this is.
         held: blocked records; no value where the input is not ordered.
         too_late: roots of its group of which a tuple came too late for its window.
+        stopped: why its input is stopped on purpose; empty: it is not, or a query reads it all the same.
         dropped_rows: rows of its group that a watermark dropped, and of which nobody knows the records.
         is_old: whether a State is so old that more may be pending, and emitted, than is known; then what was
             nothing in it is unknown. Not in the row.
@@ -338,6 +344,7 @@ class PartitionState:
     replays_wait: Reading[str]
     too_late: Reading[int]
     dropped_rows: Reading[int]
+    stopped: str
     input: str
     partition: int | None
     now_ms: int
@@ -431,6 +438,7 @@ def partition_state(
         return of_pending(lambda *both: max(each.oldest_ms(now_ms, in_state=in_state) for each in both))
 
     blocking = by_now(progress.then(lambda each: each.blocking))
+    stopped = "" if lives.is_read else found.stopped
     late = late_counts(views, found.group)
     too_late, dropped_rows = late.then(lambda counts: counts.roots), late.then(lambda counts: counts.rows)
     if not pending.value:  # else the row says how old its figures are
@@ -445,7 +453,7 @@ def partition_state(
         oldest_in_state_ms=oldest_ms(in_state=True),
         blocking=blocking.then(lambda each: int(offset_of(each.first))),
         why=_recreated(found, progress, copies)
-        or _why(blocking, emitted_to, ends.committed, lives, now_ms),
+        or _why(blocking, emitted_to, ends.committed, lives, now_ms, stopped),
         committed=ends.committed,
         lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, due),
         replays_due=due, held=blocked.then(lambda each: each.blocked),
@@ -458,7 +466,7 @@ def partition_state(
         ),
         query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
         replays_wait=waiting.then(lambda each: _stopped(found, partition, each)),
-        too_late=too_late, dropped_rows=dropped_rows, input=found.name,
+        too_late=too_late, dropped_rows=dropped_rows, stopped=stopped, input=found.name,
         partition=partition, now_ms=now_ms, is_old=age_ms >= OLD_MS,
         why_old=why_state_is_old(lives.ackers, lives.missing_brokers), start=ends.start,
         progress=progress, copies=copies, copies_end=ends.copies_end,
@@ -508,8 +516,12 @@ def _why(
     committed: Reading[int],
     lives: LiveProcesses,
     now_ms: int,
+    stopped: str,
 ) -> Reading[str]:
-    """Describe what blocks the commit; without a query the clock of timeouts is stopped."""
+    """Describe what blocks the commit; without a query the clock of timeouts is stopped.
+
+    `stopped`: why the input is stopped on purpose; empty: it is not.
+    """
 
     def why(found: OpenRange | None, to: int | None, at: int | None) -> str:
         if found is not None:
@@ -523,7 +535,11 @@ def _why(
         if to is None or at is None or at >= to:
             return ""
         settled = "all is settled, and not committed yet"
-        return settled if lives.missing_brokers else f"{settled}; if it stays so, no query of the group runs"
+        return (
+            settled
+            if lives.missing_brokers or stopped
+            else f"{settled}; if it stays so, no query of the group runs"
+        )
 
     return joined(why, blocking, emitted_to, committed if blocking.value is None else Reading())
 

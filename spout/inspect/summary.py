@@ -15,7 +15,7 @@ from acker.config.topics import Topics
 from acker.untrusted import UntrustedName
 from acker.wire.events import Reason
 from spout.inspect.overview import Snapshot
-from spout.inspect.readings import HELD_BY_SPARK, PartitionState, Reading, joined
+from spout.inspect.readings import HELD_BY_SPARK, STOPPED_ON_PURPOSE, PartitionState, Reading, joined
 from spout.inspect.tables import UNKNOWN, span
 
 DAY_MS: Final = 86_400_000
@@ -25,7 +25,8 @@ DAY_MS: Final = 86_400_000
 class InputSummary:
     """An input at one moment; `timeout_ms` 0: its records never time out. Dead are unhandled letters.
 
-    `oldest_ms` is of what Spark's state does not hold, and `in_state` how many roots it holds.
+    `oldest_ms` is of what Spark's state does not hold, and `in_state` how many roots it holds. `stopped` is
+    as in `PartitionState`.
     """
 
     name: str
@@ -40,6 +41,7 @@ class InputSummary:
     dead: Reading[int]
     dead_today: Reading[int]
     partitions: Sequence[PartitionState]
+    stopped: str = ""
 
     def sentence(self) -> str:
         """Return it as the overview shows it; what is unknown is called so.
@@ -54,10 +56,11 @@ class InputSummary:
         held = f", {self.in_state.value:,} of them {HELD_BY_SPARK}" if self.in_state.value else ""
         has_others = self.pending.value != 0 and (not held or self.oldest_ms.value != 0)
         oldest = f", oldest {_shown(self.oldest_ms, span)}{limit}" if has_others else ""
+        stopped = f"; {STOPPED_ON_PURPOSE}: {self.stopped}" if self.stopped else ""
         return (
             f"{UntrustedName(self.group)} on {self.name}: {pending} pending{held}{oldest};"
             f" {_shown(self.due)} due;"
-            f" {_shown(self.dead)} dead, {_shown(self.dead_today)} of them today"
+            f" {_shown(self.dead)} dead, {_shown(self.dead_today)} of them today{stopped}"
         )
 
 
@@ -174,6 +177,7 @@ def _summary(one: Input, states: Sequence[PartitionState], now_ms: int) -> Input
             *(each.dead_at for each in states),
         ),
         partitions=states,
+        stopped=states[0].stopped,
     )
 
 

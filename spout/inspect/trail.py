@@ -326,6 +326,7 @@ class Trail:
             pending=ask(self._pending, one),
             pending_max=one.max_spout_pending,
             is_read=lives.value is None or lives.value[2],
+            stopped=one.stopped,
         )
 
     def _late_by(self, note: TooLate) -> LateBy:

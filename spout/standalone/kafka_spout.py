@@ -73,8 +73,8 @@ class KafkaSpout:
         runner: what drives it; None: two threads of its own.
 
     Raises:
-        UsageError: no such input, inputs of several groups, an input with ``ackers: 0``, or one with an
-            ``ordering``.
+        UsageError: no such input, inputs of several groups, an input with ``ackers: 0``, one with an
+            ``ordering``, or one that is stopped on purpose.
     """
 
     def __init__(
@@ -89,6 +89,8 @@ class KafkaSpout:
         if not names:
             raise UsageError(f"KafkaSpout needs the name of an input: {', '.join(topics.inputs)}")
         found = [topics.input(name) for name in names]
+        for own in found:
+            own.require_not_stopped()
         if ordered := [one.name for one in found if one.ordered]:
             raise UsageError(
                 f"input {ordered[0]} has an ordering, which KafkaSpout does not keep: clients confirm as they"

@@ -208,6 +208,8 @@ def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) 
     if not names:
         raise UsageError(f"read_stream needs the name of an input: {', '.join(topics.inputs)}")
     read = [topics.input(name) for name in names]
+    for own in read:
+        own.require_not_stopped()
     groups = sorted({each.group for each in read})
     if len(groups) > 1:
         raise UsageError(f"{', '.join(names)} belong to groups {', '.join(groups)}; one call reads one group")

@@ -48,8 +48,8 @@ class Thresholds:
         new_ms: a dead letter is new for this long.
         near: a record that is needed in this part of a log, counted from its begin, may soon be deleted.
         late: whether it matters that something came too late for its window, for as long as `new_ms`.
-        strangers: whether it matters that a group has a member that is not Windhover's, or a query that does
-            not read one of its inputs.
+        strangers: whether it matters that a group has a member that is not Windhover's, a query that does
+            not read one of its inputs, or one that reads what is stopped on purpose.
     """
 
     stuck: float = 2.0
@@ -126,6 +126,8 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
         yield Flag(f"stranger: {group}", text, now_ms)
     for name, text in snapshot.unread.items() if limits.strangers else ():
         yield Flag(f"unread: {name}", text, now_ms)
+    for name, text in snapshot.read_though_stopped.items() if limits.strangers else ():
+        yield Flag(f"stopped: {name}", text, now_ms)
     for group in dict.fromkeys(state.group for state in snapshot.partitions) if limits.late else ():
         counts = late_counts(snapshot.views, group).value
         if counts is not None and counts.last is not None and now_ms - counts.last.wall < limits.new_ms:
@@ -149,10 +151,12 @@ def _silent_service(text: str, snapshot: Snapshot, topics: Topics) -> Flag:
 
 
 def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Flag]:
-    if one.pending.value is not None and one.pending.value >= limits.pending * one.pending_max:
-        effect = "nothing more is emitted before some are done; " * (one.pending.value >= one.pending_max)
+    """Yield what is wrong with an input. What waits since it is stopped on purpose is nothing of that."""
+    pending = None if one.stopped else one.pending.value
+    if pending is not None and pending >= limits.pending * one.pending_max:
+        effect = "nothing more is emitted before some are done; " * (pending >= one.pending_max)
         text = (
-            f"{one.name} has {one.pending.value:,} pending, of at most {one.pending_max:,}: {effect}see"
+            f"{one.name} has {pending:,} pending, of at most {one.pending_max:,}: {effect}see"
             f" `windhover roots --group {shell_word(one.group)}`"
         )
         yield Flag(f"limit: {one.name}", text, now_ms)
@@ -164,7 +168,8 @@ def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Fl
         )
         link = f"/letters?input={one.name}"
         yield Flag(f"dead: {one.name}", text, first_new_death_ms(one, limits.new_ms, now_ms), link, True)
-    if pause := next((each.replays_wait.value for each in one.partitions if each.replays_wait.value), ""):
+    pause = next((each.replays_wait.value for each in one.partitions if each.replays_wait.value), "")
+    if pause and not one.stopped:
         yield Flag(f"waits: {one.name}", f"{one.name}: {pause}", now_ms)
 
 
@@ -207,7 +212,7 @@ def _of_partition(
     state: PartitionState, one: InputSummary, limits: Thresholds, now_ms: int
 ) -> Iterator[Flag]:
     link = f"/partition/{state.source}"
-    oldest_ms = state.oldest_ms.value
+    oldest_ms = None if one.stopped else state.oldest_ms.value
     if one.timeout_ms and oldest_ms is not None and oldest_ms > limits.stuck * one.timeout_ms:
         text = (
             f"a root of {state.source} is open for {span(oldest_ms)}, its timeout is {span(one.timeout_ms)}"

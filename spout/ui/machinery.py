@@ -20,6 +20,7 @@ from acker.wire.events import runs_of
 from spout.inspect.overview import AckEnds, Snapshot
 from spout.inspect.readings import (
     OLD_MS,
+    STOPPED_ON_PURPOSE,
     Reading,
     joined,
     row_of,
@@ -83,12 +84,16 @@ class ReplayWorker:
 
 @dataclass(frozen=True, slots=True)
 class GroupOwner:
-    """The session that owns a group. `epoch` rises with each session that takes it."""
+    """The session that owns a group. `epoch` rises with each session that takes it.
+
+    `stopped` says why all inputs of the group are stopped on purpose; empty: one is not, or is read.
+    """
 
     group: str
     session: Reading[str]
     epoch: Reading[int]
     query_lives: Reading[bool]
+    stopped: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +129,24 @@ class Machinery:
             "missing_brokers": [asdict(broker) for broker in self.missing_brokers],
         }
 
+    def shown_groups(self) -> list[Row]:
+        """Return the rows of the groups as a table shows them."""
+        return [{**row_of(owner), "query_lives": _shown_life(owner)} for owner in self.owners]
+
     def shown_partitions(self) -> list[Row]:
         """Return the rows of the acker partitions as a table shows them."""
         return [
             {**each.row(), "open": shown_by_now(each.open, is_old=each.is_old).value}
             for each in self.partitions
         ]
+
+
+def _shown_life(owner: GroupOwner) -> str | None:
+    """Return whether a query of a group lives, and that it is not to; None: it is unknown."""
+    if owner.query_lives.value is None:
+        return None
+    stopped = f", {STOPPED_ON_PURPOSE}: {owner.stopped}" if owner.stopped else ""
+    return f"{'yes' if owner.query_lives.value else 'no'}{stopped}"
 
 
 def _numbers(numbers: Sequence[int]) -> str:
@@ -160,7 +177,7 @@ SESSIONS: Final = (
     Column("group", "group"),
     Column("owner", "session", none="none"),
     Column("epoch", "epoch", count, "-"),
-    Column("query lives", "query_lives", lambda lives: "yes" if lives else "no"),
+    Column("query lives", "query_lives"),
 )
 
 
@@ -257,9 +274,17 @@ def _replay_worker(
 
 def _owner(group: str, snapshot: Snapshot) -> GroupOwner:
     """Return the owner of a group: the newest that any acker partition has read of."""
-    lives = next(each.query_lives for each in snapshot.partitions if each.group == group)
+    states = [state for state in snapshot.partitions if state.group == group]
+    reasons = dict.fromkeys(state.stopped for state in states)
+    stopped = "; ".join(reasons) if all(reasons) else ""
     owner = joined(
         lambda *views: max((found for view in views if (found := view.owner(group))), default=None),
         *snapshot.views,
     )
-    return GroupOwner(group, owner.then(lambda each: each.id), owner.then(lambda each: each.epoch), lives)
+    return GroupOwner(
+        group,
+        owner.then(lambda each: each.id),
+        owner.then(lambda each: each.epoch),
+        states[0].query_lives,
+        stopped,
+    )

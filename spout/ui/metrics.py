@@ -179,13 +179,16 @@ def _of_groups(snapshot: Snapshot) -> Iterator[Metric]:
 def _of_inputs(every: list[InputSummary]) -> Iterator[Metric]:
     limits = {(each.name, each.group): float(each.pending_max) for each in every}
     yield gauge("windhover_pending_roots_limit", "max_spout_pending of the input", limits, INPUT)
+    stopped = {(one.name, one.group): float(bool(one.stopped)) for one in every}
+    yield gauge("windhover_input_stopped", "1: the input is stopped on purpose", stopped, INPUT)
     timeouts = {(each.name, each.group): each.timeout_ms / 1_000 for each in every if each.timeout_ms}
     yield gauge("windhover_timeout_seconds", "timeout of the input; none: it has none", timeouts, INPUT)
 
 
 def _of_machinery(machinery: Machinery) -> Iterator[Metric]:
-    lives = {(each.group,): each.query_lives for each in machinery.owners}
-    text = "1: a query or KafkaSpout of the group lives"
+    # without the value the alert on it is silent, which is right where nobody is to live
+    lives = {(owner.group,): owner.query_lives for owner in machinery.owners if not owner.stopped}
+    text = "1: a query or KafkaSpout of the group lives; absent: it is stopped on purpose"
     yield gauge("windhover_session_up", text, _found(lives), ["group"])
     epochs = {(each.group,): each.epoch for each in machinery.owners}
     yield gauge("windhover_session_epoch", "rises with each takeover of the group", _found(epochs), ["group"])

@@ -58,6 +58,7 @@ OTHER_VALUES: dict[str, Any] = {
     "inputs.<name>.unreachable": "4m",
     "inputs.<name>.on_data_loss": "skip",
     "inputs.<name>.ackers": 0,
+    "inputs.<name>.stopped": "a repair until Monday",
     "inputs.<name>.ordering": "key",
     "inputs.<name>.max_held": 7,
     "inputs.<name>.hold": "2s",

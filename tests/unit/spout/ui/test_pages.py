@@ -361,7 +361,7 @@ def test_the_machinery_has_each_acker_partition_and_the_owner_of_each_group(
     assert [each["partition"] for each in found["acker_partitions"]] == [0, 1, 2]
     assert sum(each["open"] for each in found["acker_partitions"]) == 1
     assert found["groups"] == [
-        {"group": "g", "session": "s1", "epoch": 1, "query_lives": True, "unknown": {}}
+        {"group": "g", "session": "s1", "epoch": 1, "query_lives": True, "stopped": "", "unknown": {}}
     ]
     assert (found["ackers"], found["replay_workers"]) == (1, 0)
 

@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
     AdminClient,
+    ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -29,6 +31,7 @@ from acker.kafka.client import (
 )
 from acker.kafka.cluster import describe_topics, settled
 from acker.kafka.port import Operation, TopicInfo
+from acker.provisioning.refused_settings import defaults_of_brokers, defaults_of_topics
 from acker.provisioning.topic_specs import TopicSpec
 from acker.redaction import cut
 from acker.untrusted import Untrusted
@@ -41,6 +44,9 @@ PARTITION_MS_MAX: Final = 50
 
 A broker makes the logs of one order before it shows the next: 1.8 to 7 ms a partition, on two cores.
 """
+
+DEFAULTS_TOPICS_MAX: Final = 20
+"""So many topics are asked for the defaults of a cluster whose brokers may not be asked."""
 
 T = TypeVar("T")
 
@@ -79,21 +85,72 @@ class KafkaAdmin:
 
         Raises `TopicError` if the broker refuses some. So does `grow`.
         """
-        new = [
-            NewTopic(
-                spec.name,
-                num_partitions=spec.partitions or 1,
-                replication_factor=spec.replication,
-                config=dict(spec.settings),
-            )
-            for spec in specs
-        ]
+        new = [_new_topic(spec) for spec in specs]
         if new:
             wait = self._wait_s
             futures = self._admin.create_topics(new, operation_timeout=wait, request_timeout=wait)
             there = self._settle("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
             self._ordered += sum(each.num_partitions for each in new)
             self._await({each.topic: 1 if each.topic in there else each.num_partitions for each in new})
+
+    def refusals(self, specs: Iterable[TopicSpec]) -> dict[str, str]:
+        """Try to make topics without making them; return of each that is refused the broker's words.
+
+        One that is there is not refused: somebody else has made it meanwhile.
+        """
+        new = [_new_topic(spec) for spec in specs]
+        if not new:
+            return {}
+        futures = self._admin.create_topics(
+            new, operation_timeout=self._wait_s, request_timeout=self._wait_s, validate_only=True
+        )
+        _, refused = self._outcomes(
+            "trying to make", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE
+        )
+        return {name: f"{cause.name()}: {cut(cause.str())}" for name, cause in refused.items()}
+
+    def setting_defaults(self) -> dict[str, str] | None:
+        """Return what topics get where nothing is set; None: the cluster does not say it.
+
+        The brokers say it. Where we may not ask them, topics of the cluster that we may see do, by the
+        settings that they have as defaults.
+        """
+        metadata = self._ask("listing brokers", lambda: self._admin.list_topics(timeout=self._wait_s))
+        brokers = self._configs(ConfigResource.Type.BROKER, map(str, metadata.brokers))
+        if brokers:
+            return defaults_of_brokers(
+                {name: entry.value for name, entry in entries.items() if entry.value is not None}
+                for entries in brokers
+            )
+        topics = self._configs(ConfigResource.Type.TOPIC, sorted(metadata.topics)[:DEFAULTS_TOPICS_MAX])
+        if not topics:
+            return None
+        return defaults_of_topics(
+            {
+                name: entry.value
+                for name, entry in entries.items()
+                if entry.value is not None and entry.source != ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+            }
+            for entries in topics
+        )
+
+    def _configs(self, kind: Any, names: Iterable[str]) -> list[Mapping[str, Any]]:
+        """Return the settings of resources; none where the cluster does not let us see one of them.
+
+        `kind` is a `ConfigResource.Type`, of which the client's stubs make no type.
+        """
+        answers = []
+        for name in names:  # librdkafka takes one broker a request
+            futures = self._admin.describe_configs([ConfigResource(kind, name)], request_timeout=self._wait_s)
+            for future in futures.values():
+                try:
+                    answers.append(future.result())
+                except KafkaException as error:
+                    cause: KafkaError = error.args[0]
+                    if cause.code() in SILENCE:
+                        raise self._error(f"asking for settings of {name}", cause) from None
+                    return []
+        return answers
 
     def grow(self, specs: Iterable[TopicSpec]) -> None:
         """Add partitions, and wait until they are there; somebody else may have added them meanwhile."""
@@ -108,8 +165,22 @@ class KafkaAdmin:
     def _settle(
         self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
     ) -> set[str]:
-        """Return the topics whose error was the harmless one."""
-        refused, there = list[str](), set[str]()
+        """Return the topics whose error was the harmless one; raise `TopicError` for others."""
+        there, refused = self._outcomes(doing, futures, harmless, operation)
+        if refused:
+            raise TopicError(
+                "\n".join(
+                    f"{name}: {doing} it was refused: {Untrusted(cut(cause.str()))}"
+                    for name, cause in refused.items()
+                )
+            )
+        return there
+
+    def _outcomes(
+        self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
+    ) -> tuple[set[str], dict[str, KafkaError]]:
+        """Return the topics whose error was the harmless one, and those that were refused, with the error."""
+        there, refused = set[str](), dict[str, KafkaError]()
         for name, future in futures.items():
             try:
                 future.result()
@@ -121,10 +192,8 @@ class KafkaAdmin:
                 if cause.code() == harmless:
                     there.add(name)
                 else:
-                    refused.append(f"{name}: {doing} it was refused: {Untrusted(cut(cause.str()))}")
-        if refused:
-            raise TopicError("\n".join(refused))
-        return there
+                    refused[name] = cause
+        return there, refused
 
     def _await(self, partitions: Mapping[str, int]) -> None:
         """Wait until the broker that answers us knows what the controller did."""
@@ -158,3 +227,12 @@ class KafkaAdmin:
         """Translate an error; where nothing answers, add what the connection itself reported."""
         self._admin.poll(0)
         return self._client.error(cause, doing, self._client.operation_timeout_ms, self._background, use)
+
+
+def _new_topic(spec: TopicSpec) -> NewTopic:
+    return NewTopic(
+        spec.name,
+        num_partitions=spec.partitions or 1,
+        replication_factor=spec.replication,
+        config=dict(spec.settings),
+    )

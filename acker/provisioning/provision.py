@@ -12,6 +12,7 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.kafka.port import TopicInfo
 from acker.provisioning.admin import KafkaAdmin
+from acker.provisioning.refused_settings import LeftOut, acceptable, left_out_lines
 from acker.provisioning.topic_specs import (
     Finding,
     Level,
@@ -28,12 +29,13 @@ from acker.provisioning.unpacking import large_batches
 
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """What was found, and what was done. `created` and `grown` are empty for a mere check."""
+    """What was found, and what was done. `created`, `grown`, `left_out` are empty for a mere check."""
 
     created: tuple[TopicSpec, ...]
     grown: tuple[TopicSpec, ...]
     there: tuple[TopicSpec, ...]
     findings: tuple[Finding, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -42,6 +44,7 @@ class Provisioned:
     def lines(self) -> list[str]:
         """Say it for people: what was made, what was there, and the warnings, topics of one kind together."""
         lines = [f"made {spec.name} ({spec.role}, {_partitions(spec)})" for spec in self.created]
+        lines += left_out_lines(self.left_out)
         lines += [f"raised {spec.name} to {_partitions(spec)}" for spec in self.grown]
         if self.there:
             lines.append(f"there: {', '.join(spec.name for spec in self.there)}")
@@ -85,9 +88,11 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
 
     1. Refuse, before anything is made, if a topic that is there would lose records, or if an ack topic is
        missing beside others that hold records: made anew and empty it would contradict them.
-    2. Make what is missing, each topic of copies behind its source: what the file does not say of that, the
+    2. Try what is missing, without making it: a setting that the cluster refuses is left out where it has the
+       value anyway, else nothing is made.
+    3. Make what is missing, each topic of copies behind its source: what the file does not say of that, the
        broker decides. Let replay topics grow with their sources.
-    3. Compare again, refuse what is wrong with what was made, or is there since, and hand the warnings on.
+    4. Compare again, refuse what is wrong with what was made, or is there since, and hand the warnings on.
     """
     found = admin.topics(topics_needed(topics))
     specs = required_topics(topics, found)
@@ -97,8 +102,12 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     errors += _torn(topics, found, admin)
     raise_errors(errors)
     created: dict[str, TopicSpec] = {}
+    omitted: list[LeftOut] = []
     while make := {spec.name: spec for spec in todo.make if spec.name not in created}:
-        ready = {name: spec for name, spec in make.items() if spec.source not in make}
+        # all of them, so that nothing is made if a topic that waits for its source is refused
+        taken, left_out = acceptable(list(make.values()), admin)
+        ready = {spec.name: spec for spec in taken if spec.source not in make}
+        omitted += [setting for setting in left_out if setting.topic in ready]
         admin.make(ready.values())
         created |= ready
         found = admin.topics(topics_needed(topics))
@@ -109,7 +118,7 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     # the broker that answers now may not have what is new yet
     seen = {spec.name for spec in after.there} - {spec.name for spec in todo.grow}
     raise_errors(finding for finding in after.findings if finding.topic in seen)
-    return Provisioned(tuple(created.values()), todo.grow, there, after.findings)
+    return Provisioned(tuple(created.values()), todo.grow, there, after.findings, tuple(omitted))
 
 
 def raise_errors(findings: Iterable[Finding]) -> None:

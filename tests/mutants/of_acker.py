@@ -896,6 +896,24 @@ MUTANTS = (
         "a value above message.max.bytes would end the replay workers",
     ),
     Mutant(
+        "a-setting-that-is-needed-is-never-left-out",
+        "acker/provisioning/refused_settings.py",
+        "needed = [setting for setting in refused if has.get(setting.name) != setting.value]",
+        "needed = [setting for setting in refused if setting.name not in has]",
+        "tests/unit/acker/provisioning/test_refused_settings.py"
+        "::test_the_error_names_the_setting_its_topics_and_what_happens_without_it",
+        "ack topics would be made that delete open roots after seven days",
+    ),
+    Mutant(
+        "what-one-broker-has-is-no-default-of-the-cluster",
+        "acker/provisioning/refused_settings.py",
+        "if all(other.get(name) == value for other in others)",
+        "if True",
+        "tests/unit/acker/provisioning/test_refused_settings.py"
+        "::test_what_two_brokers_or_topics_have_otherwise_is_no_default",
+        "a setting would be left out that another broker has otherwise",
+    ),
+    Mutant(
         "a-replay-topic-is-made-for-records-dated-ahead",
         "acker/provisioning/topic_specs.py",
         "_TIME_LIMITS: Final = (_AFTER, *AGE_LIMITS)",

@@ -42,6 +42,9 @@ class Broker:
             if spec.name not in self.found:
                 self.put(spec.name, spec.partitions or 1, **spec.settings)
 
+    def refusals(self, specs: Iterable[TopicSpec]) -> dict[str, str]:
+        return {}
+
     def grow(self, specs: Iterable[TopicSpec]) -> None:
         for spec in specs:
             self.put(spec.name, spec.partitions or 1, **self.found[spec.name].settings)

@@ -1,0 +1,257 @@
+"""Finds which settings of topics a cluster refuses, and says what is lost without each.
+
+Hosted clusters refuse settings when a topic is made: by a policy (``create.topic.policy.class.name``,
+``POLICY_VIOLATION``), or since they do not have the setting (``INVALID_CONFIG``). The answer seldom says
+which one. So each is tried alone, by requests that make nothing (``validate_only``):
+
+1. Try all topics as they must be. If none is refused, nothing more is asked.
+2. Try each refused topic without settings. If it is refused then too, its settings are not the reason.
+3. Try it with one setting after the other. These are the refused ones.
+4. Leave out a refused setting whose value the cluster's default is: the topic is the same without it.
+5. Refuse the rest by name. If nothing is left, try the topic once more, without what was left out.
+
+A setting that is not refused stays, even where it is the default: a default may be changed later.
+
+Only a `TrialCluster` is asked for anything; the rest is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from acker.errors import TopicError
+from acker.provisioning.topic_specs import TopicSpec
+from acker.untrusted import Untrusted
+
+PAGE: Final = "docs/operate/topics-by-hand.md"
+"""It has the settings of all topics, for who makes them by hand."""
+
+LOST_WITHOUT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "cleanup.policy": (
+            "the cluster's policy holds: where that is another, records that open roots, waiting copies or a"
+            " restart need are removed, and `windhover topics check` refuses the topic"
+        ),
+        "max.message.bytes": (
+            "the cluster's limit holds: where that is lower, the copy of a large record, or its dead letter,"
+            " is refused; below 1,000,000 bytes a full record of an ack topic, too, which ends who writes it"
+        ),
+        "message.timestamp.after.max.ms": (
+            "where the cluster limits it, the copy of a record that is dated ahead is refused, and the record"
+            " becomes a dead letter"
+        ),
+        "message.timestamp.before.max.ms": (
+            "where the cluster limits it, the copy of an old record is refused, and the record becomes a dead"
+            " letter"
+        ),
+        "message.timestamp.difference.max.ms": (
+            "where the cluster limits it, the copy of an old record is refused, and the record becomes a dead"
+            " letter"
+        ),
+        "message.timestamp.type": (
+            "the cluster's type holds. Of an ack topic with CreateTime: a process whose clock is wrong writes"
+            " wrong times, and is refused where the cluster limits them. Of copies with LogAppendTime: a bolt"
+            " sees the time of the copy in place of the record's"
+        ),
+        "min.cleanable.dirty.ratio": (
+            "nothing is lost: the broker compacts less often, so an acker that starts reads more"
+        ),
+        "min.insync.replicas": (
+            "the cluster's number holds: with 1, a write that one broker alone has counts, and is lost with"
+            " its disk"
+        ),
+        "retention.bytes": (
+            "the cluster's limit holds: where there is one, records that open roots or waiting copies need,"
+            " and dead letters that nobody has read, are deleted"
+        ),
+        "retention.ms": (
+            "the cluster's time holds (Kafka's is 7 days): older records that open roots or waiting copies"
+            " need, and dead letters that nobody has read, are deleted"
+        ),
+        "segment.bytes": ("nothing is lost: the broker compacts later, so an acker that starts reads more"),
+        "unclean.leader.election.enable": (
+            "the cluster's choice holds: with true, acknowledged records can vanish with a broker"
+        ),
+    }
+)
+"""Of each setting with which topics are made what happens without it."""
+
+_BROKER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "log.cleanup.policy": "cleanup.policy",
+        "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
+        "log.message.timestamp.difference.max.ms": "message.timestamp.difference.max.ms",
+        "log.message.timestamp.type": "message.timestamp.type",
+        "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+        "message.max.bytes": "max.message.bytes",
+        "min.insync.replicas": "min.insync.replicas",
+        "log.retention.bytes": "retention.bytes",
+        "log.segment.bytes": "segment.bytes",
+        "unclean.leader.election.enable": "unclean.leader.election.enable",
+    }
+)
+"""Of a broker's setting the topic's whose default it is. Source: Kafka's ServerTopicConfigSynonyms."""
+
+_RETENTION_MS: Final = (
+    ("log.retention.ms", 1),
+    ("log.retention.minutes", 60_000),
+    ("log.retention.hours", 3_600_000),
+)
+"""A broker's settings for how long records stay, with their units in ms; the first that is set holds."""
+
+
+class TrialCluster(Protocol):
+    """What is asked of a cluster before topics are made there."""
+
+    def refusals(self, specs: Iterable[TopicSpec]) -> Mapping[str, str]:
+        """Try to make topics without making them; return of each that is refused the broker's words."""
+
+    def setting_defaults(self) -> Mapping[str, str] | None:
+        """Return what topics get where nothing is set; None: the cluster does not say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A setting that a topic is made without: the cluster refuses it, and has this value anyway."""
+
+    topic: str
+    setting: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A setting of a topic that the cluster refuses, with its words."""
+
+    topic: str
+    name: str
+    value: str
+    words: str
+
+
+def acceptable(specs: Sequence[TopicSpec], cluster: TrialCluster) -> tuple[list[TopicSpec], list[LeftOut]]:
+    """Return topics as the cluster takes them, and what was left out; nothing is made.
+
+    Raises:
+        TopicError: it refuses a setting that is not its default, or a topic for another reason.
+    """
+    words = cluster.refusals(specs)
+    if not words:
+        return list(specs), []
+    refused = _refused_settings([spec for spec in specs if spec.name in words], cluster)
+    defaults = cluster.setting_defaults()
+    has = defaults or {}
+    needed = [setting for setting in refused if has.get(setting.name) != setting.value]
+    if needed:
+        raise TopicError("\n".join(_lines(needed, defaults)))
+    left_out = {(setting.topic, setting.name) for setting in refused}
+    taken = []
+    for spec in specs:
+        kept = {name: value for name, value in spec.settings.items() if (spec.name, name) not in left_out}
+        taken.append(replace(spec, settings=kept))
+    # each setting that stays is taken alone, but a policy may refuse several together
+    if words := cluster.refusals(taken):
+        raise TopicError("\n".join(_together(spec, words[spec.name]) for spec in taken if spec.name in words))
+    return taken, [LeftOut(setting.topic, setting.name, setting.value) for setting in refused]
+
+
+def _refused_settings(specs: Sequence[TopicSpec], cluster: TrialCluster) -> list[_Refused]:
+    """Try each setting of these topics alone; raise `TopicError` where a topic is refused without any."""
+    if words := cluster.refusals(replace(spec, settings={}) for spec in specs):
+        raise TopicError(
+            "\n".join(
+                f"{name}: the cluster refuses this topic, whatever its settings are: {Untrusted(text)}"
+                for name, text in words.items()
+            )
+        )
+    refused = []
+    for setting in dict.fromkeys(name for spec in specs for name in spec.settings):
+        # one request for all topics that have the setting
+        trials = [
+            replace(spec, settings={setting: spec.settings[setting]})
+            for spec in specs
+            if setting in spec.settings
+        ]
+        for topic, text in cluster.refusals(trials).items():
+            value = next(trial.settings[setting] for trial in trials if trial.name == topic)
+            refused.append(_Refused(topic, setting, value, text))
+    return refused
+
+
+def _lines(refused: Sequence[_Refused], defaults: Mapping[str, str] | None) -> list[str]:
+    """Return a line for each setting and value that is refused and needed, and what to do."""
+    named: dict[tuple[str, str], list[_Refused]] = {}
+    for setting in refused:
+        named.setdefault((setting.name, setting.value), []).append(setting)
+    lines = []
+    for (name, value), alike in named.items():
+        if defaults is None:
+            default = "the cluster does not say what its default is"
+        else:
+            default = f"its default is {Untrusted(defaults.get(name, 'unknown'))}"
+        lost = LOST_WITHOUT.get(name, "the cluster's default holds")
+        lines.append(
+            f"{', '.join(setting.topic for setting in alike)}: the cluster refuses {name}={value}"
+            f" ({Untrusted(alike[0].words)}), and {default}. Without it {lost}"
+        )
+    lines.append(
+        f"they were not made: let the cluster allow these settings, or make the topics by hand, as {PAGE} has"
+        " them, without what you can do without; then run `windhover topics check`"
+    )
+    return lines
+
+
+def _together(spec: TopicSpec, words: str) -> str:
+    settings = ", ".join(f"{name}={value}" for name, value in spec.settings.items())
+    return (
+        f"{spec.name}: the cluster takes each of its settings alone, but not together ({settings}):"
+        f" {Untrusted(words)}; make it by hand, as {PAGE} has it"
+    )
+
+
+def left_out_lines(left_out: Iterable[LeftOut]) -> list[str]:
+    """Return a line for each setting and value that topics were made without."""
+    topics: dict[tuple[str, str], list[str]] = {}
+    for setting in left_out:
+        topics.setdefault((setting.setting, setting.value), []).append(setting.topic)
+    return [
+        f"left out {setting}={value} of {', '.join(names)}: the cluster refuses this setting, and has the"
+        " value by default"
+        for (setting, value), names in topics.items()
+    ]
+
+
+def defaults_of_brokers(brokers: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return the settings that topics get from brokers, as far as all brokers agree.
+
+    >>> defaults_of_brokers([{"log.retention.hours": "168", "min.insync.replicas": "1"}])
+    {'min.insync.replicas': '1', 'retention.ms': '604800000'}
+    """
+    defaults = [_defaults_of(broker) for broker in brokers]
+    if not defaults:
+        return {}
+    first, *others = defaults
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+
+
+def _defaults_of(broker: Mapping[str, str]) -> dict[str, str]:
+    defaults = {topics: broker[name] for name, topics in _BROKER_NAMES.items() if name in broker}
+    for name, unit_ms in _RETENTION_MS:
+        if name in broker:
+            number = int(broker[name])
+            defaults["retention.ms"] = str(number * unit_ms if number >= 0 else -1)
+            break
+    return defaults
+
+
+def defaults_of_topics(topics: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return what topics that are there have by default; where two differ, nothing."""
+    defaults: dict[str, set[str]] = {}
+    for settings in topics:
+        for name, value in settings.items():
+            defaults.setdefault(name, set()).add(value)
+    return {name: values.pop() for name, values in defaults.items() if len(values) == 1}

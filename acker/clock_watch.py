@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
+from acker.clocks import wrong_clock_text
 from acker.kafka.port import Record, TimestampType
+from acker.units import time_text
 
 CLOCKS_APART_MS: Final = 60_000
 """Clocks that differ by more are reported. What depends on wall clocks waits, or is refused, that much."""
@@ -97,17 +98,8 @@ class ClockWatch:
 
 def clocks_differ(ahead_ms: int, now_ms: int) -> str:
     """Return the sentence that names both clocks and the cure; `ahead_ms` as in `ClockWatch`."""
-    which_way = "ahead of" if ahead_ms > 0 else "behind"
-    here, there = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (now_ms, now_ms - ahead_ms))
+    here, there = (time_text(ms // 1000 * 1000) for ms in (now_ms, now_ms - ahead_ms))
     return (
-        f"this machine's clock is {_hours_text(abs(ahead_ms))} {which_way} the broker's:"
-        f" here it is {here:%Y-%m-%d %H:%M:%S} UTC, there {there:%Y-%m-%d %H:%M:%S};"
-        " set the wrong one right, and let NTP keep it (`chronyc tracking` shows by how much it is off)"
+        f"{wrong_clock_text(ahead_ms)}: here it is {here}, there {there}; set the wrong one right (`chronyc"
+        " tracking` shows whether a time server does)"
     )
-
-
-def _hours_text(value_ms: int) -> str:
-    """Write a duration as people say it: 2 h 3 min 20 s."""
-    minutes, seconds = divmod(value_ms // 1000, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min {seconds} s" if hours else f"{minutes} min {seconds} s"

@@ -30,10 +30,10 @@ def ticks(watch: ClockWatch, ahead_ms: int, count: int, start_ms: int = NOON_MS)
 @pytest.mark.parametrize(
     ("ahead_ms", "words"),
     [
-        (2 * HOUR_MS, "2 h 0 min 0 s ahead of the broker's"),
-        (-2 * HOUR_MS, "1 h 59 min 59 s behind the broker's"),
-        (CLOCKS_APART_MS + TICK_MS, "1 min 1 s ahead of"),
-        (3 * 24 * HOUR_MS, "72 h 0 min 0 s ahead of"),
+        (2 * HOUR_MS, "2.0 h ahead of the broker's"),
+        (-2 * HOUR_MS, "2.0 h behind the broker's"),
+        (CLOCKS_APART_MS + TICK_MS, "1.0 min ahead of"),
+        (3 * 24 * HOUR_MS, "3.0 d ahead of"),
     ],
 )
 def test_a_clock_that_is_wrong_is_named_with_the_difference_and_the_cure(ahead_ms: int, words: str) -> None:
@@ -42,7 +42,7 @@ def test_a_clock_that_is_wrong_is_named_with_the_difference_and_the_cure(ahead_m
     (sentence,) = ticks(watch, ahead_ms, 100)
     assert words in sentence
     assert "set the wrong one right" in sentence
-    assert "2026-06-21 00:00:04 UTC" in sentence, "what this machine's clock says"
+    assert "2026-06-21T00:00:04Z" in sentence, "what this machine's clock says"
     assert abs(watch.ahead_ms - ahead_ms) <= 20
     assert len(ticks(watch, ahead_ms, 10, NOON_MS + REPEAT_MS + 60_000)) == 1
 

@@ -113,7 +113,7 @@ def test_a_state_of_an_earlier_version_is_a_warning(installation: Installation) 
         with closing(log.reader(committed=True)) as reader:
             reader.assign({place: 0})
             records: list[Record] = []
-            eventually(lambda: records, DEADLINE_S, step=lambda: records.extend(reader.poll(100, 1_000)))
+            eventually(lambda: records, DEADLINE_S, step=lambda: records.extend(reader.poll(100)))
         producer = log.producer()
         for record in records:
             producer.send(Outgoing(place.topic, 0, record.value, record.key))

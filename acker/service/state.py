@@ -26,7 +26,7 @@ from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.ledger.cohort import Session
 from acker.service.passed_over import CURE, kind_of, marked_offset, read_ours
 from acker.service.state_notes import StateNotes, read_notes
-from acker.wire.clusters import require_cluster
+from acker.wire.clusters import cluster_of, require_cluster
 from acker.wire.codec import HEADER_BYTES, READ_BYTES_MAX, Codec, load_schema
 from acker.wire.item_counts import require_few_items
 from acker.wire.leader_epochs import LeaderEpochs, read_epochs
@@ -330,6 +330,7 @@ class LastState(NamedTuple):
     `shared` are the sessions of which two processes may live, each with the clock at which that ends.
     `leader_epochs` are those in which roots were emitted; none where a former version wrote it.
     `is_last` is False if pieces or bins of another State follow that do not count.
+    `cluster` is the id of the cluster in which it was written; empty where a former version wrote it.
     """
 
     state: State
@@ -339,6 +340,7 @@ class LastState(NamedTuple):
     shared: dict[Session, int]
     leader_epochs: LeaderEpochs
     is_last: bool
+    cluster: str
 
 
 def read_last_state(
@@ -375,7 +377,8 @@ def read_last_state(
                 written_ms = max(record.timestamp_ms for record in whole.values())
                 headers = whole[0].headers
                 notes, shared, epochs = read_notes(headers), read_shared(headers), read_epochs(headers)
-                return LastState(state, bins, written_ms, notes, shared, epochs, is_last)
+                cluster = cluster_of(headers)
+                return LastState(state, bins, written_ms, notes, shared, epochs, is_last, cluster)
         if first == start:
             if not last:
                 return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,6 +44,13 @@ Master = Annotated[
     str | None,
     typer.Option("--master", help="A Spark cluster, as in spark.master; a job asks each of its executors."),
 ]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        help="The folder of a query's checkpoint: is it usable, of which query, is its disk full?",
+    ),
+]
 Bundle = Annotated[
     Path | None,
     typer.Option("--bundle", help="Write an archive for a report here: no secret and no payload is in it."),
@@ -56,12 +64,26 @@ Doubts = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class DoctorParts:
+    """What is to be checked, as the options say."""
+
+    pre: bool
+    only: Only | None
+    role: Role | None
+    master: str | None
+    py_files: str | None
+    checkpoint: str | None
+    config: Path
+
+
 def doctor(
     pre: Pre = False,
     only: OnlyPart = None,
     role: RoleName = None,
     master: Master = None,
     py_files: PyFiles = None,
+    checkpoint: Checkpoint = None,
     bundle: Bundle = None,
     log: Logs = None,
     exit_code: Doubts = False,
@@ -75,6 +97,8 @@ def doctor(
         raise typer.BadParameter("--pre checks the machine alone; leave out --only and --master, or --pre")
     if only is Only.EXECUTORS and master is None:
         raise typer.BadParameter("--only executors needs --master, which names their cluster")
+    if checkpoint is not None and (pre or only in (Only.LIVE, Only.EXECUTORS)):
+        raise typer.BadParameter("--checkpoint names files: leave out --pre and --only, or say --only files")
     if py_files is not None and master is None:
         raise typer.BadParameter("--py-files needs --master, which names the cluster that gets them")
     if log and bundle is None:
@@ -87,7 +111,8 @@ def doctor(
         )
     of_role = named_role(role)
     results = []
-    for each in _results(pre, only, of_role, master, py_files, config):
+    parts = DoctorParts(pre, only, of_role, master, py_files, checkpoint, config)
+    for each in _results(parts):
         results.append(each)
         if output is OutputFormat.TABLE:
             say_lines(each.lines())
@@ -110,15 +135,14 @@ def _write(bundle: Path, results: Sequence[CheckResult], config: Path, logs: Seq
     say(f"{bundle}: {', '.join(names)}; look through it before you send it", err=True)
 
 
-def _results(
-    pre: bool, only: Only | None, role: Role | None, master: str | None, py_files: str | None, config: Path
-) -> Iterator[CheckResult]:
+def _results(parts: DoctorParts) -> Iterator[CheckResult]:
     """Check one part after the other; each is imported in its turn, so that the first result comes soon."""
+    only, config = parts.only, parts.config
     if only in (None, Only.FILES):
         from spout.doctor.machine import judge_machine, machine_facts
 
         yield from judge_machine(machine_facts(os.environ))
-    if pre:
+    if parts.pre:
         return
     topics, problem = _read(config)
     if only in (None, Only.FILES) or (topics is None and only is Only.LIVE):
@@ -131,10 +155,21 @@ def _results(
         from spout.doctor.client_kinds import judge_clients
 
         yield from judge_clients(str(config), topics.kafka)
+    if only in (None, Only.FILES):
+        yield from _of_folders(parts.checkpoint, topics)
     if only in (None, Only.LIVE) and topics is not None:
-        yield from _of_broker(topics, role, config)
-    if only in (None, Only.EXECUTORS) and master is not None:
-        yield from _of_executors(master, py_files, topics, problem)
+        yield from _of_broker(topics, parts.role, config)
+    if only in (None, Only.EXECUTORS) and parts.master is not None:
+        yield from _of_executors(parts.master, parts.py_files, topics, problem)
+
+
+def _of_folders(checkpoint: str | None, topics: Topics | None) -> Iterator[CheckResult]:
+    from spout.doctor.files import checkpoint_facts, judge_checkpoint, local_folder
+    from spout.doctor.machine import disk_facts, judge_disks
+
+    yield from judge_disks(disk_facts(os.environ, None if checkpoint is None else local_folder(checkpoint)))
+    if checkpoint is not None:
+        yield judge_checkpoint(checkpoint_facts(checkpoint), topics)
 
 
 def _tries_clients(topics: Topics, only: Only | None) -> bool:
@@ -147,15 +182,21 @@ def _tries_clients(topics: Topics, only: Only | None) -> bool:
 def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[CheckResult]:
     from acker.errors import ConfigError
     from spout.doctor.broker import BrokerProbe
-    from spout.doctor.codes import CLIENT
+    from spout.doctor.codes import CLIENT, REACHABLE, SERVICES, CheckHealth
     from spout.doctor.live import judge_live, judge_unasked
+    from spout.doctor.services import judge_services
 
     try:
         probe = BrokerProbe(topics, wall_ms)
     except ConfigError:  # WH014 says what is wrong with them
         yield from judge_unasked(topics.kafka.get("bootstrap.servers", "no broker"), f"{CLIENT.code} failed")
         return
-    yield from judge_live(probe.facts(str(config)), topics, role)
+    results = list(judge_live(probe.facts(str(config)), topics, role))
+    yield from results
+    if any(result.code is REACHABLE and result.health is CheckHealth.OK for result in results):
+        yield from judge_services(probe.services(str(config)), topics)
+    else:
+        yield SERVICES.unknown(topics.kafka.get("bootstrap.servers", "no broker"), f"{REACHABLE.code} failed")
 
 
 def _of_executors(

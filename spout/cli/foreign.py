@@ -1,35 +1,19 @@
 """Begins the command ``windhover``, also where a package of somebody else has one of our import names.
 
 A file or folder `acker` in the folder of a user, or a distribution of that name, is imported in place of
-ours; what imports it then ends with a traceback. So this module imports the standard library alone, and looks
-first.
+ours; what imports it then ends with a traceback. So this module imports nothing of them, and looks first.
 `doctor` goes on with ours, and says it (WH012); every other command ends with the cure.
 """
 
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 from spout.cli import start_path
-
-OURS: Final = Path(__file__).resolve().parents[2]
-"""The folder with our packages."""
+from spout.local.foreign_packages import OURS, foreign_packages
 
 CONFIG_ERROR: Final = 4
-
-
-def foreign_packages() -> dict[str, str]:
-    """Return where `acker` and `replay` are imported from, as far as that is not ours."""
-    foreign = {}
-    for name in ("acker", "replay"):
-        spec = find_spec(name)
-        places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
-        if not any(Path(place).resolve() == OURS / name for place in places):
-            foreign[name] = places[0] if places else "nowhere"
-    return foreign
 
 
 def begin() -> None:

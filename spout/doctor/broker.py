@@ -19,15 +19,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from acker.config.topics import Topics
-from acker.errors import NotAuthenticated, WindhoverError
+from acker.errors import Disagreement, NotAuthenticated, TopicError, WindhoverError
+from acker.kafka import port as kafka_port
 from acker.kafka.client import LOGGED, Background, KafkaClient, Refused, Use
-from acker.kafka.cluster import copies_in_sync, describe_group, missing_in, settled
+from acker.kafka.cluster import KafkaLog, copies_in_sync, describe_group, missing_in, settled
 from acker.kafka.port import MissingBroker, Operation, Resource
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.provision import check
 from acker.provisioning.roles import Role, rights
+from acker.service.state import read_last_state, state_codec
 from spout.doctor.executors import kafka_servers
 from spout.doctor.live import Allowed, BrokerFacts, skew_ms
+from spout.doctor.services import ServiceFacts, ServiceMember, StateOrigin
 from spout.inspect.overview import topics_of_installation
 from spout.inspect.readings import Reading
 
@@ -106,6 +109,57 @@ class BrokerProbe:
             {group: found[group].then(lambda pair: pair[1]) for group in groups},
             *self._replicas(),
         )
+
+    def services(self, file: str) -> ServiceFacts:
+        """Ask who is in the groups of ackers and replay workers, and read who wrote the last States."""
+        acker = self._topics.acker
+        members = {group: self._service_members(group) for group in (acker.group, acker.replay_group)}
+        log = KafkaLog(
+            self._topics.kafka,
+            client_id="windhover-doctor",
+            operation_timeout_ms=self._client.operation_timeout_ms,
+        )
+        log.share_deadline()  # of partitions without a leader only the first one is waited for
+        origins: dict[int, Reading[StateOrigin | None]] = {}
+        unreadable = {}
+        for number in range(acker.partitions):
+            try:
+                origins[number] = Reading(self._state_origin(log, number))
+            except TopicError as error:  # all partitions are of one topic
+                origins |= dict.fromkeys(range(number, acker.partitions), Reading(unknown=str(error)))
+                break
+            except Disagreement as error:
+                unreadable[number] = str(error)
+            except WindhoverError as error:
+                origins[number] = Reading(unknown=str(error))
+        return ServiceFacts(file, members, origins, unreadable)
+
+    def _service_members(self, group: str) -> Reading[Sequence[ServiceMember]]:
+        use = Use(Operation.DESCRIBE, group=group)
+
+        def make() -> AdminClient:
+            return self._client.make(AdminClient, {}, LOGGED, self._background)
+
+        def ask() -> Sequence[ServiceMember]:
+            description = describe_group(make, group, PATIENCE_S)
+            return [
+                ServiceMember(
+                    f"{member.client_id} on {member.host.lstrip('/')}",
+                    frozenset(place.topic for place in member.assignment.topic_partitions or ()),
+                )
+                for member in description.members
+            ]
+
+        return self._reading(lambda: self._ask(f"describing group {group}", ask, use))
+
+    def _state_origin(self, log: KafkaLog, number: int) -> StateOrigin | None:
+        place = kafka_port.TopicPartition(self._topics.ack_topics.state, number)
+        last = read_last_state(log, place, state_codec(), wait_ms=int(PATIENCE_S * 1_000))
+        if last is None:
+            return None
+        # in the step of its restore an acker of this version does not note it yet, but names the cluster
+        is_former = last.notes.restored is None and not last.cluster
+        return StateOrigin(last.state.partitions, is_former)
 
     def servers(self) -> Reading[Sequence[tuple[str, int]]]:
         """Return host and port of each broker as clients are sent to it, and of the bootstrap servers."""

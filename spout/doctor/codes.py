@@ -143,6 +143,15 @@ HORIZON: Final = CheckCode(
 CLIENT: Final = CheckCode(
     "WH014", "Kafka settings", "settings that each kind of client takes", "windhover validate {file}"
 )
+DISK: Final = CheckCode(
+    "WH015", "disk", "10 GiB free, or a tenth of the disk, and a file can be made", "df -h {folder}"
+)
+CHECKPOINT: Final = CheckCode(
+    "WH016",
+    "checkpoint",
+    "a folder that this user reads and writes, of a query of this file",
+    "ls -la {folder}",
+)
 
 REACHABLE: Final = CheckCode(
     "WH020", "broker", "a broker that answers", "windhover up --port {port}  # or start your own: {bootstrap}"
@@ -190,6 +199,13 @@ EXECUTOR_REACH: Final = CheckCode(
 )
 EXECUTOR_CLOCKS: Final = CheckCode(
     "WH034", "clock of an executor", "within 2 s of the driver's", "ssh {host} chronyc tracking"
+)
+
+SERVICES: Final = CheckCode(
+    "WH040",
+    "ackers and replay workers",
+    "they run with this topics.yaml and this version",
+    "windhover machinery --config {file}",
 )
 
 CODES: Final = tuple(each for each in list(vars().values()) if isinstance(each, CheckCode))

@@ -1,8 +1,15 @@
-"""What files say, without a broker: topics.yaml, the installed Spark, and who owns our import names."""
+"""What files say, without a broker: topics.yaml, the installed Spark, who owns our names, a checkpoint.
+
+Spark keeps in a checkpoint the id of its query (``metadata``) and a file for each batch: in ``offsets`` what
+it was to contain, in ``commits`` that it was written. The offset of our source names its sources.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -11,9 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from acker.config.topics import Topics
+from acker.errors import WindhoverError
+from acker.identity import input_id_of
 from acker.provisioning.topic_times import long_needs
-from spout.doctor.codes import HORIZON, NAMES, SPARK, TOPICS_FILE, CheckResult
+from spout.doctor.codes import CHECKPOINT, HORIZON, NAMES, SPARK, TOPICS_FILE, CheckResult
 from spout.doctor.on_executor import version_of
+from spout.planning.journal import Journal, journal_of
 
 OURS: Final = "windhover"
 IMPORT_NAMES: Final = ("spout", "acker", "replay")
@@ -21,6 +31,11 @@ SPARKS: Final = ("4.2", "4.3")
 """The releases of Spark on which the tests run."""
 
 _CORE_JAR: Final = re.compile(r"spark-core_[\d.]+-(\d+\.\d+\.\d+)")
+
+OFFSET_BYTES_MAX: Final = 64 << 20
+"""Of a file of offsets no more is read."""
+
+_ADDRESS: Final = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+://", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +156,116 @@ def shadowing_files(path: Sequence[str]) -> dict[str, str]:
         if spec is not None and spec.origin and ours not in Path(spec.origin).resolve().parents:
             found[name] = spec.origin
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFacts:
+    """What is in the folder of a checkpoint.
+
+    Attributes:
+        problem: why it cannot be used; empty: it can.
+        unknown: why nobody here can look into it; empty: somebody can.
+        query: Spark's id of the query; empty: none has begun in it.
+        planned: number of its last batch; -1: none.
+        written: number of the last batch that was written; -1: none.
+        journals: the offsets of our sources in the last batch.
+    """
+
+    folder: str
+    problem: str = ""
+    unknown: str = ""
+    query: str = ""
+    planned: int = -1
+    written: int = -1
+    journals: Sequence[Journal] = ()
+
+
+def checkpoint_facts(folder: str) -> CheckpointFacts:
+    """Read what Spark has written into a folder; nothing is changed."""
+    path = local_folder(folder)
+    if path is None:
+        return CheckpointFacts(folder, unknown="it is not on this machine; name a folder, or copy it here")
+    try:
+        if not path.exists():
+            return CheckpointFacts(folder, "is not there")
+        if not path.is_dir():
+            return CheckpointFacts(folder, "is a file, and no folder")
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            return CheckpointFacts(folder, "this user may not read it, or not write into it")
+        return _content(folder, path)
+    except OSError as error:
+        return CheckpointFacts(folder, f"{error.filename or folder} cannot be read: {error.strerror}")
+    except (ValueError, KeyError, TypeError, WindhoverError) as error:
+        return CheckpointFacts(folder, f"is damaged, or of another version: {error}")
+
+
+def _content(folder: str, path: Path) -> CheckpointFacts:
+    metadata = path / "metadata"
+    query = str(json.loads(metadata.read_text(encoding="utf-8"))["id"]) if metadata.exists() else ""
+    planned, written = _last_batch(path / "offsets"), _last_batch(path / "commits")
+    if planned < 0:
+        return CheckpointFacts(folder, query=query, written=written)
+    file = path / "offsets" / str(planned)
+    if file.stat().st_size > OFFSET_BYTES_MAX:
+        return CheckpointFacts(folder, unknown=f"{file} has more than {OFFSET_BYTES_MAX} bytes")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    # first the version of the file, then the batch as a whole, then a line for each source, - for none
+    journals = [journal for line in lines[2:] if (journal := _journal(line)) is not None]
+    return CheckpointFacts(folder, query=query, planned=planned, written=written, journals=journals)
+
+
+def _last_batch(folder: Path) -> int:
+    if not folder.is_dir():
+        return -1
+    return max((int(file.name) for file in folder.iterdir() if file.name.isdigit()), default=-1)
+
+
+def _journal(line: str) -> Journal | None:
+    """Parse a line of a file of offsets; None where another kind of source wrote it."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return journal_of(value) if isinstance(value, dict) and {"session", "ranges"} <= value.keys() else None
+
+
+def judge_checkpoint(facts: CheckpointFacts, topics: Topics | None) -> CheckResult:
+    """Judge whether a checkpoint can be used, and say whose it is; `topics` as in `FileFacts`."""
+    subject = f"folder {facts.folder}"
+    cure = CHECKPOINT.cure.format(folder=shlex.quote(facts.folder))
+    if facts.unknown:
+        return CHECKPOINT.unknown(subject, facts.unknown)
+    if facts.problem:
+        return CHECKPOINT.failed(subject, facts.problem, cure=cure)
+    if not facts.query:
+        text = "no query has begun in it: the first one that does begins at the group's commit"
+        return CHECKPOINT.warning(subject, text, cure=cure)
+    batches = f"batch {facts.planned} was planned" if facts.planned >= 0 else "no batch was planned"
+    batches += f", batch {facts.written} is written" if facts.written >= 0 else ", none is written"
+    query = f"of Spark's query {facts.query}: {batches}"
+    if facts.planned >= 0 and not facts.journals:
+        return CHECKPOINT.warning(subject, f"{query}; no stream of Windhover is in it", cure=cure)
+    ids = sorted({input_id_of(source) for journal in facts.journals for source in journal.sources})
+    if topics is None or not ids:
+        inputs = ", ".join(map(str, ids)) or "none"
+        return CHECKPOINT.ok(subject, f"{query}; inputs by their ids: {inputs}")
+    by_id = {source.id: source for source in topics.inputs.values()}
+    gone = [number for number in ids if number not in by_id]
+    if gone:
+        numbers = ", ".join(map(str, gone))
+        text = f"{query}; this topics.yaml has no input of id {numbers}, from which it has read"
+        return CHECKPOINT.failed(subject, text, cure=cure)
+    groups = sorted({by_id[number].group for number in ids})
+    inputs = ", ".join(by_id[number].name for number in ids)
+    return CHECKPOINT.ok(subject, f"{query}; of group {', '.join(groups)}, inputs {inputs}")
+
+
+def local_folder(name: str) -> Path | None:
+    """Return the folder of a name that may be written as Spark takes it; None: it is not on this machine.
+
+    >>> str(local_folder("file:///data/c")), str(local_folder("/data/c")), local_folder("s3a://data/c")
+    ('/data/c', '/data/c', None)
+    """
+    if _ADDRESS.match(name):
+        return None
+    return Path(re.sub(r"^file:(//)?(?=/)", "", name))

@@ -5,6 +5,22 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     # -- the stack of an exception
     Mutant(
+        "a-state-for-another-number-of-partitions-is-found",
+        "spout/doctor/services.py",
+        "elif reading.value.partitions != partitions:",
+        "elif False:",
+        "tests/unit/spout/doctor/test_services.py::test_a_state_of_another_number_of_partitions_is_found",
+        "an acker of another topics.yaml would pass for one of this",
+    ),
+    Mutant(
+        "a-large-disk-is-full-by-its-bytes-and-a-small-one-by-its-share",
+        "spout/doctor/machine.py",
+        "elif disk.free_bytes < FREE_BYTES_LOW and share < FREE_SHARE_LOW:",
+        "elif share < FREE_SHARE_LOW:",
+        "tests/unit/spout/doctor/test_folders.py::test_a_disk_that_is_nearly_full_is_found",
+        "a disk with 300 GiB free would be called nearly full",
+    ),
+    Mutant(
         "the-stack-of-an-exception-stays-in-the-driver",
         "spout/publishing/publish.py",
         "headers=stacks_header(keys, publication.stacks, room)",

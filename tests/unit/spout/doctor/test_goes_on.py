@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -104,3 +105,25 @@ def test_another_command_ends_with_the_cure(somebody_elses: Path) -> None:
     assert ran.returncode == 4
     assert ran.stderr.startswith(f"windhover: the package acker is imported from {somebody_elses}")
     assert "rename or uninstall it" in ran.stderr
+
+
+def test_a_checkout_finds_a_package_of_somebody_else_before_anything_is_installed(
+    somebody_elses: Path,
+) -> None:
+    """D2703: `python -m spout.doctor` ended with a traceback."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "spout.doctor"],
+        cwd=somebody_elses,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.stderr == ""
+    lines = ran.stdout.splitlines()
+    is_ours = not any((somebody_elses / name).exists() for name in ("acker.py", "acker/__init__.py"))
+    found = [line for line in lines if "WH012 import names, acker: is imported from" in line]
+    assert len(found) == (0 if is_ours else 1)
+    assert any("WH003 Java" in line for line in lines)
+    assert ran.returncode == (0 if is_ours else 1)

@@ -66,7 +66,7 @@ def test_the_driver_finds_the_records_of_a_task_that_reports_it(is_behind_keyed:
     if is_behind_keyed:
         places = RootPositions(np.array([A, A]), np.array([3, 4]))
         reports.append(TaskReport("keyed", keyed_roots=KeyedRoots(np.array([70, 71]), places)))
-        reports.append(decode(encode(TaskReport("embed", keyed_roots=KeyedRoots(), passed=passed))))
+        reports.append(decode(encode(TaskReport("last", keyed_roots=KeyedRoots(), passed=passed))))
     evaluations = [Evaluated(number, number, 0, report) for number, report in enumerate(reports[:1])]
     evaluations += [Evaluated(number, 9, 0, report) for number, report in enumerate(reports[1:], start=1)]
     (call,) = settle(evaluations, (), lambda _stage: 1).passed

@@ -117,14 +117,16 @@ class AckerEvent:
 class StepOutput:
     """What a step writes (encoded verdict records, in order; records that cannot be applied) and reports.
 
-    `settled` are its verdicts as values, and `too_late` what it notes behind them. `headers` has those of
-    some verdict records, by their places among `verdicts`.
+    `settled` are its verdicts as values, and `too_late` what it notes behind them, as `notes` are headers
+    that are passed on as they came. `headers` has those of some verdict records, by their places among
+    `verdicts`.
     """
 
     verdicts: list[bytes] = field(default_factory=list)
     headers: dict[int, Headers] = field(default_factory=dict)
     settled: list[VerdictSet] = field(default_factory=list)
     too_late: list[TooLate] = field(default_factory=list)
+    notes: list[tuple[str, bytes | None]] = field(default_factory=list)
     quarantined: list[tuple[Record, str]] = field(default_factory=list)
     events: list[AckerEvent] = field(default_factory=list)
 
@@ -139,7 +141,7 @@ class OutputBuilder:
 
     def __bool__(self) -> bool:
         output = self._output
-        return bool(output.verdicts or output.too_late or output.quarantined or output.events)
+        return bool(output.verdicts or output.too_late or output.notes or output.quarantined or output.events)
 
     def write(self, events: Iterable[Event]) -> None:
         self._output.verdicts += [self._codec.encode(event) for event in events]
@@ -163,6 +165,10 @@ class OutputBuilder:
 
     def note_too_late(self, note: TooLate) -> None:
         self._output.too_late.append(note)
+
+    def pass_on(self, header: tuple[str, bytes | None]) -> None:
+        """Write a header as it is behind the verdicts of this step."""
+        self._output.notes.append(header)
 
     def report(self, kind: AckerEventKind, detail: str) -> None:
         self._output.events.append(AckerEvent(kind, self._partition, detail))

@@ -52,6 +52,7 @@ from acker.wire.events import (
 )
 from acker.wire.lateness import LateCounts, read_too_late
 from acker.wire.leader_epochs import EpochStep, LeaderEpochs, read_epochs
+from acker.wire.passed_calls import passed_calls_header, read_passed_calls
 from acker.wire.stacks import read_stacks
 
 NONDETERMINISTIC = "NONDETERMINISTIC"
@@ -231,6 +232,7 @@ class PartitionCore:
         if self._is_fresh(seen, record, session, fails):
             decided_ms = self.sessions.clock(session).counted_ms
             self.outbox.note_stacks(read_stacks(record.headers))
+            self._pass_on_calls(record)
             for cause in fails.causes:
                 why = LossCause(Reason.FAILED, cause.operator, cause.error, cause.message, decided_ms)
                 self.ledger.fail(session, fails.source, distinct(positions(cause.positions)), why)
@@ -271,7 +273,8 @@ class PartitionCore:
                 self.ledger.touch(session, acks.source, touched, acks.touched_at, pin)
 
     def _pass_on(self, record: Record, session: Session) -> None:
-        """Write behind the verdicts what contributions note of a watermark, and count it."""
+        """Write behind the verdicts what contributions note, and count what they note of a watermark."""
+        self._pass_on_calls(record)
         note = read_too_late(record.headers) if record.headers else None
         if note is None or note.group != session.group or not self.sessions.has_clock(session):
             return
@@ -279,6 +282,14 @@ class PartitionCore:
         if not checks.wrong_clock(note.wall, record.timestamp_ms):
             self.outbox.note_too_late(note)
             self.too_late[note.group] = self.too_late.get(note.group, LateCounts()).plus(note)
+
+    def _pass_on_calls(self, record: Record) -> None:
+        """Write behind the verdicts which calls passed when they were made again."""
+        note = read_passed_calls(record.headers) if record.headers else None
+        if note is not None:
+            (header,) = passed_calls_header(*note) or (None,)
+            if header is not None:
+                self.outbox.pass_on(header)
 
     def contribution(self, acks: Acks, written_ms: int) -> tuple[Contribution | None, str]:
         """Check and unpack contributions; if they cannot be applied, return None and the reason.

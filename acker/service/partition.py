@@ -154,7 +154,7 @@ class PartitionAcker:
         self.has_quarantined = bool(output.quarantined)
         self._commit(records)
         self.done = self._positions()
-        core.committed([*output.verdicts, *(b"" for _ in output.too_late)])
+        core.committed([*output.verdicts, *(b"" for _ in (*output.too_late, *output.notes))])
         self._is_named = self._restored is not None
         self.unwritten_since_ms = None
         self._has_read_acks = False
@@ -201,10 +201,14 @@ class PartitionAcker:
             )
             for place, value in enumerate(output.verdicts)
         ]
-        nothing = self.core.codec.encode(NOTHING_DECIDED) if output.too_late else None
+        nothing = self.core.codec.encode(NOTHING_DECIDED)
         records += [
             Outgoing(self._topics.verdict, partition, nothing, headers=(*cluster, too_late_header(note)))
             for note in output.too_late
+        ]
+        records += [
+            Outgoing(self._topics.verdict, partition, nothing, headers=(*cluster, note))
+            for note in output.notes
         ]
         if self.quarantine_form is not QuarantineForm.NOTHING:
             records += [self._quarantined(record, why) for record, why in output.quarantined]

@@ -135,6 +135,17 @@ class Guard:
             pieces.append((piece, blames.get(first)))
         return pieces
 
+    def with_roots(self, call: Call) -> Call:
+        """Return a call for several rows with their roots, the first `ROOTS_MAX`, for who looks into it."""
+        if call.end - call.first == 1:
+            return call
+        roots = set[int]()
+        for deliveries in self.places[call.first : call.end]:
+            roots.update(delivery.root for delivery in deliveries)
+            if len(roots) >= ROOTS_MAX:
+                break
+        return call._replace(roots=frozenset(sorted(roots)[:ROOTS_MAX]))
+
     def _one(self, call: Call, row: int) -> Call:
         deliveries = self.places[row] if self.places else ()
         return call._replace(first=row, end=row + 1, roots=_roots(deliveries))
@@ -189,7 +200,8 @@ class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
         whole = self.guard.next_call(batch.num_rows)
         pieces = self.guard.rows(whole) if batch.num_rows else [(whole, None)]
         if len(pieces) == 1 and pieces[0][1] is None:
-            self.guard.guarded(pieces[0][0], lambda: invoke(whole.bolt, self._bolt.execute, batch, collector))
+            call = self.guard.with_roots(pieces[0][0])
+            self.guard.guarded(call, lambda: invoke(whole.bolt, self._bolt.execute, batch, collector))
             return
         for call, blame in pieces:
             if blame is None:
@@ -202,7 +214,9 @@ class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
         part = BatchCollector(call.bolt, call.end - call.first, collector.tracebacks)
         rows = batch.slice(call.first, call.end - call.first)
         try:
-            self.guard.guarded(call, lambda: invoke(call.bolt, self._bolt.execute, rows, part))
+            self.guard.guarded(
+                self.guard.with_roots(call), lambda: invoke(call.bolt, self._bolt.execute, rows, part)
+            )
         except Exception as error:  # whatever user code raises fails its input
             if stops(self, error):
                 raise

@@ -25,9 +25,11 @@ from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import all_answers
 from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS
+from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.causes import EXPLICIT, HELD, error_class, error_classes
 from acker.wire.checks import read_verdicts
-from acker.wire.events import Lost, Reason, Verdicts, positions
+from acker.wire.events import Lost, Reason, SourceRun, Verdicts, positions
+from acker.wire.passed_calls import read_passed_calls
 from replay.records.due import Loss, history_of, left_out_by
 from replay.records.headers import parse_lineage
 from replay.records.letters import Letter, parse_letter
@@ -36,6 +38,7 @@ from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import Reading
 from spout.inspect.summary import VerdictCounts
 from spout.inspect.tables import Column, count
+from spout.publishing.batch_warnings import run_places
 
 GROUPS_MAX: Final = 1_000
 """Groups of failures that are counted apart; what comes after them is counted under `OTHERS`."""
@@ -63,6 +66,7 @@ FAILURES: Final = (
     Column("acked at 3", "acked_at_3", share_text, "-"),
     Column("dead", "dead", count),
     Column("dropped", "dropped", count),
+    Column("passed", "passed", count),
 )
 
 
@@ -81,6 +85,7 @@ class _Tally:
     last_ms: int = -1
     dead: int = 0
     dropped: int = 0
+    passed: int = 0
     acked: Counter[int] = field(default_factory=Counter)
     lost: Counter[int] = field(default_factory=Counter)
 
@@ -203,6 +208,8 @@ class FailureLog(LogFigures):
         self._tallies: dict[FailureGroup, _Tally] = {}
         self._replays: dict[int, dict[int, tuple[FailureGroup, int]]] = {}
         self._settled: list[tuple[int, int, int, str]] = []
+        self._passed: dict[FailureGroup, str] = {}
+        self._noted: set[tuple[str, int]] = set()
 
     def _followers(self) -> Sequence[Follower | None]:
         return [self._verdicts, *self._copies.values(), *self._letters.values()]
@@ -297,6 +304,7 @@ class FailureLog(LogFigures):
                 **{f"acked_at_{each}": tally.share(each) for each in SHARE_ATTEMPTS},
                 "dead": tally.dead if self._letters[by_name[group.input]] else None,
                 "dropped": tally.dropped if self._letters[by_name[group.input]] else None,
+                "passed": tally.passed,
                 "since": moment(began_ms),
             }
             for group, tally in ordered
@@ -306,7 +314,7 @@ class FailureLog(LogFigures):
         """Return what is unknown, as of the last `read`."""
         older = "older verdicts" if self._first_ms is None else f"verdicts before {moment(self._first_ms)}"
         cut = f"{older} are no longer in the log"
-        return [*self.notes, *([cut] if self._is_cut else []), *self.partial()]
+        return [*self.notes, *self._passed.values(), *([cut] if self._is_cut else []), *self.partial()]
 
     def _put_verdicts(self, record: Record) -> None:
         event = read_verdicts(record.value)
@@ -314,6 +322,7 @@ class FailureLog(LogFigures):
             return
         at_ms = record.timestamp_ms
         self._first_ms = at_ms if self._first_ms is None else min(self._first_ms, at_ms)
+        self._put_passed(record, at_ms)
         for source, start, end in event.acked:
             self._settle(source, start, end, "ACKED")
         for source, start, end in event.absent:
@@ -331,6 +340,32 @@ class FailureLog(LogFigures):
                 tally.failures += len(at)
                 tally.first_ms = at_ms if tally.first_ms < 0 else min(tally.first_ms, at_ms)
                 tally.last_ms = max(tally.last_ms, at_ms)
+
+    def _put_passed(self, record: Record, at_ms: int) -> None:
+        """Count the records of calls that hung, or ended their process, and passed when they came again.
+
+        None of them failed. An acker may write a note twice, so its batch counts once.
+        """
+        note = read_passed_calls(record.headers) if record.headers else None
+        if note is None or (note.lane, note.seq) in self._noted:
+            return
+        self._noted.add((note.lane, note.seq))
+        for call in note.calls:
+            runs_by_input: dict[str, list[SourceRun]] = {}
+            for run in call.runs:
+                if (one := self._inputs.get(input_id_of(run.source))) is not None:
+                    runs_by_input.setdefault(one.name, []).append(run)
+            for name, runs in runs_by_input.items():
+                group = FailureGroup(name, call.bolt, call.error)
+                tally = self._tally(group)
+                tally.passed += sum(run.end - run.start for run in runs)
+                tally.first_ms = at_ms if tally.first_ms < 0 else min(tally.first_ms, at_ms)
+                tally.last_ms = max(tally.last_ms, at_ms)
+                self._passed[group] = (
+                    f"{name}: a call of bolt {UntrustedName(call.bolt)} {Untrusted(call.how)} at"
+                    f" {moment(at_ms)} and passed when it was made again:"
+                    f" {run_places(runs, list(self._inputs.values()))}"
+                )
 
     def _settle(self, source: int, start: int, end: int, verdict: str) -> None:
         if is_replay(source) and input_id_of(source) in self._inputs:

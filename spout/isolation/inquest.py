@@ -10,13 +10,17 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from acker.errors import WorkerLost
+from acker.identity import I64
 from acker.units import duration_text
 from acker.untrusted import UntrustedName
 from spout.bolts.hooks import BoltContext
 from spout.execution.guards import LastCall, Phase
 from spout.isolation.child_process import ChildEnded, Why
-from spout.tuples.culprits import HUNG, WORKER_DIED, Isolated, Orders, Search
+from spout.tuples.culprits import HUNG, WORKER_DIED, Call, Isolated, Orders, Search
+from spout.tuples.failures import Cause
 
 CULPRITS_MAX: Final = 100
 """Culprits that one task may have; with more it is the bolt that is broken, and the task gives up."""
@@ -45,6 +49,7 @@ class Inquest:
         self._unexplained = 0
         self._search: Search | None = None
         self._searched = ""
+        self._divided: list[tuple[Call, Cause]] = []
 
     def died(self, end: ChildEnded, entry: LastCall) -> bool:
         """Learn from the end of a child; return whether to `search` what the task's bolts hold.
@@ -73,11 +78,28 @@ class Inquest:
         if phase is Phase.CLEANUP:  # of another bolt than the one that is searched
             raise self._lost(entry, end)
         error, how = self._cause(end)
-        if self.orders.learn(call, error, how):
+        is_culprit = self.orders.learn(call, error, how)
+        if not is_culprit:
+            self._divided.append((call, Cause(call.bolt, error, how)))
+        if is_culprit:
             self._blamed[call.bolt] += 1
             self._tell(call.bolt, error, how, call.roots)
             self._refuse_many(sum(self._blamed.values()), call.bolt, how)
         return False
+
+    def passed(self) -> tuple[tuple[Cause, I64], ...]:
+        """Return the calls for several rows that ended their process, and of which no row is a culprit.
+
+        The roots of each, ascending. A call that was divided, and of which a part ended its process as well,
+        is explained by that part.
+        """
+        calls = [call for call, _ in self._divided]
+        alone = []
+        for place, (call, cause) in enumerate(self._divided):
+            is_explained = any(_is_part(later, call) for later in calls[place + 1 :])
+            if not is_explained and not self.orders.blames_part_of(call):
+                alone.append((cause, np.array(sorted(call.roots), np.int64)))
+        return tuple(alone)
 
     def search(self, end: ChildEnded, entry: LastCall, suspects: Iterable[int]) -> None:
         """Begin to search among roots for the cause of a child's end."""
@@ -140,3 +162,9 @@ class Inquest:
             self._context.partition,
             sorted(roots)[:10],
         )
+
+
+def _is_part(part: Call, whole: Call) -> bool:
+    """Return whether a call was made for some rows of another one, which was divided."""
+    is_same = (part.bolt, part.feed, part.number) == (whole.bolt, whole.feed, whole.number)
+    return is_same and whole.first <= part.first and part.end <= whole.end

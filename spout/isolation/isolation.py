@@ -117,7 +117,7 @@ class IsolatedRun:
             self._end_child()
 
     def report(self) -> TaskReport:
-        return merged(self._reports)
+        return replace(merged(self._reports), passed=self._inquest.passed())
 
     def close(self) -> None:
         self._end_child()

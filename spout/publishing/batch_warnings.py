@@ -25,6 +25,7 @@ from acker.hot_paths import among, distinct
 from acker.identity import I64, input_id_of, is_replay, offset_of, partition_of
 from acker.units import duration_text
 from acker.untrusted import UntrustedName
+from acker.wire.events import SourceRun
 from replay.records.headers import location
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import by_key
@@ -37,6 +38,9 @@ WARN_MS: Final = 60_000
 
 LOGGED_MAX: Final = 100
 """Isolated records of one batch that are logged by name; more are counted only."""
+
+PLACES_MAX: Final = 10
+"""Runs of records that are named of one call; a run is of neighbours."""
 
 _NONE: I64 = np.empty(0, np.int64)
 _ISOLATED: Final = (WORKER_DIED, HUNG)
@@ -141,6 +145,17 @@ def _record(source: int, position: int, inputs: Sequence[Input]) -> str:
     topics = {each.id: each.replay_topic if is_replay(source) else each.topic for each in inputs}
     topic = topics.get(input_id_of(source), str(source))
     return location(topic, partition_of(source), offset_of(position))
+
+
+def run_places(runs: Sequence[SourceRun], inputs: Sequence[Input]) -> str:
+    """Name the records of some runs: ``sentences/0@4-6, sentences/1@9``, at most `PLACES_MAX` of the runs."""
+    named = []
+    for source, start, end in runs[:PLACES_MAX]:
+        last = "" if end == start + 1 else f"-{int(offset_of(end - 1))}"
+        named.append(f"{_record(source, start, inputs)}{last}")
+    if len(runs) > PLACES_MAX:
+        named.append("...")
+    return ", ".join(named) or "none"
 
 
 def counted(outcome: BatchOutcome) -> Mapping[str, int]:

@@ -30,7 +30,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 17
+VERSION = 18
 
 REPORT_BYTES_MAX = 1 << 30
 """Most unpacked bytes of a report, besides edges and places: ten numbers of each of ten million records."""
@@ -94,6 +94,7 @@ def encode(report: TaskReport) -> bytes:
         (_place_fields(report.traces.places), _pack(report.traces.ids)),
         [tuple(run) for run in report.damaged],
         [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.newest],
+        [(tuple(cause), _pack(roots)) for cause, roots in report.passed],
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     pickled = io.BytesIO()
@@ -143,7 +144,7 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
     took, gave, counts, errors, held, untracked, released, lined, raised, keyed, *content = content
-    firsts, traces, damaged, newest = content
+    firsts, traces, damaged, newest, passed = content
     held, released = _held_and_released(held, released, as_they_are)
     bits = None
     if received is not None:
@@ -178,6 +179,7 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
         traces=RootTraces(_places(traces[0]), _unpack(traces[1]).reshape(-1, 3)),
         damaged=tuple(DamagedRun(*run) for run in damaged),
         newest=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in newest),
+        passed=tuple((Cause(*cause), _unpack(packed)) for cause, packed in passed),
     )
 
 

@@ -28,6 +28,7 @@ from acker.kafka.port import DamagedRun
 from acker.wire.causes import DAMAGED
 from acker.wire.events import SourceRun
 from acker.wire.lateness import Mover
+from acker.wire.passed_calls import PassedCall
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import (
@@ -116,6 +117,8 @@ class TaskReport:
         firsts: of the copies that a read task read.
         traces: of the records that a read task read, where the driver writes spans.
         newest: the highest time of each column with times, of a read task whose rows Spark's operators get.
+        passed: roots of calls for several rows that hung or ended their process, and passed when they came
+            again, divided; by cause, which fails none of them.
     """
 
     operator: str
@@ -143,6 +146,7 @@ class TaskReport:
     traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
     damaged: tuple[DamagedRun, ...] = ()
     newest: tuple[HighestTime, ...] = ()
+    passed: tuple[tuple[Cause, I64], ...] = ()
 
     @property
     def head(self) -> str:
@@ -181,6 +185,7 @@ class BatchOutcome:
         held_open: bolts that left open what became of held tuples, with the roots, also of earlier batches.
         damaged: offsets that nobody could read, ascending.
         raised: the first traceback of each kind of exception by which bolts failed tuples.
+        passed: calls that hung or ended their process, and passed when they came again.
     """
 
     plan: BatchPlan
@@ -203,6 +208,7 @@ class BatchOutcome:
     held_open: tuple[tuple[str, RootPositions], ...] = ()
     damaged: tuple[DamagedRun, ...] = ()
     raised: tuple[Raised, ...] = ()
+    passed: tuple[PassedCall, ...] = ()
 
     @property
     def stops_for_damage(self) -> bool:

@@ -45,6 +45,7 @@ from acker.wire.events import (
     united,
 )
 from acker.wire.lateness import MOVED_BY_MAX, Mover, TooLate, too_late_header
+from acker.wire.passed_calls import passed_calls_header
 from acker.wire.stacks import CauseKey, Stacks, key_of, stacks_header
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan, by_block
@@ -83,6 +84,7 @@ class Publication:
         traces: in the same way, positions of roots and the ids of their traces.
         too_late: by source and block of some of `acks`, what a watermark dropped of the batch.
         stacks: of the exceptions behind `fails`, by their causes.
+        note: the header of its first record of `acks`, or of `fails` where there is none: calls that passed.
     """
 
     fails: tuple[Fails, ...]
@@ -92,6 +94,7 @@ class Publication:
     held: tuple[Acks, ...] = ()
     too_late: Mapping[tuple[int, int], TooLate] = field(default_factory=dict)
     stacks: Stacks = field(default_factory=dict)
+    note: Headers = ()
 
 
 class BatchLane(NamedTuple):
@@ -177,7 +180,8 @@ def publication_of(
             acks.append(record)
     held = tuple(_held_acks(outcome, lane, held_longer_ms))
     stacks = {CauseKey.of(*raised.kind): raised.text for raised in outcome.raised}
-    return Publication(tuple(fails), tuple(acks), firsts, traces, held, too_late, stacks)
+    note = passed_calls_header(lane.name, lane.seq, outcome.passed)
+    return Publication(tuple(fails), tuple(acks), firsts, traces, held, too_late, stacks, note)
 
 
 def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[tuple[int, int], TooLate]:
@@ -466,6 +470,15 @@ def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Hea
     return tuple(headers)
 
 
+def _bytes_of(headers: Headers) -> int:
+    return sum(len(value or b"") for _, value in headers)
+
+
+def _fitting(headers: Headers, room: int) -> Headers:
+    """Return headers where a record has room for them; else none: they decide nothing."""
+    return headers if _bytes_of(headers) <= room else ()
+
+
 class Publisher:
     """Publishes the batches of one stream."""
 
@@ -490,12 +503,20 @@ class Publisher:
             sent = self._outgoing(fails, partitions)
             keys = [key_of(cause.operator, cause.error, cause.message) for cause in fails.causes]
             room = RECORD_BYTES_MAX - len(sent.value or b"")
-            producer.send(sent._replace(headers=stacks_header(keys, publication.stacks, room)))
+            # one record has the note: the acker of each that had it would pass it on
+            is_noted = not publication.acks and fails is publication.fails[0]
+            note = _fitting(publication.note, room) if is_noted else ()
+            stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
+            producer.send(sent._replace(headers=(*note, *stacks)))
         if publication.fails:
             producer.flush(self._durable_ms)
         for acks in publication.acks:
             sent = self._outgoing(acks, partitions)
-            producer.send(sent._replace(headers=ack_headers(acks, publication, len(sent.value or b""))))
+            value_bytes = len(sent.value or b"")
+            is_noted = acks is publication.acks[0]
+            note = _fitting(publication.note, RECORD_BYTES_MAX - value_bytes) if is_noted else ()
+            others = ack_headers(acks, publication, value_bytes + _bytes_of(note))
+            producer.send(sent._replace(headers=(*note, *others)))
         for acks in publication.held:
             producer.send(self._outgoing(acks, partitions))
         if publication.acks or publication.held:

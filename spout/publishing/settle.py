@@ -14,7 +14,7 @@ Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data")
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -27,6 +27,7 @@ from acker.kafka.port import DamagedRun
 from acker.units import any_time_text
 from acker.wire.causes import HELD, LATE
 from acker.wire.events import SourceRun, united
+from acker.wire.passed_calls import PassedCall
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import NEVER_MS, HighestTime, KeyedRoots, by_key, split
@@ -97,7 +98,22 @@ def settle(
     held_open = [(r.operator, r.released.open_places) for r in newest if len(r.released.open_edges)]
     behind = (pair for r in newest if r.keyed_roots is not None for pair in left_by(r))
     held_open += [(bolt, keyed.find(numbers)) for bolt, numbers in behind]
-    return replace(outcome, absent=absent, lost=lost, held_open=tuple(held_open), damaged=damaged)
+    passed = tuple(call for report in every for call in _passed(report, plan, keyed))
+    return replace(
+        outcome, absent=absent, lost=lost, held_open=tuple(held_open), damaged=damaged, passed=passed
+    )
+
+
+def _passed(report: TaskReport, plan: BatchPlan, keyed: KeyedRoots) -> Iterator[PassedCall]:
+    """Yield the calls of one task that passed when they came again, with the positions of their roots."""
+    for cause, roots in report.passed:
+        if report.keyed_roots is None:
+            runs = [_run_of(plan, root) for root in roots.tolist()]
+        else:
+            places = keyed.find(roots)
+            pairs = zip(places.sources.tolist(), places.positions.tolist(), strict=True)
+            runs = [SourceRun(source, position, position + 1) for source, position in pairs]
+        yield PassedCall(cause.operator, cause.error, cause.message, tuple(united(runs)))
 
 
 def _missing(

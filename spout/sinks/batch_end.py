@@ -12,7 +12,7 @@ from itertools import islice
 
 from acker.errors import TrackingError
 from acker.untrusted import UntrustedName
-from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
+from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records, run_places
 from spout.publishing.fold import BatchOutcome, LateNote
 from spout.publishing.ledger import Reports
 from spout.publishing.publish import BatchLane, held_runs, not_acked, publication_of
@@ -81,6 +81,16 @@ class BatchEnd:
                 run.end,
                 self.lane.seq,
                 run.why,
+            )
+        for call in islice(outcome.passed, LOGGED_MAX):
+            _LOGGER.warning(
+                "call_passed_again bolt=%s error=%s how=%r batch=%d records=%s: a call of the bolt for these"
+                " records ended so, and passed when it was made again for fewer of them; none fails for it",
+                UntrustedName(call.bolt),
+                UntrustedName(call.error),
+                call.how,
+                self.lane.seq,
+                run_places(call.runs, stream.inputs),
             )
         named = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
         leave_sigint_to_the_main_thread()

@@ -44,7 +44,8 @@ class Call(NamedTuple):
             tuples of the same roots, so that it stays the same where bolts do not repeat themselves.
         first: the call's first row; 0 where it has one.
         end: behind its last row.
-        roots: the roots of its only row, by index; empty where there are none, too many, or several rows.
+        roots: the roots of its only row, by index; empty where there are none, or too many. Of a call for
+            several rows those that are written down when it is made, the first ones where there are many.
     """
 
     bolt: str
@@ -91,6 +92,15 @@ class Orders:
             roots, sentence = self.condemned[call.bolt]
             blame = sentence if roots & call.roots else None
         return blame
+
+    def blames_part_of(self, call: Call) -> bool:
+        """Return whether a row of a call is a culprit, or what its bolt holds is searched for one."""
+        if call.bolt in self.condemned:
+            return True
+        return any(
+            bolt == call.bolt and (feed, number) == (call.feed, call.number) and call.first <= row < call.end
+            for bolt, (feed, number, row, _roots) in self.blames
+        )
 
     def revoke(self, bolt: str) -> None:
         """Forget the culprits that single calls of a bolt named: other tuples may have been the cause."""

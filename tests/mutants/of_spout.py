@@ -182,6 +182,22 @@ MUTANTS = (
         "nobody would hear that an input has no query",
     ),
     Mutant(
+        "a-hang-that-passes-is-told-nobody",
+        "spout/isolation/inquest.py",
+        "self._divided.append((call, Cause(call.bolt, error, how)))",
+        "pass",
+        "tests/unit/spout/isolation/test_isolation.py::test_a_hang_that_does_not_repeat_leaves_its_records",
+        "a service that hangs now and then would be seen by nobody",
+    ),
+    Mutant(
+        "a-hang-whose-row-is-found-is-told-twice",
+        "spout/isolation/inquest.py",
+        "if not is_explained and not self.orders.blames_part_of(call):",
+        "if not is_explained:",
+        "tests/unit/spout/isolation/test_isolation.py::test_a_hang_whose_row_is_found_is_no_hang_that_passed",
+        "each culprit of an ArrowBolt would stand in `failures` as one that passed, too",
+    ),
+    Mutant(
         "a-stopped-input-is-an-alarm",
         "spout/inspect/overview.py",
         'if row["query_lives"] is False and not row["stopped"]]',

@@ -333,6 +333,46 @@ def test_the_row_of_a_batch_that_ends_its_process_is_found_by_halves() -> None:
     assert len(set(packed)) == len(packed)
 
 
+class HangsOnce(ArrowBolt):
+    """Hangs at its first call for so many rows, for each number of rows from `least` on."""
+
+    output = "value string"
+
+    def __init__(self, marks: Path, least: int) -> None:
+        self._marks = marks
+        self._least = least
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Hang unless that was done; emit the words."""
+        mark = self._marks / f"hung-{batch.num_rows}"
+        if batch.num_rows >= self._least and not mark.exists():
+            mark.touch()
+            threading.Event().wait()
+        words = batch.column(0).to_pylist()
+        for word in words:
+            act(word)
+        collector.emit([pa.array(words)], np.arange(len(words)))
+
+
+@pytest.mark.parametrize(("least", "roots"), [(8, [*range(8)]), (4, [*range(4)])], ids=["whole", "half"])
+def test_a_hang_that_does_not_repeat_leaves_its_records(tmp_path: Path, least: int, roots: list[int]) -> None:
+    """D1405: no record fails, so nobody heard of it. The smallest call that hung is named."""
+    done = isolated(pass_of(HangsOnce(tmp_path, least)), [f"line-{n}" for n in range(8)], limit_ms=LIMIT_MS)
+    assert len(done.words) == 8
+    assert done.failed == {}
+    ((cause, indices),) = done.report.passed
+    assert (cause.operator, cause.error) == ("0-HangsOnce", HUNG)
+    assert cause.message == "took longer than bolt_timeout, 1s"
+    assert indices.tolist() == roots
+
+
+def test_a_hang_whose_row_is_found_is_no_hang_that_passed() -> None:
+    """D1405: the halving of it is not told a second time."""
+    done = isolated(pass_of(ActAll()), [*(f"line-{n}" for n in range(7)), "wait"], limit_ms=LIMIT_MS)
+    assert list(done.failed) == [7]
+    assert done.report.passed == ()
+
+
 def test_a_bolt_that_writes_in_the_end_writes_all_that_is_acked(tmp_path: Path) -> None:
     """What the dead child had kept died with it, so its rows are worked on again."""
     path = tmp_path / "written"

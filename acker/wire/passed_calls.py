@@ -1,0 +1,94 @@
+"""Calls of bolts that hung or ended their process and passed when their rows came again, divided: a note.
+
+No root fails for such a call, so no verdict says anything of it. The driver writes a note into a header of
+one record of the batch, of `_ack_ack`, or of `_ack_fail` where the batch acks nothing. The acker that applies
+the record writes the same note behind its verdicts, as it does with `acker.wire.lateness`. No verdict depends
+on it, and a reader of another version passes over it.
+
+The header's value is a list in JSON: the lane, the number of the batch in it, and a list of calls, each with
+bolt, error, how it was, and runs of positions ``[source, start, end]``.
+
+Source: docs/design/protocol.md, section 4.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from acker.wire.causes import clipped
+from acker.wire.events import SourceRun
+
+PASSED_CALLS: Final = "windhover.passed-calls"
+"""The header, of records of `_ack_ack`, `_ack_fail` and `_ack_verdict`."""
+
+CALLS_MAX: Final = 20
+"""So many calls of a batch are noted; all are in the driver's log."""
+
+RUNS_MAX: Final = 50
+"""So many runs of positions of one call are noted."""
+
+NOTE_BYTES_MAX: Final = 72_000
+"""A longer header is none of ours: 20 calls of 50 runs, each of three numbers, have at most 70 kB."""
+
+_TEXT_BYTES_MAX: Final = 200
+_POSITION_END: Final = 1 << 63
+
+
+class PassedCall(NamedTuple):
+    """A call that passed when its rows came again; `error` and `how` are as in the cause of a culprit."""
+
+    bolt: str
+    error: str
+    how: str
+    runs: tuple[SourceRun, ...]
+
+
+class PassedCalls(NamedTuple):
+    """Those of one batch; `lane` and `seq` name it, so that who reads the note twice counts it once."""
+
+    lane: str
+    seq: int
+    calls: tuple[PassedCall, ...]
+
+
+def passed_calls_header(lane: str, seq: int, calls: Iterable[PassedCall]) -> tuple[tuple[str, bytes], ...]:
+    """Return the header with the first `CALLS_MAX` calls of a batch; nothing where there are none."""
+    rows = [
+        [
+            *(clipped(text, _TEXT_BYTES_MAX) for text in (call.bolt, call.error, call.how)),
+            [list(run) for run in call.runs[:RUNS_MAX]],
+        ]
+        for call in list(calls)[:CALLS_MAX]
+    ]
+    return ((PASSED_CALLS, json.dumps([lane, seq, rows]).encode()),) if rows else ()
+
+
+def read_passed_calls(headers: Iterable[tuple[str, bytes | None]]) -> PassedCalls | None:
+    """Return the note in the headers of a record; None: it has none, or one that no program of ours wrote."""
+    value = next((value for name, value in headers if name == PASSED_CALLS), None)
+    if not value or len(value) > NOTE_BYTES_MAX:
+        return None
+    try:
+        lane, seq, rows = json.loads(value)
+        calls = tuple(
+            PassedCall(bolt, error, how, tuple(SourceRun(*run) for run in runs))
+            for bolt, error, how, runs in rows
+        )
+    except (ValueError, TypeError, RecursionError):
+        return None
+    is_ours = isinstance(lane, str) and _is_whole(seq) and len(calls) <= CALLS_MAX
+    return PassedCalls(lane, seq, calls) if is_ours and all(map(_is_call, calls)) else None
+
+
+def _is_call(call: PassedCall) -> bool:
+    texts = (call.bolt, call.error, call.how)
+    runs_are_ours = len(call.runs) <= RUNS_MAX and all(
+        all(map(_is_whole, run)) and run.start < run.end for run in call.runs
+    )
+    return runs_are_ours and all(isinstance(text, str) for text in texts)
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _POSITION_END

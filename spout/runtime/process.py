@@ -78,8 +78,8 @@ class Signals:
         interrupted: what the loop did when an error, or that, ended it.
     """
 
-    def __init__(self) -> None:
-        self.interrupts = True
+    def __init__(self, *, interrupts: bool = False) -> None:
+        self.interrupts = interrupts
         self.interrupted = ""
         self.received: int | None = None
         self.hung_up = False
@@ -110,7 +110,7 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
 
     An error of the service is raised after the service was closed.
     """
-    with Signals() as signals, around.steps as steps:
+    with Signals(interrupts=True) as signals, around.steps as steps:
         doing = ""
         try:
             service = make()

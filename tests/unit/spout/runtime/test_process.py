@@ -10,7 +10,13 @@ from dataclasses import dataclass
 import pytest
 
 from acker.errors import ConfigError, Unreachable
-from spout.runtime.process import STANDBY_AFTER_MS, STATUS_EVERY_MS, Surroundings, run_until_signalled
+from spout.runtime.process import (
+    STANDBY_AFTER_MS,
+    STATUS_EVERY_MS,
+    Signals,
+    Surroundings,
+    run_until_signalled,
+)
 from spout.runtime.step_watch import StepWatch
 
 
@@ -205,3 +211,13 @@ def test_the_status_is_logged_now_and_then_and_published_more_often() -> None:
     assert watched.told.count("acker.status") == 2
     assert watched.fields["acker.status"] == {"partitions": (1,), "last_step_age_s": 0.0}
     assert len(watched.published) == 6
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_noted_and_raises_nothing_where_something_is_to_be_finished(
+    number: signal.Signals,
+) -> None:
+    """The page and the driver of a topology: they end in order."""
+    with Signals() as signals:
+        signal.raise_signal(number)
+        assert signals.received == number

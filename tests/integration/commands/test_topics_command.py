@@ -195,4 +195,4 @@ def test_a_source_that_deletes_records_too_early_is_a_warning(installation: Inst
     eventually(warned, 30)
     (line,) = said
     assert line.startswith(f"warning: {installation.prefix}a: has retention.ms")
-    assert "input a may need a record for 336s" in line
+    assert "input a may need a record for 1082s" in line

@@ -89,6 +89,10 @@ LEADERS_S: Final = 2.0
 MARKERS_S: Final = 0.1
 """How long a coordinator may take to end an aborted transaction in its partitions, before these are asked."""
 
+ONCE_S: Final = 1.5
+"""How long the one attempt waits of calls that share a deadline, once a broker is known to be silent. A view
+has some ten questions, and of three brokers the silent one coordinates a third of the groups."""
+
 TRIED_AGAIN: Final = 2 / 3
 """Calls that share a deadline are tried again in so large a part of it: an election fits in. In the rest each
 is tried once, so that one silent broker leaves time for what the others answer."""
@@ -624,8 +628,16 @@ class KafkaClient:
         """Let all calls from now on wait for answers as long as one alone may; see `Log.share_deadline`."""
         self._waited_ms = 0.0
 
-    def deadline(self, timeout_ms: int | None = None) -> Deadline:
+    def deadline(self, timeout_ms: int | None = None, *, is_one_silent: bool = False) -> Deadline:
+        """Return until when a call is tried; `timeout_ms` None: as long as an operation may take.
+
+        `is_one_silent`: a broker is known to be silent. Then each of the calls that share a deadline is tried
+        once: who waits for that broker again and again waits for nothing. Others wait as ever: a service has
+        nothing better to do until the broker is missed, which takes nine seconds.
+        """
         limit_ms = self.operation_timeout_ms
+        if timeout_ms is None and self._waited_ms is not None and is_one_silent:
+            return Deadline(self.clock, 0, min(ONCE_S, limit_ms / 1000))
         if timeout_ms is None and self._waited_ms is not None:
             again_ms, left_ms = limit_ms * TRIED_AGAIN - self._waited_ms, limit_ms - self._waited_ms
             return Deadline(self.clock, max(0, int(again_ms)), max(1.0, min(PIECE_MS, left_ms)) / 1000)

@@ -405,7 +405,7 @@ class KafkaLog:
             )
             return sorted(members, key=lambda each: each.name)
 
-        return self._ask(f"members of group {group}", ask, use)
+        return self._ask(f"members of group {group}", ask, use, of_one=True)
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
         if not offsets:
@@ -473,7 +473,7 @@ class KafkaLog:
             return listed
 
         doing, use = _doing(bound, answering)
-        answer, epochs = self._ask(doing, ask, use)
+        answer, epochs = self._ask(doing, ask, use, of_one=True)
         self._note_silence(answer)
         # that of a start is the epoch of the first record, and says nothing of the leader
         of_leaders = {} if bound is Bound.START else epochs
@@ -667,11 +667,16 @@ class KafkaLog:
             answered = [p for p in found if not _is_of_no_group(p)]
             return [p for p in _sound(answered, Operation.DESCRIBE) if p.offset >= 0]
 
-        return self._ask(f"offsets of group {group}", ask, use)
+        return self._ask(f"offsets of group {group}", ask, use, of_one=True)
 
-    def _ask(self, doing: str, question: Callable[[float], T], use: Use) -> T:
-        """Ask until there is an answer, each time with more patience, and anew where none came at all."""
-        deadline = self._client.deadline()
+    def _ask(self, doing: str, question: Callable[[float], T], use: Use, *, of_one: bool = False) -> T:
+        """Ask until there is an answer, each time with more patience, and anew where none came at all.
+
+        `of_one`: one broker alone can answer, a leader or a coordinator. If it shares a deadline with others,
+        it is asked once while a broker is known to be silent. What any broker can answer is asked on: that
+        one is missing has to be found out, or what it hides would be called gone.
+        """
+        deadline = self._client.deadline(is_one_silent=of_one and bool(self._silent_now()))
         patience_s = accumulate(
             repeat(FIRST_PATIENCE_MS / 1000), lambda last, _: min(2 * last, LAST_PATIENCE_MS / 1000)
         )

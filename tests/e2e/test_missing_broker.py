@@ -37,9 +37,9 @@ LATER_S: Final = 5.0
 NOISE_S: Final = 5.0
 """The commands take from 3 to 8 s on a shared machine, whatever is there."""
 
-SILENT_S: Final = 30.0
-"""How much longer it may take while the others still count on a broker that is silent, for nine seconds. Each
-coordinator that is on it is waited for, at most as long as all questions of a view together may take.
+SILENT_S: Final = 15.0
+"""How much longer it may take while the others still count on a broker that is silent, for nine seconds. The
+first questions meet it before anybody knows that it is silent; then each coordinator on it is asked once.
 """
 
 HARMFUL: Final = ("`windhover release", "`windhover acker run", "`windhover replay run")

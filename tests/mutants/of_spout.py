@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         "the-stack-of-an-exception-stays-in-the-driver",
         "spout/publishing/publish.py",
-        "headers=stacks_header(keys, publication.stacks, room)",
+        "headers=(*note, *stacks)",
         "headers=()",
         "tests/unit/spout/inspect/test_stacks_of_letters.py::test_a_dead_letter_has_the_stack_of_the_exception",
         "whoever reads a dead letter would have to find the driver's log of that minute",

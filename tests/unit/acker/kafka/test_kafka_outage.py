@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from acker.errors import Unreachable
-from acker.kafka.client import OUTAGE_OVER_MS, PIECE_MS, Background, KafkaClient, Outage, Use
-from acker.kafka.cluster import PROGRESS_PAUSE_MS, KafkaLog
+from acker.kafka.client import ONCE_S, OUTAGE_OVER_MS, PIECE_MS, Background, KafkaClient, Outage, Use
+from acker.kafka.cluster import PROGRESS_PAUSE_MS, KafkaLog, _Silent
 from acker.kafka.port import Operation, TopicPartition
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
@@ -166,6 +166,42 @@ def test_who_shares_a_deadline_with_a_silent_broker_is_answered_by_the_others() 
             log._ask("asking", leaderless(clock, math.inf), USE)
         assert log._ask("asking", Asked(clock, 0), USE) == "answer"
     assert clock.now_s - begun_s < 25
+
+
+@pytest.mark.parametrize("is_view", [True, False], ids=["view", "service"])
+def test_once_a_broker_is_known_to_be_silent_a_view_asks_each_question_once(is_view: bool) -> None:
+    """D1008: a snapshot waited 12 s, 3 s for each question that met it again. A service waits as ever."""
+    clock = Clock()
+    log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
+    error = KafkaError(KafkaError._TIMED_OUT, "silent")
+    log._silent_brokers[2] = _Silent(error, clock.now_s + 1_000, 2)
+    if is_view:
+        log.share_deadline()
+    begun_s, silent = clock.now_s, Asked(clock, math.inf)
+    with pytest.raises(Unreachable, match="no answer from Kafka"):
+        log._ask("asking", silent, USE, of_one=True)
+    assert clock.now_s - begun_s == pytest.approx(ONCE_S if is_view else 30, abs=0.2)
+    assert log._ask("asking", Asked(clock, 0), USE, of_one=True) == "answer"
+
+
+def test_what_any_broker_can_answer_is_asked_on_while_one_is_silent() -> None:
+    """D1008: else nobody would know that it is missing, and what it hides would be called gone."""
+    clock = Clock()
+    log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
+    error = KafkaError(KafkaError._TIMED_OUT, "silent")
+    log._silent_brokers[2] = _Silent(error, clock.now_s + 1_000, 2)
+    log.share_deadline()
+    assert log._ask("asking", Asked(clock, clock.now_s + 11), USE) == "answer"
+
+
+def test_a_silence_that_is_over_leaves_a_view_its_whole_time() -> None:
+    """D1008: the broker may be back, or missed by the others, which then lead in its place."""
+    clock = Clock()
+    log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
+    error = KafkaError(KafkaError._TIMED_OUT, "silent")
+    log._silent_brokers[2] = _Silent(error, clock.now_s - 1, 2)
+    log.share_deadline()
+    assert log._ask("asking", Asked(clock, clock.now_s + 11), USE, of_one=True) == "answer"
 
 
 def test_an_election_fits_into_a_shared_deadline() -> None:

@@ -13,7 +13,7 @@ from acker.errors import Disagreement
 from acker.identity import input_id_of, offset_of
 from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
 from acker.ledger.sessions import CLAIMED
-from acker.units import any_time_text
+from acker.units import second_text
 from acker.untrusted import Untrusted
 from acker.wire.checks import AHEAD
 from acker.wire.clusters import is_of_another
@@ -134,8 +134,8 @@ def check_commits(log: Log, group: str, sources: Iterable[SourceSpec], reached: 
     ]
     named = "; ".join(map(str, moved[:MOVED_NAMED_MAX]))
     others = f"; and {len(moved) - MOVED_NAMED_MAX} more" * (len(moved) > MOVED_NAMED_MAX)
-    seen = any_time_text(now_ms // 1000 * 1000)
-    since = "" if reached.at_ms is None else f"after {any_time_text(reached.at_ms // 1000 * 1000)}, and "
+    seen = second_text(now_ms)
+    since = "" if reached.at_ms is None else f"after {second_text(reached.at_ms)}, and "
     members = strangers_now(log, group)
     stranger = f" In the group is now {members}: first {END_IT}." * bool(members)
     name = specs[moved[0].place].input.name

@@ -13,26 +13,41 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from acker.clocks import wrong_clock_text
 from acker.kafka.port import Record, TimestampType
-from acker.units import time_text
+from acker.units import second_text
 
 CLOCKS_APART_MS: Final = 60_000
 """Clocks that differ by more are reported. What depends on wall clocks waits, or is refused, that much."""
 
 WINDOW_MS: Final = 30_000
-"""Measurements of so long decide."""
+"""Measurements of the last half minute decide."""
 
 MEASUREMENTS_MIN: Final = 5
+"""With fewer in the window nothing is decided: one old record must not be able to name a clock wrong."""
 
 REPEAT_MS: Final = 600_000
-"""So often it is said again that the clocks differ."""
+"""While the clocks differ, this is reported again each ten minutes."""
+
+
+class Measurement(NamedTuple):
+    """The age of a record that came at once: how far this machine's clock is ahead, plus its way here."""
+
+    measured_ms: int
+    age_ms: int
+
+
+class NewestRecord(NamedTuple):
+    """The newest record that was read: when by this machine's clock, and when the broker appended it."""
+
+    read_ms: int
+    appended_ms: int
 
 
 class ClockWatch:
-    """What the polls of one reader tell of the clocks.
+    """Follows the polls of one reader, and measures how far this machine's clock is from the broker's.
 
     Attributes:
         ahead_ms: by how much this machine's clock is ahead of the broker's; negative: behind; 0: less than
@@ -41,54 +56,73 @@ class ClockWatch:
 
     def __init__(self) -> None:
         self.ahead_ms = 0
-        self._has_waited = False
-        self._ages: deque[tuple[int, int]] = deque()  # when it was measured, and how old the record was
+        self._was_poll_empty = False
+        self._measurements: deque[Measurement] = deque()
         self._reported_ms: int | None = None
-        self._newest: tuple[int, int] | None = None  # when it was read, and when the broker appended it
+        self._newest: NewestRecord | None = None
 
     def polled(self, records: Sequence[Record], now_ms: int) -> str:
-        """Take in what a poll brought, and return a sentence if the clocks differ, or agree again.
+        """Note what a poll brought; return a sentence to report if the clocks differ, or agree again.
 
         Args:
             records: of topics with ``LogAppendTime``; others are passed over.
             now_ms: this machine's wall clock when they came.
+
+        Returns:
+            Empty: there is nothing to report.
         """
-        has_waited, self._has_waited = self._has_waited, not records
-        appended = [r.timestamp_ms for r in records if r.timestamp_type == TimestampType.APPENDED]
+        # only what comes behind an empty poll is new: the records of a backlog are old by any clock
+        has_waited = self._was_poll_empty
+        self._was_poll_empty = not records
+        appended = [
+            record.timestamp_ms for record in records if record.timestamp_type == TimestampType.APPENDED
+        ]
         if appended:
-            self._newest = now_ms, max(appended)
+            self._newest = NewestRecord(now_ms, max(appended))
         if not has_waited or not appended:
             return ""
-        self._ages.append((now_ms, now_ms - max(appended)))
-        while not 0 <= now_ms - self._ages[0][0] <= WINDOW_MS:
-            self._ages.popleft()
-        if len(self._ages) < MEASUREMENTS_MIN:
+        self._measurements.append(Measurement(now_ms, now_ms - max(appended)))
+        self._forget_outside_window(now_ms)
+        if len(self._measurements) < MEASUREMENTS_MIN:
             return ""
         self.ahead_ms = self._difference_ms()
-        return self._sentence(now_ms)
+        return self._news(now_ms)
 
     def broker_ms(self, now_ms: int) -> int | None:
         """Return a time that the broker's clock has passed, and mostly not for long; None: nothing was read.
 
-        It goes on from the newest record by this machine's clock, which may be wrong, but does not run wrong.
+        This machine's clock may show a wrong time, but a minute of it is a minute. So the time since the
+        newest record was read is added to the time at which the broker appended it. Example: appended at
+        12:00:00, read at 14:00:01 by this clock, which now shows 14:00:05: it is 12:00:04.
         """
         if self._newest is None:
             return None
-        read_ms, appended_ms = self._newest
-        return appended_ms + max(0, now_ms - read_ms)
+        # a clock that was set back adds nothing, since the broker's time does not go back
+        since_read_ms = max(0, now_ms - self._newest.read_ms)
+        return self._newest.appended_ms + since_read_ms
+
+    def _forget_outside_window(self, now_ms: int) -> None:
+        # a clock that was set back leaves measurements of the future, which tell nothing either
+        while not 0 <= now_ms - self._measurements[0].measured_ms <= WINDOW_MS:
+            self._measurements.popleft()
 
     def _difference_ms(self) -> int:
-        """Return the smallest difference of the window; 0 unless all of them are large, and of one sign."""
-        ages_ms = [age_ms for _, age_ms in self._ages]
+        """Return the smallest difference of the window; 0 unless all of them are large, and of one sign.
+
+        Ages of 65, 63 and 70 s give 63 s; 65, 63 and 2 s give 0, since one record shows that all is well.
+        """
+        ages_ms = [measurement.age_ms for measurement in self._measurements]
         if min(ages_ms) > CLOCKS_APART_MS:
             return min(ages_ms)
         if max(ages_ms) < -CLOCKS_APART_MS:
             return max(ages_ms)
         return 0
 
-    def _sentence(self, now_ms: int) -> str:
+    def _news(self, now_ms: int) -> str:
+        """Return what to report of `ahead_ms` now; empty: nothing new."""
+        had_differed = self._reported_ms is not None
         if not self.ahead_ms:
-            had_differed, self._reported_ms = self._reported_ms is not None, None
+            self._reported_ms = None
             return "this machine's clock and the broker's agree again" if had_differed else ""
         if self._reported_ms is not None and 0 <= now_ms - self._reported_ms < REPEAT_MS:
             return ""
@@ -98,8 +132,8 @@ class ClockWatch:
 
 def clocks_differ(ahead_ms: int, now_ms: int) -> str:
     """Return the sentence that names both clocks and the cure; `ahead_ms` as in `ClockWatch`."""
-    here, there = (time_text(ms // 1000 * 1000) for ms in (now_ms, now_ms - ahead_ms))
+    broker_ms = now_ms - ahead_ms
     return (
-        f"{wrong_clock_text(ahead_ms)}: here it is {here}, there {there}; set the wrong one right (`chronyc"
-        " tracking` shows whether a time server does)"
+        f"{wrong_clock_text(ahead_ms)}: here it is {second_text(now_ms)}, there {second_text(broker_ms)};"
+        " set the wrong one right (`chronyc tracking` shows whether a time server does)"
     )

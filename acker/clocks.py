@@ -1,34 +1,33 @@
-"""What is said of clocks that differ: pure sentences for errors, `doctor` and `check`."""
+"""Writes the sentences about clocks that differ, for errors, `doctor` and `check`; pure.
+
+Everywhere `ahead_ms` is this machine's time less the broker's: 7,200,000 if it is 14:00 here and 12:00 there.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from acker.units import time_text
+from acker.units import rounded_duration_text, time_text
 
 CLOCK_MS_MAX: Final = 1_000
-"""Clocks that differ by less are right: asking the broker takes a part of a second itself."""
+"""Clocks that differ by less count as right: a request to the broker takes a part of a second itself."""
 
 SET_CLOCK: Final = "set it right (`chronyc tracking` shows whether a time server does), then start again"
 LIMITS_OF_TOPICS: Final = "`windhover topics check` names the topics that refuse a time, and the cure"
 
-_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
-
 
 def difference_text(ahead_ms: int) -> str:
-    """Return how far a clock is from another one, as ``2.0 h ahead of``.
+    """Return how far this machine's clock is from the broker's; the broker's name follows in the sentence.
 
-    >>> difference_text(-7_200_000)
-    '2.0 h behind'
+    >>> difference_text(7_200_000), difference_text(-7_200_000)
+    ('2.0 h ahead of', '2.0 h behind')
     """
-    apart_ms = abs(ahead_ms)
-    unit, size_ms = next((unit for unit in _UNITS if apart_ms >= unit[1]), ("ms", 1))
-    apart = f"{apart_ms / size_ms:.1f} {unit}" if size_ms > 1 else f"{apart_ms} ms"
-    return f"{apart} {'ahead of' if ahead_ms > 0 else 'behind'}"
+    direction = "ahead of" if ahead_ms > 0 else "behind"
+    return f"{rounded_duration_text(abs(ahead_ms))} {direction}"
 
 
 def wrong_clock_text(ahead_ms: int | None) -> str:
-    """Return that this machine's clock is wrong, by the broker's; empty: it is right, or nobody could tell.
+    """Return how wrong this machine's clock is; empty: it is right, or `ahead_ms` is None, unknown.
 
     >>> wrong_clock_text(7_200_000)
     "this machine's clock is 2.0 h ahead of the broker's"
@@ -43,14 +42,15 @@ def refused_time_text(now_ms: int, ahead_ms: int | None) -> str:
 
     Args:
         now_ms: what this machine's clock says.
-        ahead_ms: by how much that is ahead of the broker's; None: nobody could tell.
+        ahead_ms: None: the broker's time is unknown.
     """
-    says = f"this machine's clock says {time_text(now_ms)}"
+    clock_says = f"this machine's clock says {time_text(now_ms)}"
     if ahead_ms is None:
         return (
-            f"a clock may be wrong: {says}, `windhover doctor` compares it with the broker's; if it differs,"
-            f" {SET_CLOCK}; {LIMITS_OF_TOPICS}"
+            f"a clock may be wrong: {clock_says}, `windhover doctor` compares it with the broker's; if it"
+            f" differs, {SET_CLOCK}; {LIMITS_OF_TOPICS}"
         )
-    if not wrong_clock_text(ahead_ms):
+    is_right = not wrong_clock_text(ahead_ms)
+    if is_right:
         return f"no clock is wrong here, so the record itself is dated so; {LIMITS_OF_TOPICS}"
-    return f"{says}, and is {difference_text(ahead_ms)} the broker's: {SET_CLOCK}; {LIMITS_OF_TOPICS}"
+    return f"{clock_says}, and is {difference_text(ahead_ms)} the broker's: {SET_CLOCK}; {LIMITS_OF_TOPICS}"

@@ -1,15 +1,14 @@
-"""What an output can write of a text; pure.
+"""Writes a sign that an output lacks with signs of ASCII, so that no command ends with an error for it; pure.
 
 A terminal or a pipe has an encoding, which may lack signs: ASCII with ``PYTHONIOENCODING=ascii`` or in a
-container without a locale, Latin-1, the code pages of Windows. A command must not end for that reason. So a
-sign that an output lacks is written with signs of ASCII:
+container without a locale, Latin-1, the code pages of Windows. A sign that it lacks is written so:
 
 - one of ours in its usual spelling: ``<=``, ``>=``, ``...``;
 - any other as the bytes of its UTF-8, in the notation of all names (`acker.notation`), so that a key or a
   name can be given back to an option as it is shown: ``%C3%BC``.
 
-Texts of tables are written so before their widths are measured; `replace_unwritable` is for all else that
-reaches an output, such as the help of a command.
+Tables replace such signs before they measure the widths of their columns (`as_written`). All else that
+reaches an output, such as the help of a command, is replaced as it is written (`replace_unwritable`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ OWN_SIGNS: Final = {"≤": "<=", "≥": ">=", "…": "...", "µ": "u"}
 
 
 def as_written(text: str, encoding: str | None) -> str:
-    """Return a text as an output with this encoding writes it; None: it writes all.
+    """Return a text as an output with this encoding writes it; None: that lacks no sign.
 
     >>> as_written("lag ≤ 5 … für Köln", "ascii"), as_written("lag ≤ 5 für Köln", "latin-1")
     ('lag <= 5 ... f%C3%BCr K%C3%B6ln', 'lag <= 5 für Köln')
@@ -35,7 +34,7 @@ def as_written(text: str, encoding: str | None) -> str:
         return text
     try:
         return text.encode(encoding, ERRORS).decode(encoding)
-    except LookupError:  # no codec of Python's
+    except LookupError:  # Python has no such encoding
         return text.encode("ascii", ERRORS).decode("ascii")
 
 
@@ -45,13 +44,16 @@ def writes_all(encoding: str | None) -> bool:
 
 
 def replace_unwritable(output: TextIO | Any) -> None:
-    """Let an output write the signs that it lacks as described above, and not raise."""
+    """Change an output so that it replaces the signs that it lacks, and does not raise."""
     if isinstance(output, TextIOWrapper):
         output.reconfigure(errors=ERRORS)
 
 
-def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Replace what cannot be encoded; a handler of Python's codecs."""
+def _replace_in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Return what is written in place of signs that cannot be encoded, and where to go on behind them.
+
+    Python's codecs call it as the error handler `ERRORS`.
+    """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     unwritable = error.object[error.start : error.end]
@@ -59,13 +61,14 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def _sign_in_ascii(sign: str) -> str:
-    own = OWN_SIGNS.get(sign)
-    if own is not None:
-        return own
-    # "surrogatepass" for a half of a pair that no byte stands for
+    spelling = OWN_SIGNS.get(sign)
+    if spelling is not None:
+        return spelling
+    # Python reads a byte that is no UTF-8 as one of these signs (PEP 383); that byte is written.
+    # Any other half of a surrogate pair has no byte, and is written as three of them.
     is_byte = "\udc80" <= sign <= "\udcff"
     encoded = sign.encode("utf-8", "surrogateescape" if is_byte else "surrogatepass")
     return "".join(f"%{byte:02X}" for byte in encoded)
 
 
-codecs.register_error(ERRORS, _in_ascii)
+codecs.register_error(ERRORS, _replace_in_ascii)

@@ -16,6 +16,9 @@ from acker.untrusted import Untrusted
 
 UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
+_ROUNDED_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+"""Units of `rounded_duration_text`, the largest first."""
+
 _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -48,6 +51,18 @@ def duration_text(value_ms: int) -> str:
     return "0s"
 
 
+def rounded_duration_text(value_ms: int) -> str:
+    """Write a duration in its largest unit with one digit behind the point, for people alone.
+
+    >>> rounded_duration_text(5_400_000), rounded_duration_text(90_000), rounded_duration_text(250)
+    ('1.5 h', '1.5 min', '250 ms')
+    """
+    for unit, size_ms in _ROUNDED_UNITS:
+        if abs(value_ms) >= size_ms:
+            return f"{value_ms / size_ms:.1f} {unit}"
+    return f"{value_ms} ms"
+
+
 def time_ms(text: str) -> int:
     """Read a time such as ``2026-07-01T00:00:00Z``: milliseconds since 1970, UTC, 0 or more.
 
@@ -76,6 +91,15 @@ def any_time_text(value_ms: int) -> str:
         return time_text(value_ms)
     except OverflowError:
         return f"{value_ms} ms after 1970"
+
+
+def second_text(value_ms: int) -> str:
+    """Write milliseconds since 1970 as `any_time_text` does, without the fraction of the second.
+
+    >>> second_text(1_782_864_000_987)
+    '2026-07-01T00:00:00Z'
+    """
+    return any_time_text(value_ms // 1000 * 1000)
 
 
 def named_past_ms(name: str, text: str, now_ms: int) -> int:

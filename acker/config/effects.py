@@ -1,9 +1,9 @@
-"""What a change of each key of topics.yaml asks of an installation that runs: who must start again.
+"""Names for each key of topics.yaml what a change of it asks: which running processes must start again.
 
-The column "after a change" of docs/reference/topics.md and what ``windhover validate OLD NEW`` prints are
-made of this table. A key without an entry fails a test, so whoever adds a key decides this as well.
+The column "after a change" of docs/reference/topics.md, and the lines of ``windhover validate OLD NEW``, are
+written from this table. A key without an entry fails a test, so whoever adds a key decides this as well.
 
-A process reads the file when it starts. Only a replay worker takes a newer one while it runs, by SIGHUP
+A process reads the file when it starts. Only a replay worker takes a newer file while it runs, on SIGHUP
 (`replay.worker.service.ReplayService.take_topics`, which refuses what it cannot change).
 """
 
@@ -16,7 +16,7 @@ from typing import Final
 
 
 class Process(StrEnum):
-    """A kind of process that reads topics.yaml; `QUERY` is every reader of an input, a `KafkaSpout` too."""
+    """A kind of process that reads topics.yaml; `QUERY` is every reader of an input, also a `KafkaSpout`."""
 
     QUERY = "query"
     ACKER = "acker"
@@ -29,11 +29,11 @@ class Effect:
     """What a change of one key asks.
 
     Attributes:
-        start: these must start again.
-        reload: these take the change by SIGHUP as well as by a start.
-        also: what else is to do, as a sentence without its full stop; empty: nothing.
-        never: why the key of a living installation is not changed, and what to do in place of it; empty: it
-            may be changed.
+        start: the processes that must start again.
+        reload: those that take the change on SIGHUP; a start is as good.
+        also: what else an operator does, as a sentence without its full stop; empty: nothing.
+        never: why the key is not changed while the input or the topics are in use, and what to do instead;
+            empty: it may be changed.
     """
 
     start: tuple[Process, ...] = ()
@@ -42,7 +42,7 @@ class Effect:
     never: str = ""
 
     def text(self) -> str:
-        """Write it in one line, as the column of the page has it.
+        """Return it in one line, as the column "after a change" has it.
 
         >>> Effect(start=(Process.QUERY,), reload=(Process.REPLAY,), also="run X").text()
         'query, replay worker (SIGHUP); run X'
@@ -78,8 +78,9 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         also="drain all groups first, since what is open or waits under the former prefix stays there; then"
         " run `windhover topics create`",
     ),
-    # A process fences the former owner of a partition by a transactional id that begins with the group. Under
-    # two groups nobody fences the other, so the last process of the former one ends before the first begins.
+    # An acker fences the former owner of a partition by a transactional id, which begins with the group. So
+    # ackers of two groups do not fence one another, and both would own the partition: the last acker of the
+    # former group ends before the first of the new one starts.
     "acker.group": Effect(
         start=(Process.ACKER, Process.PAGE), also="end all ackers before the first one starts again"
     ),
@@ -99,7 +100,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "acker.limits.stop": _OF_ACKER,
     "acker.limits.refold_bytes": _OF_ACKER,
     "acker.limits.retention_interval": _OF_ACKER,
-    # four times this may be the limit of a step, which a running worker keeps
+    # the limit of a step is at least four times this, and a running worker keeps the limit of its start
     "replay.limits.operation_timeout": Effect(
         reload=(Process.REPLAY,), also="where four times of it exceeds step, the worker has to start again"
     ),
@@ -145,7 +146,8 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         also="before 0, wait until `windhover status` shows nothing pending and no replays due; before 1, run"
         " `windhover topics create`",
     ),
-    # a query that runs goes on: nobody ends it but who has it. The page and the commands read the file anew.
+    # A query that runs goes on, and is ended by whoever started it. No process has to start again: the page
+    # and the commands read the file anew.
     "inputs.<name>.stopped": Effect(
         also="where it is set, end the query of the input; where it is removed, start it"
     ),
@@ -174,7 +176,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "inputs.<name>.dead_letter.max_ratio": _OF_REPLAY,
     "inputs.<name>.dead_letter.max_consecutive": _OF_REPLAY,
 }
-"""By the key as docs/reference/topics.md writes it. The keys of a rule of `causes` are those of the list."""
+"""By the key as docs/reference/topics.md writes it. A key in a rule of ``causes`` has the list's effect."""
 
 ADDED: Final = Effect(
     start=(Process.PAGE,), reload=(Process.REPLAY,), also=f"{_CREATE}; then start its query"
@@ -193,9 +195,9 @@ RENAMED: Final = Effect(
     reload=(Process.REPLAY,),
     also="see docs/operate/rename-an-input.md",
 )
-"""What another name with the same id asks: the acker has it for labels of metrics and for spans alone."""
+"""What another name with the same id asks: ackers have the name only in labels of metrics and in spans."""
 
 
 def effect_of(key: str) -> Effect:
-    """Return the effect of a key as the page writes it; those of a rule of a list are those of the list."""
+    """Return the effect of a key; of ``inputs.<name>.retry.causes[].error`` it is that of the list."""
     return EFFECTS[key.partition("[]")[0]]

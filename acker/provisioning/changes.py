@@ -1,7 +1,8 @@
-"""What a newer topics.yaml changes, and which processes of an installation that runs must start again for it.
+"""Compares two topics.yaml: what the newer one changes, and which running processes must start again for it.
 
-Inputs are the same where they have the same id, whatever they are called: the id is what Kafka's topics have
-of them. Where no id fits, the same name, or the same group and topic, is an input whose id was changed.
+An input is the same in both files if its id is: records in Kafka have the id, and not the name. Inputs that
+are left then are compared by name, and then by group and topic: such a pair is an input whose id was changed,
+which is refused.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from acker.provisioning.describe import value_text
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One key that the newer file has another value for, or one input.
+    """One key with another value in the newer file, or an input that was added, removed or renamed.
 
     Attributes:
         path: the key, with the name that the input has in the newer file.
-        what: what is another, as text for people; no value of the section `kafka`.
+        what: the difference, for people: ``30s -> 1m``. Values of the section `kafka`, such as passwords,
+            are not in it.
+        effect: what the change asks of somebody.
     """
 
     path: str
@@ -37,24 +40,30 @@ class Change:
 
 def changes_between(former: Topics, newer: Topics) -> list[Change]:
     """Return what the newer file changes, in the order of the file; a default counts as if written."""
-    found = list(_kafka_changes(former.kafka, newer.kafka))
-    found += _section_changes(former.acker, newer.acker, "acker.", "acker.")
-    found += _section_changes(former.replay, newer.replay, "replay.", "replay.")
+    changes = list(_kafka_changes(former.kafka, newer.kafka))
+    changes += _section_changes(former.acker, newer.acker, "acker.", "acker.")
+    changes += _section_changes(former.replay, newer.replay, "replay.", "replay.")
     pairs = _pairs(list(former.inputs.values()), list(newer.inputs.values()))
     for before, after in pairs:
-        found += _input_changes(before, after)
-    kept = {before.name for before, _after in pairs}
-    found += [Change(f"inputs.{name}", "removed", REMOVED) for name in former.inputs if name not in kept]
-    new = newer.inputs.keys() - {after.name for _before, after in pairs}
-    found += [Change(f"inputs.{name}", "added", ADDED) for name in newer.inputs if name in new]
-    return found
+        changes += _input_changes(before, after)
+    former_names = {before.name for before, _after in pairs}
+    newer_names = {after.name for _before, after in pairs}
+    for name in former.inputs:
+        if name not in former_names:
+            changes.append(Change(f"inputs.{name}", "removed", REMOVED))
+    for name in newer.inputs:
+        if name not in newer_names:
+            changes.append(Change(f"inputs.{name}", "added", ADDED))
+    return changes
 
 
 def summary(changes: Iterable[Change]) -> list[str]:
-    """Return lines on all changes together: who starts again, and who has the choice of SIGHUP."""
+    """Return lines on all changes together: who must start again, and for whom SIGHUP is enough."""
     allowed = [change.effect for change in changes if not change.effect.never]
     starting = {process for effect in allowed for process in effect.start}
-    reloading = {process for effect in allowed for process in effect.reload} - starting
+    reloading = {process for effect in allowed for process in effect.reload}
+    # a process that must start again for one change takes all others with it
+    reloading -= starting
     lines = []
     if starting:
         lines.append(f"start again: {_in_order(starting)}")
@@ -64,37 +73,51 @@ def summary(changes: Iterable[Change]) -> list[str]:
 
 
 def _in_order(processes: Iterable[Process]) -> str:
-    chosen = set(processes)
-    return ", ".join(process for process in Process if process in chosen)
+    """Return the names of processes in the order of `Process`."""
+    named = set(processes)
+    return ", ".join(process for process in Process if process in named)
 
 
 def _kafka_changes(former: Mapping[str, str], newer: Mapping[str, str]) -> Iterator[Change]:
     for name in sorted(former.keys() | newer.keys()):
         if former.get(name) == newer.get(name):
             continue
-        what = "added" if name not in former else "removed" if name not in newer else "another value"
+        if name not in former:
+            what = "added"
+        elif name not in newer:
+            what = "removed"
+        else:
+            what = "another value"  # it may be a password
         yield Change(f"kafka.{name}", what, EFFECTS["kafka"])
 
 
-def _section_changes(former: BaseModel, newer: BaseModel, shown: str, key_above: str) -> Iterator[Change]:
-    """Yield the changes of a section and those within it; `shown` and `key_above` stand before its keys.
+def _section_changes(
+    former: BaseModel, newer: BaseModel, path_prefix: str, table_prefix: str
+) -> Iterator[Change]:
+    """Yield the changes of a section and of the sections in it.
 
-    `shown` has the input's name where `key_above`, by which the table is read, has ``<name>``.
+    Args:
+        path_prefix: what stands before the section's keys for people: ``inputs.orders.``
+        table_prefix: what stands before them in the table of effects: ``inputs.<name>.``
     """
-    names = {field.alias or name: name for name, field in type(newer).model_fields.items()}
+    # a key of the file is the alias of an attribute, where Python has no such name
+    attributes = {field.alias or name: name for name, field in type(newer).model_fields.items()}
     for key, field in section_keys(type(newer)).items():
-        before, after = getattr(former, names[key]), getattr(newer, names[key])
+        before = getattr(former, attributes[key])
+        after = getattr(newer, attributes[key])
         if isinstance(after, BaseModel):
-            yield from _section_changes(before, after, f"{shown}{key}.", f"{key_above}{key}.")
+            yield from _section_changes(before, after, f"{path_prefix}{key}.", f"{table_prefix}{key}.")
             continue
         if before == after:
             continue
-        what = "other rules"
-        if items_of(field) is None:
+        is_list_of_rules = items_of(field) is not None
+        if is_list_of_rules:
+            what = "other rules"
+        else:
             extra = field.json_schema_extra
             unit = str(extra["unit"]) if isinstance(extra, dict) else ""
             what = f"{value_text(before, unit)} -> {value_text(after, unit)}"
-        yield Change(f"{shown}{key}", what, EFFECTS[f"{key_above}{key}"])
+        yield Change(f"{path_prefix}{key}", what, EFFECTS[f"{table_prefix}{key}"])
 
 
 def _input_changes(former: Input, newer: Input) -> Iterator[Change]:
@@ -106,23 +129,23 @@ def _input_changes(former: Input, newer: Input) -> Iterator[Change]:
 def _pairs(former: list[Input], newer: list[Input]) -> list[tuple[Input, Input]]:
     """Return (former, newer) of each input that is in both files, in the order of the newer one."""
     pairs: dict[str, tuple[Input, Input]] = {}
-    # the id decides: a name may have gone over to another input, and ids are what the topics have
-    for same in (_id_of, _name_of, _reading_of):
+    # The id comes first: where two inputs have exchanged their names, each keeps its id, and is the same.
+    for trait in (_id_of, _name_of, _reading_of):
         paired = {before.name for before, _after in pairs.values()}
-        left = {same(before): before for before in former if before.name not in paired}
+        unpaired = {trait(before): before for before in former if before.name not in paired}
         for after in newer:
-            if after.name not in pairs and same(after) in left:
-                pairs[after.name] = left[same(after)], after
+            if after.name not in pairs and trait(after) in unpaired:
+                pairs[after.name] = unpaired[trait(after)], after
     return [pairs[after.name] for after in newer if after.name in pairs]
 
 
-def _id_of(one: Input) -> object:
-    return one.id
+def _id_of(input: Input) -> object:
+    return input.id
 
 
-def _name_of(one: Input) -> object:
-    return one.name
+def _name_of(input: Input) -> object:
+    return input.name
 
 
-def _reading_of(one: Input) -> object:
-    return one.group, one.topic
+def _reading_of(input: Input) -> object:
+    return input.group, input.topic

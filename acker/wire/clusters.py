@@ -1,12 +1,12 @@
-"""Which cluster a record was written in, so that topics of another one are not taken for this one's.
+"""Writes into each record of ours in which cluster it was written, and refuses those of another cluster.
 
-A failover copies topics to another cluster. There a record has another offset, and a topic another id. So
-State, verdicts, what waits for its replay, and what sessions announce would name other records there, or
-none. Their writers add the cluster's id as a header, `CLUSTER`, and their readers refuse what names another
-cluster.
+A failover copies topics to another cluster. There a record has another offset, and a topic another id: what
+is ``sentences/3@1042`` here may be ``sentences/3@17`` there. So State, verdicts, `_ack_due` and what sessions
+announce would name wrong records there. Their writers add the cluster's id as a header, `CLUSTER`, and their
+readers refuse a record that names another cluster.
 
-The schemas of these records are published and stay as they are. Readers of former versions pass the header
-over. A record without it, as former versions wrote, is taken as one of this cluster.
+A header is no part of the published schemas. Readers of former versions pass over it, and a record without
+it, as former versions wrote, counts as one of this cluster.
 
 Source: docs/design/protocol.md, section 4, "The cluster's id"; docs/operate/failover.md.
 """
@@ -24,7 +24,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 CLUSTER: Final = "windhover.cluster"
 
 UNKNOWN_CLUSTER: Final = ""
-"""A broker may say no id, and a record may have none; nothing is compared then."""
+"""The id where a broker tells none, or a record has none; then nothing is compared."""
 
 CLUSTER_BYTES_MAX: Final = 200
 """Kafka's ids have 22 characters; a longer value than this was written by something else."""
@@ -35,14 +35,14 @@ MIRRORED_CURE: Final = (
 )
 
 
-@lru_cache(maxsize=8)  # it stands in every record that a process writes
+@lru_cache(maxsize=8)  # a process needs the same one for every record that it writes
 def cluster_header(cluster_id: str) -> Headers:
     """Return the header that names a cluster; nothing where its id is unknown."""
     return ((CLUSTER, cluster_id.encode()),) if cluster_id else ()
 
 
 def cluster_of(headers: Headers) -> str:
-    """Return the cluster's id in headers; `UNKNOWN_CLUSTER` where there is none, or none of ours."""
+    """Return the cluster's id in headers; `UNKNOWN_CLUSTER` if there is none, or none that we wrote."""
     value = dict(headers).get(CLUSTER) or b""
     if len(value) > CLUSTER_BYTES_MAX:
         return UNKNOWN_CLUSTER
@@ -53,12 +53,15 @@ def cluster_of(headers: Headers) -> str:
 
 
 def is_of_another(written_in: str, here: str) -> bool:
-    """Return whether two ids are of different clusters; where one is unknown, nobody can say so."""
+    """Return whether two ids are of different clusters; False if one of them is unknown."""
     return UNKNOWN_CLUSTER not in (written_in, here) and written_in != here
 
 
 def other_cluster(headers: Headers, here: str) -> str:
-    """Return what is wrong with a record of another cluster, by its headers; empty: nothing shows that."""
+    """Return that a record was written in another cluster, by its headers; empty: it was not, or unknown.
+
+    `here` is the id of this cluster.
+    """
     written_in = cluster_of(headers) if headers else UNKNOWN_CLUSTER
     if not is_of_another(written_in, here):
         return ""
@@ -66,6 +69,7 @@ def other_cluster(headers: Headers, here: str) -> str:
 
 
 def require_cluster(place: str, headers: Headers, here: str) -> None:
-    """Raise `Disagreement`, which names the place of a record, if it was written in another cluster."""
-    if wrong := other_cluster(headers, here):
-        raise Disagreement(f"{place} is not of this cluster: {wrong}; {MIRRORED_CURE}")
+    """Raise `Disagreement` if a record was written in another cluster; `place` names it in the error."""
+    difference = other_cluster(headers, here)
+    if difference:
+        raise Disagreement(f"{place} is not of this cluster: {difference}; {MIRRORED_CURE}")

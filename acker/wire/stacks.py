@@ -1,12 +1,18 @@
-"""The stacks of exceptions, which go with failed roots to their dead letters; no verdict depends on them.
+"""Carries the stacks of exceptions with failed roots to their dead letters; no verdict depends on them.
 
-The schemas of `Fails` and `Verdicts` are published and stay as they are. So the stacks of a record's causes
-are in a header of it, `STACKS`, which readers of former versions pass over. An acker hands them on from the
-fails of a step to the verdicts of the same step, a replay worker to the entry in `_ack_due` of a root that
-dies, and to its letter, each in a header too. Where one is missing, nothing else is.
+The schemas of `Fails` and `Verdicts` are published and stay as they are. So stacks travel in a header, which
+readers of former versions pass over:
 
-A stack belongs to a cause by operator, error, and the place at the end of the message (`acker.wire.causes`).
-The header's value is a list of such four texts in JSON.
+1. A task writes `STACKS` to its record of `_ack_fail`: the stacks of all causes there.
+2. An acker copies them to the verdicts of the same step, again as `STACKS`.
+3. A replay worker writes the one stack of a root that dies to its entry in `_ack_due`, as `STACK`.
+4. It writes the same header to the dead letter.
+
+Where a stack is lost on its way, the letter has none, and all else of it.
+
+A stack belongs to a cause by the cause's operator, error, and place: `split`, `ValueError`, `split.py:12`
+(`acker.wire.causes` says how the place stands in the message). The value of `STACKS` is a list in JSON, whose
+rows are operator, error, place and stack.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -22,29 +28,29 @@ from acker.wire.causes import clipped, without_place
 Headers = tuple[tuple[str, bytes | None], ...]
 
 STACKS: Final = "windhover.stacks"
-"""The header, of records of `_ack_fail` and of `_ack_verdict`."""
+"""The header with the stacks of several causes, of records of `_ack_fail` and of `_ack_verdict`."""
 
 STACK: Final = "windhover.stack"
-"""The header with one stack as it is, of an entry of `_ack_due` and of a dead letter."""
+"""The header with one stack as plain text, of an entry of `_ack_due` and of a dead letter."""
 
 STACK_BYTES_MAX: Final = 4_000
 """A longer stack is cut in its middle: its start, and its end with the exception, stay."""
 
 STACKS_BYTES_MAX: Final = 48_000
-"""All stacks of one record: so much room it has beside its value and its other headers."""
+"""The size of `STACKS` at most, so that the record has room for its value and its other headers."""
 
 KEPT_MAX: Final = 64
-"""An acker keeps so many stacks of the fails of one step."""
+"""How many stacks of the fails of one step an acker keeps."""
 
 NAME_BYTES_MAX: Final = 500
-"""As ackers cut operators and errors (`acker.ledger.verdicts`)."""
+"""Ackers cut operators and errors so (`acker.ledger.verdicts`); the keys of stacks have to fit them."""
 
-_PARTS: Final = 4
-_CUT: Final = b"\n... cut ...\n"
+_ROW_PARTS: Final = 4
+_CUT_MARK: Final = b"\n... cut ...\n"
 
 
 class CauseKey(NamedTuple):
-    """To which causes a stack belongs."""
+    """What a cause's stack is found by; `place` is empty where none is known."""
 
     operator: str
     error: str
@@ -52,13 +58,17 @@ class CauseKey(NamedTuple):
 
     @classmethod
     def of(cls, operator: str, error: str, place: str) -> Self:
-        """Return the key of what was raised at a place, ``split.py:12``, or at none of the author's."""
+        """Return the key of an exception that was raised at a place, ``split.py:12``.
+
+        The place is empty where no line of the bolt's author raised it.
+        """
         return cls(clipped(operator, NAME_BYTES_MAX), clipped(error, NAME_BYTES_MAX), place)
 
 
 def key_of(operator: str, error: str, message: str) -> CauseKey:
-    """Return the key of a cause, whose message ends with the place where it was raised."""
-    return CauseKey.of(operator, error, without_place(message)[1].strip(" ()"))
+    """Return the key of a cause, whose message ends with its place: ``bad word (split.py:12)``."""
+    _text, place = without_place(message)
+    return CauseKey.of(operator, error, place.strip(" ()"))
 
 
 Stacks = Mapping[CauseKey, str]
@@ -73,31 +83,41 @@ def cut_stack(text: str) -> str:
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= STACK_BYTES_MAX:
         return encoded.decode()
-    half = (STACK_BYTES_MAX - len(_CUT)) // 2
-    # the end gets the byte that an odd number leaves
-    rest = STACK_BYTES_MAX - len(_CUT) - half
-    return (encoded[:half] + _CUT + encoded[-rest:]).decode("utf-8", "ignore")
+    kept_bytes = STACK_BYTES_MAX - len(_CUT_MARK)
+    start_bytes = kept_bytes // 2
+    # of an odd number the end gets the byte more
+    end_bytes = kept_bytes - start_bytes
+    cut = encoded[:start_bytes] + _CUT_MARK + encoded[-end_bytes:]
+    # both cuts may go through a sign of several bytes: what is left of it is dropped
+    return cut.decode("utf-8", "ignore")
 
 
 def stacks_header(keys: Iterable[CauseKey], stacks: Stacks, room: int = STACKS_BYTES_MAX) -> Headers:
-    """Return the header with the stacks of some causes, as many as have room; nothing if none has one."""
+    """Return the header with the stacks of some causes, as many as fit; no header if no cause has one.
+
+    Args:
+        keys: of the causes; the first ones find room first, and a key may come again.
+        room: how many bytes the record has left for the header's name and value.
+    """
     rows: list[tuple[str, ...]] = []
-    left = min(room, STACKS_BYTES_MAX) - len(STACKS) - 2
-    for key in dict.fromkeys(keys):
-        text = stacks.get(key)
-        if not text:
+    brackets_bytes = 2
+    left_bytes = min(room, STACKS_BYTES_MAX) - len(STACKS) - brackets_bytes
+    distinct_keys = dict.fromkeys(keys)
+    for key in distinct_keys:
+        stack = stacks.get(key)
+        if not stack:
             continue
-        row = (*key, cut_stack(text))
-        # with the comma, and the blank that JSON puts behind it
-        left -= len(json.dumps(row)) + 2
-        if left < 0:
+        row = (*key, cut_stack(stack))
+        # two more for the comma and the blank that JSON puts between rows
+        left_bytes -= len(json.dumps(row)) + 2
+        if left_bytes < 0:
             break
         rows.append(row)
     return ((STACKS, json.dumps(rows).encode()),) if rows else ()
 
 
 def read_stacks(headers: Headers) -> dict[CauseKey, str]:
-    """Read the header; what no program of ours wrote counts as missing, as a whole."""
+    """Return the stacks in the header; none if it is missing, or if anything in it is not as we write it."""
     value = next((value for name, value in headers if name == STACKS), None)
     if not value or len(value) > STACKS_BYTES_MAX:
         return {}
@@ -107,19 +127,22 @@ def read_stacks(headers: Headers) -> dict[CauseKey, str]:
         return {}
     if not isinstance(rows, list) or not all(map(_is_row, rows)):
         return {}
-    return {CauseKey(*row[:3]): cut_stack(row[3]) for row in rows}
+    return {CauseKey(operator, error, place): cut_stack(stack) for operator, error, place, stack in rows}
 
 
 def _is_row(row: object) -> bool:
-    return isinstance(row, list) and len(row) == _PARTS and all(isinstance(part, str) for part in row)
+    return isinstance(row, list) and len(row) == _ROW_PARTS and all(isinstance(part, str) for part in row)
 
 
 def stack_header(stack: str) -> Headers:
-    """Return the header with one stack; nothing for none."""
+    """Return the header with one stack; no header for an empty one."""
     return ((STACK, cut_stack(stack).encode("utf-8", "replace")),) if stack else ()
 
 
 def read_stack(headers: Headers) -> str:
-    """Return the last stack among headers; empty: there is none."""
+    """Return the stack in the header; empty: there is none.
+
+    The last one counts, since ours stands behind the headers of the record itself.
+    """
     value = next((value for name, value in reversed(headers) if name == STACK), None)
     return cut_stack((value or b"").decode("utf-8", "replace"))

@@ -1,7 +1,7 @@
-"""The types of an output, read without Spark, for tests of bolts that have no session.
+"""Reads the types of an output without Spark, for tests of bolts that have no session.
 
-`spout.bolts.ddl` has refused before what no bolt can emit, so this reads what is left. Where there is a
-session, Spark's own parser reads outputs; a test holds that both say the same.
+It reads only what `spout.bolts.ddl` accepts, which has refused before what no bolt can emit. Where there is a
+session, Spark's own parser reads outputs; a test compares the two.
 
 Source: Spark's SQL reference, data types.
 """
@@ -12,39 +12,39 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-import pyspark.sql.types as kinds
+from pyspark.sql import types
 from pyspark.sql.types import DataType, StructField, StructType
 
 from spout.bolts.ddl import name_and_type, outer_parts, without_brackets
 
 _SIMPLE: Final[Mapping[str, type[DataType]]] = {
-    "bigint": kinds.LongType,
-    "binary": kinds.BinaryType,
-    "boolean": kinds.BooleanType,
-    "byte": kinds.ByteType,
-    "date": kinds.DateType,
-    "double": kinds.DoubleType,
-    "float": kinds.FloatType,
-    "int": kinds.IntegerType,
-    "integer": kinds.IntegerType,
-    "long": kinds.LongType,
-    "real": kinds.FloatType,
-    "short": kinds.ShortType,
-    "smallint": kinds.ShortType,
-    "string": kinds.StringType,
-    "timestamp": kinds.TimestampType,
-    "timestamp_ltz": kinds.TimestampType,
-    "timestamp_ntz": kinds.TimestampNTZType,
-    "tinyint": kinds.ByteType,
-    "variant": kinds.VariantType,
-    "void": kinds.NullType,
+    "bigint": types.LongType,
+    "binary": types.BinaryType,
+    "boolean": types.BooleanType,
+    "byte": types.ByteType,
+    "date": types.DateType,
+    "double": types.DoubleType,
+    "float": types.FloatType,
+    "int": types.IntegerType,
+    "integer": types.IntegerType,
+    "long": types.LongType,
+    "real": types.FloatType,
+    "short": types.ShortType,
+    "smallint": types.ShortType,
+    "string": types.StringType,
+    "timestamp": types.TimestampType,
+    "timestamp_ltz": types.TimestampType,
+    "timestamp_ntz": types.TimestampNTZType,
+    "tinyint": types.ByteType,
+    "variant": types.VariantType,
+    "void": types.NullType,
 }
 _DECIMALS: Final = frozenset({"dec", "decimal", "numeric"})
-_PRECISION: Final = (10, 0)
-"""Digits of a decimal that names none, and how many of them stand behind the point."""
+_PRECISION_AND_SCALE: Final = (10, 0)
+"""Of a ``decimal`` without numbers: how many digits it has, and how many of them behind the point."""
 
-_UNITS: Final = ("day", "hour", "minute", "second")
-"""Units of an interval, by the numbers that Spark has for them."""
+_INTERVAL_UNITS: Final = ("day", "hour", "minute", "second")
+"""The place of a unit is the number that Spark has for it: 0 for ``day``."""
 
 _COMMENT: Final = re.compile(r"\s+comment\s*(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")\s*$", re.S | re.I)
 _NOT_NULL: Final = re.compile(r"\s+not\s+null\s*$", re.I)
@@ -59,42 +59,48 @@ def read_ddl(output: str) -> StructType:
     >>> read_ddl("word string NOT NULL, sizes array<int>").simpleString()
     'struct<word:string,sizes:array<int>>'
     """
-    whole = _WHOLE_STRUCT.fullmatch(output)
-    return _struct(output if whole is None else whole[1])
+    whole_struct = _WHOLE_STRUCT.fullmatch(output)
+    fields = output if whole_struct is None else whole_struct[1]
+    return _struct(fields)
 
 
-def _struct(text: str) -> StructType:
-    return StructType([_field(part) for part in outer_parts(text) if part.strip()])
+def _struct(fields: str) -> StructType:
+    return StructType([_field(field) for field in outer_parts(fields) if field.strip()])
 
 
 def _field(text: str) -> StructField:
-    name, kind = name_and_type(text)
-    kind = _COMMENT.sub("", kind)
-    bare = _NOT_NULL.sub("", kind)
-    return StructField(name, _type(bare), nullable=bare == kind)
+    """Read one field: ``word string NOT NULL COMMENT 'a word'``."""
+    name, type_text = name_and_type(text)
+    without_comment = _COMMENT.sub("", type_text)
+    bare_type = _NOT_NULL.sub("", without_comment)
+    is_nullable = bare_type == without_comment
+    return StructField(name, _type(bare_type), nullable=is_nullable)
 
 
 def _type(text: str) -> DataType:
-    first = _FIRST_WORD.match(text)
-    word = first[1].lower() if first is not None else ""
+    """Read a type: ``int``, ``decimal(12, 2)``, ``map<string, array<int>>``, ``interval day to second``."""
+    first_word = _FIRST_WORD.match(text)
+    word = first_word[1].lower() if first_word is not None else ""
     inner = text[text.find("<") + 1 : text.rfind(">")]
     if word == "struct":
         return _struct(inner)
     if word == "array":
-        return kinds.ArrayType(_type(inner))
+        return types.ArrayType(_type(inner))
     if word == "map":
         key, value = outer_parts(inner)
-        return kinds.MapType(_type(key), _type(value))
+        return types.MapType(_type(key), _type(value))
     numbers = [int(number) for number in _NUMBER.findall(text)]
     if word in _DECIMALS:
-        precision, scale = [*numbers, *_PRECISION[len(numbers) :]]
-        return kinds.DecimalType(precision, scale)
+        # ``decimal(12)`` names the precision alone, and has the scale 0
+        precision, scale = [*numbers, *_PRECISION_AND_SCALE[len(numbers) :]]
+        return types.DecimalType(precision, scale)
     if word == "time":
-        return kinds.TimeType(*numbers)
+        return types.TimeType(*numbers)
     words = without_brackets(text).lower().split()
     if word == "interval":
-        units = [_UNITS.index(unit) for unit in words if unit in _UNITS]
-        return kinds.DayTimeIntervalType(units[0], units[-1])
+        # ``interval day`` has one unit, which is the first and the last
+        units = [_INTERVAL_UNITS.index(unit) for unit in words if unit in _INTERVAL_UNITS]
+        return types.DayTimeIntervalType(units[0], units[-1])
     if word == "timestamp" and "without" in words:
-        return kinds.TimestampNTZType()
+        return types.TimestampNTZType()
     return _SIMPLE[word]()

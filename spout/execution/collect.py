@@ -27,8 +27,8 @@ from spout.tuples.tuple import DEFAULT_STREAM, Delivery, StreamId, Tuple, text_o
 _ZONE: Final = "UTC"
 """Zone of the times that a bolt emits; in Spark it is that of the session."""
 
-_FAILURES: Final = (Undecodable, RejectTuple)
-"""What a bolt may fail a tuple with, without raising it, and what is more than a `FailTuple`."""
+_SPECIAL_FAILURES: Final = (Undecodable, RejectTuple)
+"""Exceptions that a bolt may pass to `fail` without raising them; any other one becomes a `FailTuple`."""
 
 
 def collect(
@@ -73,16 +73,21 @@ def collect(
     if stream not in streams:
         declared = ", ".join(streams) or "no stream"
         raise UsageError(f"bolt {name!r} has no stream {stream!r}; it declares {declared}")
-    work = BoltWork(BoltPass(name, bolt, streams, 0, ()), BoltContext(name, 0, 0), tracked=False)
-    raised = work.collector.tracebacks = _Raised()
+    bolt_pass = BoltPass(name, bolt, streams, tasks=0)
+    work = BoltWork(bolt_pass, _first_task(name), tracked=False)
+    raised = _Raised()
+    work.collector.tracebacks = raised
     rows: list[tuple[Any, ...]] = []
     for number, received in enumerate(tuples):
-        work.receive(_rows_of(received, bolt), [(Delivery(number, ()),)])
+        # each tuple is a root of its own, so nothing was emitted before it
+        root = Delivery(number, path=())
+        work.receive(_rows_of(received), [(root,)])
         _raise_failure(work.collector.failures, raised)
-        rows += _taken(work, stream)
+        rows += _take_rows(work, stream)
+    # a bolt may emit, and fail what it has kept, in its cleanup too
     work.cleanup()
     _raise_failure(work.collector.failures, raised)
-    rows += _taken(work, stream)
+    rows += _take_rows(work, stream)
     if not may_leave_open and (work.collector.open or work.collector.left_open):
         raise TupleError(
             f"bolt {name!r} neither acked nor failed a tuple, so that its record would time out and come"
@@ -91,77 +96,98 @@ def collect(
     return rows
 
 
-class _Raised(Tracebacks):
-    """Keeps the exceptions themselves, by what a cause calls them."""
+def _first_task(name: str) -> BoltContext:
+    return BoltContext(name, partition=0, batch_id=0)
 
-    __slots__ = ("by_error",)
+
+class _Raised(Tracebacks):
+    """Keeps the exceptions themselves, by the name of their class as a cause has it."""
+
+    __slots__ = ("exceptions_by_error",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.by_error: dict[str, BaseException] = {}
+        self.exceptions_by_error: dict[str, BaseException] = {}
 
     def keep(self, operator: str, error: str, place: str, raised: BaseException) -> None:
-        self.by_error.setdefault(error, raised)
+        """Keep the first exception of each class: a test stops at it."""
+        self.exceptions_by_error.setdefault(error, raised)
 
 
 def _raise_failure(failures: Sequence[tuple[int, Cause]], raised: _Raised) -> None:
-    """Raise the first failure of a tuple, if there is any."""
-    for _root, cause in failures:
-        if (original := raised.by_error.get(cause.error)) is not None:
-            raise original
-        raise _failure(cause)
+    """Raise the first failure, as the exception itself if one was raised; do nothing if there is none."""
+    if not failures:
+        return
+    _root, first_cause = failures[0]
+    original = raised.exceptions_by_error.get(first_cause.error)
+    raise _exception_of(first_cause) if original is None else original
 
 
-def _failure(cause: Cause) -> Exception:
-    """Build the exception for a tuple that was failed by a text, or by an exception that nobody raised."""
-    for kind in _FAILURES:
-        if kind.__name__ in cause.error:
-            return kind(cause.message)
-    return FailTuple(f"{cause.error}: {cause.message}" if cause.error else cause.message)
+def _exception_of(cause: Cause) -> Exception:
+    """Return the exception for a tuple that was failed by a text, or by an exception that nobody raised."""
+    for exception_class in _SPECIAL_FAILURES:
+        if exception_class.__name__ in cause.error:
+            return exception_class(cause.message)
+    if not cause.error:  # failed by a text
+        return FailTuple(cause.message)
+    return FailTuple(f"{cause.error}: {cause.message}")
 
 
 def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
-    """Return the streams of a bolt, each as one that leaves the task, so that all its rows are converted."""
+    """Return the streams of a bolt, by name.
+
+    Each is an output of the sink, as if it left the task: only rows of such a stream are converted to the
+    types of the output, and a row that does not fit is found so.
+    """
     declared = declared_streams(name, bolt)
-    on_frame = declared.keys() == {DEFAULT_STREAM}
+    has_default_alone = declared.keys() == {DEFAULT_STREAM}
     streams = {}
-    for stream, (output, direct) in declared.items():
-        id_ = StreamId(name, stream)
-        schema = arrow_output(name, output, _ZONE, read_ddl)
+    for stream, (output, is_direct) in declared.items():
+        stream_id = StreamId(name, stream)
         streams[stream] = StreamPass(
-            id_, schema, "", (), (SinkOutput(0, id_, 0),), direct=direct, on_frame=on_frame and not direct
+            id=stream_id,
+            schema=arrow_output(name, output, _ZONE, read_ddl),
+            column="",
+            routes=(),
+            outputs=(SinkOutput(number=0, stream=stream_id, first=0),),
+            direct=is_direct,
+            on_frame=has_default_alone and not is_direct,
         )
     return streams
 
 
-def _rows_of(received: Tuple, bolt: AnyBolt) -> ListRows:
-    """Return a tuple of the test as rows of a task."""
+def _rows_of(received: Tuple) -> ListRows:
+    """Return a tuple of the test as the one row of a task."""
     names, values = received.fields, received.values
     batch = pa.RecordBatch.from_pylist([dict(zip(names, values, strict=True))])
     return ListRows(names, [values], lambda _row: received.message_id, received.came_from, batch)
 
 
-def _taken(work: BoltWork, stream: str) -> list[tuple[Any, ...]]:
-    """Return what a bolt emitted on a stream since this was called last."""
+def _take_rows(work: BoltWork, stream: str) -> list[tuple[Any, ...]]:
+    """Take what a bolt has emitted since the last call, and return the rows of one stream."""
     rows: list[tuple[Any, ...]] = []
     for block in work.take():
         if block.stream.id.stream == stream and block.batch is not None:
-            rows += _rows_in(block.batch)
+            rows += _python_rows(block.batch)
     return rows
 
 
-def _rows_in(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    return list(zip(*map(python_values, batch.columns), strict=True))
+def _python_rows(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    columns = [python_values(column) for column in batch.columns]
+    return list(zip(*columns, strict=True))
 
 
 def _collect_keyed(
     name: str, bolt: KeyedBolt, tuples: Sequence[Tuple], by: Sequence[str]
 ) -> list[tuple[Any, ...]]:
+    """Return the rows that a keyed bolt emits: one call for each key, in the order of their first tuples."""
     schema = arrow_output(name, bolt.output, _ZONE, read_ddl)
 
     def check(values: Sequence[Any]) -> None:
-        if (wrong := size_error(values, schema.names, name)) is not None:
-            raise wrong
+        """Raise where an emission does not fit the output."""
+        wrong_size = size_error(values, schema.names, name)
+        if wrong_size is not None:
+            raise wrong_size
         for misfit in misfits([values], schema, name):
             raise TupleError(text_of(misfit.error)) from misfit.error
 
@@ -169,18 +195,20 @@ def _collect_keyed(
     for received in tuples:
         values = dict(zip(received.fields, received.values, strict=True))
         key = tuple(received[field] for field in by)
-        held_by_key.setdefault(key, []).append(KeyedTuple(values, None, 0, received.came_from))
-    bolt.prepare(BoltContext(name, 0, 0))
+        held = KeyedTuple(values, anchor=None, came_from=received.came_from)
+        held_by_key.setdefault(key, []).append(held)
+    bolt.prepare(_first_task(name))
     rows: list[tuple[Any, ...]] = []
-    for key, held in held_by_key.items():
+    for key, tuples_of_key in held_by_key.items():
         raised = _Raised()
-        collector = KeyedCollector(name, held, check, schema.names, raised)
+        collector = KeyedCollector(name, tuples_of_key, check, schema.names, raised)
         try:
-            invoke(name, bolt.execute, key, held, collector)
+            invoke(name, bolt.execute, key, tuples_of_key, collector)
         except Exception as error:
             stop_on(name, bolt, error)
             raise
         collector.is_closed = True
-        _raise_failure([(0, cause) for _tuple, cause in collector.failed], raised)
-        rows += _rows_in(batch_of(collector.emissions, schema, name))
+        failures = [(0, cause) for _tuple, cause in collector.failed]
+        _raise_failure(failures, raised)
+        rows += _python_rows(batch_of(collector.emissions, schema, name))
     return rows

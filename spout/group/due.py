@@ -24,8 +24,13 @@ from replay.records.headers import parse_location
 from replay.worker.fetch import RecordPlace
 
 PATIENCE_MS: Final = 10
+"""How long one call waits for the broker: the planner has other work, and calls again."""
+
 READ_MAX: Final = 200_000
-"""Records of one call; the next one reads the rest."""
+"""How many records one call reads; the next one reads the rest."""
+
+EntryName = tuple[int, bytes]
+"""The partition of `_ack_due` and the key there, which name an entry until its tombstone."""
 
 
 class DueReader(ABC):
@@ -47,8 +52,9 @@ class DueReader(ABC):
     def read(self) -> bool:
         """Read on; return whether everything was read that was stable at the time of this call.
 
-        Raises `UnknownVersion` if a newer replay worker wrote a record, `Disagreement` if one was written in
-        another cluster.
+        Raises:
+            Disagreement: a record was written in another cluster.
+            UnknownVersion: a newer replay worker wrote a record.
         """
         for record in self._follower.read():
             self._take(record)
@@ -67,6 +73,7 @@ class DueReader(ABC):
             value = None if record.value is None else sound(record)
         except UnknownVersion as error:
             cure = "a newer replay worker wrote it, run the spout with that version"
+            # it raises unless an operator has said that this record is passed over
             require_passed_over(self._log, record, error, cure)
             value = None
         if isinstance(value, Progress):
@@ -81,13 +88,18 @@ class DueReader(ABC):
 
     @abstractmethod
     def _put(self, record: Record, due: Due | None) -> None:
-        """Note a record and the root in it; None: a tombstone, or garbage, which does have a value."""
+        """Note a record and the root in it, `due`.
+
+        None: the record is a tombstone, or, where `record.value` is not None, something that cannot be read.
+        """
 
 
 class WaitingReplay(NamedTuple):
-    """A lost root that waits: of which input, until when (wall time, ms), and why it was put aside.
+    """A lost root that waits.
 
-    `aside` is empty where it was not: then a replay worker replays it when it is due.
+    Attributes:
+        due_ms: when it is to be replayed, wall time.
+        aside: why a replay worker has put it aside; empty: it has not, and replays the root when it is due.
     """
 
     input_id: int
@@ -95,8 +107,22 @@ class WaitingReplay(NamedTuple):
     aside: str
 
 
+class WaitingKind(NamedTuple):
+    """What waiting roots are counted by: their partition of `_ack_due`, their input, and if put aside."""
+
+    partition: int
+    input_id: int
+    is_aside: bool
+
+
 class StandingInput(NamedTuple):
-    """An input of which lost roots wait for somebody; `pause` is None where they were put aside instead."""
+    """An input whose lost roots wait for an operator.
+
+    Attributes:
+        roots: how many wait.
+        why: why it was paused, or why its roots were put aside.
+        pause: None: it is not paused, its roots were put aside.
+    """
 
     input_id: int
     roots: int
@@ -105,10 +131,11 @@ class StandingInput(NamedTuple):
 
 
 class DueWatch(DueReader):
-    """Which lost roots of one group's sources still wait, for queries that end when none does.
+    """Follows which lost roots of one group still wait, for queries that end when none does.
 
     Attributes:
-        changes: how many records about these roots were read; while it is the same, nothing has moved.
+        changes: how many records about these roots were read; while it is the same, no replay worker has
+            done anything about them.
     """
 
     def __init__(self, log: Log, topic: str, partitions: int, group: str, sources: frozenset[int]) -> None:
@@ -117,11 +144,11 @@ class DueWatch(DueReader):
         self.changes = 0
         self._group = group
         self._sources = sources
-        self._waiting: dict[tuple[int, bytes], WaitingReplay] = {}
-        # by partition, input and whether they are put aside: a call must not walk through 200,000 roots
-        self._counts = Counter[tuple[int, int, bool]]()
-        self._aside_why: dict[tuple[int, int], str] = {}
-        self._pauses: dict[tuple[int, bytes], Pause] = {}
+        self._waiting: dict[EntryName, WaitingReplay] = {}
+        # kept beside `_waiting`, so that `standing` need not go through 200,000 roots at each call
+        self._counts = Counter[WaitingKind]()
+        self._aside_why: dict[tuple[int, int], str] = {}  # by partition and input
+        self._pauses: dict[EntryName, Pause] = {}
 
     @property
     def waiting(self) -> int:
@@ -133,23 +160,26 @@ class DueWatch(DueReader):
 
         `lost_below` has by verdict partition the offset behind the last verdict of a lost root.
         """
-        return sorted(p for p, offset in lost_below.items() if self.taken_over[p] < offset)
+        return sorted(
+            partition for partition, offset in lost_below.items() if self.taken_over[partition] < offset
+        )
 
-    def is_over(self, lost_below: Mapping[int, int]) -> bool:
-        """Return whether nothing waits of what was read; `lost_below` as in `not_taken_over`."""
+    def has_replayed_all(self, lost_below: Mapping[int, int]) -> bool:
+        """Return whether every lost root has a copy or a dead letter; `lost_below` as in `not_taken_over`."""
         return not self._waiting and not self.not_taken_over(lost_below)
 
     def standing(self) -> dict[int, StandingInput]:
-        """Return, by their ids, the inputs of which roots wait for somebody: paused, or put aside."""
-        pauses = {(partition, pause.input): pause for (partition, _), pause in self._pauses.items()}
+        """Return, by their ids, the inputs whose roots wait for an operator: paused, or put aside."""
+        pauses = self._pauses_by_input()
         inputs: dict[int, StandingInput] = {}
         for (partition, input_id, is_aside), count in self._counts.items():
             pause = pauses.get((partition, input_id))
             if not count or (pause is None and not is_aside):
                 continue
+            # an input has roots in several partitions: their numbers are added
             before = inputs.get(input_id)
             roots = count if before is None else before.roots + count
-            # a pause says more than that something was put aside meanwhile
+            # a pause in one partition is named before what was put aside in another
             if pause is None and before is not None:
                 pause = before.pause
             why = pause.why if pause is not None else self._aside_why.get((partition, input_id), "")
@@ -157,17 +187,21 @@ class DueWatch(DueReader):
         return inputs
 
     def next_due_ms(self) -> int | None:
-        """Return when the first root is due that waits for nothing else, wall time; None: there is none.
+        """Return when the first root is due that waits for no operator, wall time; None: there is none.
 
-        It walks through all of them.
+        It goes through all roots: call it when one of them has changed.
         """
-        paused = {(partition, pause.input) for (partition, _), pause in self._pauses.items()}
-        times = [
+        pauses = self._pauses_by_input()
+        due_ms = [
             root.due_ms
-            for (partition, _), root in self._waiting.items()
-            if not root.aside and (partition, root.input_id) not in paused
+            for (partition, _key), root in self._waiting.items()
+            if not root.aside and (partition, root.input_id) not in pauses
         ]
-        return min(times, default=None)
+        return min(due_ms, default=None)
+
+    def _pauses_by_input(self) -> dict[tuple[int, int], Pause]:
+        """Return the pauses by partition and input: each partition of the topic has pauses of its own."""
+        return {(partition, pause.input): pause for (partition, _key), pause in self._pauses.items()}
 
     def _note_pause(self, record: Record, pause: Pause) -> None:
         self.changes += 1
@@ -175,40 +209,49 @@ class DueWatch(DueReader):
 
     def _put(self, record: Record, due: Due | None) -> None:
         name = record.partition, record.key or b""
-        if record.value is None and self._pauses.pop(name, None) is not None:
-            self.changes += 1
-        elif record.value is None:
-            self._remove(name)
+        if record.value is None:
+            # a tombstone does not say whether its key was that of a pause or of a root
+            was_pause = self._pauses.pop(name, None) is not None
+            if was_pause:
+                self.changes += 1
+            else:
+                self._remove(name)
         elif due is not None and due.source in self._sources and due.group == self._group:
             self._remove(name)
             self._add(name, WaitingReplay(input_id_of(due.source), due.due_ms, _aside_text(due)))
 
-    def _add(self, name: tuple[int, bytes], root: WaitingReplay) -> None:
+    def _add(self, name: EntryName, root: WaitingReplay) -> None:
         self.changes += 1
         self._waiting[name] = root
-        self._counts[name[0], root.input_id, bool(root.aside)] += 1
+        partition, _key = name
+        self._counts[WaitingKind(partition, root.input_id, bool(root.aside))] += 1
         if root.aside:
-            self._aside_why[name[0], root.input_id] = root.aside
+            self._aside_why[partition, root.input_id] = root.aside
 
-    def _remove(self, name: tuple[int, bytes]) -> None:
+    def _remove(self, name: EntryName) -> None:
         root = self._waiting.pop(name, None)
         if root is not None:
             self.changes += 1
-            self._counts[name[0], root.input_id, bool(root.aside)] -= 1
+            partition, _key = name
+            self._counts[WaitingKind(partition, root.input_id, bool(root.aside))] -= 1
 
 
 def _aside_text(due: Due) -> str:
     """Return why a replay worker has put a root aside; empty where it has not."""
     if isinstance(due, RefusedRoot):
         return f"what is written for them is refused ({due.letter_why or due.copy_why})"
-    return "their input could not go on" if isinstance(due, Aside) else ""
+    if isinstance(due, Aside):
+        return "their input could not go on"
+    return ""
 
 
 class WaitingRoot(NamedTuple):
-    """A root that waits for its replay; `is_blocked` if it did not fail itself.
+    """A root that waits for its replay, in a source that is read in order.
 
-    Its record was first emitted at `origin` (None: unknown), and is read from `place`, of it or its last
-    copy.
+    Attributes:
+        origin: where its record was first emitted; None: unknown.
+        place: where its record is read from: the origin, or the last copy.
+        is_blocked: it did not fail itself, but waits behind one that did.
     """
 
     origin: RecordPlace | None
@@ -217,7 +260,7 @@ class WaitingRoot(NamedTuple):
 
 
 class DueEntries(DueReader):
-    """The waiting roots of some inputs, by their ids, for what is read in order."""
+    """Follows the waiting roots of some inputs, which are read in order; `inputs` are their ids."""
 
     def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
         super().__init__(log, topic, partitions)
@@ -231,15 +274,15 @@ class DueEntries(DueReader):
 
     def _put(self, record: Record, due: Due | None) -> None:
         if due is None and record.value is not None:
-            return  # what was beneath it waits on, as its replay worker has it
+            return  # it cannot be read; the root whose entry it replaced waits on: its replay worker has it
         key = record.key or b""
         before = self._source_of.pop(key, None)
         if before is not None:
             self._waiting[before].pop(key, None)
         if due is not None and input_id_of(due.source) in self._inputs:
             source = first_source(due.source)
-            found = parse_location(due.origin)
-            self._source_of[key] = source
+            location = parse_location(due.origin)
+            origin = None if location is None else RecordPlace(*location)
             place = RecordPlace(due.topic, partition_of(due.source), offset_of(due.position))
-            root = WaitingRoot(None if found is None else RecordPlace(*found), place, due.last_was_blocked)
-            self._waiting.setdefault(source, {})[key] = root
+            self._source_of[key] = source
+            self._waiting.setdefault(source, {})[key] = WaitingRoot(origin, place, due.last_was_blocked)

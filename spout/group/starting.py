@@ -13,13 +13,13 @@ from acker.errors import Disagreement
 from acker.identity import input_id_of, offset_of
 from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
 from acker.ledger.sessions import CLAIMED
-from acker.units import any_time_text
+from acker.units import second_text
 from acker.untrusted import Untrusted
 from acker.wire.checks import AHEAD
 from acker.wire.clusters import is_of_another
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec, SourceSpec
-from spout.group.strangers import END_IT, MovedCommit, moved_cure, strangers_now
+from spout.group.strangers import END_IT, MovedCommit, first_texts, moved_cure, strangers_now
 from spout.group.troubles import Troubles
 from spout.planning.journal import Journal
 from spout.planning.session import Answers, SessionName, SourceHistory
@@ -31,10 +31,6 @@ COMMITTED_BY = "windhover"
 WRITERS_WAIT_MS: Final = 300_000
 """A producer keeps a record for so long that it cannot write, by librdkafka's default; its time is older by
 that when it is in the log."""
-
-
-MOVED_NAMED_MAX: Final = 5
-"""So many moved commits are named in one error; of others only their number is."""
 
 
 class Begun(NamedTuple):
@@ -132,15 +128,14 @@ def check_commits(log: Log, group: str, sources: Iterable[SourceSpec], reached: 
     moved = [
         MovedCommit(place, reached.emitted_to.get(specs[place].source), theirs.get(place)) for place in places
     ]
-    named = "; ".join(map(str, moved[:MOVED_NAMED_MAX]))
-    others = f"; and {len(moved) - MOVED_NAMED_MAX} more" * (len(moved) > MOVED_NAMED_MAX)
-    seen = any_time_text(now_ms // 1000 * 1000)
-    since = "" if reached.at_ms is None else f"after {any_time_text(reached.at_ms // 1000 * 1000)}, and "
+    named = first_texts([str(commit) for commit in moved])
+    seen = second_text(now_ms)
+    since = "" if reached.at_ms is None else f"after {second_text(reached.at_ms)}, and "
     members = strangers_now(log, group)
     stranger = f" In the group is now {members}: first {END_IT}." * bool(members)
     name = specs[moved[0].place].input.name
     raise Disagreement(
-        f"committed offsets of group {group} were moved by something else than Windhover: {named}{others}"
+        f"committed offsets of group {group} were moved by something else than Windhover: {named}"
         f" (Windhover has emitted up to the first, and committed what was settled of it). It was {since}seen"
         f" at {seen}.{stranger} What is done stays done; {moved_cure(group, name, moved[0])}"
     )

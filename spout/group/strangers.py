@@ -1,9 +1,9 @@
-"""Members of a group in which no member should be, and offsets that somebody else has committed for it.
+"""Finds strangers, members of a group that are not ours, and names offsets that somebody else has committed.
 
-A spout is no member of its group: it plans by the ackers, and commits for tools that show lag. Kafka lets
-nobody commit for a group from outside while it has members. So one that joins it, such as `kafka-console-
-consumer --group`, keeps our commits back for as long as it stays; and what it commits itself are offsets that
-nobody of us has settled. Neither changes what is emitted.
+A spout does not join its group: it plans by the ackers, and commits only for tools that show lag. While a
+group has members, Kafka refuses a commit from anybody who is none. So a stranger that joins, such as
+`kafka-console-consumer --group`, keeps our commits back for as long as it stays. And the offsets that it
+commits itself are not settled. Neither changes what is emitted.
 
 Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, D1101 to D1108.
 """
@@ -20,16 +20,16 @@ from acker.waits import LongWait
 from spout.group.announce import Report
 
 STRANGER_CHECK_MS: Final = 30_000
-"""So often it is looked who is in the group."""
+"""How often a spout asks the broker who is in its group."""
 
 REFUSED_CHECK_MS: Final = 5_000
-"""The same where the broker has just refused a commit."""
+"""How often it asks while the broker refuses its commits, for which a stranger is the likely cause."""
 
 OWN_PREFIX: Final = "windhover"
 """The client ids of ackers and replay workers begin so."""
 
 NAMED_MAX: Final = 5
-"""So many members are named in one text; of others only their number is."""
+"""So many members, or moved commits, are named in one text; the others are counted."""
 
 END_IT: Final = "end it, or give it another group"
 
@@ -45,19 +45,34 @@ def member_text(member: GroupMember) -> str:
 
 
 def members_text(members: Sequence[GroupMember]) -> str:
-    """Return some members as a sentence has them."""
-    named = "; ".join(member_text(member) for member in members[:NAMED_MAX])
-    others = len(members) - NAMED_MAX
+    """Return some members as a sentence has them; empty: there is none."""
+    return first_texts([member_text(member) for member in members])
+
+
+def first_texts(texts: Sequence[str]) -> str:
+    """Return the first `NAMED_MAX` texts in one, and how many more there are.
+
+    >>> first_texts(["a", "b"]), first_texts(list("abcdefg"))
+    ('a; b', 'a; b; c; d; e; and 2 more')
+    """
+    named = "; ".join(texts[:NAMED_MAX])
+    others = len(texts) - NAMED_MAX
     return f"{named}; and {others} more" if others > 0 else named
 
 
 def strangers_of(members: Iterable[GroupMember], *, has_own: bool) -> list[GroupMember]:
-    """Return those that should not be there; `has_own`: our ackers, or replay workers, are in the group."""
-    return [member for member in members if not (has_own and member.name.startswith(OWN_PREFIX))]
+    """Return the members that should not be there.
+
+    `has_own`: it is the group of our ackers or replay workers, which are its members by right. In a spout's
+    group nobody is, not even a client of ours.
+    """
+    if not has_own:
+        return list(members)
+    return [member for member in members if not member.name.startswith(OWN_PREFIX)]
 
 
 def stranger_text(group: str, members: Sequence[GroupMember], *, has_own: bool) -> str:
-    """Say who is in a group and should not be, what that does, and how it ends."""
+    """Return who is in a group and should not be, what that does, and how it ends."""
     effect = (
         "partitions that the group gives to it have no process of ours, and wait"
         if has_own
@@ -72,11 +87,17 @@ def stranger_text(group: str, members: Sequence[GroupMember], *, has_own: bool) 
 def stranger_texts(
     of_spouts: Mapping[str, Sequence[GroupMember]], of_services: Mapping[str, Sequence[GroupMember]]
 ) -> dict[str, str]:
-    """Return, by group, what is to be said of members that should not be there."""
+    """Return, by group, a sentence about its strangers; a group without one has no entry.
+
+    Args:
+        of_spouts: the members of the groups of inputs.
+        of_services: those of the groups of ackers and replay workers.
+    """
     texts: dict[str, str] = {}
     for has_own, members_by_group in ((False, of_spouts), (True, of_services)):
         for group, members in members_by_group.items():
-            if strangers := strangers_of(members, has_own=has_own):
+            strangers = strangers_of(members, has_own=has_own)
+            if strangers:
                 texts[group] = stranger_text(group, strangers, has_own=has_own)
     return texts
 
@@ -84,8 +105,9 @@ def stranger_texts(
 class MovedCommit(NamedTuple):
     """A committed offset that no spout wrote.
 
-    `ours` is what Windhover had committed, or, where only that is known, up to where it has emitted; None:
-    nothing. `theirs` is what is committed now.
+    Attributes:
+        ours: what Windhover had committed, or else up to where it has emitted; None: nothing is known.
+        theirs: what is committed now; None: nothing.
     """
 
     place: TopicPartition
@@ -100,20 +122,20 @@ class MovedCommit(NamedTuple):
 
 def moved_cure(group: str, name: str, moved: MovedCommit) -> str:
     """Return which commands put a moved commit right; `name` is that of the input."""
-    to = "earliest" if moved.theirs is None else str(moved.theirs)
-    place = f"--partition {moved.place.partition} --to {to}"
+    target = "earliest" if moved.theirs is None else str(moved.theirs)
+    options = f"--partition {moved.place.partition} --to {target} --execute"
     return (
         f"to go on where Windhover was, run `windhover release {shell_word(group)}`; to begin where it was"
-        f" moved to, `windhover offsets reset {shell_word(name)} {place} --execute`; each says how to start"
+        f" moved to, `windhover offsets reset {shell_word(name)} {options}`; each says how to start"
         " the query then"
     )
 
 
 class StrangerWatch:
-    """Looks now and then who is in a spout's group, and reports it.
+    """Asks the broker from time to time who is in a spout's group, and reports who comes, stays and leaves.
 
     Attributes:
-        strangers: who was there at the last look.
+        strangers: who was there when it asked last.
     """
 
     def __init__(self, log: Log, group: str, report: Report) -> None:
@@ -121,49 +143,58 @@ class StrangerWatch:
         self._log = log
         self._group = group
         self._report = report
-        self._looked_ms: int | None = None
+        self._asked_ms: int | None = None
         self._wait = LongWait(first_ms=0)
-        self._is_there = self._was_refused = False
+        self._is_reported = False
+        self._was_refused = False
 
     def step(self, refused: str, now_ms: int) -> None:
-        """Look, where it is time to; `refused` has the broker's words if it refused the last commit."""
-        is_new = bool(refused) and not self._was_refused
+        """Ask if it is time to, and report what has changed.
+
+        `refused` has the broker's words if it refused the last commit, and is empty else.
+        """
+        is_first_refusal = bool(refused) and not self._was_refused
         self._was_refused = bool(refused)
+        if self._asked_ms is None and not refused:
+            self._asked_ms = now_ms  # a start has other questions to ask: this one comes half a minute later
         every_ms = REFUSED_CHECK_MS if refused else STRANGER_CHECK_MS
-        if self._looked_ms is None and not refused:
-            self._looked_ms = now_ms  # a start has other questions to ask
-        is_time = self._looked_ms is None or not 0 <= now_ms - self._looked_ms < every_ms
-        if not is_time and not is_new:
+        # below 0 the clock was set back: without a question now, none would come for as long as that
+        is_time = self._asked_ms is None or not 0 <= now_ms - self._asked_ms < every_ms
+        if not is_time and not is_first_refusal:
             return
-        self._looked_ms = now_ms
+        self._asked_ms = now_ms
         try:
             self.strangers = self._log.members(self._group)
-        except WindhoverError:  # then nobody knows; what is said stays said
+        except WindhoverError:  # a report that was made holds until the broker answers
             return
         if self.strangers or refused:
-            self._say(refused, now_ms)
-        elif self._is_there:
-            self._is_there = False
+            self._report_there(refused, now_ms)
+        elif self._is_reported:
+            self._is_reported = False
             self._wait.over()
             self._report("stranger_left_group", {"group": self._group, "why": "its commits go on"})
 
-    def _say(self, refused: str, now_ms: int) -> None:
+    def _report_there(self, refused: str, now_ms: int) -> None:
+        """Report at once, and then each minute, who keeps our commits back."""
         names = members_text(self.strangers) or UNNAMED.format(shell_word(self._group))
-        waited_ms = self._wait.look(names, now_ms)
-        self._is_there = True
-        if waited_ms is not None:
-            fields: dict[str, object] = {
-                "group": self._group,
-                "member": names,
-                "since_s": waited_ms // 1000,
-                "effect": "the group's commits stand still as long as it is there; records are done",
-                "next_step": END_IT,
-            }
-            self._report("stranger_in_group", fields | ({"error": refused} if refused else {}))
+        self._is_reported = True
+        since_ms = self._wait.look(names, now_ms)
+        if since_ms is None:
+            return
+        fields: dict[str, object] = {
+            "group": self._group,
+            "member": names,
+            "since_s": since_ms // 1000,
+            "effect": "the group's commits stand still as long as it is there; records are done",
+            "next_step": END_IT,
+        }
+        if refused:
+            fields["error"] = refused
+        self._report("stranger_in_group", fields)
 
 
 def strangers_now(log: Log, group: str) -> str:
-    """Return who is in a spout's group now, in a sentence's end; empty: nobody, or it is unknown."""
+    """Return who is in a spout's group now, as `members_text`; empty: nobody, or the broker does not say."""
     try:
         members = log.members(group)
     except WindhoverError:

@@ -1,16 +1,23 @@
-"""Whether a query that ends when all is done (`availableNow`) may end; else what it waits for.
+"""Decides whether a query that ends when all is done (`availableNow`) may end; else names what it waits for.
 
-It may end when, in this order: no root is pending, no record is left to plan, no lost root waits for its
-replay, and no copy is left to plan. A verdict ends what is pending, and a replay worker what is lost. So each
-of these waits has an end of its own where that never comes:
+It may end when these four hold, and they are looked at in this order:
 
-* Ackers that live give each root a verdict within its timeout: later than that and the time for which the
-  broker may be away, `Unreachable`.
-* An input that is paused waits for an operator (`ReplaysStand`), and so does what was put aside: a replay
-  worker tries it again each minute, so it is given two tries.
-* What is due, and not replayed for as long as the broker may be away, has no replay worker: `Unreachable`.
+1. No root is pending.
+2. No record is left to plan.
+3. No lost root waits for its replay.
+4. No copy of a lost root is left to plan.
 
-All of this is decided only when nothing else is left to do. Every wait is said each minute.
+An acker ends the first wait by a verdict, a replay worker the third by a copy or a dead letter. If no such
+process runs, the wait would last for ever. So each wait has a limit, and an error behind it:
+
+* A live acker gives each root a verdict within its timeout. The limit is that timeout, and the time for which
+  the broker may be away: `Unreachable`.
+* A paused input waits for an operator: `ReplaysStand`. So does a root that was put aside; a replay worker
+  tries it again each minute, and has two tries.
+* A root that is due, and is not replayed for as long as the broker may be away, has no replay worker:
+  `Unreachable`.
+
+An error is raised only when nothing else is left to do. Every wait is reported each minute.
 
 Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, D901 to D905.
 """
@@ -22,7 +29,7 @@ from typing import Final, NamedTuple
 
 from acker.config.settings import longest_unreachable_ms
 from acker.errors import ReplaysStand, Unreachable
-from acker.units import any_time_text
+from acker.units import second_text
 from acker.untrusted import Untrusted
 from acker.waits import LongWait
 from spout.group.announce import PlannerContext
@@ -33,21 +40,29 @@ from spout.planner.state_watch import StateWatch
 from spout.planner.verdict_reader import VerdictReader
 
 PAUSE_SEEN_MS: Final = 5_000
-"""An input must be paused for so long: a moment ago somebody may have resumed it."""
+"""An input must be paused for so long until it is an error: an operator may just be about to resume it."""
 
 ASIDE_SEEN_MS: Final = 120_000
-"""A replay worker tries each minute at least what it has put aside: two tries did not help."""
+"""A replay worker tries what it has put aside each minute: after two minutes, two tries have failed."""
 
 OVERDUE_LOGGED_MS: Final = 10_000
-"""A replay worker writes what is due within seconds; later it is said that perhaps none runs."""
+"""A replay worker writes what is due within seconds; what is later than this suggests that none runs."""
 
 AGAIN: Final = "All else is done, and nothing was passed over: then start the query again"
 
 REPLAYS: Final = "waits_for_replays"
 
+LOG_OF_REPLAY_WORKER: Final = "see `windhover topics check`, and `put_aside` in the log of the replay worker"
+
 
 class PendingWait(NamedTuple):
-    """What a query waits for: the event's name, and how far it has come."""
+    """What a query waits for.
+
+    Attributes:
+        event: the name under which it is reported.
+        progress: how far it has come; a wait whose progress changes has something that works for it.
+        fields: what the report says beside.
+    """
 
     event: str
     progress: Hashable
@@ -72,18 +87,18 @@ class Draining:
         self._state = state
         self._verdicts = verdicts
         self._due: DueWatch | None = None
-        self._lost_before: dict[int, int] | None = None
+        self._lost_before_start: dict[int, int] | None = None  # unknown until it was read
         self._patience_ms = longest_unreachable_ms(context.spec.inputs)
         self._long_wait = LongWait()
-        self._replay_wait = LongWait(first_ms=0)  # soon: a batch job without replay workers is a usual slip
-        self._still_wait = LongWait()
+        # reported at once: that a batch job has no replay workers is a frequent mistake
+        self._replay_wait = LongWait(first_ms=0)
+        self._without_progress = LongWait()
         self._next_due_ms: int | None = None
 
     def is_over(self, lost_below: Mapping[int, int], now_ms: int) -> bool:
-        """Return whether nothing is left; else say now and then what is.
+        """Return whether nothing is left to do; while something is, report it each minute.
 
-        It looks in this order, since a root that is lost is due before its copy is on the replay topic. What
-        Spark's state holds is in the checkpoint, and is not waited for.
+        What Spark's state holds is in the checkpoint, and is not waited for.
 
         Args:
             lost_below: by verdict partition the offset behind the last verdict of a lost root.
@@ -98,7 +113,7 @@ class Draining:
         if wait is None:
             self._long_wait.over()
             self._replay_wait.over()
-            self._still_wait.over()
+            self._without_progress.over()
             return True
         wait_log = self._replay_wait if wait.event == REPLAYS else self._long_wait
         waited_ms = wait_log.look(wait.event, now_ms)
@@ -113,37 +128,54 @@ class Draining:
             self._due.close()
 
     def _wait(self, lost_below: Mapping[int, int], now_ms: int) -> PendingWait | None:
-        tenure, batches = self._tenure, self._batches
-        to_plan = sum(run.end - run.start for run in tenure.unjournalled)
+        """Return what the query waits for, in the order of the module's list; None: nothing is left."""
+        if self._has_roots_in_flight():
+            return self._wait_for_verdicts(now_ms)
+        is_planned = self._are_records_planned()
+        # a lost root of an ordered input may be why later records are not planned, so it is looked at first
+        is_ordered = any(input.ordered for input in self._context.spec.inputs)
+        if not is_planned and not is_ordered:
+            return self._wait_for_partitions()
+        if self._verdicts is not None:
+            wait = self._wait_for_lost_roots(self._verdicts, lost_below, now_ms)
+            if wait is not None:
+                return wait
+            # a copy is on the replay topic when its root has left `_ack_due`: so copies are looked at last
+            is_planned = is_planned and self._batches.is_all_planned(replay=True)
+        return None if is_planned else self._wait_for_partitions()
+
+    def _has_roots_in_flight(self) -> bool:
+        """Return whether a root is pending that tasks were given, and that Spark's state does not hold."""
+        # what is not journalled yet is pending as well, but has still to be planned
+        unplanned = sum(run.end - run.start for run in self._tenure.unjournalled)
         is_held = self._state is not None and self._state.holds_all()
-        if tenure.window.pending > to_plan and not is_held:
-            return self._for_verdicts(now_ms)
-        has_more = bool(tenure.unjournalled or self._context.left_out)
-        is_planned = not has_more and batches.is_all_planned(replay=False)
-        if not is_planned and not self._is_ordered:
-            return self._for_partitions()
-        if self._verdicts is None:
-            return None if is_planned else self._for_partitions()
+        return self._tenure.window.pending > unplanned and not is_held
+
+    def _are_records_planned(self) -> bool:
+        """Return whether every record of the inputs' own topics is in a batch."""
+        if self._tenure.unjournalled or self._context.left_out:
+            return False
+        return self._batches.is_all_planned(replay=False)
+
+    def _wait_for_lost_roots(
+        self, verdicts: VerdictReader, lost_below: Mapping[int, int], now_ms: int
+    ) -> PendingWait | None:
+        """Return the wait for lost roots, or for the reading of them; None: every lost root is replayed."""
         due = self._read_due()
         if due is None:
-            return self._for_partitions()
-        if self._lost_before is None:
-            self._lost_before = self._verdicts.lost_before(due.taken_over, self._context.sources)
-        if self._lost_before is None:
+            return self._wait_for_partitions()
+        if self._lost_before_start is None:
+            self._lost_before_start = verdicts.lost_before(due.taken_over, self._context.sources)
+        if self._lost_before_start is None:
             return PendingWait("waits_for_broker", None, {"what": "the verdicts of the process before"})
-        below = {**self._lost_before, **lost_below}
-        if not due.is_over(below):  # of an ordered input it may be what keeps the others from being planned
-            return self._for_replays(due, below, now_ms)
-        if is_planned and batches.is_all_planned(replay=True):
+        # where both know a partition, this process has read the later verdict
+        lost_below_ever = {**self._lost_before_start, **lost_below}
+        if due.has_replayed_all(lost_below_ever):
             return None
-        return self._for_partitions()
-
-    @property
-    def _is_ordered(self) -> bool:
-        return any(found.ordered for found in self._context.spec.inputs)
+        return self._wait_for_replays(due, lost_below_ever, now_ms)
 
     def _read_due(self) -> DueWatch | None:
-        """Return what waits, read to its end; None: not all of it could be read."""
+        """Return the lost roots that wait, read to the topic's end; None: not all of it could be read."""
         spec = self._context.spec
         if self._due is None:
             sources = frozenset(self._context.sources)
@@ -152,22 +184,23 @@ class Draining:
         self._context.troubles.note(self._due.answers())
         return self._due if is_whole else None
 
-    def _for_partitions(self) -> PendingWait:
+    def _wait_for_partitions(self) -> PendingWait:
         """Return the wait for what cannot be planned yet; raise where a partition has no leader for long."""
         troubles = self._context.troubles
         troubles.require_patience(self._patience_ms)
-        why = "; ".join(f"{name} {text}" for name, text in troubles.texts().items())
-        return PendingWait(
-            "waits_for_records", None, {"why": why or "records, or copies, are not planned yet"}
-        )
+        partitions_in_trouble = "; ".join(f"{name} {text}" for name, text in troubles.texts().items())
+        why = partitions_in_trouble or "records, or copies, are not planned yet"
+        return PendingWait("waits_for_records", None, {"why": why})
 
-    def _for_verdicts(self, now_ms: int) -> PendingWait:
+    def _wait_for_verdicts(self, now_ms: int) -> PendingWait:
+        """Return the wait for verdicts; raise where no acker can be at work any more."""
         wait = verdict_wait(self._tenure, now_ms)
-        self._still_wait.look((wait.event, wait.progress), now_ms)
-        timeouts_ms = [found.timeout_ms for found in self._context.spec.inputs]
+        self._without_progress.look((wait.event, wait.progress), now_ms)
+        timeouts_ms = [input.timeout_ms for input in self._context.spec.inputs]
         limit_ms = max(timeouts_ms) + self._patience_ms
-        # an input without a timeout waits for its acks however long that takes
-        if min(timeouts_ms) and self._still_wait.waited_ms(now_ms) >= limit_ms:
+        # timeout 0: an input without a timeout waits for its acks however long that takes
+        has_timeouts = min(timeouts_ms) > 0
+        if has_timeouts and self._without_progress.waited_ms(now_ms) >= limit_ms:
             raise Unreachable(
                 f"{self._tenure.window.pending} roots of group {self._context.spec.group} have had no verdict"
                 f" for {limit_ms // 1000} s, longer than their timeout (acker partitions"
@@ -176,19 +209,23 @@ class Draining:
             )
         return wait
 
-    def _for_replays(self, due: DueWatch, lost_below: Mapping[int, int], now_ms: int) -> PendingWait:
-        """Return the wait for lost roots; raise where only somebody can end it."""
-        standing, behind = due.standing(), due.not_taken_over(lost_below)
-        progress = (due.changes, tuple(due.taken_over[partition] for partition in behind))
-        self._still_wait.look((REPLAYS, progress), now_ms)
-        still_ms = self._still_wait.waited_ms(now_ms)
-        if not still_ms:  # something has changed
+    def _wait_for_replays(self, due: DueWatch, lost_below: Mapping[int, int], now_ms: int) -> PendingWait:
+        """Return the wait for lost roots; raise where no replay worker runs, or all wait for an operator."""
+        standing = due.standing()
+        not_taken_over = due.not_taken_over(lost_below)
+        taken_over_to = tuple(due.taken_over[partition] for partition in not_taken_over)
+        progress = (due.changes, taken_over_to)
+        self._without_progress.look((REPLAYS, progress), now_ms)
+        unchanged_ms = self._without_progress.waited_ms(now_ms)
+        if not unchanged_ms:  # the search goes through all roots, so only where one of them has changed
             self._next_due_ms = due.next_due_ms()
         next_due_ms = self._next_due_ms
-        if standing and next_due_ms is None and not behind:
-            self._require_somebody(standing.values(), still_ms)
-        late_ms = still_ms if next_due_ms is None else min(still_ms, now_ms - next_due_ms)
-        if (behind or next_due_ms is not None) and late_ms >= self._patience_ms:
+        if standing and next_due_ms is None and not not_taken_over:
+            self._require_operator(standing.values(), unchanged_ms)
+        # a root that is due in an hour is not late, though nothing has changed for ten minutes
+        late_ms = unchanged_ms if next_due_ms is None else min(unchanged_ms, now_ms - next_due_ms)
+        needs_worker = bool(not_taken_over) or next_due_ms is not None
+        if needs_worker and late_ms >= self._patience_ms:
             raise Unreachable(
                 f"{due.waiting} lost roots of group {self._context.spec.group} wait, and no replay worker has"
                 f" done anything about them for {late_ms // 1000} s; start one with `windhover replay run`."
@@ -196,49 +233,49 @@ class Draining:
                 f" {AGAIN}"
             )
         fields: dict[str, object] = {"roots": due.waiting}
-        if behind:
-            fields["not_taken_over"] = ",".join(map(str, behind))
+        if not_taken_over:
+            fields["not_taken_over"] = ",".join(map(str, not_taken_over))
         if next_due_ms is not None:
-            fields["next_due"] = any_time_text(next_due_ms // 1000 * 1000)
-        for found in standing.values():
-            kind = "put_aside" if found.pause is None else "paused"
-            fields[f"{kind}_{self._name_of(found.input_id)}"] = found.roots
+            fields["next_due"] = second_text(next_due_ms)
+        for input in standing.values():
+            kind = "put_aside" if input.pause is None else "paused"
+            fields[f"{kind}_{self._name_of(input.input_id)}"] = input.roots
         fields["next_step"] = self._next_step(standing.values(), late_ms)
         return PendingWait(REPLAYS, progress, fields)
 
-    def _require_somebody(self, standing: Collection[StandingInput], still_ms: int) -> None:
-        """Raise `ReplaysStand` where all that waits does so for an operator, and has done so long enough."""
-        is_all_paused = all(found.pause is not None for found in standing)
-        if still_ms < (PAUSE_SEEN_MS if is_all_paused else ASIDE_SEEN_MS):
+    def _require_operator(self, standing: Collection[StandingInput], unchanged_ms: int) -> None:
+        """Raise `ReplaysStand` if all that waits for an operator has done so for long enough."""
+        is_all_paused = all(input.pause is not None for input in standing)
+        limit_ms = PAUSE_SEEN_MS if is_all_paused else ASIDE_SEEN_MS
+        if unchanged_ms < limit_ms:
             return
         group = self._context.spec.group
-        texts = [self._text_of(found) for found in standing]
+        texts = [self._standing_text(input) for input in standing]
         raise ReplaysStand(f"group {group}: {'; '.join(texts)}. {AGAIN}")
 
-    def _text_of(self, found: StandingInput) -> str:
-        name = self._name_of(found.input_id)
-        if found.pause is None:
+    def _standing_text(self, input: StandingInput) -> str:
+        """Return for what the lost roots of an input wait, and what ends that."""
+        name = self._name_of(input.input_id)
+        if input.pause is None:
             return (
-                f"{found.roots} lost roots of input {name} are put aside: {Untrusted(found.why)}; see"
-                " `windhover topics check`, and `put_aside` in the log of the replay worker"
+                f"{input.roots} lost roots of input {name} are put aside: {Untrusted(input.why)};"
+                f" {LOG_OF_REPLAY_WORKER}"
             )
-        since = any_time_text(found.pause.since_ms // 1000 * 1000)
+        since = second_text(input.pause.since_ms)
         return (
-            f"input {name} is paused since {since}, so that its {found.roots} lost roots are not replayed:"
-            f" {Untrusted(found.pause.why)}; correct what fails them, then run"
+            f"input {name} is paused since {since}, so that its {input.roots} lost roots are not replayed:"
+            f" {Untrusted(input.pause.why)}; correct what fails them, then run"
             f" `windhover replay resume {name}`"
         )
 
     def _next_step(self, standing: Collection[StandingInput], late_ms: int) -> str:
-        commands = [
-            f"`windhover replay resume {self._name_of(found.input_id)}`"
-            for found in standing
-            if found.pause is not None
-        ]
-        if commands:
-            return f"correct what fails, then run {' and '.join(commands)}"
+        """Return what an operator can do about lost roots that wait."""
+        paused = [self._name_of(input.input_id) for input in standing if input.pause is not None]
+        if paused:
+            commands = " and ".join(f"`windhover replay resume {name}`" for name in paused)
+            return f"correct what fails, then run {commands}"
         if standing:
-            return "see `windhover topics check`, and `put_aside` in the log of the replay worker"
+            return LOG_OF_REPLAY_WORKER
         if late_ms < OVERDUE_LOGGED_MS:
             return "a replay worker replays them when they are due; where none runs, `windhover replay run`"
         return (
@@ -247,7 +284,7 @@ class Draining:
         )
 
     def _name_of(self, input_id: int) -> str:
-        names = {found.id: found.name for found in self._context.spec.inputs}
+        names = {input.id: input.name for input in self._context.spec.inputs}
         return names.get(input_id, f"id {input_id}")
 
 

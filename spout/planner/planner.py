@@ -24,7 +24,7 @@ from acker.errors import OutOfRange, SessionSuperseded, Unreachable, UsageError
 from acker.identity import offset_of, position_at
 from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
 from acker.kafka.standing import StandingNews
-from acker.units import any_time_text
+from acker.units import second_text
 from acker.waits import LongWait
 from acker.wire.causes import HELD
 from acker.wire.events import Reason, SourceRun, Taken, Verdicts
@@ -592,7 +592,7 @@ class Planner:
                 fields = {
                     "group": self._spec.group,
                     "moved": str(moved),
-                    "seen": any_time_text(now_ms // 1000 * 1000),
+                    "seen": second_text(now_ms),
                     "in_the_group": strangers,
                     "next_step": moved_cure(self._spec.group, self.sources[source].input.name, moved),
                 }

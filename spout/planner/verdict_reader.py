@@ -57,7 +57,7 @@ class VerdictReader:
     def lost_before(self, taken_over: Mapping[int, int], sources: Collection[int]) -> dict[int, int] | None:
         """Return where a process before lost roots that nobody took over; None: the broker is slow.
 
-        By acker partition it is the offset behind the last such verdict, as in `DueWatch.is_over`.
+        By acker partition it is the offset behind the last such verdict, as in `DueWatch.has_replayed_all`.
         """
         old = [place for place, began in self._began.items() if taken_over[place.partition] < began]
         if not old:

@@ -1,1 +1,1 @@
-"""What all that answers over HTTP has in common: for which hosts, and how many connections for how long."""
+"""Guards our HTTP servers: for which hosts they answer, and how many connections they keep, for how long."""

@@ -1,4 +1,4 @@
-"""What a server reports that cannot accept a connection: one line a minute, however often it fails."""
+"""Reports that a server cannot accept connections: one line a minute, however often accept fails."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 REPORTED_EVERY_S: Final = 60.0
+"""An accept that fails fails again at once, a thousand times a second: nobody needs a line for each."""
 
 RETRY_S: Final = 0.2
-"""A server with a thread of its own waits so long: the kernel reports at once that a connection waits."""
+"""A thread that accepts pauses for so long after an error. The connection still waits in the kernel, so
+without a pause the thread would try without end."""
 
 OUT_OF_RESOURCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Errors of accept that go on until something is closed."""
 
 _ACCEPT: Final = "socket.accept()"
-"""How asyncio's words for them begin."""
+"""How asyncio's message about such an error begins."""
 
 _log = logging.getLogger(__name__)
 
 
 class AcceptErrors:
-    """Reports that connections cannot be accepted, and stays silent about it for the next minute."""
+    """Reports errors of accept, at most one a minute."""
 
     def __init__(
         self, report: Callable[[str], None] = _log.error, clock: Callable[[], float] = time.monotonic
@@ -34,7 +36,7 @@ class AcceptErrors:
         self._reported_s: float | None = None
 
     def note(self, error: BaseException | None) -> None:
-        """Report it, unless that was reported within the last minute."""
+        """Report an error of accept, unless one was reported within the last minute."""
         now_s = self._clock()
         if self._reported_s is not None and now_s - self._reported_s < REPORTED_EVERY_S:
             return
@@ -45,8 +47,9 @@ class AcceptErrors:
         )
 
     def of_loop(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Handle what nobody has caught in a loop: errors of accept as above, others as asyncio does."""
-        if str(context.get("message", "")).startswith(_ACCEPT):
+        """Note an error of accept, and leave others to asyncio; the exception handler of an event loop."""
+        is_of_accept = str(context.get("message", "")).startswith(_ACCEPT)
+        if is_of_accept:
             self.note(context.get("exception"))
         else:
             loop.default_exception_handler(dict(context))

@@ -1,4 +1,4 @@
-"""The page's server: uvicorn, with a limit of number and time for its connections."""
+"""Serves the page by uvicorn, with limits for the number of its connections and for their time."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from spout.serving.connections import ACCEPTED_AT_ONCE, ConnectionLimits, OpenConnections
 
 OVERDUE_EVERY_S: Final = 1
-"""How often connections whose time is over are ended."""
+"""How often connections are looked for whose time is over."""
 
 STOP_S: Final = 2
 """Streams that are still open after this time are cut when the server ends."""
 
 
 class LimitedHttp(H11Protocol):
-    """A connection that is noted among those of its server, and ends when these have no room for it.
+    """A connection that is counted among those of its server, and ends when its time is over.
 
-    uvicorn itself has a timeout for the next request on a connection, and none for the first one, for a part
-    of one, and for an answer that nobody reads.
+    uvicorn has a timeout for the next request on a connection. It has none for the first request, for half a
+    request, and for an answer that nobody reads. asyncio and uvicorn call the methods, `cut_off` excepted.
     """
 
     open_connections: OpenConnections[LimitedHttp]
-    _unread: asyncio.TimerHandle | None = None
+    _unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        without_room = self.open_connections.open(self)
-        if without_room is not None:
-            without_room.cut_off()
+        displaced = self.open_connections.open(self)
+        if displaced is not None:
+            displaced.cut_off()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.open_connections.close(self)
-        self.resume_writing()
+        self.resume_writing()  # ends the timer of an answer that was not read
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
@@ -46,51 +46,54 @@ class LimitedHttp(H11Protocol):
             self.open_connections.serve(self)
 
     def on_response_complete(self) -> None:
-        # before the next request, which may be in the buffer already and is handled by super()
+        # first, since super() handles the next request, which may be in the buffer already
         if self._has_whole_request():
             self.open_connections.await_next(self)
         super().on_response_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        # asyncio calls this when the client does not read, and the answer fills the buffer
         unread_s = self.open_connections.limits.unread_s
-        self._unread = self.loop.call_later(unread_s, self.cut_off)
+        self._unread_timer = self.loop.call_later(unread_s, self.cut_off)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
     def cut_off(self) -> None:
         """End the connection at once, without an answer."""
         self.transport.abort()
 
     def _has_whole_request(self) -> bool:
+        """Return whether the request that is handled has arrived with its body; False between two."""
         return self.cycle is not None and not self.cycle.more_body
 
 
 def page_server(
     application: ASGIApp, limits: ConnectionLimits, alive: Callable[[], None] = lambda: None
 ) -> uvicorn.Server:
-    """Return a server of pages, which nobody has started; `alive` is called every second while it serves."""
+    """Return a server of pages that is not started yet; `alive` is called every second while it serves."""
 
+    # uvicorn makes each connection from a class alone, so a server has a class with its own connections
     class Http(LimitedHttp):
         open_connections = OpenConnections[LimitedHttp](limits)
 
     async def end_overdue() -> None:
-        for late in Http.open_connections.overdue():
-            late.cut_off()
+        for connection in Http.open_connections.take_overdue():
+            connection.cut_off()
         alive()
 
     return uvicorn.Server(
         uvicorn.Config(
             application,
             http=Http,
-            # asyncio accepts so many before it hands one of them on
+            # asyncio accepts as many as the backlog before it handles the first of them
             backlog=ACCEPTED_AT_ONCE,
             log_config=None,
-            # its warnings are about what strangers send, one line for each
+            # uvicorn warns of every malformed request, and anybody can send those without end
             log_level="error",
             access_log=False,
             lifespan="off",

@@ -1,10 +1,13 @@
-"""Which connections of a server stay open: bounded in number, and each has a whole request within a time.
+"""Decides which connections of a server stay open, so that half requests cannot use up its descriptors.
 
-A connection costs a descriptor, and of some servers a thread. Whoever opens one and sends half a request,
-byte by byte or nothing at all, holds it for ever unless the server ends that. So a connection that waits for
-a request ends after `request_s`, however many bytes came meanwhile. When there are `open_max` already, the
-one that waits longest makes room for a new one, so that half requests, as many as there are, keep out nobody
-who sends his at once.
+A connection costs a descriptor, and in some servers a thread. A client that opens one and then sends half a
+request, or nothing, would hold it for ever. So two limits hold:
+
+* Time: a connection that waits for a whole request ends after `request_s`, however many bytes came meanwhile.
+* Number: when `open_max` are open, a new one takes the place of the one that has waited longest for a
+  request. So a thousand half requests do not keep out a client that sends a whole one at once.
+
+The time alone would not do: with 10 s for a request, 26 half requests a second fill 256 places.
 """
 
 from __future__ import annotations
@@ -19,22 +22,22 @@ from typing import Final, Generic, Self, TypeVar
 Connection = TypeVar("Connection", bound=Hashable)
 
 OPEN_MAX: Final = 256
-"""So many connections a server has at once; a page has one for each open tab, and some while it loads."""
+"""How many connections a server has at once; a page has one for each open tab, and some while it loads."""
 
 REQUEST_S: Final = 10.0
-"""A whole request arrives within so many seconds; a browser sends its own in one piece."""
+"""How long a connection may wait for a whole request; a browser sends its own in one piece."""
 
 UNREAD_S: Final = 30.0
-"""Whoever reads nothing of an answer for so many seconds is left."""
+"""How long a client may read nothing of its answer; then the connection ends."""
 
 DESCRIPTORS_SHARE: Final = 4
-"""Connections use one in so many of a process's descriptors; the clients of Kafka need others."""
+"""Connections use a quarter of a process's descriptors; the clients of Kafka need others."""
 
 OPEN_LEAST: Final = 16
-"""A server has room for so many connections even where descriptors are few."""
+"""How many connections a server may have even where descriptors are few."""
 
 ACCEPTED_AT_ONCE: Final = 64
-"""So many connections wait in the kernel, and are accepted before the first of them is looked at."""
+"""How many connections may wait in the kernel, and are accepted together before the first is handled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,9 @@ def connections_within(descriptors: int) -> int:
 class OpenConnections(Generic[Connection]):
     """The open connections of one server; several threads may use it.
 
-    A connection is in one of two: `_waiting`, since it has no whole request yet, or `_served`. Both have the
-    time from which on it is so, in seconds, the longest ago first.
+    A connection is either in `_waiting`, while its request is not whole, or in `_served`, while it is
+    answered. Both map it to the time since when, in seconds. A connection that changes over goes to the end,
+    so both are in the order of these times, the earliest first.
     """
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -89,26 +93,26 @@ class OpenConnections(Generic[Connection]):
         return len(self._waiting) + len(self._served)
 
     def open(self, connection: Connection) -> Connection | None:
-        """Note a new connection; return the one that has to be closed for it, None: there is room.
+        """Note a new connection; return the one that the caller has to end for it, None: there is room.
 
-        Where all others have whole requests, it is the new one itself.
+        It is the one that has waited longest for its request. Where all others are served, it is the new one.
         """
         with self._lock:
             self._waiting[connection] = self._clock()
             if len(self) <= self.limits.open_max:
                 return None
-            longest = next(iter(self._waiting))
-            del self._waiting[longest]
-            return longest
+            longest_waiting = next(iter(self._waiting))
+            del self._waiting[longest_waiting]
+            return longest_waiting
 
     def serve(self, connection: Connection) -> None:
-        """Note that a whole request has arrived."""
+        """Note that a whole request has arrived; a connection that was ended meanwhile stays out."""
         with self._lock:
             if self._waiting.pop(connection, None) is not None:
                 self._served[connection] = self._clock()
 
     def await_next(self, connection: Connection) -> None:
-        """Note that a request is answered, and the next one may come on the same connection."""
+        """Note that a request is answered, and that the connection waits for the next one."""
         with self._lock:
             if self._served.pop(connection, None) is not None:
                 self._waiting[connection] = self._clock()
@@ -119,19 +123,19 @@ class OpenConnections(Generic[Connection]):
             self._waiting.pop(connection, None)
             self._served.pop(connection, None)
 
-    def overdue(self) -> list[Connection]:
-        """Forget and return the connections whose time is over; they have to be closed."""
+    def take_overdue(self) -> list[Connection]:
+        """Forget and return the connections whose time is over; the caller has to end them."""
         with self._lock:
             now_s = self._clock()
-            late = _take_before(self._waiting, now_s - self.limits.request_s)
+            overdue = _take_up_to(self._waiting, now_s - self.limits.request_s)
             if self.limits.answer_s is not None:
-                late += _take_before(self._served, now_s - self.limits.answer_s)
-            return late
+                overdue += _take_up_to(self._served, now_s - self.limits.answer_s)
+            return overdue
 
 
-def _take_before(since_s: dict[Connection, float], before_s: float) -> list[Connection]:
-    """Remove and return those whose time is `before_s` or earlier."""
-    early = [connection for connection, began_s in since_s.items() if began_s <= before_s]
+def _take_up_to(began_s: dict[Connection, float], last_s: float) -> list[Connection]:
+    """Remove and return the connections whose time is `last_s` or earlier."""
+    early = [connection for connection, time_s in began_s.items() if time_s <= last_s]
     for connection in early:
-        del since_s[connection]
+        del began_s[connection]
     return early

@@ -1,16 +1,17 @@
-"""For which hosts a server answers; pure.
+"""Decides for which hosts a server answers, so that no other web site can read our pages; pure.
 
-A page of a stranger may give its own name our address as soon as somebody's browser has loaded it (DNS
-rebinding). The browser then takes our answers for those of the stranger's site and lets his script read them.
-But it says as Host what it believes in, the stranger's name. So a server answers only for hosts that no
-stranger can give another meaning:
+The attack (DNS rebinding): somebody opens a page of ``evil.example``, and then its owner gives that name our
+address, 127.0.0.1. The browser takes our answers for those of ``evil.example``, and lets the scripts of that
+page read them. But in the header Host the browser still sends ``evil.example``. So a server answers only for
+hosts that no stranger can point at us:
 
-- this machine: ``localhost``, the addresses of loopback, and the name that the machine has;
-- the address at which the connection arrived: a probe or a scraper that was given an address in numbers;
-- what the process listens on by its options, and what ``--allow-host`` names.
+- this machine: ``localhost``, the addresses of loopback, and the machine's own name;
+- the address at which the connection arrived, for a probe or a scraper that was given it in numbers;
+- the host that the process listens on by its options, and those that ``--allow-host`` names.
 
-Hosts are compared in one form: small letters, no port, no dot at the end, addresses as `ipaddress` writes
-them. A target in absolute form has a host, too, and both must be allowed.
+Hosts are compared in their *one form*: small letters, no port, no dot at the end, addresses as `ipaddress`
+writes them. The first line of a request may have a host too (``GET http://localhost:8095/``, a target in
+absolute form); then both must be allowed.
 
 Source: RFC 9112, sections 3.2 and 3.2.2; RFC 9110, section 7.4.
 """
@@ -30,7 +31,7 @@ from acker.untrusted import Untrusted
 OPTION: Final = "--allow-host"
 
 MISDIRECTED: Final = 421
-"""The status of an answer to a request for another host (Misdirected Request)."""
+"""The HTTP status for a request whose host is not allowed (Misdirected Request)."""
 
 PORT_MAX: Final = 65_535
 
@@ -45,7 +46,7 @@ _ABSOLUTE: Final = re.compile(r"https?://(?P<authority>[^/?#]*)(?P<path>.*)", re
 
 
 def host_of(authority: str) -> str | None:
-    """Return the host of a Host header or of a target, in its one form; None: it is none.
+    """Return the host that a Host header or a target names, in its one form; None: that is no host.
 
     >>> [host_of(text) for text in ("LocalHost.:8095", "[0:0::1]:80", "[::ffff:10.0.0.5]", "a@b", "")]
     ['localhost', '::1', '10.0.0.5', None, None]
@@ -58,11 +59,13 @@ def host_of(authority: str) -> str | None:
         return None if address is None else str(address)
     name = match["name"].lower().removesuffix(".")
     address = _address(name)
-    return name or None if address is None else str(address)
+    if address is not None:
+        return str(address)
+    return name or None  # a single dot is no name
 
 
 def path_of_target(target: str) -> str:
-    """Return the path of a request's target without its query; one in absolute form has a host before it.
+    """Return the path of a target, which is without its query; in absolute form it has a host before it.
 
     >>> path_of_target("http://localhost:8095/failures"), path_of_target("/failures")
     ('/failures', '/failures')
@@ -87,16 +90,17 @@ class AllowedHosts:
 
         Args:
             listens_on: the address or name of ``--host`` or ``--metrics-port``.
-            machine: its own name; of ``acker-1.example`` the part before the first dot is one, too, since no
-                stranger has names without a dot.
-            named: what ``--allow-host`` names.
+            machine: the machine's name. Of ``acker-1.example`` the part before the first dot is allowed as
+                well: nobody can register a name without a dot.
+            named: the values of ``--allow-host``.
 
         Raises:
-            UsageError: something named is no host.
+            UsageError: one of `named` is no host.
         """
-        own = [listens_on, machine, machine.partition(".")[0]]
-        own_hosts = {host for host in map(_host_of_option, own) if host is not None}
-        return cls(frozenset(own_hosts | {_named_host(text) for text in named}))
+        own_texts = [listens_on, machine, machine.partition(".")[0]]
+        own_hosts = {host for text in own_texts if (host := _host_of_option(text)) is not None}
+        named_hosts = {_named_host(text) for text in named}
+        return cls(frozenset(own_hosts | named_hosts))
 
     def refusal(self, host_headers: Sequence[str], target: str, arrived_at: str) -> str:
         """Return why a request is refused; empty: it is answered.
@@ -105,11 +109,13 @@ class AllowedHosts:
 
         Args:
             host_headers: the values of all its Host headers.
-            target: what its first line asks for, without the query.
+            target: what its first line asks for, without the query: a path, or ``*``, or a URL.
             arrived_at: the address of this machine at which the connection arrived.
         """
+        # an authority is a host with or without a port; each that the request names has to be allowed
         authorities = list(host_headers)
-        if not target.startswith("/") and target != "*":
+        is_absolute = not target.startswith("/") and target != "*"
+        if is_absolute:
             match = _ABSOLUTE.fullmatch(target)
             authorities.append("" if match is None else match["authority"])
         if not authorities:
@@ -131,8 +137,10 @@ class AllowedHosts:
 def is_loopback(listens_on: str) -> bool:
     """Return whether only this machine can reach an address that a process listens on."""
     host = _host_of_option(listens_on)
+    if host == _LOCALHOST:
+        return True
     address = _address(host or "")
-    return host == _LOCALHOST or (address is not None and address.is_loopback)
+    return address is not None and address.is_loopback
 
 
 def _named_host(text: str) -> str:
@@ -147,24 +155,31 @@ def _named_host(text: str) -> str:
 
 
 def _host_of_option(text: str) -> str | None:
-    """Return the host of an option, in its one form; an address of IP 6 may have brackets."""
+    """Return the host that an option names, in its one form; None: it names none, or more than a host.
+
+    An address of IP 6 may have brackets.
+    """
     bare = text.strip().removeprefix("[").removesuffix("]")
-    if _address(bare) is not None:
-        return str(_address(bare))
-    if ":" in bare:
+    address = _address(bare)
+    if address is not None:
+        return str(address)
+    has_port_or_scheme = ":" in bare
+    if has_port_or_scheme:
         return None
     try:
-        # what browsers send of a name that is not of ASCII
-        return host_of(bare if bare.isascii() else bare.encode("idna").decode("ascii"))
+        # browsers send ``bücher.example`` as ``xn--bcher-kva.example``
+        sent = bare if bare.isascii() else bare.encode("idna").decode("ascii")
     except UnicodeError:
         return None
+    return host_of(sent)
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """Parse an address; one of IP 4 within IP 6 is that of IP 4, and a zone is left out."""
+    """Parse an address; None: it is none. ``::ffff:10.0.0.5`` is 10.0.0.5, ``fe80::1%eth0`` is fe80::1."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
         return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return address if mapped is None else mapped
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address

@@ -1,4 +1,4 @@
-"""A server of metrics and probes: a thread for each connection, which is for one request and ends soon."""
+"""Serves metrics and probes, with a thread for each connection, which has one request and ends soon."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from spout.serving.hosts import MISDIRECTED, AllowedHosts, path_of_target
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 ANSWER_S: Final = 30.0
-"""An answer is read within so many seconds; Prometheus gives up after ten."""
+"""How long a client may take to read its answer; Prometheus gives up after ten seconds."""
 
 LINE_BYTES_MAX: Final = 65_536
-"""The first line of a request."""
+"""A longer first line of a request is refused."""
 
 
 def metrics_server(
     host: str, port: int, application: Application, hosts: AllowedHosts, limits: ConnectionLimits
 ) -> WSGIServer:
-    """Return a server that listens; raise OSError if it cannot. `serve_forever` serves."""
-    server_class = _ServerV6 if ":" in host else _Server
+    """Return a server that listens, and serves in `serve_forever`; raise OSError if it cannot listen."""
+    is_ipv6 = ":" in host
+    server_class = _ServerV6 if is_ipv6 else _Server
     return server_class((host, port), application, hosts, limits)
 
 
@@ -46,23 +47,24 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(address, _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; end another one if there are too many."""
         try:
             connection, address = super().get_request()
         except OSError as error:
             if error.errno in OUT_OF_RESOURCE:
                 self._accept_errors.note(error)
                 time.sleep(RETRY_S)
-            raise
+            raise  # socketserver passes over an OSError, and calls this again
         connection.settimeout(self._open_connections.limits.unread_s)
-        without_room = self._open_connections.open(connection)
-        if without_room is not None:
-            _cut_off(without_room)
+        displaced = self._open_connections.open(connection)
+        if displaced is not None:
+            _cut_off(displaced)
         return connection, address
 
     def service_actions(self) -> None:
-        """End the connections whose time is over; called every half a second."""
-        for late in self._open_connections.overdue():
-            _cut_off(late)
+        """End the connections whose time is over; socketserver calls it every half second."""
+        for connection in self._open_connections.take_overdue():
+            _cut_off(connection)
 
     def note_whole(self, connection: socket.socket) -> None:
         """Note that a connection has sent a whole request."""
@@ -73,7 +75,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print no trace of a client that went away or said nothing: the log is for other things."""
+        """Print the stack of an error; none for a client that went away or sent nothing."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -83,14 +85,14 @@ class _ServerV6(_Server):
 
 
 def _cut_off(connection: socket.socket) -> None:
-    """End a connection whose thread waits for it; that thread closes it."""
-    with suppress(OSError):  # it may have ended meanwhile
+    """Wake the thread that waits for this connection: its read ends, and the thread closes the connection."""
+    with suppress(OSError):  # the client may have ended it meanwhile
         connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Answer(ServerHandler):
     def log_exception(self, exc_info: Any) -> None:
-        """Print no trace of a client that does not read its answer."""
+        """Print the stack of an error; none for a client that does not read its answer."""
         if exc_info is None or not isinstance(exc_info[1], OSError):
             super().log_exception(exc_info)
 
@@ -99,7 +101,7 @@ class _Handler(WSGIRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        """Answer one request, or say why it is refused."""
+        """Read one request, and answer it: by the application, or with the reason why it is refused."""
         self.raw_requestline = self.rfile.readline(LINE_BYTES_MAX + 1)
         if len(self.raw_requestline) > LINE_BYTES_MAX:
             self.requestline = self.request_version = self.command = ""
@@ -108,14 +110,13 @@ class _Handler(WSGIRequestHandler):
         if not self.parse_request():  # it has answered itself
             return
         self.server.note_whole(self.connection)
-        target, mark, query = self.path.partition("?")
-        refusal = self.server.hosts.refusal(
-            self.headers.get_all("host", []), target, str(self.connection.getsockname()[0])
-        )
+        target, question_mark, query = self.path.partition("?")
+        arrived_at = str(self.connection.getsockname()[0])
+        refusal = self.server.hosts.refusal(self.headers.get_all("host", []), target, arrived_at)
         if refusal:
             self._refuse(refusal)
             return
-        self.path = path_of_target(target) + mark + query
+        self.path = path_of_target(target) + question_mark + query
         environ = self.get_environ()
         answer = _Answer(self.rfile, self.wfile, self.get_stderr(), environ, multithread=False)  # type: ignore[arg-type]
         answer.request_handler = self  # type: ignore[attr-defined]

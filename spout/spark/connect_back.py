@@ -1,7 +1,7 @@
-"""What Spark does in Python at a start is tried once more, where its Python process was too slow to start.
+"""Tries a call of Spark once more if Spark's Python process was too slow to start.
 
-Spark gives each Python process 10 s, and has no setting for it. A process that was slow because the machine
-reads its files for the first time is quick the second time.
+Spark gives each Python process 10 s to start, and has no setting for that. A process is slow where the
+machine reads its files for the first time; the second time they are in memory, and it is quick.
 
 Source: Spark's PythonWorkerFactory, "Python worker failed to connect back".
 """
@@ -20,9 +20,10 @@ _LOGGER = logging.getLogger("windhover.spout")
 T = TypeVar("T")
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
-"""What a call of Spark raises: PySpark's own exceptions, and those that it has no class for."""
+"""What a call of Spark raises: PySpark's own exceptions, and those of the JVM that it has no class for."""
 
 _TOO_SLOW: Final = "failed to connect back"
+"""A part of Spark's message: the process did not connect to the JVM within the 10 s."""
 
 
 def is_too_slow(error: Exception) -> bool:
@@ -31,9 +32,9 @@ def is_too_slow(error: Exception) -> bool:
 
 
 def tried_twice(doing: str, call: Callable[[], T]) -> T:
-    """Return what a call of Spark returns; try it once more where a Python process was too slow to start.
+    """Call Spark, and return what it returns; call it once more if a Python process was too slow to start.
 
-    `doing` is what the call does, for the log. Raises what the second call raises.
+    `doing` names the call in the log. What the second call raises is raised.
     """
     try:
         return call()

@@ -46,13 +46,13 @@ INSTALL: Final = (
 UI_PORT: Final = 8_095
 
 LOOPBACK: Final = AllowedHosts()
-"""What a page answers for that nobody but this machine can reach."""
+"""The hosts of a page that only this machine can reach."""
 
 READINGS_STOP_S: Final = 2
-"""Readings that still wait for a broker after this time, when nothing is served any more, are cut off."""
+"""How long the process waits, when nothing is served any more, for readings that wait for a broker."""
 
 FAILED: Final = 1
-"""The exit code of a process that an error ends while something still waits for a broker."""
+"""The exit code where an error ended the pages, and the process is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class PageAddress:
 
     @property
     def shown_host(self) -> str:
-        """The host as an address has it."""
-        name = self.host
-        return f"[{name}]" if ":" in name else name
+        """The host as a URL has it: ``[::1]`` for an address of IP 6."""
+        is_ipv6 = ":" in self.host
+        return f"[{self.host}]" if is_ipv6 else self.host
 
     def exposure(self) -> str:
-        """Return what others than this machine can read here; empty: nothing."""
+        """Return a warning that other machines can read the page; empty: they cannot."""
         if is_loopback(self.host):
             return ""
         return (
@@ -97,14 +97,20 @@ def serve_pages(
     config: Path | None = None,
     file: TopicsFile | None = None,
 ) -> int:
-    """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers.
+    """Serve the pages until SIGINT or SIGTERM.
 
-    `alive` is called every second while requests are served. Without `actions` the page is read-only.
-    `drivers` are the addresses of drivers' metrics. `config` is the topics.yaml that commands to copy name;
-    None: the default one. `file` is what `topics` were loaded from: when it changes, so does the page.
+    At the end, redrives that run here are ended first. A reading may still wait for a broker that does not
+    answer, for half a minute or longer, and a thread cannot be stopped. So the process is cut off after
+    `READINGS_STOP_S`.
 
-    Redrives that run here are ended first. What still reads then waits for a broker that does not answer, for
-    half a minute or longer, and a thread cannot be stopped: after `READINGS_STOP_S` the process ends with it.
+    Args:
+        open_log: opens a client of Kafka.
+        say: is called with the page's URL as soon as it answers.
+        alive: is called every second while requests are served.
+        actions: what may be done by the page; None: it is read-only.
+        drivers: the addresses of drivers' metrics.
+        config: the topics.yaml that is named in commands to copy; None: the default one.
+        file: what `topics` were loaded from: when it changes, so does the page; None: it does not change.
 
     Returns:
         The exit code, 143 for SIGTERM and 130 for SIGINT.
@@ -120,13 +126,13 @@ def serve_pages(
     hosts = AllowedHosts.of(address.host, socket.gethostname(), address.allow_hosts)
     with ExitStack() as stack:
         cut_off = _CutOff(stack.enter_context(Signals()))
-        stack.callback(cut_off.timer.cancel)  # when all below is closed
+        # the stack is closed from its end: so the timer runs until all that is opened below is closed
+        stack.callback(cut_off.timer.cancel)
         listener = stack.enter_context(closing(listening(address.host, address.port)))
 
-        def build(of_pages: ExitStack, shown: Topics) -> ServedPages:
-            pages, watch, jobs = _opened(
-                of_pages, partial(open_log, shown), shown, now_ms, actions, drivers, config
-            )
+        def build(pages_stack: ExitStack, shown: Topics) -> ServedPages:
+            open_shown = partial(open_log, shown)
+            pages, watch, jobs = _open_pages(pages_stack, open_shown, shown, now_ms, actions, drivers, config)
             return ServedPages(pages.application(hosts), watch, jobs.is_idle, jobs.close)
 
         site = stack.enter_context(closing(Site(build, topics, file)))
@@ -160,16 +166,18 @@ class _CutOff:
 
     @property
     def exit_code(self) -> int:
+        """128 and the signal's number, as shells have it: 143 for SIGTERM; 0 without a signal."""
         return 0 if self._signals.received is None else 128 + self._signals.received
 
     def _cut(self) -> None:
+        # sys.exit would wait for the threads that read
         if self.error is None:
             os._exit(self.exit_code)
         sys.stderr.write("\n".join([*trace_lines(self.error), ""]))
         os._exit(FAILED)
 
 
-def _opened(
+def _open_pages(
     stack: ExitStack,
     open_log: Callable[[], Log],
     topics: Topics,
@@ -178,18 +186,19 @@ def _opened(
     drivers: Sequence[str],
     config: Path | None,
 ) -> tuple[Pages, Watch, RedriveJobs]:
-    """Build the pages with what reads for them and the redrives they start; `stack` closes all of it."""
+    """Open the pages, with what reads for them and the redrives that they start; `stack` closes all of it."""
     from spout.ui.log_pages import LogPages
     from spout.ui.pages import Pages
     from spout.ui.redrive_pages import RedrivePages
 
-    # one client for the thread that reads everything, and one for the requests
-    watched, requested = (stack.enter_context(closing(open_log())) for _ in range(2))
-    overview = stack.enter_context(closing(Overview(watched, topics, read_max=PAGE_READ_MAX)))
-    causes = stack.enter_context(closing(CauseWatch(watched, topics)))
+    # one client for the thread that reads everything, and one for requests, which must not wait for that
+    watch_log = stack.enter_context(closing(open_log()))
+    request_log = stack.enter_context(closing(open_log()))
+    overview = stack.enter_context(closing(Overview(watch_log, topics, read_max=PAGE_READ_MAX)))
+    causes = stack.enter_context(closing(CauseWatch(watch_log, topics)))
     watch = Watch(overview.snapshot, topics, now_ms, causes.read, causes.rates, causes.is_filling)
-    graphs = Drivers([metrics_address(each) for each in drivers], read_metrics)
-    log_pages = LogPages(topics, requested, now_ms, graphs, config)
+    graphs = Drivers([metrics_address(driver) for driver in drivers], read_metrics)
+    log_pages = LogPages(topics, request_log, now_ms, graphs, config)
     stack.callback(log_pages.thread.shutdown, cancel_futures=True)
     jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
     redrives = RedrivePages(topics, log_pages.log, now_ms, log_pages.answering, jobs, actions)
@@ -197,12 +206,12 @@ def _opened(
 
 
 def missing_libraries() -> list[str]:
-    """Return what the page needs and does not find."""
+    """Return the libraries that the page needs and that are not installed."""
     return [name for name in LIBRARIES if find_spec(name) is None]
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens."""
+    """Return a socket that listens; raise UsageError if the port is in use, or the host is not of here."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -221,16 +230,16 @@ async def serve_watched(
 ) -> None:
     """Serve and read at the same time; the end of one, or its error, ends the other.
 
-    `stop` is called when nothing is served any more, while a last reading may still run.
+    `stop` is called when nothing is served any more; a last reading may still go on.
     """
     asyncio.get_running_loop().set_exception_handler(AcceptErrors().of_loop)
     watch.is_over = lambda: server.should_exit
     reading = asyncio.create_task(watch.run())
 
-    def end(_: asyncio.Task[None]) -> None:
+    def end_server(_reading: asyncio.Task[None]) -> None:
         server.should_exit = True
 
-    reading.add_done_callback(end)
+    reading.add_done_callback(end_server)
     await server.serve([listener])
     stop()
     await reading

@@ -1,4 +1,8 @@
-"""Reads the state of all inputs again and again, and keeps the latest for every tab."""
+"""Reads the state of all inputs again and again for the pages, and takes a newer topics.yaml meanwhile.
+
+`Watch` reads, and keeps the latest state for every tab; `CauseWatch` reads the causes of failures for it.
+`TopicsFile` notices that the file has changed, and `Site` replaces the pages by new ones.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +30,17 @@ IDLE_EVERY_S: Final = 5.0
 """The pause while no tab is open."""
 
 PAGE_READ_MAX: Final = 20_000
-"""So many records of one topic are read at once, so that the page goes on while it fills."""
+"""How many records of one topic are read at once, so that the page answers while it fills."""
 
 CHECK_EVERY_S: Final = 0.05
-"""How soon a tab that was opened, or a new moment, is noticed."""
+"""How soon it is noticed that a tab was opened, or that the watch is over."""
 
 NO_CAUSES: Final[Reading[Sequence[SeenCause]]] = Reading(())
 
 
 @dataclass(frozen=True, slots=True)
 class LatestState:
-    """What all pages show; `number` counts the readings from 1, and 0 says that nothing was read yet."""
+    """What all pages show; `number` counts the readings from 1, and is 0 before the first one."""
 
     number: int
     snapshot: Snapshot
@@ -48,11 +52,14 @@ class LatestState:
 
 
 class Watch:
-    """The latest `LatestState`. What it reads with is used by one thread at a time.
+    """Reads again and again, and keeps the `LatestState`; one thread at a time reads.
 
     Attributes:
+        now_ms: the wall clock.
         tabs: how many are open.
-        is_over: whether the process ends; then all streams end too.
+        is_over: returns whether to end, which ends the streams of all tabs too.
+        file_note: why the page does not show what its topics.yaml has now; empty: it does.
+        latest: what the pages show.
     """
 
     def __init__(
@@ -64,9 +71,13 @@ class Watch:
         rates: Callable[[int], Mapping[str, RateSeries]] = lambda _: {},
         is_filling: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare. `read` returns the state as of a wall time, and may block, and `causes` those of failures;
-        `rates` returns the verdicts that `causes` has read; `now_ms` is the wall clock. While `is_filling`
-        there is more to read at once.
+        """Prepare; nothing is read yet.
+
+        Args:
+            read: returns the state as of a wall time, and may block.
+            causes: returns the causes of failures as of a wall time.
+            rates: returns the verdicts of each input, which `causes` has read.
+            is_filling: returns whether `causes` has more to read at once.
         """
         self._is_filling = is_filling
         self._read = read
@@ -79,7 +90,6 @@ class Watch:
         self.tabs = 0
         self.is_over: Callable[[], bool] = lambda: False
         self.file_note = ""
-        """Why the page does not show what its topics.yaml has now; empty: it does."""
         self.latest = LatestState(0, Snapshot(now_ms(), ()))
 
     async def run(self) -> None:
@@ -97,10 +107,12 @@ class Watch:
         return EVERY_S if self.tabs or self._is_filling() else IDLE_EVERY_S
 
     def read(self) -> None:
-        """Read once."""
+        """Read once, and replace `latest`."""
         snapshot = self._read(self.now_ms())
-        away = snapshot.away
-        causes = self._causes(snapshot.at_ms) if away is None else Reading(unknown=str(away))
+        if snapshot.away is None:
+            causes = self._causes(snapshot.at_ms)
+        else:  # no broker answers, so a second question would only wait for it again
+            causes = Reading(unknown=str(snapshot.away))
         flags = self._attention.check(snapshot, causes.value or ())
         series = self._history.put(snapshot, self._topics)
         rates = self._rates(snapshot.at_ms)
@@ -110,7 +122,7 @@ class Watch:
 
     @contextmanager
     def tab(self) -> Iterator[None]:
-        """Read often as long as the context lasts."""
+        """Count a tab as open as long as the context lasts; while one is, the state is read often."""
         self.tabs += 1
         try:
             yield
@@ -119,7 +131,7 @@ class Watch:
 
 
 class CauseWatch:
-    """Follows the causes of failures, and counts verdicts; a call of `read` reads `read_max` records."""
+    """Follows the causes of failures, and counts verdicts; `read` reads at most `read_max` records a call."""
 
     def __init__(self, log: Log, topics: Topics, read_max: int = PAGE_READ_MAX) -> None:
         self._log = log
@@ -138,14 +150,15 @@ class CauseWatch:
         try:
             if self._failures is None:
                 self._failures = FirstFailures(self._log, self._topics, now_ms, self._read_max)
-            found = self._failures.read(now_ms)
-            self._is_whole = not found.unknown
+            causes = self._failures.read(now_ms)
+            self._is_whole = not causes.unknown
         except WindhoverError as error:
-            self.close()
+            self.close()  # the next call begins anew
             return Reading(unknown=str(error))
-        if self._failures.counts.counted_to_ms:  # until then those of before an error are shown
+        # while a new follower has counted nothing yet, the counts from before the error stay
+        if self._failures.counts.counted_to_ms:
             self._counts = self._failures.counts
-        return found
+        return causes
 
     def rates(self, now_ms: int) -> Mapping[str, RateSeries]:
         """Return the verdicts of each input up to a wall time, as far as `read` has read them."""
@@ -158,33 +171,33 @@ class CauseWatch:
 
 
 class TopicsFile:
-    """The topics.yaml of a page; it may change while the page is served.
+    """Follows the topics.yaml of a page, which may change while the page is served.
 
     Attributes:
         note: why its present text is not what the page shows; empty: it is.
     """
 
     def __init__(self, path: Path, load: Callable[[], Topics]) -> None:
-        """Begin with what the file has now, which the page shows; `load` loads it."""
+        """Begin with the text that the file has now, which the page shows; `load` loads the file."""
         self._path = path
         self._load = load
-        self._seen = self._text()
+        self._handled_text = self._text()
         self.note = ""
 
     def renewed(self, *, may_change: bool) -> Topics | None:
-        """Return what the file has, if it has changed since and can be loaded; else None, and `note`.
+        """Return the newer topics, once; None: the file has not changed, or cannot be taken, as `note` says.
 
-        While the page `may_change` nothing, since a redrive runs in it, the change waits.
+        `may_change` is False while a redrive runs in the page: then the change waits.
         """
         text = self._text()
-        if text in (None, self._seen):
+        if text is None or text == self._handled_text:
             return None
         if not may_change:
             self.note = (
                 "topics.yaml has changed; this page shows it when the redrive that runs here has ended"
             )
             return None
-        self._seen = text
+        self._handled_text = text  # also of a file that cannot be loaded: it is not tried each second
         try:
             topics = self._load()
         except WindhoverError as error:
@@ -194,7 +207,7 @@ class TopicsFile:
         return topics
 
     def _text(self) -> bytes | None:
-        """Return its bytes; None: it cannot be read just now, as while somebody replaces it."""
+        """Return the file's bytes; None: it cannot be read at this moment, as while somebody replaces it."""
         try:
             return self._path.read_bytes()
         except OSError:
@@ -211,7 +224,9 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 class ServedPages(NamedTuple):
     """The pages of one topics.yaml, and what reads for them.
 
-    `is_idle` says whether no redrive runs here, so that they may be replaced; `stop_work` ends those that do.
+    Attributes:
+        is_idle: returns whether no redrive runs in them, so that they may be replaced.
+        stop_work: ends the redrives that run in them.
     """
 
     application: Application
@@ -221,20 +236,22 @@ class ServedPages(NamedTuple):
 
 
 class Site:
-    """What is served: the pages of the newest topics.yaml that could be loaded. An ASGI application.
+    """Serves the pages of the newest topics.yaml that could be loaded; an ASGI application.
 
-    1. A changed file is loaded, and pages are built for it; they read once before anybody sees them.
-    2. Requests go to these from then on. Streams of the former ones end, and a browser opens them again.
-    3. What the former ones have open is closed.
+    When the file changes:
+
+    1. It is loaded, and new pages are built for it. They read once before anybody sees them.
+    2. Requests go to the new pages. The streams of the former ones end, and browsers open them again.
+    3. What the former pages have open is closed.
 
     Attributes:
-        is_over: whether the process ends.
+        is_over: returns whether the process ends.
     """
 
     def __init__(
         self, build: Callable[[ExitStack, Topics], ServedPages], topics: Topics, file: TopicsFile | None
     ) -> None:
-        """Build the pages of `topics`. `file` is what they were loaded from; None: it never changes."""
+        """Build the pages of `topics`, which were loaded from `file`; None: nothing changes them."""
         self._build = build
         self._file = file
         self._stack = ExitStack()
@@ -248,23 +265,24 @@ class Site:
         await self._pages.application(scope, receive, send)
 
     async def run(self) -> None:
-        """Read, and replace the pages when the file has changed, until `is_over`."""
+        """Read until `is_over`, and replace the pages whenever the file has changed."""
         while not self.is_over():
-            self._pages.watch.is_over = self._is_replaced
+            # a watch asks this between two readings, so the file is looked at from there
+            self._pages.watch.is_over = self._look_whether_over
             await self._pages.watch.run()
             if self._renewed is not None and not self.is_over():
                 await asyncio.to_thread(self._replace, self._renewed)
                 self._renewed = None
 
     def stop(self) -> None:
-        """End the redrives that run here, while a last reading may still run."""
+        """End the redrives that run here; a last reading may still go on."""
         self._pages.stop_work()
 
     def close(self) -> None:
         self._stack.close()
 
-    def _is_replaced(self) -> bool:
-        """Return whether the present pages are to end: since all does, or others take their place."""
+    def _look_whether_over(self) -> bool:
+        """Load the file if it has changed; return whether the watch ends, for newer pages or for good."""
         if self.is_over() or self._renewed is not None:
             return True
         now_s = time.monotonic()
@@ -275,10 +293,14 @@ class Site:
         return self._renewed is not None
 
     def _replace(self, topics: Topics) -> None:
+        """Do the steps of the class's list."""
+        # 1
         stack = ExitStack()
         pages = self._build(stack, topics)
         pages.watch.read()
+        # 2: a stream asks the watch of its own pages whether it is over
         former, former_stack = self._pages, self._stack
-        former.watch.is_over = lambda: True  # for its streams, which ask as long as they live
+        former.watch.is_over = lambda: True
         self._pages, self._stack = pages, stack
+        # 3
         former_stack.close()

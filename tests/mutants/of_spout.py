@@ -224,7 +224,7 @@ MUTANTS = (
     Mutant(
         "a-pause-ends-no-query",
         "spout/planner/draining.py",
-        "if standing and next_due_ms is None and not behind:",
+        "if standing and next_due_ms is None and not not_taken_over:",
         "if False:",
         "tests/unit/spout/planner/test_draining.py"
         "::test_a_query_that_ends_names_the_pause_that_it_would_wait_for",

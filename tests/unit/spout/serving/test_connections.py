@@ -218,16 +218,16 @@ def test_a_limit_of_time_begins_when_a_request_is_awaited() -> None:
         connections.open(name)
     connections.serve("b")
     moment.now_s = 9.0
-    assert connections.overdue() == []
+    assert connections.take_overdue() == []
     connections.await_next("b")
     connections.close("c")
     moment.now_s = 10.0
-    assert connections.overdue() == ["a"]
+    assert connections.take_overdue() == ["a"]
     connections.serve("b")
     moment.now_s = 39.0
-    assert connections.overdue() == []
+    assert connections.take_overdue() == []
     moment.now_s = 40.0
-    assert connections.overdue() == ["b"]
+    assert connections.take_overdue() == ["b"]
     assert len(connections) == 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -145,6 +145,7 @@ def _results(parts: DoctorParts) -> Iterator[CheckResult]:
     if parts.pre:
         return
     topics, problem = _read(config)
+    well_clients: list[CheckResult] = []
     if only in (None, Only.FILES) or (topics is None and only is Only.LIVE):
         from spout.doctor.files import file_facts, judge_files
 
@@ -154,13 +155,23 @@ def _results(parts: DoctorParts) -> Iterator[CheckResult]:
     if topics is not None and only is not Only.EXECUTORS and _tries_clients(topics, only):
         from spout.doctor.client_kinds import judge_clients
 
-        yield from judge_clients(str(config), topics.kafka)
+        clients = list(judge_clients(str(config), topics.kafka))
+        # of the broker alone, one that is missing is said before all that is well
+        well_clients = clients if only is Only.LIVE and _is_well(clients) else []
+        yield from () if well_clients else clients
     if only in (None, Only.FILES):
         yield from _of_folders(parts.checkpoint, topics)
     if only in (None, Only.LIVE) and topics is not None:
         yield from _of_broker(topics, parts.role, config)
+        yield from well_clients
     if only in (None, Only.EXECUTORS) and parts.master is not None:
         yield from _of_executors(parts.master, parts.py_files, topics, problem)
+
+
+def _is_well(results: Iterable[CheckResult]) -> bool:
+    from spout.doctor.codes import CheckHealth
+
+    return all(result.health is CheckHealth.OK for result in results)
 
 
 def _of_folders(checkpoint: str | None, topics: Topics | None) -> Iterator[CheckResult]:

@@ -18,8 +18,7 @@ from typing import Final
 
 from acker.errors import Disagreement
 from acker.untrusted import Untrusted
-
-Headers = tuple[tuple[str, bytes | None], ...]
+from acker.wire.headers import Headers
 
 CLUSTER: Final = "windhover.cluster"
 

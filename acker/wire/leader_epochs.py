@@ -26,8 +26,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from acker.wire.events import Lost, SourceRun, Verdicts, positions
-
-Headers = tuple[tuple[str, bytes | None], ...]
+from acker.wire.headers import Headers
 
 UNKNOWN_EPOCH: Final = -1
 """As `acker.kafka.port.NO_EPOCH`."""

@@ -24,8 +24,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Self
 
 from acker.wire.causes import clipped, without_place
-
-Headers = tuple[tuple[str, bytes | None], ...]
+from acker.wire.headers import Headers
 
 STACKS: Final = "windhover.stacks"
 """The header with the stacks of several causes, of records of `_ack_fail` and of `_ack_verdict`."""

@@ -268,7 +268,7 @@ class DueEntries(DueReader):
         self._waiting: dict[int, dict[bytes, WaitingRoot]] = {}
         self._source_of: dict[bytes, int] = {}
 
-    def of(self, source: int) -> Sequence[WaitingRoot]:
+    def waiting_of(self, source: int) -> Sequence[WaitingRoot]:
         """Return the waiting roots of a partition; `source` is its source, not that of its copies."""
         return list(self._waiting.get(source, {}).values())
 

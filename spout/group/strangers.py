@@ -143,7 +143,7 @@ class StrangerWatch:
         self._log = log
         self._group = group
         self._report = report
-        self._asked_ms: int | None = None
+        self._checked_ms: int | None = None
         self._wait = LongWait(first_ms=0)
         self._is_reported = False
         self._was_refused = False
@@ -155,14 +155,16 @@ class StrangerWatch:
         """
         is_first_refusal = bool(refused) and not self._was_refused
         self._was_refused = bool(refused)
-        if self._asked_ms is None and not refused:
-            self._asked_ms = now_ms  # a start has other questions to ask: this one comes half a minute later
+        if self._checked_ms is None and not refused:
+            self._checked_ms = (
+                now_ms  # a start has other questions to ask: this one comes half a minute later
+            )
         every_ms = REFUSED_CHECK_MS if refused else STRANGER_CHECK_MS
         # below 0 the clock was set back: without a question now, none would come for as long as that
-        is_time = self._asked_ms is None or not 0 <= now_ms - self._asked_ms < every_ms
+        is_time = self._checked_ms is None or not 0 <= now_ms - self._checked_ms < every_ms
         if not is_time and not is_first_refusal:
             return
-        self._asked_ms = now_ms
+        self._checked_ms = now_ms
         try:
             self.strangers = self._log.members(self._group)
         except WindhoverError:  # a report that was made holds until the broker answers

@@ -208,7 +208,7 @@ class OrderWatch:
             if (behind := self._not_taken_over(source))
         }
         why |= self._unstable([source for source in quiet if source not in why])
-        waiting = {source: self._due.of(source) for source in quiet if source not in why}
+        waiting = {source: self._due.waiting_of(source) for source in quiet if source not in why}
         self._read_lines(
             {
                 entry.origin: entry.place
@@ -231,7 +231,7 @@ class OrderWatch:
     def _may_wait(self, source: int, due: DueEntries) -> bool:
         """Return whether a record of a partition waits, or may do so once `_ack_due` is read."""
         lost = self._lost.get(source), self._lost_below.get(source), self._not_acked.get(source)
-        return any(lost) or bool(due.of(source))
+        return any(lost) or bool(due.waiting_of(source))
 
     def _forget_taken_over(self, due: DueEntries) -> None:
         """Forget what `_ack_due` has by now, and what was acked since."""

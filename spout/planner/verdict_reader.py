@@ -55,22 +55,27 @@ class VerdictReader:
         return records
 
     def lost_before(self, taken_over: Mapping[int, int], sources: Collection[int]) -> dict[int, int] | None:
-        """Return where a process before lost roots that nobody took over; None: the broker is slow.
+        """Return where a process before this one lost roots that no replay worker has taken over.
 
-        By acker partition it is the offset behind the last such verdict, as in `DueWatch.has_replayed_all`.
+        Returns:
+            By acker partition the offset behind the last verdict of a lost root, as in
+            `DueWatch.has_replayed_all`. None: the broker was too slow; call it again.
         """
-        old = [place for place, began in self._began.items() if taken_over[place.partition] < began]
-        if not old:
+        # verdicts from `began` on are this process's own, which knows by itself what they lost
+        unread = [place for place, began in self._began.items() if taken_over[place.partition] < began]
+        if not unread:
             return {}
-        first = {at: max(start, taken_over[at.partition]) for at, start in self._log.starts(old).items()}
-        follower = Follower(self._log, old, sys.maxsize, first=first, on_damage=self._on_damage)
+        first_offsets = {
+            place: max(start, taken_over[place.partition])
+            for place, start in self._log.starts(unread).items()
+        }
+        follower = Follower(self._log, unread, sys.maxsize, first=first_offsets, on_damage=self._on_damage)
+        lost_below: dict[int, int] = {}
         with closing(follower):
-            lost = {
-                record.partition: record.offset + 1
-                for record in follower.read()
-                if is_lost_of(self.decode(record), sources)
-            }
-            return lost if follower.is_whole else None
+            for record in follower.read():
+                if is_lost_of(self.decode(record), sources):
+                    lost_below[record.partition] = record.offset + 1
+            return lost_below if follower.is_whole else None
 
     def acked_since(
         self, wall_ms: int, roots: Mapping[int, IntervalSet], patience_ms: int

@@ -256,7 +256,7 @@ class Site:
         self._file = file
         self._stack = ExitStack()
         self._pages = build(self._stack, topics)
-        self._file_looked_s = time.monotonic()
+        self._file_checked_s = time.monotonic()
         self._renewed: Topics | None = None
         self.is_over: Callable[[], bool] = lambda: False
 
@@ -267,8 +267,8 @@ class Site:
     async def run(self) -> None:
         """Read until `is_over`, and replace the pages whenever the file has changed."""
         while not self.is_over():
-            # a watch asks this between two readings, so the file is looked at from there
-            self._pages.watch.is_over = self._look_whether_over
+            # a watch calls this between two readings, so the file is checked from there
+            self._pages.watch.is_over = self._check_over
             await self._pages.watch.run()
             if self._renewed is not None and not self.is_over():
                 await asyncio.to_thread(self._replace, self._renewed)
@@ -281,13 +281,13 @@ class Site:
     def close(self) -> None:
         self._stack.close()
 
-    def _look_whether_over(self) -> bool:
+    def _check_over(self) -> bool:
         """Load the file if it has changed; return whether the watch ends, for newer pages or for good."""
         if self.is_over() or self._renewed is not None:
             return True
         now_s = time.monotonic()
-        if self._file is not None and now_s - self._file_looked_s >= FILE_EVERY_S:
-            self._file_looked_s = now_s
+        if self._file is not None and now_s - self._file_checked_s >= FILE_EVERY_S:
+            self._file_checked_s = now_s
             self._renewed = self._file.renewed(may_change=self._pages.is_idle())
             self._pages.watch.file_note = self._file.note
         return self._renewed is not None

@@ -804,8 +804,8 @@ MUTANTS = (
     Mutant(
         "what-was-lost-is-read-before-its-partition-goes-on",
         "spout/planner/order_watch.py",
-        "return any(lost) or bool(due.of(source))",
-        "return bool(due.of(source))",
+        "return any(lost) or bool(due.waiting_of(source))",
+        "return bool(due.waiting_of(source))",
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_what_is_being_written_to_ack_due_is_waited_for_once_something_was_lost",
         "later records would pass one that was lost, while a replay worker takes it over",

@@ -27,4 +27,4 @@ def test_a_root_whose_entry_somebody_wrote_over_waits_until_its_tombstone(
             producer.send(Outgoing("_ack_due", 0, each, root_key(DUE)))
         producer.flush(0)
         assert entries.read()
-        assert len(entries.of(DUE.source)) == count
+        assert len(entries.waiting_of(DUE.source)) == count

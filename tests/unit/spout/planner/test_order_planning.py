@@ -346,7 +346,7 @@ def test_ack_due_is_read_to_its_end_before_the_first_batch(monkeypatch: pytest.M
     world.live(100)
     read = DueEntries.read
     monkeypatch.setattr(DueEntries, "read", lambda entries: read(entries) and False)
-    monkeypatch.setattr(DueEntries, "of", lambda _self, _source: ())
+    monkeypatch.setattr(DueEntries, "waiting_of", lambda _self, _source: ())
     world.restart()
     world.live(1_500)
     assert world.succeeded() == []

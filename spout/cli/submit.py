@@ -35,12 +35,13 @@ def _checked_address(address: str | None) -> str | None:
     return address
 
 
-def _checked_hosts(hosts: list[str] | None) -> list[str] | None:
+def _checked_hosts(hosts: list[str] | None) -> list[str]:
     """Refuse a wrong host before anything is started."""
-    if hosts:
-        from spout.serving.hosts import AllowedHosts
+    if not hosts:
+        return []  # Typer 0.16 takes no None from a callback of a list
+    from spout.serving.hosts import AllowedHosts
 
-        AllowedHosts.of("", "", hosts)
+    AllowedHosts.of("", "", hosts)
     return hosts
 
 

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from acker.config.topics import Topics
 from acker.errors import WindhoverError
-from acker.identity import input_id_of
 from acker.provisioning.topic_times import long_needs
 from spout.doctor.codes import CHECKPOINT, HORIZON, NAMES, SPARK, TOPICS_FILE, CheckResult
 from spout.doctor.on_executor import version_of
-from spout.planning.journal import Journal, journal_of
+
+if TYPE_CHECKING:
+    from spout.planning.journal import Journal
 
 OURS: Final = "windhover"
 IMPORT_NAMES: Final = ("spout", "acker", "replay")
@@ -226,6 +227,8 @@ def _journal(line: str) -> Journal | None:
         value = json.loads(line)
     except ValueError:
         return None
+    from spout.planning.journal import journal_of  # it loads NumPy, which only a checkpoint needs
+
     return journal_of(value) if isinstance(value, dict) and {"session", "ranges"} <= value.keys() else None
 
 
@@ -245,6 +248,8 @@ def judge_checkpoint(facts: CheckpointFacts, topics: Topics | None) -> CheckResu
     query = f"of Spark's query {facts.query}: {batches}"
     if facts.planned >= 0 and not facts.journals:
         return CHECKPOINT.warning(subject, f"{query}; no stream of Windhover is in it", cure=cure)
+    from acker.identity import input_id_of  # it loads NumPy, as `journal_of` does
+
     ids = sorted({input_id_of(source) for journal in facts.journals for source in journal.sources})
     if topics is None or not ids:
         inputs = ", ".join(map(str, ids)) or "none"

@@ -33,12 +33,12 @@ from acker.wire.passed_calls import read_passed_calls
 from replay.records.due import Loss, history_of, left_out_by
 from replay.records.headers import parse_lineage
 from replay.records.letters import Letter, parse_letter
+from replay.records.places import run_places
 from spout.inspect.letter_rows import moment, name_field
 from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import Reading
 from spout.inspect.summary import VerdictCounts
 from spout.inspect.tables import Column, count
-from spout.publishing.batch_warnings import run_places
 
 GROUPS_MAX: Final = 1_000
 """Groups of failures that are counted apart; what comes after them is counted under `OTHERS`."""

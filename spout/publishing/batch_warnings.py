@@ -22,11 +22,10 @@ import numpy as np
 
 from acker.config.topics import Input
 from acker.hot_paths import among, distinct
-from acker.identity import I64, input_id_of, is_replay, offset_of, partition_of
+from acker.identity import I64
 from acker.units import duration_text
 from acker.untrusted import UntrustedName
-from acker.wire.events import SourceRun
-from replay.records.headers import location
+from replay.records.places import record_place
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import by_key
 from spout.publishing.fold import BatchOutcome, Evaluated, left_by
@@ -38,9 +37,6 @@ WARN_MS: Final = 60_000
 
 LOGGED_MAX: Final = 100
 """Isolated records of one batch that are logged by name; more are counted only."""
-
-PLACES_MAX: Final = 10
-"""Runs of records that are named of one call; a run is of neighbours."""
 
 _NONE: I64 = np.empty(0, np.int64)
 _ISOLATED: Final = (WORKER_DIED, HUNG)
@@ -66,7 +62,7 @@ class LeftOpen:
         longest_ms = max((one.timeout_ms + one.held_longer_ms for one in inputs), default=timeout_ms)
         within = f"within {duration_text(longest_ms)}"  # they were emitted before, and held since
         for bolt, named in held_open(outcome).items():
-            found.append((bolt, len(named), _record(*named[0], inputs), within))
+            found.append((bolt, len(named), record_place(*named[0], inputs), within))
         for bolt, roots, first, when in found:
             key = query, bolt
             count = self._unlogged[key] = self._unlogged.get(key, 0) + roots
@@ -129,33 +125,15 @@ def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator
 
 
 def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
-    """Return what names a root's record, by its index, as `_record` does."""
+    """Return what names a root's record, by its index, as `record_place` does."""
     firsts = plan.starts()
 
     def place(root: int) -> str:
         at = max(number for number, first in enumerate(firsts) if first <= root)
         run = plan.ranges[at]
-        return _record(run.source, run.start + root - firsts[at], inputs)
+        return record_place(run.source, run.start + root - firsts[at], inputs)
 
     return place
-
-
-def _record(source: int, position: int, inputs: Sequence[Input]) -> str:
-    """Name a root's record: ``topic/partition@offset``; that of another input has its source's number."""
-    topics = {each.id: each.replay_topic if is_replay(source) else each.topic for each in inputs}
-    topic = topics.get(input_id_of(source), str(source))
-    return location(topic, partition_of(source), offset_of(position))
-
-
-def run_places(runs: Sequence[SourceRun], inputs: Sequence[Input]) -> str:
-    """Name the records of some runs: ``sentences/0@4-6, sentences/1@9``, at most `PLACES_MAX` of the runs."""
-    named = []
-    for source, start, end in runs[:PLACES_MAX]:
-        last = "" if end == start + 1 else f"-{int(offset_of(end - 1))}"
-        named.append(f"{_record(source, start, inputs)}{last}")
-    if len(runs) > PLACES_MAX:
-        named.append("...")
-    return ", ".join(named) or "none"
 
 
 def counted(outcome: BatchOutcome) -> Mapping[str, int]:

@@ -12,7 +12,8 @@ from itertools import islice
 
 from acker.errors import TrackingError
 from acker.untrusted import UntrustedName
-from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records, run_places
+from replay.records.places import run_places
+from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
 from spout.publishing.fold import BatchOutcome, LateNote
 from spout.publishing.ledger import Reports
 from spout.publishing.publish import BatchLane, held_runs, not_acked, publication_of

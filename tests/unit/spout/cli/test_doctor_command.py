@@ -38,7 +38,7 @@ def test_before_an_installation_only_the_machine_is_checked(
 def test_right_files_end_with_0_and_one_closing_line(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(RIGHT)
     assert cli.run(["doctor", "--only", "files"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "9 checks: 9 ok, 0 warning, 0 failed, 0 unknown"
+    assert capsys.readouterr().out.splitlines()[-1] == "10 checks: 10 ok, 0 warning, 0 failed, 0 unknown"
 
 
 def test_a_wrong_file_ends_with_1_and_shows_no_secret(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,10 +21,10 @@ from acker.wire.passed_calls import (
     passed_calls_header,
     read_passed_calls,
 )
+from replay.records.places import run_places
 from spout.inspect.failures import FailureLog
 from spout.planning.journal import BEGINNING
 from spout.planning.plan import BatchPlan
-from spout.publishing.batch_warnings import run_places
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import KeyedRoots, RootPositions
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport

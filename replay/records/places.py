@@ -1,0 +1,32 @@
+"""Names the records of roots as people find them: ``sentences/0@4-6``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from acker.config.settings import Input
+from acker.identity import input_id_of, is_replay, offset_of, partition_of
+from acker.wire.events import SourceRun
+from replay.records.headers import location
+
+PLACES_MAX: Final = 10
+"""So many runs of records are named together."""
+
+
+def record_place(source: int, position: int, inputs: Sequence[Input]) -> str:
+    """Name a root's record: ``topic/partition@offset``; that of another input has its source's number."""
+    topics = {own.id: own.replay_topic if is_replay(source) else own.topic for own in inputs}
+    topic = topics.get(input_id_of(source), str(source))
+    return location(topic, partition_of(source), offset_of(position))
+
+
+def run_places(runs: Sequence[SourceRun], inputs: Sequence[Input]) -> str:
+    """Name the records of some runs: ``sentences/0@4-6, sentences/1@9``, at most `PLACES_MAX` of the runs."""
+    named = []
+    for source, start, end in runs[:PLACES_MAX]:
+        last = "" if end == start + 1 else f"-{int(offset_of(end - 1))}"
+        named.append(f"{record_place(source, start, inputs)}{last}")
+    if len(runs) > PLACES_MAX:
+        named.append("...")
+    return ", ".join(named) or "none"

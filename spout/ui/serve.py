@@ -72,8 +72,9 @@ class PageAddress:
     @property
     def shown_host(self) -> str:
         """The host as a URL has it: ``[::1]`` for an address of IP 6."""
-        is_ipv6 = ":" in self.host
-        return f"[{self.host}]" if is_ipv6 else self.host
+        address = self.host
+        is_ipv6 = ":" in address
+        return f"[{address}]" if is_ipv6 else address
 
     def exposure(self) -> str:
         """Return a warning that other machines can read the page; empty: they cannot."""

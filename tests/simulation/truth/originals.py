@@ -25,6 +25,7 @@ from replay.records.headers import (
     our_values,
     parse_location,
     parted_headers,
+    plain_headers,
 )
 from replay.records.record_time import TIMESTAMP
 from tests.simulation.truth.facts import RootTruth
@@ -85,8 +86,9 @@ def story_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool) -
 
 
 def _own(root: RootTruth, original: Record) -> Headers:
-    """Return what the record of a root came with: on a source topic all that it has."""
-    return parted_headers(original.headers).own if is_replay(root.source) else original.headers
+    """Return what a root's record came with, as a client can write it: on a source topic all that it has."""
+    own = parted_headers(original.headers).own if is_replay(root.source) else original.headers
+    return plain_headers(own)
 
 
 def _difference(pairs: dict[str, tuple[Any, Any]]) -> str:

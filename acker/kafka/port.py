@@ -540,14 +540,12 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One operation on one resource. `is_prefix`: on all whose names begin so."""
+    """One operation on one resource."""
 
     operation: Operation
     resource: Resource
     name: str
-    is_prefix: bool = False
 
     def __str__(self) -> str:
         """Name it as messages do, ``Read on Topic _ack_init``."""
-        kind = f"{self.resource}s that begin with" if self.is_prefix else self.resource
-        return f"{self.operation} on {kind} {self.name}"
+        return f"{self.operation} on {self.resource} {self.name}"

@@ -153,9 +153,9 @@ def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
         if group in (None, each.group) and (each.tracked or role not in _OF_TRACKED)
     ]
     found = {
-        Right(operation, resource, name, is_prefix)
+        Right(operation, resource, name)
         for need in _needs_of(role, inputs)
-        for resource, name, is_prefix in _named(need.of, topics, inputs)
+        for resource, name in _named(need.of, topics, inputs)
         for operation in need.operations
     }
     return sorted(found, key=lambda right: (right.resource, right.name, right.operation))
@@ -164,7 +164,7 @@ def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
 _NAMES_SHOWN: Final = 9
 """So many transactional ids stand in a line for people; the commands have all of them."""
 
-_resource_of = attrgetter("resource", "name", "is_prefix")
+_resource_of = attrgetter("resource", "name")
 
 
 def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:
@@ -174,26 +174,26 @@ def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator
         Resource.GROUP: "--group",
         Resource.TRANSACTIONAL_ID: "--transactional-id",
     }
-    for resource, names, is_prefix, operations in _alike(found):
+    for resource, names, operations in _alike(found):
         words = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
         for operation in operations:
             words += ["--operation", operation]
         for name in names:
             words += [options[resource], name]
-        yield shlex.join([*words, *(["--resource-pattern-type", "prefixed"] if is_prefix else [])])
+        yield shlex.join(words)
 
 
-def _alike(found: Iterable[Right]) -> Iterator[tuple[Resource, list[str], bool, tuple[Operation, ...]]]:
+def _alike(found: Iterable[Right]) -> Iterator[tuple[Resource, list[str], tuple[Operation, ...]]]:
     """Yield resources with the operations on them; transactional ids with the same ones come together."""
-    names_of_ids: dict[tuple[bool, tuple[Operation, ...]], list[str]] = {}
-    for (resource, name, is_prefix), members in groupby(found, key=_resource_of):
+    names_of_ids: dict[tuple[Operation, ...], list[str]] = {}
+    for (resource, name), members in groupby(found, key=_resource_of):
         operations = tuple(right.operation for right in members)
         if resource is Resource.TRANSACTIONAL_ID:
-            names_of_ids.setdefault((is_prefix, operations), []).append(name)
+            names_of_ids.setdefault(operations, []).append(name)
         else:
-            yield resource, [name], is_prefix, operations
-    for (is_prefix, operations), names in names_of_ids.items():
-        yield Resource.TRANSACTIONAL_ID, names, is_prefix, operations
+            yield resource, [name], operations
+    for operations, names in names_of_ids.items():
+        yield Resource.TRANSACTIONAL_ID, names, operations
 
 
 def rights_text(found: Iterable[Right]) -> Iterator[str]:
@@ -201,8 +201,8 @@ def rights_text(found: Iterable[Right]) -> Iterator[str]:
 
     Transactional ids come together: ``TransactionalId acks-0, acks-1: Write``.
     """
-    for resource, names, is_prefix, operations in _alike(found):
-        shown = [f"{name}*" if is_prefix else name for name in names]
+    for resource, names, operations in _alike(found):
+        shown = names
         if len(shown) > _NAMES_SHOWN:
             shown = [*shown[: _NAMES_SHOWN - 1], f"and {len(shown) - _NAMES_SHOWN + 1} more"]
         yield f"{resource} {', '.join(shown)}: {', '.join(operations)}"
@@ -214,24 +214,24 @@ def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:
     return [need for need in found if need.of in (Of.SOURCES, Of.GROUPS) or not reads_only]
 
 
-def _named(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str, bool]]:
+def _named(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str]]:
     found = _names(topics, inputs)
     if of in (Of.ACKER_IDS, Of.REPLAY_IDS):
         group = topics.acker.group if of is Of.ACKER_IDS else topics.acker.replay_group
         # Each by its whole name: the prefix `a-` would cover `a-b-0` of an installation whose group is
         # `a-b`, and whoever may write under an id of others can fence them out.
         numbers = range(topics.acker.partitions)
-        yield from ((Resource.TRANSACTIONAL_ID, f"{group}-{number}", False) for number in numbers)
+        yield from ((Resource.TRANSACTIONAL_ID, f"{group}-{number}") for number in numbers)
     elif of is Of.LETTER_IDS:
         first = f"{topics.acker.replay_group}-letters-"
-        yield from ((Resource.TRANSACTIONAL_ID, first + name, False) for name in found[Of.DEAD_LETTERS])
+        yield from ((Resource.TRANSACTIONAL_ID, first + name) for name in found[Of.DEAD_LETTERS])
     elif of is Of.EVERY:
-        yield from ((Resource.TOPIC, name, False) for names in found.values() for name in names)
+        yield from ((Resource.TOPIC, name) for names in found.values() for name in names)
     elif of in (Of.GROUPS, Of.ACKER_GROUP, Of.REPLAY_GROUP):
         groups = {Of.ACKER_GROUP: [topics.acker.group], Of.REPLAY_GROUP: [topics.acker.replay_group]}
-        yield from ((Resource.GROUP, name, False) for name in groups.get(of, [one.group for one in inputs]))
+        yield from ((Resource.GROUP, name) for name in groups.get(of, [one.group for one in inputs]))
     else:
-        yield from ((Resource.TOPIC, name, False) for name in found[of])
+        yield from ((Resource.TOPIC, name) for name in found[of])
 
 
 def _names(topics: Topics, inputs: Iterable[Input]) -> dict[Of, list[str]]:

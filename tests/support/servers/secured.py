@@ -143,12 +143,11 @@ _RESOURCES = {
 
 
 def _rule(user: str, right: Right) -> AclBinding:
-    pattern = ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL
     operation = AclOperation[right.operation.name]
     return AclBinding(
         _RESOURCES[right.resource],
         right.name,
-        pattern,
+        ResourcePatternType.LITERAL,
         f"User:{user}",
         "*",
         operation,

@@ -261,8 +261,9 @@ def acls_of(user: Manifest) -> Iterator[Right]:
     for acl in user["spec"]["authorization"]["acls"]:
         resource = acl["resource"]
         kind = Resource(resource["type"][0].upper() + resource["type"][1:])
+        assert "patternType" not in resource, "each resource is granted by its whole name"
         for operation in acl["operations"]:
-            yield Right(Operation(operation), kind, resource["name"], resource.get("patternType") == "prefix")
+            yield Right(Operation(operation), kind, resource["name"])
 
 
 def test_the_users_of_strimzi_have_exactly_the_rights_of_their_roles() -> None:

@@ -123,16 +123,12 @@ def test_the_commands_grant_exactly_the_rights() -> None:
         assert words[:6] == [
             "kafka-acls.sh", "--bootstrap-server", "kafka:9092", "--add", "--allow-principal", "User:my x",
         ]  # fmt: skip
-        is_prefix = words[-2:] == ["--resource-pattern-type", "prefixed"]
+        assert "--resource-pattern-type" not in words, "each resource is granted by its whole name"
         (option,) = {"--topic", "--group", "--transactional-id"} & set(words)
         resource = Resource(option.removeprefix("--").title().replace("-Id", "Id"))
         names = [words[at + 1] for at, word in enumerate(words) if word == option]
         operations = [words[at + 1] for at, word in enumerate(words) if word == "--operation"]
-        granted |= {
-            Right(Operation(operation), resource, name, is_prefix)
-            for operation in operations
-            for name in names
-        }
+        granted |= {Right(Operation(operation), resource, name) for operation in operations for name in names}
 
     assert granted == set(rights(TOPICS, Role.REPLAY))
 
@@ -186,10 +182,7 @@ def test_a_refusal_names_the_resource_that_the_code_speaks_of() -> None:
 
 def covers(right: Right, other: Right) -> bool:
     """Return whether who has a right may use the resource of another one."""
-    is_same_kind = right.resource is other.resource
-    return is_same_kind and (
-        other.name.startswith(right.name) if right.is_prefix else other.name == right.name
-    )
+    return (right.resource, right.name) == (other.resource, other.name)
 
 
 @pytest.mark.parametrize("option", ["group", "replay_group"])

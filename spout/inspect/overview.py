@@ -301,27 +301,34 @@ def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
     missing = broker_names(missing_brokers(log, topics))
     members = if_it_lives(Questions(log)(log.members, group), missing)
     if members.unknown:
-        return [f"whether a member of group {UntrustedName(group)} lives is unknown, since {members.unknown}"]
+        return [_unknown_life("a member", group, members.unknown)]
     return [] if members.value else [_absent(topics, group)]
 
 
 def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int) -> list[str]:
-    """Describe of which groups no query lives, while roots are open, or that nobody knows it.
+    """Read the signs of life in some groups, and describe those in which no query is seen to live.
 
-    Of a group that is stopped on purpose it is said that it is.
+    `groups` have open roots, which wait for their query. The lines come in this order: groups of which
+    nobody knows it, those that are stopped on purpose, with the reason, and one for all whose query is gone.
     """
     ask = Questions(log)
-    missing = broker_names(missing_brokers(log, topics))
-    lives = {group: if_it_lives(ask(_query_lives, log, topics, group, now_ms), missing) for group in groups}
-    unknown = [
-        f"whether a query of group {UntrustedName(group)} lives is unknown, since {each.unknown}"
-        for group, each in lives.items()
-        if each.unknown
-    ]
-    silent = [group for group, each in lives.items() if each.value is False]
-    stopped = {group: why for group in silent if (why := why_group_is_stopped(topics, group))}
-    texts = [f"group {UntrustedName(group)} is {STOPPED_ON_PURPOSE}: {why}" for group, why in stopped.items()]
-    return [*unknown, *texts, *no_query({group: True for group in silent if group not in stopped})]
+    broker = broker_names(missing_brokers(log, topics))
+    unknown, stopped, gone = list[str](), list[str](), list[str]()
+    for group in groups:
+        lives = if_it_lives(ask(_query_lives, log, topics, group, now_ms), broker)
+        if lives.unknown:
+            unknown.append(_unknown_life("a query", group, lives.unknown))
+        elif lives.value:
+            continue
+        elif why := why_group_is_stopped(topics, group):
+            stopped.append(f"group {UntrustedName(group)} is {STOPPED_ON_PURPOSE}: {why}")
+        else:
+            gone.append(group)
+    return [*unknown, *stopped, *no_query(dict.fromkeys(gone, True))]
+
+
+def _unknown_life(who: str, group: str, why: str) -> str:
+    return f"whether {who} of group {UntrustedName(group)} lives is unknown, since {why}"
 
 
 def why_group_is_stopped(topics: Topics, group: str) -> str:

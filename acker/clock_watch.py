@@ -15,9 +15,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from acker.clocks import wrong_clock_text
+from acker.clocks import clocks_differ
 from acker.kafka.port import Record, TimestampType
-from acker.units import second_text
 
 CLOCKS_APART_MS: Final = 60_000
 """Clocks that differ by more are reported. What depends on wall clocks waits, or is refused, that much."""
@@ -74,14 +73,13 @@ class ClockWatch:
         # only what comes behind an empty poll is new: the records of a backlog are old by any clock
         has_waited = self._was_poll_empty
         self._was_poll_empty = not records
-        appended = [
-            record.timestamp_ms for record in records if record.timestamp_type == TimestampType.APPENDED
-        ]
-        if appended:
-            self._newest = NewestRecord(now_ms, max(appended))
-        if not has_waited or not appended:
+        appended_ms = (r.timestamp_ms for r in records if r.timestamp_type == TimestampType.APPENDED)
+        newest_ms = max(appended_ms, default=None)
+        if newest_ms is not None:
+            self._newest = NewestRecord(now_ms, newest_ms)
+        if not has_waited or newest_ms is None:
             return ""
-        self._measurements.append(Measurement(now_ms, now_ms - max(appended)))
+        self._measurements.append(Measurement(now_ms, now_ms - newest_ms))
         self._forget_outside_window(now_ms)
         if len(self._measurements) < MEASUREMENTS_MIN:
             return ""
@@ -128,12 +126,3 @@ class ClockWatch:
             return ""
         self._reported_ms = now_ms
         return clocks_differ(self.ahead_ms, now_ms)
-
-
-def clocks_differ(ahead_ms: int, now_ms: int) -> str:
-    """Return the sentence that names both clocks and the cure; `ahead_ms` as in `ClockWatch`."""
-    broker_ms = now_ms - ahead_ms
-    return (
-        f"{wrong_clock_text(ahead_ms)}: here it is {second_text(now_ms)}, there {second_text(broker_ms)};"
-        " set the wrong one right (`chronyc tracking` shows whether a time server does)"
-    )

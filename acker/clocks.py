@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from acker.units import rounded_duration_text, time_text
+from acker.units import rounded_duration_text, second_text, time_text
 
 CLOCK_MS_MAX: Final = 1_000
 """Clocks that differ by less count as right: a request to the broker takes a part of a second itself."""
 
-SET_CLOCK: Final = "set it right (`chronyc tracking` shows whether a time server does), then start again"
+_TIME_SERVER: Final = "`chronyc tracking` shows whether a time server does"
+SET_CLOCK: Final = f"set it right ({_TIME_SERVER}), then start again"
 LIMITS_OF_TOPICS: Final = "`windhover topics check` names the topics that refuse a time, and the cure"
 
 
@@ -35,6 +36,15 @@ def wrong_clock_text(ahead_ms: int | None) -> str:
     if ahead_ms is None or abs(ahead_ms) < CLOCK_MS_MAX:
         return ""
     return f"this machine's clock is {difference_text(ahead_ms)} the broker's"
+
+
+def clocks_differ(ahead_ms: int, now_ms: int) -> str:
+    """Return what both clocks show, and the cure; `now_ms` is what this machine's clock says."""
+    broker_ms = now_ms - ahead_ms
+    return (
+        f"{wrong_clock_text(ahead_ms)}: here it is {second_text(now_ms)}, there {second_text(broker_ms)};"
+        f" set the wrong one right ({_TIME_SERVER})"
+    )
 
 
 def refused_time_text(now_ms: int, ahead_ms: int | None) -> str:

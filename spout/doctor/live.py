@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
+from acker.clocks import difference_text
 from acker.config.topics import Topics
 from acker.kafka.port import MissingBroker, Operation, Resource, Right
 from acker.provisioning.roles import Role, rights, rights_text
@@ -245,10 +246,9 @@ def _judge_clock(clock: str, skew: Reading[int]) -> CheckResult:
 
 def judge_skew(code: CheckCode, clock: str, ahead_ms: int, other: str, cure: str = "") -> CheckResult:
     """Judge by how much a clock is ahead of another one at least; negative: behind it."""
-    apart = span(abs(ahead_ms))
     if abs(ahead_ms) <= SKEW_MS_MAX:
-        return code.ok(clock, f"differs by {apart} at least")
-    return code.failed(clock, f"{apart} {'ahead of' if ahead_ms > 0 else 'behind'} {other}", cure=cure)
+        return code.ok(clock, f"differs by {span(abs(ahead_ms))} at least")
+    return code.failed(clock, f"{difference_text(ahead_ms)} {other}", cure=cure)
 
 
 def _judge_group(bootstrap: str, group: str, members: Reading[Sequence[str]]) -> CheckResult:

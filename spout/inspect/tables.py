@@ -21,6 +21,7 @@ import typer
 
 from acker.notation import is_visible
 from acker.terminal import as_written, writes_all
+from acker.units import rounded_duration_text
 from acker.untrusted import sentence_line
 from acker.wire.causes import without_place
 
@@ -56,12 +57,7 @@ def count(value: int | str) -> str:
 
 def span(value_ms: int | str) -> str:
     """Format a duration in its largest unit; a word in its place is returned unchanged."""
-    if isinstance(value_ms, str):
-        return value_ms
-    for unit, size_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
-        if abs(value_ms) >= size_ms:
-            return f"{value_ms / size_ms:.1f} {unit}"
-    return f"{value_ms} ms"
+    return value_ms if isinstance(value_ms, str) else rounded_duration_text(value_ms)
 
 
 OF_A_FILE: Final = ("validate", "acls", "topics create", "topics check", "topics repair")

@@ -1083,8 +1083,8 @@ MUTANTS = (
     Mutant(
         "a-backlog-tells-nothing-of-clocks",
         "acker/clock_watch.py",
-        "if not has_waited or not appended:",
-        "if not appended:",
+        "if not has_waited or newest_ms is None:",
+        "if newest_ms is None:",
         "tests/unit/acker/test_clock_watch.py::test_records_of_a_backlog_tell_nothing",
         "after each pause an acker would say that its clock is wrong",
     ),

@@ -13,6 +13,7 @@ from acker.errors import Unreachable
 from acker.kafka.client import ONCE_S, OUTAGE_OVER_MS, PIECE_MS, Background, KafkaClient, Outage, Use
 from acker.kafka.cluster import PROGRESS_PAUSE_MS, KafkaLog, _Silent
 from acker.kafka.port import Operation, TopicPartition
+from tests.support.steady_clock import SteadyClock, client_lines
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
 SILENT = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
@@ -20,20 +21,10 @@ USE = Use(Operation.DESCRIBE, group="g")
 
 
 @dataclass
-class Clock:
-    """Monotonic seconds that a test moves."""
-
-    now_s: float = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-@dataclass
 class Asked:
     """A question that takes as long as it may, until the broker is back."""
 
-    clock: Clock
+    clock: SteadyClock
     back_s: float
     waits: list[float] = field(default_factory=list)
 
@@ -49,28 +40,24 @@ def unhurried(_seconds: float) -> None:
     """Wait not at all between two attempts."""
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "acker.kafka.client"]
-
-
 def test_the_first_line_comes_within_five_seconds_then_one_a_minute_and_one_at_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = Clock()
+    clock = SteadyClock()
     outage = Outage(clock, "b:9092")
     begun_s = clock.now_s
     while clock.now_s < begun_s + 80:
         clock.now_s += PIECE_MS / 1000
         outage.waits("committing", (clock.now_s - begun_s) * 1000, "timed out")
         if clock.now_s < begun_s + 5:
-            assert lines(caplog) == ["the broker does not answer"]
+            assert client_lines(caplog) == ["the broker does not answer"]
     outage.answered()
-    assert lines(caplog) == ["the broker does not answer"] * 2
+    assert client_lines(caplog) == ["the broker does not answer"] * 2
     clock.now_s += OUTAGE_OVER_MS / 1000
     outage.answered()
     outage.answered()
 
-    assert lines(caplog) == ["the broker does not answer"] * 2 + ["the broker answers again"]
+    assert client_lines(caplog) == ["the broker does not answer"] * 2 + ["the broker answers again"]
     first, last = vars(caplog.records[0]), vars(caplog.records[-1])
     assert (first["waits"], first["error"], first["kafka"]) == ("committing", "timed out", "b:9092")
     assert (first["seconds"], last["seconds"]) == (3.0, 81.0)
@@ -78,18 +65,18 @@ def test_the_first_line_comes_within_five_seconds_then_one_a_minute_and_one_at_t
 
 
 def test_a_slow_answer_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
+    clock = SteadyClock()
     outage = Outage(clock, "b:9092")
 
     outage.waits("committing", PIECE_MS - 1, "timed out")
     clock.now_s += 60
     outage.answered()
 
-    assert lines(caplog) == []
+    assert client_lines(caplog) == []
 
 
 def test_whoever_waits_for_the_broker_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
+    clock = SteadyClock()
     client = KafkaClient(SETTINGS, "test", 30_000, clock, unhurried)
     asked, deadline = Asked(clock, clock.now_s + 7), client.deadline()
 
@@ -97,13 +84,13 @@ def test_whoever_waits_for_the_broker_says_so(caplog: pytest.LogCaptureFixture) 
 
     assert found == "answer"
     assert asked.waits == [PIECE_MS / 1000] * 4
-    assert lines(caplog) == ["the broker does not answer"]
+    assert client_lines(caplog) == ["the broker does not answer"]
 
 
 @pytest.mark.parametrize("back_s", [0.5, 9.0, 14.0, 22.0])
 def test_a_question_is_answered_five_seconds_after_it_can_be_at_the_latest(back_s: float) -> None:
     """A client that asks a dead leader waits out its patience; that doubled up to half a minute."""
-    clock = Clock()
+    clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     begun_s = clock.now_s
     asked = Asked(clock, begun_s + back_s)
@@ -113,7 +100,7 @@ def test_a_question_is_answered_five_seconds_after_it_can_be_at_the_latest(back_
 
 
 def test_a_question_is_given_up_at_its_deadline() -> None:
-    clock = Clock()
+    clock = SteadyClock()
     asked = Asked(clock, clock.now_s + 31)
 
     with pytest.raises(Unreachable):
@@ -121,7 +108,7 @@ def test_a_question_is_given_up_at_its_deadline() -> None:
     assert sum(asked.waits) == pytest.approx(30, abs=0.2)
 
 
-def leaderless(clock: Clock, until_s: float) -> Callable[[float], str]:
+def leaderless(clock: SteadyClock, until_s: float) -> Callable[[float], str]:
     """A question that is refused at once while a partition has no leader."""
 
     def ask(_patience_s: float) -> str:
@@ -135,7 +122,7 @@ def leaderless(clock: Clock, until_s: float) -> Callable[[float], str]:
 
 def test_questions_of_a_command_wait_together_no_longer_than_one_of_them_would() -> None:
     """With one silent broker of three `status` took two minutes."""
-    clock = Clock()
+    clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     begun_s, silent = clock.now_s, Asked(clock, math.inf)
 
@@ -153,7 +140,7 @@ def test_questions_of_a_command_wait_together_no_longer_than_one_of_them_would()
 
 def test_who_shares_a_deadline_with_a_silent_broker_is_answered_by_the_others() -> None:
     """Also where what the silent one had has no leader any more, which is said at once, again and again."""
-    clock = Clock()
+    clock = SteadyClock()
 
     def sleep(seconds: float) -> None:
         clock.now_s += seconds
@@ -171,7 +158,7 @@ def test_who_shares_a_deadline_with_a_silent_broker_is_answered_by_the_others() 
 @pytest.mark.parametrize("is_view", [True, False], ids=["view", "service"])
 def test_once_a_broker_is_known_to_be_silent_a_view_asks_each_question_once(is_view: bool) -> None:
     """D1008: a snapshot waited 12 s, 3 s for each question that met it again. A service waits as ever."""
-    clock = Clock()
+    clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     error = KafkaError(KafkaError._TIMED_OUT, "silent")
     log._silent_brokers[2] = _Silent(error, clock.now_s + 1_000, 2)
@@ -186,7 +173,7 @@ def test_once_a_broker_is_known_to_be_silent_a_view_asks_each_question_once(is_v
 
 def test_what_any_broker_can_answer_is_asked_on_while_one_is_silent() -> None:
     """D1008: else nobody would know that it is missing, and what it hides would be called gone."""
-    clock = Clock()
+    clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     error = KafkaError(KafkaError._TIMED_OUT, "silent")
     log._silent_brokers[2] = _Silent(error, clock.now_s + 1_000, 2)
@@ -196,7 +183,7 @@ def test_what_any_broker_can_answer_is_asked_on_while_one_is_silent() -> None:
 
 def test_a_silence_that_is_over_leaves_a_view_its_whole_time() -> None:
     """D1008: the broker may be back, or missed by the others, which then lead in its place."""
-    clock = Clock()
+    clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     error = KafkaError(KafkaError._TIMED_OUT, "silent")
     log._silent_brokers[2] = _Silent(error, clock.now_s - 1, 2)
@@ -206,7 +193,7 @@ def test_a_silence_that_is_over_leaves_a_view_its_whole_time() -> None:
 
 def test_an_election_fits_into_a_shared_deadline() -> None:
     """A broker is missed after nine seconds, and others lead two seconds later."""
-    clock = Clock()
+    clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     log.share_deadline()
 
@@ -217,7 +204,7 @@ def test_an_election_fits_into_a_shared_deadline() -> None:
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR])
 def test_a_client_that_asks_in_the_wrong_place_is_given_up(code: int) -> None:
     """It goes on asking the coordinator of another time, for good."""
-    log, clients = KafkaLog(SETTINGS, clock=Clock(), sleep=unhurried), []
+    log, clients = KafkaLog(SETTINGS, clock=SteadyClock(), sleep=unhurried), []
 
     def ask(_patience_s: float) -> str:
         clients.append(log._connected())
@@ -231,7 +218,7 @@ def test_a_client_that_asks_in_the_wrong_place_is_given_up(code: int) -> None:
 
 def test_a_read_of_minutes_says_each_minute_how_far_it_has_come(caplog: pytest.LogCaptureFixture) -> None:
     """D901: a start that reads a long log looks like one that hangs; short reads in between are silent."""
-    clock = Clock()
+    clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock)
     place = TopicPartition("_ack_state", 3)
     for offset in range(0, 1_300, 10):
@@ -254,7 +241,7 @@ def test_connections_that_brokers_close_are_no_warning(
     text: str, is_silent: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """D2402: they do it with idle ones; whoever waits asks, and says then that nobody answers."""
-    clock = Clock()
+    clock = SteadyClock()
     background = Background(clock)
     background(KafkaError(KafkaError._ALL_BROKERS_DOWN, text))
     clock.now_s += 60

@@ -16,18 +16,9 @@ from acker.kafka.client import (
     Outage,
     Throttling,
 )
+from tests.support.steady_clock import SteadyClock, client_lines
 
 SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
-
-
-@dataclass
-class Clock:
-    """Monotonic seconds that a test moves."""
-
-    now_s: float = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @dataclass
@@ -38,56 +29,52 @@ class Answer:
     broker_name: str = "b:9092"
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "acker.kafka.client"]
-
-
 def test_a_throttle_is_said_at_once_then_each_minute_and_when_it_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """D906: with the broker, for how long, and what to raise."""
-    clock = Clock()
+    clock = SteadyClock()
     throttling = Throttling(clock, "b:9092")
     for _ in range(130):
         throttling(Answer(2.0))
         clock.now_s += 1.0
     throttling.answered()
-    assert lines(caplog) == ["the broker throttles"] * 3
+    assert client_lines(caplog) == ["the broker throttles"] * 3
     line = vars(caplog.records[0])
     assert (line["broker"], line["throttled_s"]) == ("b:9092", 2.0)
     assert "producer_byte_rate" in line["next_step"]
     clock.now_s += THROTTLED_LOGGED_EVERY_S + 2
     throttling.answered()
     throttling.answered()
-    assert lines(caplog)[3:] == ["the broker throttles no more"]
+    assert client_lines(caplog)[3:] == ["the broker throttles no more"]
 
 
 def test_answers_that_are_held_back_for_moments_are_not_said(caplog: pytest.LogCaptureFixture) -> None:
     """That is what a quota is for."""
-    clock = Clock()
+    clock = SteadyClock()
     throttling = Throttling(clock, "b:9092")
     for _ in range(600):
         throttling(Answer(0.001))
         throttling(Answer(0.0))
         clock.now_s += 1.0
-    assert lines(caplog) == []
+    assert client_lines(caplog) == []
     assert not throttling.is_recent
 
 
 def test_a_wait_for_a_throttled_answer_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
     """D907: nobody looks for a broker that is up."""
-    clock = Clock()
+    clock = SteadyClock()
     throttling = Throttling(clock, "b:9092")
     outage = Outage(clock, "b:9092", throttling)
     throttling(Answer(4.0))
     outage.waits("writing", PIECE_MS, "40 records are not acknowledged")
-    assert lines(caplog) == ["the broker throttles"] * 2
+    assert client_lines(caplog) == ["the broker throttles"] * 2
     assert vars(caplog.records[1])["waits"] == "writing"
 
 
 def test_the_error_of_a_write_that_a_quota_kept_back_names_the_quota() -> None:
     """Some seconds after the last throttled answer it is the broker again."""
-    clock = Clock()
+    clock = SteadyClock()
     client = KafkaClient(SETTINGS, "test", 30_000, clock)
     cause = KafkaError(KafkaError._TIMED_OUT, "no answer")
     client.throttling(Answer(4.0))

@@ -17,6 +17,7 @@ from acker.errors import UsageError
 from spout.local.embedded import free_port
 from spout.runtime import endpoints, metrics
 from spout.serving.connections import ConnectionLimits
+from tests.support.steady_clock import SteadyClock
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,6 @@ def test_metrics_are_served_and_a_port_in_use_is_a_usage_error() -> None:
         endpoints.serve(collector(), port)
 
 
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 def asked(port: int, path: str) -> tuple[int, str]:
     """Return the status and text of an answer."""
     try:
@@ -97,7 +88,7 @@ def asked(port: int, path: str) -> tuple[int, str]:
 
 
 def test_a_loop_that_does_not_go_on_is_not_live() -> None:
-    quiet = Clock()
+    quiet = SteadyClock(0.0)
     health = endpoints.Health(quiet, 30)
     assert health.live() == ""
     quiet.now_s = 31
@@ -122,7 +113,7 @@ def test_a_service_is_ready_when_what_the_group_assigned_is_restored() -> None:
 
 
 def test_a_standby_is_ready_after_the_time_that_a_rebalance_takes() -> None:
-    clock = Clock()
+    clock = SteadyClock(0.0)
     health = endpoints.Health(lambda: 0.0, 30, clock)
     health.update(Status(partitions=(), assigned=0))
     assert health.ready() == "the group has assigned no partition yet"
@@ -131,7 +122,7 @@ def test_a_standby_is_ready_after_the_time_that_a_rebalance_takes() -> None:
 
 
 def test_probes_are_served_beside_metrics_and_other_paths_are_not() -> None:
-    port, quiet = free_port(), Clock()
+    port, quiet = free_port(), SteadyClock(0.0)
     endpoints.serve(collector(), port, endpoints.Health(quiet, 30).probes())
     assert asked(port, "/livez") == (200, "ok\n")
     assert asked(port, "/readyz") == (503, "no step has ended yet\n")
@@ -173,7 +164,7 @@ def test_metrics_are_served_to_an_address_of_ip_6() -> None:
 @pytest.mark.parametrize("is_abstract", [False, True])
 def test_systemd_hears_that_the_loop_goes_on_once_a_second(tmp_path: Path, is_abstract: bool) -> None:
     name = f"@windhover-{free_port()}" if is_abstract else str(tmp_path / "notify")
-    clock = Clock()
+    clock = SteadyClock(0.0)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(f"\0{name[1:]}" if is_abstract else name)
         systemd.setblocking(False)
@@ -190,7 +181,7 @@ def test_systemd_hears_that_the_loop_goes_on_once_a_second(tmp_path: Path, is_ab
 
 
 def test_a_systemd_that_goes_away_ends_nobody(tmp_path: Path) -> None:
-    clock, path = Clock(), tmp_path / "notify"
+    clock, path = SteadyClock(0.0), tmp_path / "notify"
     notifier = endpoints.SystemdNotifier({"NOTIFY_SOCKET": str(path)}, clock)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(path))

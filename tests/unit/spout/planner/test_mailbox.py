@@ -75,17 +75,32 @@ def test_the_driver_says_after_each_batch_how_many_cores_the_next_one_has(tmp_pa
     assert tasks_now(replace(options, min_partitions=8)) == 8
 
 
-def test_the_sinks_of_two_queries_write_the_number_of_cores_at_once(tmp_path: Path) -> None:
-    """It is one file of the application, and with executors that come and go both have a new number."""
+def test_the_sinks_of_two_queries_write_the_number_of_cores_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one file of the application: where one sink writes in the middle of another's writing, neither
+    number is bent."""
+    one, two = Mailbox(tmp_path, "one"), Mailbox(tmp_path, "two")
+    between: list[int | None] = []
 
-    def write(stream: str) -> None:
-        mine = Mailbox(tmp_path, stream)
-        for cores in range(1, 500):
-            mine.put_cores(cores)
-            assert mine.cores()
+    def interrupted(path: Path, text: str, encoding: str) -> int:
+        with path.open("w", encoding=encoding) as file:
+            if not between:
+                between.append(None)
+                with ThreadPoolExecutor(1) as other:
+                    other.submit(two.put_cores, 12).result(timeout=10)
+            return file.write(text)
 
-    with ThreadPoolExecutor(2) as both:
-        list(both.map(write, ("one", "two")))
+    def replaced(path: Path, target: Path) -> Path:
+        between.append(two.cores())
+        return replace_file(path, target)
+
+    replace_file = Path.replace
+    monkeypatch.setattr(Path, "write_text", interrupted)
+    monkeypatch.setattr(Path, "replace", replaced)
+    one.put_cores(7)
+    assert between == [None, None, 12]  # before the first sink wrote, and after either has written beside
+    assert one.cores() == two.cores() == 7
 
 
 def test_a_batch_that_spark_has_not_run_yet_is_not_owed(watch: SinkWatch) -> None:

@@ -32,7 +32,7 @@ JAVA = """\
 #!/bin/sh
 case "$*" in
   -version) echo 'openjdk version "17.0.1"' >&2 ;;
-  *StorageTool*) mkdir data && echo features > data/bootstrap.checkpoint ;;
+  *StorageTool*) mkdir -p data && echo features > data/bootstrap.checkpoint ;;
   *ArchiveClassesAtExit=*) trap 'echo classes > classes.jsa; exit 143' TERM ;;
 esac
 echo "$*" >> "{calls}"

@@ -2092,4 +2092,40 @@ MUTANTS = (
         "tests/unit/spout/execution/test_collect.py::test_a_tuple_that_is_left_open_is_noticed",
         "an ArrowBolt that leaves a row open would pass its test, and its record would time out",
     ),
+    # -- several ranges, partitions and inputs in one batch
+    Mutant(
+        "the-first-root-of-a-range-is-of-that-range",
+        "spout/publishing/publish.py",
+        'np.searchsorted(firsts, indices, side="right") - 1], _positions',
+        'np.searchsorted(firsts, indices, side="left") - 1], _positions',
+        "tests/unit/spout/publishing/test_several_ranges.py"
+        "::test_what_is_not_acked_is_named_by_its_partition_its_position_and_its_line",
+        "the first record of a partition would hold back the one before it, and not its own",
+    ),
+    Mutant(
+        "the-first-root-of-a-range-is-held-in-that-range",
+        "spout/publishing/publish.py",
+        'np.searchsorted(firsts, indices, side="right") - 1], _positions',
+        'np.searchsorted(firsts, indices, side="left") - 1], _positions',
+        "tests/unit/spout/publishing/test_several_ranges.py"
+        "::test_what_the_state_holds_is_named_by_its_partition_and_position",
+        "the deadline of another partition's record would be moved",
+    ),
+    Mutant(
+        "a-passed-call-names-the-first-root-of-a-range",
+        "spout/publishing/settle.py",
+        "number = bisect_right(firsts, root) - 1",
+        "number = max(0, bisect_right(firsts, root - 1) - 1)",
+        "tests/unit/spout/publishing/test_several_ranges.py::test_each_root_of_an_outcome_is_that_of_the_report",
+        "an operator would look at a record of another partition for what hung",
+    ),
+    Mutant(
+        "a-hole-of-a-second-range-is-no-record-of-a-skipped-batch",
+        "spout/publishing/publish.py",
+        "first = int(plan.index_of(source, np.array([start]))[0])",
+        "first = start - plan.ranges[0].start",
+        "tests/unit/spout/publishing/test_several_ranges.py"
+        "::test_a_skipped_batch_fails_all_but_the_positions_without_a_record",
+        "a record would be neither failed nor acked, and time out; a hole would be failed",
+    ),
 )

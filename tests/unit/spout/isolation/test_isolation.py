@@ -356,6 +356,27 @@ def test_in_a_child_too_each_partition_has_a_line_of_its_own(
         assert failed == {1: "raise", 8: "raise", 9: "waits for lines/2@0", **waits}
 
 
+def test_each_line_in_which_a_record_failed_is_held_when_its_child_has_died_too() -> None:
+    """Several fail by one cause, each in a line of its own; the next child knows of all of them."""
+    keys = {"raise": (b"k", b"l", b"m"), "exit": (b"n",), "b": (b"k", b"l", b"m", b"o")}
+    gate = Gate("lines/0", "lines", LineUp("key"))
+    with closing(IsolatedRun(pass_of(Act()), CONTEXT, 0, partial(StageRun, context=CONTEXT))) as run:
+        run.gate = gate
+        held: list[int] = []
+        index = 0
+        for word, of_words in keys.items():
+            kept: list[str] = []
+            for key in of_words:
+                is_held = gate.admit(index, key, index) is not None
+                (held if is_held else kept).append(index if is_held else word)  # type: ignore[arg-type]
+                index += 1
+            if kept:
+                feed(run, kept, index - len(kept))
+        run.gate = None
+        run.finish()
+    assert held == [4, 5, 6]
+
+
 def test_what_stands_behind_a_record_that_ends_its_process_is_held() -> None:
     with closing(IsolatedRun(pass_of(Act()), CONTEXT, 0, partial(StageRun, context=CONTEXT))) as run:
         emitted, failed = in_line(run, ("a", "exit", "b"), ("c", "d"))

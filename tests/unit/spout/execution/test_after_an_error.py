@@ -26,7 +26,7 @@ from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.rows import ArrowRows, tuple_of
 from spout.tuples.tuple import Tuple
-from tests.support.worlds.topology_world import ran
+from tests.support.worlds.topology_world import TOPICS, ran, run
 
 WORD = pa.schema([("value", pa.string())])
 
@@ -76,6 +76,50 @@ def test_what_a_basic_bolt_emitted_before_it_raised_is_no_row_of_another_tuple(
     assert sorted(failed) == [number for number, line in enumerate(lines) if line.startswith("bad")]
     good = [line for line in lines if not line.startswith("bad")]
     assert [row[0] for row in rows] == [word for line in good for word in (line, line.upper())]
+
+
+class EmitsOnTwoStreams(EmitsThenRaises):
+    """Does the same by turns on two streams, where the first one of a call is that of its word's length."""
+
+    def declare(self, declarer: spout.OutputDeclarer) -> None:
+        """Declare them."""
+        declarer.declare("value string")
+        declarer.declare("value string", stream="other")
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Emit on both, and raise."""
+        self.collector = self.collector or collector
+        word = text_of(tuple)
+        self.collector.emit((word,), "other" if len(word) % 2 else "default")
+        if word.startswith("bad"):
+            raise ValueError(word)
+        self.collector.emit((word.upper(),), "default" if len(word) % 2 else "other")
+
+
+@pytest.mark.parametrize("stream", ["default", "other"])
+@pytest.mark.parametrize("lines", LINES.values(), ids=LINES)
+def test_on_several_streams_too_it_is_no_row_of_another_tuple(lines: Sequence[str], stream: str) -> None:
+    """What is dropped is dropped with its stream, or each later row would go to the stream of another."""
+    builder = spout.TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("it", EmitsOnTwoStreams()).shuffle_grouping("lines")
+    builder.set_bolt("reads", Copies()).shuffle_grouping("it", stream)
+    made = run(builder, [line.encode() for line in lines], {"reads": print}, tasks=1)
+    good = [line for line in lines if not line.startswith("bad")]
+    is_first = stream == "other"  # all good words have one letter
+    assert [row[0] for row in made.values] == [line if is_first else line.upper() for line in good]
+    failed = sorted(root for _, roots in made.outcome.failed for root in roots.tolist())
+    assert failed == [number for number, line in enumerate(lines) if line.startswith("bad")]
+
+
+class Copies(spout.BasicBolt):
+    """Hands words on."""
+
+    output = "value string"
+
+    def execute(self, tuple: Tuple, collector: spout.BasicCollector) -> None:
+        """Hand it on."""
+        collector.emit((tuple[0],))
 
 
 def task_of(bolt: AnyBolt, hooks: Sequence[TaskHook] = ()) -> StageRun:

@@ -14,11 +14,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from acker.config.topics import parse
 from acker.errors import TrackingError
-from acker.identity import I64, WIRE_BLOCK_BITS, Source, copies_source, input_id_of, root_edge
+from acker.identity import (
+    I64,
+    WIRE_BLOCK_BITS,
+    Source,
+    copies_source,
+    input_id_of,
+    is_replay,
+    partition_of,
+    root_edge,
+)
 from acker.wire.events import SourceRun, positions, values
 from spout.planning.order import Lined, NotAcked
 from spout.planning.plan import BatchPlan, read_tasks
+from spout.publishing.batch_warnings import held_open, isolated_records
 from spout.publishing.delayed import Held, Released, RootPositions
 from spout.publishing.fold import (
     BatchOutcome,
@@ -40,6 +51,7 @@ from spout.publishing.publish import (
     skipped_outcome,
 )
 from spout.publishing.settle import settle
+from spout.tuples.culprits import WORKER_DIED
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Delivery
 
@@ -341,6 +353,34 @@ def test_what_is_released_is_the_batch_s_own_or_an_older_root_by_its_place(
     assert acked == dict(zip(older, edges[len(own) :].tolist(), strict=True))
     failed = [(s, at) for s, listed in outcome.older.failed.get(BAD, {}).items() for at in listed.tolist()]
     assert sorted(failed) == older
+
+
+INPUTS = parse(
+    "inputs: {a: {id: 1, group: g}, b: {id: 2, group: g}}", file="topics.yaml", environ={}
+).inputs_of("g")
+
+
+def named(root: Root) -> str:
+    """Return the place of a root as an operator reads it."""
+    source, at = root
+    topic = INPUTS[input_id_of(source) - 1]
+    name = topic.replay_topic if is_replay(source) else topic.topic
+    return f"{name}/{partition_of(source)}@{at}"
+
+
+@of_some_roots
+def test_an_operator_reads_the_place_of_the_root(name: str, chosen: list[int]) -> None:
+    """In the line of a record that ended its process, and of bolts that left a tuple open."""
+    plan = plan_of(name)
+    every = roots_of(plan)
+    some = [every[index] for index in chosen]
+    died = Cause("split", WORKER_DIED, "exit status 3")
+    isolated = isolated_records(BatchOutcome(plan, ((died, numbers(chosen)),)), INPUTS)
+    assert [record.place for record in isolated] == list(map(named, some))
+    opened = BatchOutcome(plan, held_open=(("ack", places_of([*some, *some])),))
+    assert held_open(opened) == {"ack": sorted(some)}
+    failed = replace(opened, failed=((BAD, numbers(chosen[:1])),))
+    assert held_open(failed) == ({"ack": sorted(some[1:])} if some[1:] else {})
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -1114,4 +1114,39 @@ MUTANTS = (
         "::test_an_input_of_the_same_id_is_the_same_under_another_name",
         "where two inputs exchange their names, validate would refuse what is right",
     ),
+    # -- keys that are null or empty
+    Mutant(
+        "a-null-key-is-null-in-the-quarantine",
+        "acker/service/partition.py",
+        "key = None if record.key is None else record.key[:QUARANTINE_BYTES]",
+        'key = (record.key or b"")[:QUARANTINE_BYTES]',
+        "tests/unit/acker/service/test_acker_quarantine.py::test_what_is_quarantined_has_its_key_and_value",
+        "nobody would find the writer of the record by what it writes",
+    ),
+    Mutant(
+        "a-null-value-is-null-in-the-quarantine",
+        "acker/service/partition.py",
+        "value = None if record.value is None else record.value[:room]",
+        'value = (record.value or b"")[:room]',
+        "tests/unit/acker/service/test_acker_quarantine.py::test_what_is_quarantined_has_its_key_and_value",
+        "a tombstone would seem to be an empty record",
+    ),
+    Mutant(
+        "a-key-goes-to-the-client-as-it-is",
+        "acker/kafka/writer.py",
+        "                    key,\n                    partition,",
+        "                    key or None,\n                    partition,",
+        "tests/unit/acker/kafka/test_kafka_producer.py"
+        "::test_keys_and_values_go_to_the_client_and_come_from_it_as_they_are",
+        "a record with an empty key would come back without one",
+    ),
+    Mutant(
+        "a-key-comes-from-the-client-as-it-is",
+        "acker/kafka/reader.py",
+        "            message.key(),\n            message.value(),",
+        "            message.key() or None,\n            message.value(),",
+        "tests/unit/acker/kafka/test_kafka_producer.py"
+        "::test_keys_and_values_go_to_the_client_and_come_from_it_as_they_are",
+        "a record with an empty key would be copied without one",
+    ),
 )

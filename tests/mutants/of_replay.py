@@ -665,4 +665,41 @@ MUTANTS = (
         "::test_letters_are_written_however_wrong_the_workers_clock_is",
         "dead letters of a worker whose clock is ahead would be put aside without end",
     ),
+    # -- keys that are null or empty
+    Mutant(
+        "a-copy-has-the-record-s-key",
+        "replay/records/copies.py",
+        "            record.value,\n            record.key,",
+        '            record.value,\n            record.key or b"",',
+        "tests/unit/replay/worker/test_keys_of_copies.py"
+        "::test_copies_the_dead_letter_and_what_a_redrive_writes_have_the_record_s_key_and_value",
+        "a copy without a key would overwrite what has an empty one",
+    ),
+    Mutant(
+        "a-copy-has-the-record-s-value",
+        "replay/records/copies.py",
+        "            record.value,\n            record.key,",
+        "            record.value or None,\n            record.key,",
+        "tests/unit/replay/worker/test_keys_of_copies.py"
+        "::test_copies_the_dead_letter_and_what_a_redrive_writes_have_the_record_s_key_and_value",
+        "an empty record would be replayed as a tombstone",
+    ),
+    Mutant(
+        "a-dead-letter-has-the-record-s-key",
+        "replay/records/dead_letter.py",
+        "        key=record.key if record else None,",
+        "        key=(record.key or None) if record else None,",
+        "tests/unit/replay/worker/test_keys_of_copies.py"
+        "::test_copies_the_dead_letter_and_what_a_redrive_writes_have_the_record_s_key_and_value",
+        "an empty key would be gone with the record's life",
+    ),
+    Mutant(
+        "a-redrive-has-the-record-s-key",
+        "replay/records/letters.py",
+        "        value=record.value,\n        key=record.key,",
+        '        value=record.value,\n        key=record.key or b"",',
+        "tests/unit/replay/worker/test_keys_of_copies.py"
+        "::test_copies_the_dead_letter_and_what_a_redrive_writes_have_the_record_s_key_and_value",
+        "a record without a key would come again with an empty one",
+    ),
 )

@@ -2092,4 +2092,326 @@ MUTANTS = (
         "tests/unit/spout/execution/test_collect.py::test_a_tuple_that_is_left_open_is_noticed",
         "an ArrowBolt that leaves a row open would pass its test, and its record would time out",
     ),
+    # -- several ranges, partitions and inputs in one batch
+    Mutant(
+        "the-first-root-of-a-range-is-of-that-range",
+        "spout/publishing/publish.py",
+        'np.searchsorted(firsts, indices, side="right") - 1], _positions',
+        'np.searchsorted(firsts, indices, side="left") - 1], _positions',
+        "tests/unit/spout/publishing/test_several_ranges.py"
+        "::test_what_is_not_acked_is_named_by_its_partition_its_position_and_its_line",
+        "the first record of a partition would hold back the one before it, and not its own",
+    ),
+    Mutant(
+        "the-first-root-of-a-range-is-held-in-that-range",
+        "spout/publishing/publish.py",
+        'np.searchsorted(firsts, indices, side="right") - 1], _positions',
+        'np.searchsorted(firsts, indices, side="left") - 1], _positions',
+        "tests/unit/spout/publishing/test_several_ranges.py"
+        "::test_what_the_state_holds_is_named_by_its_partition_and_position",
+        "the deadline of another partition's record would be moved",
+    ),
+    Mutant(
+        "a-passed-call-names-the-first-root-of-a-range",
+        "spout/publishing/settle.py",
+        "number = bisect_right(firsts, root) - 1",
+        "number = max(0, bisect_right(firsts, root - 1) - 1)",
+        "tests/unit/spout/publishing/test_several_ranges.py::test_each_root_of_an_outcome_is_that_of_the_report",
+        "an operator would look at a record of another partition for what hung",
+    ),
+    Mutant(
+        "a-hole-of-a-second-range-is-no-record-of-a-skipped-batch",
+        "spout/publishing/publish.py",
+        "first = int(plan.index_of(source, np.array([start]))[0])",
+        "first = start - plan.ranges[0].start",
+        "tests/unit/spout/publishing/test_several_ranges.py"
+        "::test_a_skipped_batch_fails_all_but_the_positions_without_a_record",
+        "a record would be neither failed nor acked, and time out; a hole would be failed",
+    ),
+    # -- logs that were cut, and lines, of several partitions
+    Mutant(
+        "an-empty-partition-is-no-reason-for-a-reader-that-is-out-of-its-log",
+        "spout/standalone/read_ahead.py",
+        "if at > self._buffers[place].end}",
+        "if at >= self._buffers[place].end}",
+        "tests/unit/spout/standalone/test_read_ahead.py"
+        "::test_a_partition_that_was_cut_is_noticed_whatever_is_beside_it",
+        "a log that was cut would be read on without an error, where another partition is empty",
+    ),
+    Mutant(
+        "each-log-that-was-cut-is-found",
+        "spout/planner/continuity.py",
+        "return Compared(tuple(cuts), older)",
+        "return Compared(tuple(cuts[:1]), older)",
+        "tests/unit/spout/planner/test_continuity.py::test_each_source_is_judged_by_its_own_leader",
+        "with on_data_loss: skip the second log would be read on where the first one was cut",
+    ),
+    Mutant(
+        "one-leader-that-does-not-know-yet-hides-no-other",
+        "spout/planner/continuity.py",
+        "            if intact is None:\n                older.add(source)",
+        "            if intact is None:\n                older.add(source)\n                break",
+        "tests/unit/spout/planner/test_continuity.py::test_each_source_is_judged_by_its_own_leader",
+        "a log that was cut would not be found while another leader is being elected",
+    ),
+    Mutant(
+        "a-child-has-a-gate-for-each-partition",
+        "spout/isolation/isolation.py",
+        "self._gates.setdefault(slip.place, ",
+        "self._gates.setdefault(slip.operator, ",
+        "tests/unit/spout/isolation/test_isolation.py"
+        "::test_in_a_child_too_each_partition_has_a_line_of_its_own",
+        "a record that fails would hold back the other partitions of its task",
+    ),
+    Mutant(
+        "the-next-child-knows-of-each-line-that-failed",
+        "spout/isolation/isolation.py",
+        "                    self.gate.fail(root)\n        return worked.batches",
+        "                    self.gate.fail(root)\n                    break\n        return worked.batches",
+        "tests/unit/spout/isolation/test_isolation.py"
+        "::test_each_line_in_which_a_record_failed_is_held_when_its_child_has_died_too",
+        "records would pass a failed one of their key when a child has died in between",
+    ),
+    Mutant(
+        "a-read-task-has-a-gate-for-each-partition",
+        "spout/streaming/read_task.py",
+        '        gate = Gate(f"{ordered.topic}/{partition_of(source)}", ordered.name, line_up)',
+        "        gate = next(iter(self._gates), None) or"
+        ' Gate(f"{ordered.topic}/{partition_of(source)}", ordered.name, line_up)',
+        "tests/unit/spout/streaming/test_read_task.py"
+        "::test_a_record_that_fails_holds_back_its_own_partition_alone",
+        "a record that fails would hold back the other partitions of its task",
+    ),
+    # -- two queries, two runs, two sessions
+    Mutant(
+        "a-query-trims-its-own-reports",
+        "spout/publishing/ledger.py",
+        "if query == batch[0] and number <= batch[1] - BATCHES_KEPT:",
+        "if number <= batch[1] - BATCHES_KEPT:",
+        "tests/unit/spout/publishing/test_two_queries.py"
+        "::test_a_batch_makes_room_among_those_of_its_own_query",
+        "the reports of a query with lower batch numbers would be gone before its batch ends",
+    ),
+    Mutant(
+        "a-query-has-reports-of-its-own",
+        "spout/publishing/ledger.py",
+        "any(name == query and batch >= since for name, batch in batches)",
+        "any(batch >= since for name, batch in batches)",
+        "tests/unit/spout/publishing/test_two_queries.py::test_a_batch_has_the_reports_of_its_own_tasks",
+        "a follower would ask Spark again and again while another query runs",
+    ),
+    Mutant(
+        "a-run-is-written-by-its-own-plan",
+        "spout/sinks/foreach_batch.py",
+        "            if lane.name and run not in self._plans:",
+        "            run = lane.name\n            if lane.name and run not in self._plans:",
+        "tests/unit/spout/sinks/test_two_runs.py::test_a_run_is_written_by_its_own_plan",
+        "rows behind a shuffle that is new in a run would be acked unread",
+    ),
+    Mutant(
+        "the-last-run-of-a-stream-takes-its-follower-away",
+        "spout/sinks/follower.py",
+        "if run.stream.id not in {other.stream.id for other in self._runs.values()}:",
+        "if True:",
+        "tests/unit/spout/sinks/test_follower.py"
+        "::test_of_two_runs_of_a_stream_the_last_to_end_takes_its_follower_away",
+        "a query that is started again would end, since nobody seems to publish it",
+    ),
+    Mutant(
+        "runs-of-one-query-are-followed-apart",
+        "spout/sinks/follower.py",
+        "self._runs[query.runId] = run",
+        "self._runs[query.id] = run",
+        "tests/unit/spout/sinks/test_follower.py"
+        "::test_of_two_runs_of_a_stream_the_last_to_end_takes_its_follower_away",
+        "the follower would be taken away with the older run",
+    ),
+    Mutant(
+        "a-sink-of-another-run-publishes-nothing-of-this-one",
+        "spout/sinks/follower.py",
+        "if run.query.runId in self._application.sunk:",
+        "if self._application.sunk:",
+        "tests/unit/spout/sinks/test_follower.py"
+        "::test_a_batch_is_published_whatever_other_run_has_a_sink_of_ours",
+        "a query beside one with spout.sink would never be acked",
+    ),
+    Mutant(
+        "a-start-waits-for-its-own-group",
+        "spout/sinks/follower.py",
+        "if run.stream.group == group and run.thread is not None",
+        "if run.thread is not None",
+        "tests/unit/spout/sinks/test_follower.py::test_a_start_waits_for_ended_runs_of_its_own_group_alone",
+        "a start would wait ten seconds for another group",
+    ),
+    Mutant(
+        "a-lane-is-of-one-session",
+        "spout/sinks/batch_end.py",
+        'f"{self.lane.name}/{outcome.plan.session}"',
+        'f"{self.lane.name}"',
+        "tests/unit/spout/sinks/test_follower.py::test_each_query_and_each_session_has_a_lane_of_its_own",
+        "after a reset the batches of a query would count as seen already",
+    ),
+    Mutant(
+        "a-lane-is-of-one-query",
+        "spout/sinks/batch_end.py",
+        'f"{self.lane.name}/{outcome.plan.session}"',
+        'f"{outcome.plan.session}"',
+        "tests/unit/spout/sinks/test_follower.py::test_each_query_and_each_session_has_a_lane_of_its_own",
+        "batches of two queries would take each other's place",
+    ),
+    Mutant(
+        "a-column-has-a-watermark-with-each-hold",
+        "spout/publishing/watermarks.py",
+        "place = stats.column, stats.hold",
+        'place = stats.column, ""',
+        "tests/unit/spout/publishing/test_watermarks.py"
+        "::test_each_column_and_each_hold_has_a_watermark_of_its_own",
+        "nobody would learn which record moved the lower one of two watermarks",
+    ),
+    # -- after a call that raised
+    Mutant(
+        "the-collector-of-a-keyed-call-that-raised-is-closed",
+        "spout/held/keyed_rows.py",
+        "        first.is_closed = True",
+        "        collector.is_closed = True",
+        "tests/unit/spout/held/test_keyed.py"
+        "::test_what_a_bolt_does_by_the_collector_of_an_earlier_call_fails_its_tuples",
+        "a row would be lost whose tuple is acked",
+    ),
+    Mutant(
+        "the-collector-of-a-watched-batch-that-raised-is-closed",
+        "spout/execution/bolt_work.py",
+        "        collector.is_closed = True\n        for number, cause",
+        "        collector.is_closed = not causes\n        for number, cause",
+        "tests/unit/spout/execution/test_after_an_error.py"
+        "::test_what_an_arrow_bolt_does_by_the_collector_of_an_earlier_call_fails_its_rows",
+        "rows would be lost whose tuples are acked, in a bolt with hooks",
+    ),
+    Mutant(
+        "the-collector-of-a-batch-that-raised-is-closed",
+        "spout/execution/bolt_work.py",
+        "        finally:\n            collector.is_closed = True\n            self._pulse.end()",
+        "        else:\n            collector.is_closed = True\n"
+        "        finally:\n            self._pulse.end()",
+        "tests/unit/spout/execution/test_after_an_error.py"
+        "::test_what_an_arrow_bolt_does_by_the_collector_of_an_earlier_call_fails_its_rows",
+        "rows would be lost whose tuples are acked",
+    ),
+    Mutant(
+        "a-test-of-a-keyed-bolt-closes-its-collectors",
+        "spout/execution/collect.py",
+        "        collector.is_closed = True",
+        "        pass",
+        "tests/unit/spout/execution/test_after_an_error.py"
+        "::test_a_test_of_a_keyed_bolt_notices_a_collector_of_an_earlier_call",
+        "a bolt would pass its test, and fail its tuples on Spark",
+    ),
+    # -- clients that wait, and items that are lost
+    Mutant(
+        "who-looks-again-requests-no-more",
+        "spout/standalone/store.py",
+        "self._now = max(self._now, count)",
+        "self._now += count",
+        "tests/unit/spout/standalone/test_waiting_clients.py"
+        "::test_what_is_kept_ready_for_a_client_that_waits_does_not_grow",
+        "a client that waits for 10 would keep hundreds ready, which only time out",
+    ),
+    Mutant(
+        "who-waits-no-more-requests-nothing",
+        "spout/standalone/client.py",
+        "queue.requested -= room",
+        "queue.requested -= 0",
+        "tests/unit/spout/standalone/test_waiting_clients.py"
+        "::test_what_is_kept_ready_for_a_client_that_waits_does_not_grow",
+        "each wait would add to what is kept ready for ever",
+    ),
+    Mutant(
+        "a-client-requests-what-it-may-open",
+        "spout/standalone/client.py",
+        "requested = [(queue, queue.room(self._limits, count)) for queue in queues]",
+        "requested = [(queue, count) for queue in queues]",
+        "tests/unit/spout/standalone/test_waiting_clients.py"
+        "::test_what_is_kept_ready_for_a_client_that_waits_does_not_grow",
+        "what a client may not open would be planned, and time out",
+    ),
+    Mutant(
+        "a-lost-item-has-no-parts",
+        "spout/standalone/store.py",
+        "                lease.parts.pop(serial, None)\n                self._close(lease, serial)",
+        "                self._close(lease, serial)",
+        "tests/unit/spout/standalone/test_lost_items.py"
+        "::test_all_of_an_open_is_confirmed_but_for_what_was_lost",
+        "the parts of a lost item would hold up all that was opened with it",
+    ),
+    Mutant(
+        "what-is-confirmed-whole-may-be-late",
+        "spout/standalone/queues.py",
+        "            self.publication.runs += runs\n            self._note_all_late(what.lease)",
+        "            self.publication.runs += runs",
+        "tests/unit/spout/standalone/test_lost_items.py"
+        "::test_all_of_an_open_is_confirmed_but_for_what_was_lost",
+        "nobody would learn that work was done in vain",
+    ),
+    Mutant(
+        "what-is-failed-whole-may-be-late",
+        "spout/standalone/queues.py",
+        "                self.publication.fail(runs, cause)\n            self._note_all_late(what.lease)",
+        "                self.publication.fail(runs, cause)",
+        "tests/unit/spout/standalone/test_lost_items.py::test_all_of_an_open_is_failed_but_for_what_was_lost",
+        "nobody would learn that work was done in vain",
+    ),
+    Mutant(
+        "a-late-item-counts-once",
+        "spout/standalone/queues.py",
+        "why = lease.lost.pop(serial, None)",
+        "why = lease.lost.get(serial)",
+        "tests/unit/spout/standalone/test_lost_items.py"
+        "::test_all_of_an_open_is_confirmed_but_for_what_was_lost",
+        "an item that is settled twice would count as two",
+    ),
+    Mutant(
+        "each-late-item-counts",
+        "spout/standalone/queues.py",
+        "for serial in list(lease.lost):",
+        "for serial in list(lease.lost)[:1]:",
+        "tests/unit/spout/standalone/test_lost_items.py"
+        "::test_all_of_an_open_is_confirmed_but_for_what_was_lost",
+        "of many late items one would count",
+    ),
+    # -- keys that are null or empty
+    Mutant(
+        "an-empty-key-has-a-line",
+        "spout/planning/order.py",
+        "None if key is None else line_of_key(key)",
+        "line_of_key(key) if key else None",
+        "tests/unit/spout/planning/test_order.py"
+        "::test_each_key_has_a_line_of_its_own_and_a_null_one_has_none",
+        "records with an empty key would pass one of theirs that failed",
+    ),
+    Mutant(
+        "a-null-key-is-null-in-a-row",
+        "spout/tuples/messages.py",
+        '        "key": Message.key,',
+        '        "key": lambda message: message.key() or None,',
+        "tests/unit/spout/tuples/test_messages.py"
+        "::test_keys_and_values_are_those_of_the_record_in_each_form_of_a_row",
+        "a bolt could not tell an empty key from none",
+    ),
+    Mutant(
+        "a-warning-names-the-first-root-of-a-range",
+        "spout/publishing/batch_warnings.py",
+        "for number, first in enumerate(firsts) if first <= root)",
+        "for number, first in enumerate(firsts) if first < root or not number)",
+        "tests/unit/spout/publishing/test_several_ranges.py::test_an_operator_reads_the_place_of_the_root",
+        "an operator would look at a record of another partition for what ended a worker",
+    ),
+    Mutant(
+        "what-is-dropped-is-dropped-with-its-stream",
+        "spout/execution/emitted.py",
+        "        del self._streams[len(self.values) :], self._tasks[len(self.values) :]",
+        "        pass",
+        "tests/unit/spout/execution/test_after_an_error.py"
+        "::test_on_several_streams_too_it_is_no_row_of_another_tuple",
+        "rows behind a call that raised would go to the stream of another row",
+    ),
 )

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from acker.errors import LogError, NotAuthorized, Unreachable
 from acker.kafka.client import Background, KafkaClient, T
 from acker.kafka.port import Outgoing
+from acker.kafka.reader import record_of
 from acker.kafka.writer import KafkaProducer
+from tests.support.odd_keys import KEYS, VALUES
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 NO_RIGHT = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -32,6 +34,7 @@ class LibrdkafkaProducer:
         self.refused: dict[str, KafkaError] = {}
         self.silent = False
         self._queue: list[tuple[str, int]] = []
+        self.written: list[tuple[object, object]] = []
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -39,8 +42,9 @@ class LibrdkafkaProducer:
     def cluster_id(self, _timeout_s: float) -> str:
         return "cluster"
 
-    def produce(self, topic: str, _value: object, _key: object, partition: int, **_options: object) -> None:
+    def produce(self, topic: str, value: object, key: object, partition: int, **_options: object) -> None:
         self._queue.append((topic, partition))
+        self.written.append((key, value))
 
     def poll(self, _timeout_s: float) -> None:
         self._report("poll")
@@ -137,3 +141,15 @@ def test_a_record_without_a_report_is_not_taken_for_written() -> None:
     producer.send(Outgoing("lines", 0, b"v"))
     with pytest.raises(Unreachable, match="1 records are not acknowledged"):
         producer.flush(1_000)
+
+
+def test_keys_and_values_go_to_the_client_and_come_from_it_as_they_are() -> None:
+    """Null is not empty, in either direction."""
+    records = [(key, value) for key in KEYS.values() for value in VALUES.values()]
+    producer, beneath = opened("flush")
+    for key, value in records:
+        producer.send(Outgoing("lines", 0, value, key))
+    producer.flush(1_000)
+    assert beneath.written == records
+    messages = [Message(topic="lines", partition=0, offset=5, key=key, value=value) for key, value in records]
+    assert [(record.key, record.value) for record in map(record_of, messages)] == records

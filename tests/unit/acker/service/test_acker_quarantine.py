@@ -12,6 +12,7 @@ from acker.config.limits import AckerLimits
 from acker.identity import acker_partition, source_of
 from acker.kafka.port import Outgoing, TopicPartition, UnreadableName
 from acker.ledger.output import AckerEventKind
+from acker.service.partition import QUARANTINE_BYTES
 from acker.wire.codec import RECORD_BYTES_MAX, read_acks
 from acker.wire.events import (
     Acks,
@@ -24,6 +25,7 @@ from acker.wire.events import (
     Verdicts,
     pack_positions,
 )
+from tests.support.odd_keys import KEYS
 from tests.support.odd_records import NO_UTF8, OddRecord, append_odd
 from tests.support.raw_records import RawRecord
 from tests.support.worlds.acker_world import (
@@ -315,3 +317,32 @@ def test_a_record_with_a_header_that_no_program_of_ours_writes_is_quarantined(
     world.settle()
     assert world.of() == dict.fromkeys(range(8), "ACKED")
     assert len(world.quarantined(home())) == 1
+
+
+@pytest.mark.parametrize("value", [b"", b"garbage", NO_UTF8, None], ids=["empty", "text", "no UTF-8", "null"])
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_what_is_quarantined_has_its_key_and_value(
+    world: World, writer: Writer, key: bytes | None, value: bytes | None
+) -> None:
+    """Null stays null, and empty empty: whoever looks for its writer finds what that wrote."""
+    producer = world.writer_log.producer()
+    for topic in (TOPICS.ack, TOPICS.fail, TOPICS.init):
+        producer.send(Outgoing(topic, home(), value, key))
+    producer.flush(1_000)
+    world.settle()
+    assert [(record.key, record.value) for record in world.quarantined(home())] == [(key, value)] * 3
+
+
+@pytest.mark.parametrize("excess", [-1, 0, 1])
+def test_a_long_key_of_a_quarantined_record_is_cut_with_its_value(
+    world: World, writer: Writer, excess: int
+) -> None:
+    """Both together have room; the key comes first. An empty value is not a null one."""
+    long_key = b"k" * (QUARANTINE_BYTES + excess)
+    producer = world.writer_log.producer()
+    producer.send(Outgoing(TOPICS.ack, home(), b"value", long_key))
+    producer.flush(1_000)
+    world.settle()
+    [kept] = world.quarantined(home())
+    assert kept.key == long_key[:QUARANTINE_BYTES]
+    assert kept.value == b"value"[: max(0, -excess)]

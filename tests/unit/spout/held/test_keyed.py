@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import BoltStopped, TupleError, UsageError
+from acker.wire.causes import error_class
 from spout.bolts.bolts import BasicBolt
 from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import BoltContext
@@ -623,3 +624,71 @@ def test_a_key_names_its_columns(by: Any, says: str) -> None:
 def test_one_column_is_a_key() -> None:
     assert key_columns("pairs", "user") == ("user",)
     assert key_columns("pairs", ["user", "day"]) == ("user", "day")
+
+
+class KeepsAfterError(KeyedBolt):
+    """Keeps the collector and the tuples of its first call, which ends as `ends` says; uses them later."""
+
+    output = "both string"
+    tick_ms = 500
+
+    def __init__(self, ends: str, does: str) -> None:
+        self._ends = ends
+        self._does = does
+        self._collector: KeyedCollector | None = None
+        self._tuples: list[KeyedTuple] = []
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Keep them, or do by the kept collector what belongs to this one; then ack."""
+        if self._collector is None:
+            self._collector, self._tuples = collector, list(held)
+            if self._ends != "raises in tick":
+                self._end(collector)
+            return
+        own = held[-1]
+        if self._does == "emit":
+            self._collector.emit((own["n"],))
+        elif self._does == "emit on":
+            self._collector.emit((own["n"],), anchors=self._tuples[0])
+        else:
+            getattr(self._collector, self._does)(self._tuples[0])
+        collector.ack(*held)
+
+    def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """End the first call."""
+        self._collector = collector
+        self._end(collector)
+
+    def _end(self, collector: KeyedCollector) -> None:
+        if "ack" in self._ends:
+            collector.ack(*self._tuples)
+        if "raises" in self._ends:
+            raise ValueError(self._ends)
+
+
+@pytest.mark.parametrize("does", ["emit", "emit on", "ack", "fail", "reset_timeout"])
+@pytest.mark.parametrize("ends", ["raises", "acks, then raises", "raises in tick", "acks", "holds"])
+@pytest.mark.parametrize("is_same_key", [True, False], ids=["the same key", "another key"])
+def test_what_a_bolt_does_by_the_collector_of_an_earlier_call_fails_its_tuples(
+    ends: str, does: str, is_same_key: bool
+) -> None:
+    """Rule 3: nobody would write the row, and its tuple would be acked; so it is behind an error too."""
+    key = Key(KeepsAfterError(ends, does))
+    first = key.get("a")
+    if ends == "raises in tick":
+        assert first == []
+        first = key.get(ticks=True)
+    if "raises" in ends:
+        [(_, report, roots)] = first
+        assert json.loads(report)[1] == "ValueError"
+        assert roots == "a"
+    else:
+        assert first == ([(None, ACKED, "a")] if ends == "acks" else [])
+    if not is_same_key:
+        key.state = FakeState()
+    [(value, report, roots)] = key.get("b")
+    cause = Cause(*json.loads(report))
+    assert value is None
+    assert error_class(cause.error) == "TupleError"
+    assert "by the collector of a call that had returned; use this call's" in cause.message
+    assert roots == ("ab" if ends == "holds" and is_same_key else "b")

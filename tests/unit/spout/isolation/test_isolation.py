@@ -280,15 +280,23 @@ def test_the_ledger_comes_out_as_if_the_bolt_had_failed_the_tuple(bolts: Sequenc
     assert {made.failed[root] for root in (3, 6)} == {(known.failed[3][0], WORKER_DIED, "exit status 3")}
 
 
-def in_line(run: TaskRun, *lines: Sequence[str]) -> tuple[list[str], dict[int, str]]:
-    """Feed batches of one line of one partition; return the emitted words, and why roots failed."""
-    gate = Gate("lines/0", "lines", LineUp("partition"))
-    run.gate = gate
+def in_line(
+    run: TaskRun, *lines: Sequence[str], gates: Sequence[Gate] | None = None, offsets: Sequence[int] = ()
+) -> tuple[list[str], dict[int, str]]:
+    """Feed batches, each of one line of its partition; return the emitted words, and why roots failed.
+
+    `gates` has the gate of each batch's partition, and `offsets` the offset of its first record; by default
+    all batches are of one partition.
+    """
+    if gates is None:
+        gates = [Gate("lines/0", "lines", LineUp("partition"))] * len(lines)
     returned: list[pa.RecordBatch] = []
     held: dict[int, str] = {}
     index = 0
-    for words in lines:
-        causes = {index + at: gate.admit(index + at, None, index + at) for at in range(len(words))}
+    for number, (words, gate) in enumerate(zip(lines, gates, strict=True)):
+        shift = offsets[number] - index if offsets else 0
+        run.gate = gate
+        causes = {index + at: gate.admit(index + at, None, index + at + shift) for at in range(len(words))}
         held |= {at: cause.message for at, cause in causes.items() if cause is not None}
         kept = [word for at, word in zip(causes, words, strict=True) if at not in held]
         if kept:
@@ -312,6 +320,61 @@ def test_in_a_child_too_what_stands_behind_a_failed_record_is_held(bolts: Sequen
         made = in_line(run, *batches)
     waits = dict.fromkeys((2, 3, 4), "waits for lines/0@1")
     assert made == known == (["A"], {1: "raise", **waits})
+
+
+@pytest.mark.parametrize("turns", [(0, 1, 2), (0, 1, 0, 2, 1)], ids=["one by one", "by turns"])
+@pytest.mark.parametrize("bolts", [(Act,), (Act, Upper), (Fussy,)])
+def test_in_a_child_too_each_partition_has_a_line_of_its_own(
+    bolts: Sequence[type[AnyBolt]], turns: Sequence[int]
+) -> None:
+    """One in which a record fails holds back no other, be its offsets below or above; each names itself."""
+    words = [("a", "raise", "b"), ("c", "d"), ("raise", "e")]
+    first_offsets = [5, 90, 0]
+
+    def fed(run: TaskRun) -> tuple[list[str], dict[int, str]]:
+        gates = [Gate(f"lines/{number}", "lines", LineUp("partition")) for number in range(len(words))]
+        # what comes of a partition when it has its turn again has higher offsets
+        offsets = [
+            first_offsets[number] + 10 * turns[:turn].count(number) for turn, number in enumerate(turns)
+        ]
+        batches = [words[number] for number in turns]
+        return in_line(run, *batches, gates=[gates[number] for number in turns], offsets=offsets)
+
+    known = fed(StageRun(pass_of(*(bolt() for bolt in bolts)), CONTEXT))
+    pass_ = pass_of(*(bolt() for bolt in bolts))
+    with closing(IsolatedRun(pass_, CONTEXT, 0, partial(StageRun, context=CONTEXT))) as run:
+        made = fed(run)
+    assert made == known
+    emitted, failed = made
+    if len(turns) == len(words):
+        assert emitted == ["A", "C", "D"]
+        waits = {2: "waits for lines/0@6", 6: "waits for lines/2@0"}
+        assert failed == {1: "raise", 5: "raise", **waits}
+    else:
+        assert emitted == ["A", "C", "D", "C", "D"]
+        waits = {2: "waits for lines/0@6", **dict.fromkeys((5, 6, 7), "waits for lines/0@6")}
+        assert failed == {1: "raise", 8: "raise", 9: "waits for lines/2@0", **waits}
+
+
+def test_each_line_in_which_a_record_failed_is_held_when_its_child_has_died_too() -> None:
+    """Several fail by one cause, each in a line of its own; the next child knows of all of them."""
+    keys = {"raise": (b"k", b"l", b"m"), "exit": (b"n",), "b": (b"k", b"l", b"m", b"o")}
+    gate = Gate("lines/0", "lines", LineUp("key"))
+    with closing(IsolatedRun(pass_of(Act()), CONTEXT, 0, partial(StageRun, context=CONTEXT))) as run:
+        run.gate = gate
+        held: list[int] = []
+        index = 0
+        for word, of_words in keys.items():
+            kept: list[str] = []
+            for key in of_words:
+                is_held = gate.admit(index, key, index) is not None
+                (held if is_held else kept).append(index if is_held else word)  # type: ignore[arg-type]
+                index += 1
+            if kept:
+                feed(run, kept, index - len(kept))
+        run.gate = None
+        run.finish()
+    assert held == [4, 5, 6]
 
 
 def test_what_stands_behind_a_record_that_ends_its_process_is_held() -> None:

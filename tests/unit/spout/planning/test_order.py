@@ -40,6 +40,7 @@ from spout.standalone.kafka_spout import KafkaSpout
 from spout.streaming.ordered_read import Copies, Copy, origin_of
 from spout.streaming.stream import _source_options
 from spout.tuples.failures import Cause
+from tests.support.odd_keys import KEYS
 
 A, B = line_of_key(b"a"), line_of_key(b"b")
 JOURNAL = Journal("s", 1, 7, 2, MappingProxyType({65_536: SourceMark(0, 9)}), (SourceRun(65_536, 4, 9),))
@@ -445,3 +446,23 @@ def test_a_partition_has_less_room_behind_a_batch_that_lost_much(records: int, l
     room = OrderedRoom()
     room.published(7, records, lost)
     assert room.of(7) == next_
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_each_key_has_a_line_of_its_own_and_a_null_one_has_none(together: bool) -> None:
+    """An empty key is a key: its records wait for each other; those without a key wait for nobody."""
+    gate = Gate("t/0", "lines", LineUp("key"))
+    keys = [*KEYS.values(), *KEYS.values()]
+    count = len(KEYS)
+    if together:
+        assert gate.admit_all(np.arange(count), keys[:count], np.arange(count)) == {}
+    else:
+        assert [gate.admit(at, keys[at], at) for at in range(count)] == [None] * count
+    gate.fail_all(range(count))
+    later = range(count, 2 * count)
+    if together:
+        held = gate.admit_all(np.array(later), keys[count:], np.array(later)).keys()
+        blocked = [count + row for row in held]
+    else:
+        blocked = [at for at in later if gate.admit(at, keys[at], at) is not None]
+    assert blocked == [at for at in later if keys[at] is not None]

@@ -161,6 +161,22 @@ def test_of_two_watermarks_each_may_be_the_one_that_counts() -> None:
     assert watermarks.mover(80_000) == Mover(90_000, (SourceRun(A, 12, 13),)), "it was there before"
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2)])
+def test_each_column_and_each_hold_has_a_watermark_of_its_own(order: Sequence[int]) -> None:
+    """Two columns, each with a hold and without one: a higher one of them hides no other."""
+    four = [
+        stats(90_000, "at", "bought"),
+        stats(80_000, "at"),
+        stats(70_000, "seen", "bought"),
+        stats(60_000, "seen"),
+    ]
+    watermarks = Watermarks()
+    for number in order:
+        watermarks.rise(seen(), [four[number]])
+    for each in four:
+        assert watermarks.mover(each.highest_ms - each.delay_ms) == Mover(each.highest_ms, PLAN.ranges)
+
+
 def test_only_the_last_rises_are_remembered_and_one_that_none_follows_stays() -> None:
     watermarks = Watermarks()
     for second in range(RISES_KEPT + 5):

@@ -173,10 +173,18 @@ class World:
         monkeypatch.setattr(follower, "logged", self._logged)
         self.run = self.register("r")
 
-    def register(self, run: str) -> FollowedRun:
-        """Register a run of the query."""
-        query: Any = SimpleNamespace(id="q", runId=run)
-        return self.follower.register(self.stream, lambda: query)
+    def register(
+        self, run: str, query: str = "q", stream: Stream | None = None, *, is_active: bool = True
+    ) -> FollowedRun:
+        """Register a run of a query, by default of the one of this world."""
+        started: Any = SimpleNamespace(id=query, runId=run, isActive=is_active)
+        return self.follower.register(stream or self.stream, lambda: started)
+
+    def another_stream(self, name: str, group: str) -> Stream:
+        """Add a stream that another query reads."""
+        made = Stream(name, group, True, 4, self.publisher, None)  # type: ignore[arg-type]
+        self.application.streams[name] = made
+        return made
 
     def end(self, batch: int, start: Journal | None, end: Journal) -> None:
         """Let a batch end of which no task reported."""
@@ -276,3 +284,73 @@ def test_a_query_that_does_not_start_is_not_followed(world: World) -> None:
     with pytest.raises(ValueError, match="no such sink"):
         world.follower.start(world.stream, begin)
     assert "spout.start" in str(world.watch.refusal()), "nobody follows it"
+
+
+def is_followed(folder: Path, stream: Stream) -> bool:
+    """Return whether the planning process of a stream knows of a follower."""
+    return Mailbox(folder, stream.id, stream.group).follower() is not None
+
+
+def test_of_two_runs_of_a_stream_the_last_to_end_takes_its_follower_away(
+    world: World, tmp_path: Path
+) -> None:
+    """A run that is started again while the one before still publishes its last batch is followed."""
+    second = world.register("r2")
+    assert is_followed(tmp_path, world.stream)
+    world.follower.forget(world.run)
+    assert is_followed(tmp_path, world.stream)
+    world.follower.forget(second)
+    assert not is_followed(tmp_path, world.stream)
+    assert world.ledger.forgotten == ["q"]
+
+
+@pytest.mark.parametrize("ends_first", [0, 1])
+def test_of_two_queries_the_end_of_one_forgets_nothing_of_the_other(
+    world: World, tmp_path: Path, ends_first: int
+) -> None:
+    other = world.another_stream("other", "h")
+    runs = [world.run, world.register("p1", "p", other)]
+    queries, streams = ["q", "p"], [world.stream, other]
+    world.follower.forget(runs[ends_first])
+    stays = 1 - ends_first
+    assert world.ledger.forgotten == [queries[ends_first]]
+    assert world.application.started.keys() == {queries[stays]}
+    assert is_followed(tmp_path, streams[stays])
+    assert not is_followed(tmp_path, streams[ends_first])
+    world.follower.forget(runs[stays])
+    assert world.application.started == {}
+    assert not is_followed(tmp_path, streams[stays])
+
+
+def test_a_batch_is_published_whatever_other_run_has_a_sink_of_ours(world: World) -> None:
+    world.application.sunk |= {"q", "stream", "another run"}
+    world.end(0, None, FIRST)
+    assert len(world.publisher.published) == 1
+
+
+def test_each_query_and_each_session_has_a_lane_of_its_own(world: World) -> None:
+    """Rule 5: in one lane the batch 0 of a second query, or after a reset, would count as seen already."""
+    runs = [world.run, world.register("p1", "p", world.another_stream("other", "h"))]
+    for session in ("s", "t"):
+        for run in runs:
+            world.run, run.has_ended_a_batch = run, False
+            world.end(0, None, offset(10, SourceRun(SOURCE, 0, 10), session=session))
+    lanes = [(record.lane, record.seq) for each in world.publisher.published for record in each.fails]
+    assert lanes == [("q/s", 0), ("p/s", 0), ("q/t", 0), ("p/t", 0)]
+
+
+def test_a_start_waits_for_ended_runs_of_its_own_group_alone(world: World) -> None:
+    """One that runs would be waited for in vain, and one of another group publishes by itself."""
+    joined: list[str] = []
+
+    def with_thread(run: FollowedRun) -> None:
+        name = run.query.runId
+        run.thread = SimpleNamespace(join=lambda _timeout_s: joined.append(name))  # type: ignore[assignment]
+
+    other = world.another_stream("other", "h")
+    with_thread(world.register("ended", "a", is_active=False))
+    with_thread(world.register("runs", "b"))
+    with_thread(world.register("ended elsewhere", "c", other, is_active=False))
+    world.register("without a thread", "d", is_active=False)
+    world.follower._finish_ended("g")
+    assert joined == ["ended"]

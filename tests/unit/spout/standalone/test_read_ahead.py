@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
+
+import pytest
+
 from acker.config.topics import parse
 from acker.identity import position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
@@ -132,3 +136,66 @@ def test_a_partition_that_is_shorter_than_what_was_read_is_refused() -> None:
     world.produce(2)
     world.ahead.follow(world.sources, dict.fromkeys(world.sources, position_at(1, 0)))
     assert (world.ahead.doubt, world.ahead.poll(0, 100)) == (None, 2)
+
+
+READ = 5
+"""So far each partition was read that holds records, or held some."""
+
+
+def read_to_five(world: ReadWorld, state: str, partition: int) -> None:
+    """Bring a partition into a state in which it was read to offset 5, or is empty and was read from 0."""
+    place = TopicPartition("sentences", partition)
+    if state.startswith("empty"):
+        return
+    world.produce(READ + 2, partition=partition)
+    if state == "gone":
+        world.cluster.delete_before(place, READ + 1)
+    elif state == "all gone":
+        world.cluster.delete_before(place, READ + 2)
+    elif state == "gone to where it was read":
+        world.cluster.delete_before(place, READ)
+    elif state == "cut":
+        world.cluster.partition(place).cut(READ - 2)
+    elif state == "cut to nothing":
+        world.cluster.partition(place).cut(0)
+
+
+STATES = {
+    "whole": (READ, 2),
+    "empty": (0, 0),
+    "gone": (READ + 1, 1),
+    "all gone": (READ + 2, 0),
+    "gone to where it was read": (READ, 2),
+    "cut": None,
+    "cut to nothing": None,
+}
+"""States of a partition: from where it is read on, and how many records come; None: it was cut."""
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(STATES, repeat=2)))
+def test_a_partition_that_was_cut_is_noticed_whatever_is_beside_it(first: str, second: str) -> None:
+    """And what left the log is passed over, whatever is beside it; of a partition that is whole all comes."""
+    world = ReadWorld()
+    states = {A: first, B: second}
+    for partition, state in enumerate((first, second)):
+        read_to_five(world, state, partition)
+    world.ahead = ReadAhead(MemoryMessages(world.log), world.log)
+    begins = {source: 0 if state == "empty" else READ for source, state in states.items()}
+    free = dict.fromkeys(world.sources, 0) | begins
+    world.ahead.follow(world.sources, free)
+
+    came = sum(world.ahead.poll(0, 100) for _ in range(4))
+
+    is_cut = any(STATES[state] is None for state in states.values())
+    assert (world.ahead.doubt is not None) == is_cut
+    if not is_cut:
+        expected = [STATES[state] or (0, 0) for state in states.values()]
+        assert came == sum(count for _, count in expected)
+        world.ahead.show([A, B])
+        places = [TopicPartition("sentences", partition) for partition in range(2)]
+        starts = dict(world.ahead.starts(places))
+        assert starts == {
+            place: at if at > READ else 0 for place, (at, _) in zip(places, expected, strict=True)
+        }
+        ends = dict(world.ahead.stable_ends(places))
+        assert ends == {place: at + count for place, (at, count) in zip(places, expected, strict=True)}

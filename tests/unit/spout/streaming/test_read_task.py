@@ -419,16 +419,18 @@ def read(
     *values: bytes | None,
     order: Mapping[int, LineUp] | None = None,
     source: int = SOURCE,
+    sources: Sequence[int] = (),
     **options: Any,
 ) -> Read:
-    """Let a task read records of these values; nothing runs behind it."""
+    """Let a task read records of these values, of each of several sources; nothing runs behind it."""
     found = Read()
     monkeypatch.setattr(read_task, "TaskReader", Log)
     monkeypatch.setattr(Log, "values", list(values))
     monkeypatch.setattr(read_task, "add", lambda _ledger, _stream, report: found.reports.append(report))
-    run = SourceRun(source, position_at(0, 0), position_at(0, len(values)))
-    plan = BatchPlan("g", "s", 1, 2, 7, 30_000, True, (run,))
-    task = ReadTask(plan, (run,), {source: "lines"}, order or {})
+    every = sources or (source,)
+    runs = tuple(SourceRun(number, position_at(0, 0), position_at(0, len(values))) for number in every)
+    plan = BatchPlan("g", "s", 1, 2, 7, 30_000, True, runs)
+    task = ReadTask(plan, runs, dict.fromkeys(every, "lines"), order or {})
     asked = SourceOptions(TOPICS, ("lines",), "q", tracked_when=not_debug, ledger=object(), **options)
     for batch in read_task.read(task, asked):
         found.values += batch.column("value").to_pylist()
@@ -503,6 +505,23 @@ def test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_t
     [lined] = found.report.lined
     assert lined.rows[:, 0].tolist() == told
     assert found.values == [b"a", b"b", last][: 2 + (last != b"bad")]
+
+
+@pytest.mark.parametrize("by", ["key", "partition"])
+def test_a_record_that_fails_holds_back_its_own_partition_alone(
+    monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """A task reads several partitions, one after the other; all records have the same key."""
+    sources = (SOURCE, SOURCE + 1, SOURCE + 2)
+    line_ups = {SOURCE: LineUp(by), SOURCE + 1: LineUp(by), SOURCE + 2: LineUp(by)}
+    steps = (Step("careful", Careful(), pa.schema([("value", pa.binary())])),)
+    narrow = SealedStage(Chain(steps, arrives=Carry.PACKED, carry=Carry.NONE).stage)
+    found = read(monkeypatch, b"a", b"bad", b"c", order=line_ups, sources=sources, narrow=narrow)
+    assert found.values == [b"a"] * 3
+    waits = {cause.message: roots for cause, roots in found.failed.items() if cause.error == HELD}
+    assert waits == {"waits for lines/0@1": [2], "waits for lines/1@1": [5], "waits for lines/2@1": [8]}
+    assert [lined.place for lined in found.report.lined] == ["lines/0", "lines/1", "lines/2"]
+    assert [lined.rows[:, 0].tolist() for lined in found.report.lined] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
 def test_copies_are_reported_with_their_first_emissions_and_other_records_are_not(

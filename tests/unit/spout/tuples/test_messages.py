@@ -15,9 +15,10 @@ from acker.units import TIME_MS_MAX, TIME_MS_MIN
 from replay.records import headers
 from replay.records.record_time import RecordTime, time_headers
 from spout.tuples.columns import SOURCE_COLUMNS
-from spout.tuples.messages import ARROW_TYPES, COLUMN_MS_MAX, MessageRows
+from spout.tuples.messages import ARROW_TYPES, COLUMN_MS_MAX, MessageRows, record_key, record_keys
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
+from tests.support.odd_keys import KEYS, VALUES
 from tests.support.odd_times import ODD_TIMES_MS
 
 WALL = (1, 1_700_000_000_123)
@@ -131,3 +132,19 @@ def test_what_windhover_wrote_on_a_copy_is_a_field_of_its_own() -> None:
     assert Tuple(copy, 0)["windhover"][1] == (headers.ATTEMPT, b"3")
     assert copy.arrow(["windhover"]).column(0).to_pylist()[0][1] == {"key": headers.ATTEMPT, "value": b"3"}
     assert [name for name in copy.names if name in ("headers", "windhover")] == []
+
+
+def test_keys_and_values_are_those_of_the_record_in_each_form_of_a_row() -> None:
+    """As a field, as a column of Arrow, as a list, and where the line of a key is looked for."""
+    records = [(key, value) for key in KEYS.values() for value in VALUES.values()]
+    messages = [
+        Message(topic="lines", partition=2, offset=at, key=key, value=value, headers=None, timestamp=WALL)
+        for at, (key, value) in enumerate(records)
+    ]
+    made = MessageRows(messages, SOURCE, np.arange(len(records)))
+    keys, values = [key for key, _ in records], [value for _, value in records]
+    assert [(Tuple(made, row)["key"], Tuple(made, row)["value"]) for row in range(len(records))] == records
+    batch = made.arrow(["key", "value"])
+    assert batch.column("key").to_pylist() == list(made.values("key")) == record_keys(messages) == keys
+    assert batch.column("value").to_pylist() == list(made.values("value")) == values
+    assert list(map(record_key, messages)) == keys

@@ -30,7 +30,14 @@ ROOMS = [
 ]  # fmt: skip
 """A room may import from those before it, and from the files of its package and of the packages before."""
 
-TOOLS = ("benchmarks", "tests/simulation", "tests/torture", "tests/mutants", "tests/support/memory")
+TOOLS = (
+    "benchmarks",
+    "tests/simulation",
+    "tests/torture",
+    "tests/mutants",
+    "tests/mutation",
+    "tests/support/memory",
+)
 """Programs that prove and measure the product. They may look into every room; no room knows them."""
 TOOL_FILES = sorted(path for tool in TOOLS for path in (PROJECT / tool).rglob("*.py"))
 TOOL_ROOMS = sorted({path.parent.relative_to(PROJECT).as_posix() for path in TOOL_FILES})

@@ -334,5 +334,5 @@ def test_the_first_odd_name_of_a_topic_is_logged_with_its_place(
                 read_count(cluster.reader({place: 0}), count)
     lines = [line.getMessage() for line in caplog.records if line.name == headers.__name__]
     first, second = lines
-    assert f"record={places[0].topic}/0@1 names='\\\\xff\\\\xfe'" in first
+    assert f"header_name_unreadable record={places[0].topic}/0@1 names='\\\\xff\\\\xfe'" in first
     assert f"record={places[1].topic}/0@1" in second

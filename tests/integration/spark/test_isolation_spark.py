@@ -169,7 +169,9 @@ def test_behind_a_shuffle_what_kills_or_hangs_fails_alone(
         still_works(world, name)
 
 
-def test_in_a_topology_what_kills_or_hangs_fails_alone(world: World) -> None:
+def test_in_a_topology_what_kills_or_hangs_fails_alone(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.produce("topology", lines())
     builder = TopologyBuilder()
     builder.set_spout("lines", world.topics, "topology", startingOffsets="earliest")
@@ -180,6 +182,11 @@ def test_in_a_topology_what_kills_or_hangs_fails_alone(world: World) -> None:
         wait_for_letters(world, "topology", lambda: running.status().state == "active")
         still_works(world, "topology")
         assert running.status().isolated == {WORKER_DIED: 4, HUNG: 2}
+        isolated = [
+            record.getMessage() for record in caplog.records if record.msg.startswith("record_isolated")
+        ]
+        assert len(isolated) == 6
+        assert all("bolt=Poisoned error=" in line for line in isolated)
     finally:
         running.kill()
 

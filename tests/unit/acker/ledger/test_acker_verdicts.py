@@ -10,6 +10,7 @@ import random
 import pytest
 
 from acker.config.limits import AckerLimits
+from acker.ledger.output import AckerEventKind
 from acker.ledger.sessions import UNSENT_MS_MAX
 from acker.wire.events import Lost, Verdicts
 from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer, edge
@@ -370,6 +371,7 @@ def test_a_repeat_with_other_content_fails_the_open_roots_that_it_names(world: W
         3: [("FAILED", "NONDETERMINISTIC")],
         4: [("FAILED", "NONDETERMINISTIC")],
     }
+    assert [event.kind for event in world.events].count(AckerEventKind.NONDETERMINISTIC) == 1
     assert all(lost.operator == "" for lost in lost_of(world))
     writer.acks(values=[(1, 5 ^ edge(1))], seq=5)
     world.settle()

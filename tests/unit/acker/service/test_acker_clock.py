@@ -6,7 +6,7 @@ import pytest
 
 from acker.config.limits import AckerLimits
 from acker.errors import Fenced, Unreachable
-from acker.kafka.port import TopicPartition
+from acker.kafka.port import TimestampType, TopicPartition
 from acker.ledger.output import AckerEventKind
 from acker.service.step_reader import BURST, StepReader
 from tests.support.worlds.acker_world import TOPICS, World
@@ -94,3 +94,19 @@ def test_contributions_that_wait_for_an_answer_are_not_applied_before_their_init
     reader.fetch(1_500)
     found = reader.take(0)
     assert len(found.inits) == 300 or not found.acks
+
+
+def test_a_clock_that_differs_from_the_brokers_is_reported_by_its_kind() -> None:
+    """D404: what stands in the log is the sentence of the watch."""
+    world = late_world()
+    world.cluster.partition(TopicPartition(TOPICS.init, 0)).timestamp_type = TimestampType.APPENDED
+    writer = world.session()
+    for _ in range(200):
+        world.step()
+        world.now_ms += 1_000
+        world.cluster.now_ms = world.now_ms - 2 * HOUR_MS
+        writer.tick(world.now_ms)
+        world.step()
+    clocks = [event.detail for event in world.events if event.kind is AckerEventKind.CLOCK]
+    assert len(clocks) == 1
+    assert "ahead of the broker's" in clocks[0]

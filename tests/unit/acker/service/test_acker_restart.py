@@ -763,3 +763,22 @@ def test_a_million_open_roots_are_restored_without_a_verdict(world: World) -> No
     send(2, values ^ root_edges_of_run(SOURCE, 0, 1_000_000))
     world.settle()
     assert (world.status().open_roots, world.status().counts.acked) == (0, 1_000_000)
+
+
+def test_a_partition_that_the_group_gives_to_another_acker_is_lost_there_and_restored_here() -> None:
+    world = World(partitions=3)
+    half_done(world)
+    events = world.events
+    restored = [event.partition for event in events if event.kind is AckerEventKind.RESTORED]
+    assert sorted(restored) == [0, 1, 2]
+    first = world.acker
+    events.clear()
+    second = world.start()
+    for _ in range(100):
+        world.now_ms += 1
+        first.step(world.now_ms)
+        second.step(world.now_ms)
+    lost = [event.partition for event in events if event.kind is AckerEventKind.LOST]
+    assert lost == [event.partition for event in events if event.kind is AckerEventKind.RESTORED]
+    assert sorted((*first.status().partitions, *second.status().partitions)) == [0, 1, 2]
+    assert second.status().partitions == tuple(lost)

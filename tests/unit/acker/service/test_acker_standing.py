@@ -152,6 +152,8 @@ def test_a_partition_in_trouble_keeps_only_its_own_roots_waiting(
     installed.pass_seconds(10)
     assert [installed.verdicts(partition) for partition in range(PARTITIONS)] == [DONE] * PARTITIONS
     assert world.status().standing == {}
+    if way is SILENT:
+        assert any(name in text for text in installed.told(AckerEventKind.GOES_ON)), world.events
 
 
 def test_contributions_that_come_before_their_inits_can_be_read_count_when_these_can(

@@ -34,6 +34,8 @@ def test_a_failed_root_becomes_one_copy_after_its_back_off(world: World) -> None
     world.lose(root)
     lost_at_ms = world.now_ms
     world.settle(worker, until_ms=lost_at_ms + 999)
+    opened = [event.fields for event in world.events if event.name == "partition_opened"]
+    assert opened == [{"partition": number, "offset": 0, "waiting": 0} for number in (0, 1)]
     assert world.copies() == []
     world.settle(worker, until_ms=lost_at_ms + 1_000)
     (copy,) = world.copies()
@@ -112,6 +114,8 @@ def test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_on
         (3, f"{COPIES}/1@2"),
     ]
     assert history(letter)[-1]["message"] == "at last"
+    status = worker.status()
+    assert (status.replayed_by_input, status.dead_lettered_by_input) == ({"sentences": 2}, {"sentences": 1})
     assert {
         name: header(letter, f"__dlq.errors.{name}") for name in ("topic", "partition", "offset", "group")
     } == {
@@ -569,9 +573,12 @@ def test_no_more_roots_wait_than_the_limit_and_the_rest_stays_in_the_verdicts(wo
     worker = world.worker(limits=limits(waiting_max=4))
     world.lose(*[world.emit(b"%d" % number) for number in range(10)])
     world.settle(worker)
-    assert worker.status().waiting == 4
+    status = worker.status()
+    assert (status.waiting, status.lost) == (4, 4)
+    assert status.waiting_full > 0
     world.settle(worker, until_ms=world.now_ms + 600_000)
     assert len(world.copies()) == 10
+    assert worker.status().replayed_by_input == {"sentences": 10}
 
 
 def test_payloads_larger_than_one_fetch_are_copied_in_several_rounds(world: World) -> None:
@@ -580,6 +587,7 @@ def test_payloads_larger_than_one_fetch_are_copied_in_several_rounds(world: Worl
     world.lose(*roots)
     world.settle(worker, until_ms=world.now_ms + 60_000)
     assert [copy.value for copy in world.copies()] == [b"%d" % number * 400 for number in range(9)]
+    assert 9 * 400 <= worker.status().fetched_bytes < 2 * 9 * 400
 
 
 def test_entries_larger_than_one_fetch_are_read_in_several_rounds(world: World) -> None:

@@ -255,11 +255,16 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("word", "error", "message"), WAYS)
-def test_a_tuple_that_ends_or_hangs_its_process_fails_by_name(word: str, error: str, message: str) -> None:
+def test_a_tuple_that_ends_or_hangs_its_process_fails_by_name(
+    word: str, error: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
     # who was killed, and by whom: that cannot be seen, so nobody else may kill here
     limit_ms = 0 if word == "kill" else LIMIT_MS
     done = isolated(pass_of(Act()), ["a", word, "b"], ["c"], limit_ms=limit_ms)
     assert done.failed == {1: ("0-Act", error, message)}
+    lines = [record.getMessage() for record in caplog.records if "culprit_found" in record.getMessage()]
+    assert len(lines) == 1
+    assert f"bolt=0-Act error={error} how={message!r}" in lines[0]
     assert done.words == ["A", "B", "C"]
 
 

@@ -470,6 +470,7 @@ def test_what_is_held_is_bounded_and_then_the_partition_waits() -> None:
         world.live(100)
         status = world.spout.status(world.now_ms)
         most = max(most, sum(status.held_now.values()) + 1)
+        assert status.held_now in ({}, {"sentences/0": sum(status.held_now.values()), "sentences/1": 0})
     assert 15 < most <= 20
     assert "partition_waits" in world.told
     world.rest()

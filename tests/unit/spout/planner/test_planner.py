@@ -23,6 +23,19 @@ A, B = source_of(1, 0), source_of(1, 1)
 REPLAY = source_of(1, 0, replay=True)
 
 
+class Refused(NoFaults):
+    """Refuses calls of one operation while it is on."""
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+        self.is_on = False
+
+    def before(self, operation: str) -> None:
+        """Refuse it."""
+        if self.is_on and operation == self._operation:
+            raise Unreachable("the broker is gone")
+
+
 class Looks(NoFaults):
     """Counts the requests for ends."""
 
@@ -69,10 +82,13 @@ def test_nothing_is_emitted_while_as_many_are_pending_as_may_be() -> None:
     planner = world.ready()
     first = batch(planner, BEGINNING, world)
     assert positions(BEGINNING, first) == [(A, 0, 10)]
+    assert planner.status(world.now_ms).limit_hits == 0
     assert batch(planner, first, world) is first
+    assert planner.status(world.now_ms).limit_hits == 1
     world.publish(BEGINNING, first, skip=range(4, 10))
     world.run(500)
     assert positions(first, batch(planner, first, world)) == [(A, 10, 14)]
+    assert planner.status(world.now_ms).limit_hits == 1
 
 
 def test_a_limit_of_spark_holds_for_the_batch() -> None:
@@ -339,9 +355,15 @@ def test_a_root_that_nobody_acks_times_out_by_the_ticks_never_early_and_at_most_
     while not world.lost("TIMED_OUT"):
         world.run(100)
         assert world.now_ms - emitted_ms < 6_000
+        status = planner.status(world.now_ms)
+        assert (status.wall, status.oldest_pending_ms) in (
+            (world.now_ms, world.now_ms - emitted_ms),
+            (world.now_ms, 0),  # its verdict has come
+        )
     assert 4_000 <= world.now_ms - emitted_ms <= 5_000
     world.run(3_500)
-    assert planner.status(world.now_ms).timed_out == 1
+    status = planner.status(world.now_ms)
+    assert (status.timed_out, status.oldest_pending_ms) == (1, 0)
     assert world.committed() == 5
 
 
@@ -421,6 +443,7 @@ def test_with_skip_records_that_left_the_log_are_settled_as_absent_and_counted()
     world.log.delete_before({TopicPartition("sentences", 0): 6})
     second = batch(planner, first, world)
     assert positions(first, second) == [(A, 6, 10)]
+    assert world.told[-1] == "records_left_the_log"
     world.publish(first, second)
     world.run(4_000)
     status = planner.status(world.now_ms)
@@ -586,6 +609,23 @@ def test_a_killed_acker_costs_the_planner_nothing() -> None:
     world.run(1_500)
     assert world.lost("TIMED_OUT") == 0
     assert planner.status(world.now_ms).acked == 10
+
+
+def test_commits_that_fail_are_counted_and_made_up_for() -> None:
+    world = World()
+    world.produce(10)
+    refused = Refused("commit_offsets")
+    planner = world.ready(faults=refused)
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end)
+    refused.is_on = True
+    world.run(20_000)
+    failures = planner.status(world.now_ms).commit_failures
+    assert failures > 1
+    assert not world.committed()
+    refused.is_on = False
+    world.run(10_000)
+    assert (world.committed(), planner.status(world.now_ms).commit_failures) == (10, failures)
 
 
 def test_closing_commits_what_is_settled() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 from pathlib import Path
@@ -55,7 +56,7 @@ def world(tmp_path: Path, jobs: Jobs) -> tuple[Keeper, Mailbox, Mailbox, OwnFold
     ids=["none", "py4j", "pyspark"],
 )
 def test_who_asks_is_answered_when_spark_has_run_a_task_or_cannot(
-    tmp_path: Path, error: Exception | None
+    tmp_path: Path, error: Exception | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """D105: Spark says by the query's own tasks why it cannot run one."""
     jobs = Jobs(error)
@@ -71,6 +72,8 @@ def test_who_asks_is_answered_when_spark_has_run_a_task_or_cannot(
     eventually(lambda: planner.has_workers("p"), 60)
     made.step()
     assert jobs.started == 1
+    expected = [] if error is None else [f"no_worker_started: {error}"]
+    assert [record.getMessage() for record in caplog.records] == expected
     folder.cleanup()
 
 
@@ -91,6 +94,27 @@ def test_a_folder_that_a_cleaner_removed_is_there_again_with_its_lock_until_its_
     folder.cleanup()
     made.step()
     assert not path.exists()
+
+
+def test_messages_that_cannot_be_written_again_are_named_once_until_they_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, driver, planner, folder = world(tmp_path, Jobs())
+    driver.deactivate()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Mailbox, "restore", refuse)
+            made.step()
+            made.step()
+        made.step()
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["messages_cannot_be_restored: [Errno 28] No space left on device"] * 2
+    assert planner.is_inactive()
+    folder.cleanup()
 
 
 def test_a_folder_that_is_removed_while_it_is_made_is_made_at_the_next_look(

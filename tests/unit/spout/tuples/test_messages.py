@@ -97,7 +97,7 @@ def test_a_time_is_the_same_in_the_column_or_null_and_is_logged(
         assert column.to_pylist() == [1_000_000, *([time_ms * 1_000 if fits else None] * 2)]
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == (not fits)
-    assert all(f"record={topic}/2@1 timestamp_ms={time_ms}" in text for text in told)
+    assert all(f"timestamp_is_null record={topic}/2@1 timestamp_ms={time_ms}" in text for text in told)
 
 
 @pytest.mark.parametrize("time_ms", ODD_TIMES_MS)

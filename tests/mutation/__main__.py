@@ -33,7 +33,7 @@ def mutation(
     tests: Annotated[
         list[str] | None,
         typer.Option(
-            help="Tests to run; default: the package's unit tests, tests/property, tests/simulation."
+            help="Tests to run; default: the package's unit tests, and tests/property."
         ),
     ] = None,
     sample: Annotated[int, typer.Option(min=0, help="Judge only so many edits, drawn; 0: all.")] = 0,
@@ -94,7 +94,7 @@ def _edits(rooms: Sequence[str]) -> list[Edit]:
 
 def _default_tests(rooms: Sequence[str]) -> list[str]:
     packages = sorted({Path(room).parts[0] for room in rooms})
-    return [*(f"tests/unit/{package}" for package in packages), "tests/property", "tests/simulation"]
+    return [*(f"tests/unit/{package}" for package in packages), "tests/property"]
 
 
 def _key(edit: Edit) -> tuple[str, ...]:

@@ -642,7 +642,7 @@ MUTANTS = (
     Mutant(
         "a-session-is-silent-before-it-counts-as-gone",
         "spout/group/presence.py",
-        "return max(0, max(last) + SILENT_MS_MAX - now_ms)",
+        "return max(0, max(last) + SILENT_MS_MAX - self._now_ms)",
         "return 0",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_group_whose_holder_died_is_taken_once_he_was_silent_for_the_limit_and_says_so",
@@ -1807,7 +1807,7 @@ MUTANTS = (
     Mutant(
         "a-query-that-ended-has-no-roots",
         "spout/builder/tuple_metrics.py",
-        " and now_ms - each.wall < STALE_MS",
+        " and abs(now_ms - status.wall) < STALE_MS",
         "",
         "tests/unit/spout/builder/test_stream_metrics.py"
         "::test_of_a_planning_process_that_is_gone_or_owns_nothing_no_root_is_counted",

@@ -1,8 +1,11 @@
-"""Decides when a wait is long enough for a line in the log, and when for the next one; pure.
+"""Decides when a wait is long enough: for a line in the log, for the next one, or to end it; pure.
 
 A process that waits calls `LongWait.look` each time that it looks whether its wait is over, and `over` when
 it is. Where `look` returns a time, the process logs one line: for how long it has waited, for what, and what
 helps. So a wait of an hour has sixty lines, and one of a second has none.
+
+Where a wait ends by itself, with an error say, `PassedTime` measures it: a wall clock that is set ahead by an
+hour has not made anybody wait for an hour.
 """
 
 from __future__ import annotations
@@ -52,3 +55,29 @@ class LongWait:
     def over(self) -> None:
         """End the wait: the next one begins anew."""
         self._reason = self._began_ms = None
+
+
+READING_MS_MAX: Final = 1_000
+"""Between two readings of a clock passes at most this much, whatever it shows."""
+
+
+class PassedTime:
+    """The time that has passed for a process, measured with a wall clock that may be set meanwhile.
+
+    It goes by slower than the clock where readings lie further apart than `READING_MS_MAX`: the process was
+    busy, or its machine slept, and did not look whether its wait is over.
+    """
+
+    __slots__ = ("_read_ms", "ms")
+
+    def __init__(self, now_ms: int | None = None) -> None:
+        """Begin at 0 now; None: with the first reading."""
+        self.ms = 0
+        self._read_ms = now_ms
+
+    def read(self, now_ms: int) -> int:
+        """Take a reading of the clock; return how much time has passed since the beginning, ms."""
+        if self._read_ms is not None:
+            self.ms += min(READING_MS_MAX, max(0, now_ms - self._read_ms))
+        self._read_ms = now_ms
+        return self.ms

@@ -147,6 +147,7 @@ class KafkaMembership:
         if not due:
             return
         self._sent_s = now_s
+        self._under_way = {}  # the answer to an earlier one is lost
         named = [confluent_kafka.TopicPartition(*place, offset) for place, offset in due.items()]
         with suppress(KafkaException):  # a later poll asks again
             self._consumer.commit(offsets=named, asynchronous=True)

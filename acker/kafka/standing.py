@@ -247,6 +247,8 @@ class LateReaders:
             if position >= young.get(place, position):
                 continue
             seen_position, since_ms = before.get(place, (UNKNOWN, now_ms))
+            # where the clock was set back it stands from now on: else it would be named an hour later
+            since_ms = min(since_ms, now_ms)
             if seen_position != position:
                 since_ms = now_ms - self._limit_ms if is_first else now_ms
             self._seen[place] = position, since_ms

@@ -22,6 +22,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
+from acker.waits import PassedTime
 from replay.handling.letter_handling import Left, LetterHandling, Order, RateLimit
 from replay.handling.outcomes import (
     LetterOutcome,
@@ -170,9 +171,8 @@ class _OneInput:
         self._begun: RedriveBegun | None = None
         self._letters = 0
         self._read_ms = now_ms
-        self._settled = 0
-        self._settled_ms = now_ms
-        self._handled_ms = now_ms
+        self._passed = PassedTime(now_ms)
+        self._handled_at_ms = 0
         self.end: RedriveEnd | None = None
 
     @property
@@ -190,8 +190,9 @@ class _OneInput:
                 return 0
         self._follow(now_ms)
         open_ = self._counted()[LetterOutcome.OPEN]
-        end = stop or self._must_stop(open_, now_ms)
-        waited = not open_ or now_ms - self._handled_ms >= self._limits.wait_ms
+        idle_ms = self._passed.read(now_ms) - self._handled_at_ms
+        end = stop or self._must_stop(open_, idle_ms)
+        waited = not open_ or idle_ms >= self._limits.wait_ms
         if end is None and self._handling.is_done and waited:
             end = RedriveEnd.DONE
         if end is not None:
@@ -200,7 +201,7 @@ class _OneInput:
         room = min(pace.room(now_ms), self._limits.at_once - open_ if self._outcomes else self._letters)
         if room > 0 and not self._handling.is_done:
             pace.spend(self._handling.step(room, now_ms))
-            self._handled_ms = now_ms
+            self._handled_at_ms = self._passed.ms
             return min(STEP_MS_MAX, pace.wait_ms(now_ms))
         return max(1, min(STEP_MS_MAX, pace.wait_ms(now_ms) or STEP_MS_MAX))
 
@@ -240,10 +241,6 @@ class _OneInput:
             return
         self._read_ms = now_ms
         self._outcomes.read()
-        counted = self._counted()
-        settled = counted.total() - counted[LetterOutcome.OPEN]
-        if settled != self._settled:
-            self._settled, self._settled_ms = settled, now_ms
 
     def _counted(self) -> Counter[LetterOutcome]:
         """Count outcomes; letters that were handled since the last reading are open."""
@@ -253,14 +250,15 @@ class _OneInput:
         counted[LetterOutcome.OPEN] += self._handling.done - counted.total()
         return counted
 
-    def _must_stop(self, open_: int, now_ms: int) -> RedriveEnd | None:
+    def _must_stop(self, open_: int, idle_ms: int) -> RedriveEnd | None:
+        """Return why it ends now; `idle_ms`: since the last letters were handled."""
         if self._handling.is_done:
             return None
         if self._counted()[LetterOutcome.DIED] >= self._limits.died_max:
             return RedriveEnd.DIED_AGAIN
-        since_ms = max(self._settled_ms, self._handled_ms)
+        # one that is settled makes room, and is followed by the next one: so a slow query stalls nothing
         is_full = open_ >= self._limits.at_once
-        return RedriveEnd.STALLED if is_full and now_ms - since_ms >= self._limits.stalled_ms else None
+        return RedriveEnd.STALLED if is_full and idle_ms >= self._limits.stalled_ms else None
 
     def _finish(self, end: RedriveEnd, now_ms: int) -> None:
         if self._outcomes is not None:

@@ -90,14 +90,19 @@ def _classes(measure: Measure) -> list[tuple[str, float]]:
     return list(zip(bounds, accumulate(times.get(at, 0) for at in range(len(bounds))), strict=True))
 
 
+def is_alive(status: PlannerStatus, now_ms: int) -> bool:
+    """Return whether a planning process has taken its group, and has written its status lately.
+
+    One of the future was written before the clock was set back; a process that lives writes another at once.
+    """
+    has_taken = bool(status.session) or status.state == "running"
+    return has_taken and abs(now_ms - status.wall) < STALE_MS
+
+
 def root_metrics(prefix: str, every: Mapping[Group, PlannerStatus | None], now_ms: int) -> Iterator[Metric]:
     """Yield the planning processes' counts of roots, of those that took their group and are alive."""
     names = ["group"]
-    alive = {
-        of: each
-        for of, each in every.items()
-        if each is not None and (each.session or each.state == "running") and now_ms - each.wall < STALE_MS
-    }
+    alive = {of: each for of, each in every.items() if each is not None and is_alive(each, now_ms)}
     pending = {of: float(each.pending) for of, each in alive.items()}
     yield gauge(f"{prefix}_roots_pending", "roots without a verdict", pending, names)
     oldest = {of: each.oldest_pending_ms / 1_000 for of, each in alive.items()}

@@ -28,6 +28,7 @@ from typing import Final
 from acker.errors import SessionRefused, Unreachable, UsageError
 from acker.identity import GENERATION_MAX, offset_of, position_at
 from acker.ledger.sessions import GENERATION_FIRST_MAX, GENERATION_STEP_MAX
+from acker.waits import PassedTime
 from acker.wire.checks import CLOCK_AHEAD_MS_MAX, wrong_epoch
 from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
@@ -107,7 +108,7 @@ class Opening:
         self._answers = Answers(context.spec.group, "", 0, ())
         self._later: list[Answered] = []
         self._answered_at: dict[int, int] = {}
-        self._first_ms: int | None = None
+        self._first_at_ms: int | None = None
         self._has_taken_again = False
         self._has_reported = self._has_waited = False
         self._presence: Presence | None = None
@@ -139,11 +140,12 @@ class Opening:
             SessionRefused: a higher session owns the group, or a living one and this checkpoint is fresh.
             Disagreement: N, a topic or a committed offset differs between the ackers and this process.
         """
-        if self._first_ms is None and len(self._answers.missing) < self._spec.partitions:
-            self._first_ms = now_ms
+        waited_ms = self._passed.read(now_ms)
+        if self._first_at_ms is None and len(self._answers.missing) < self._spec.partitions:
+            self._first_at_ms = waited_ms
         if not self._answers.missing:
             self._answered(now_ms)
-        elif now_ms - self._began_ms >= GIVE_UP_MS:
+        elif waited_ms >= GIVE_UP_MS:
             silent = ", ".join(map(str, self._answers.missing))
             raise Unreachable(
                 f"acker partition {silent} did not answer group {self._spec.group} for"
@@ -151,7 +153,7 @@ class Opening:
             )
         elif not 0 <= now_ms - self._sent_ms < REPEAT_MS:
             self._send(self._answers.missing, now_ms)
-            if not self._has_waited and now_ms - self._began_ms >= WAIT_REPORTED_MS:
+            if not self._has_waited and waited_ms >= WAIT_REPORTED_MS:
                 self._has_waited = True
                 cure = f"where no acker runs, start one with {RUN_ACKER}"
                 silent = ",".join(map(str, self._answers.missing))
@@ -182,8 +184,8 @@ class Opening:
         self._name = name
         self._named = tuple(sources[source] for source in sorted(sources))
         self._now = now
-        self._began_ms = now_ms
-        self._first_ms = None
+        self._passed = PassedTime(now_ms)
+        self._first_at_ms = None
         self._later.clear()
         self._generations = self._answers.generations()
         self._answers = Answers(self._spec.group, name.id, self._spec.partitions, sources)
@@ -219,7 +221,7 @@ class Opening:
                 self._ask(self._name, highest, self._now, now_ms)
             elif self._is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
                 self._leave_clock(now_ms)
-            elif self._is_stale(now_ms):
+            elif self._is_stale():
                 self._has_taken_again = True
                 self._ask(self._name, {one.source: one for one in self._named}, self._now, now_ms)
             else:
@@ -239,16 +241,16 @@ class Opening:
         if self._presence.lives(owner):
             same = self._announcer.who is not None and self._presence.is_of(owner, self._announcer.who)
             raise SessionRefused(
-                f"group {spec.group} is held by {self._presence.describe(owner, now_ms)}, and this one, with"
+                f"group {spec.group} is held by {self._presence.describe(owner)}, and this one, with"
                 " a checkpoint of its own, would end it; stop that one, or take the group over with"
                 f" {spec.way}: what is open there is replayed here{READ_TWICE if same else ''}"
             )
-        wait_ms = self._presence.wait_ms(owner, now_ms)
+        wait_ms = self._presence.wait_ms(owner)
         if wait_ms and not self._has_reported:
             self._has_reported = True
             fields = {
                 "group": spec.group,
-                "holder": self._presence.describe(owner, now_ms),
+                "holder": self._presence.describe(owner),
                 "wait_seconds": round(wait_ms / 1000, 1),
                 "at_once_with": spec.way,
             }
@@ -257,10 +259,11 @@ class Opening:
             self.close()
         return wait_ms > 0
 
-    def _is_stale(self, now_ms: int) -> bool:
+    def _is_stale(self) -> bool:
         """Return whether a restart should take once more, to get the present clock of its session."""
         may_take = self._is_restart and not self._has_taken_again
-        return may_take and self._first_ms is not None and now_ms - self._first_ms >= STEP_MS_MAX
+        first_at_ms = self._first_at_ms
+        return may_take and first_at_ms is not None and self._passed.ms - first_at_ms >= STEP_MS_MAX
 
     @property
     def _clock_ms(self) -> int:

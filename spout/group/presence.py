@@ -5,7 +5,8 @@ in order marks its last tick. One that died is noticed by its silence, and on th
 
 The ackers do not use this: they compare epochs. It keeps a query with its own checkpoint from taking a group
 whose owner is alive. Signs from before the first read have the age of their records' timestamps, so the
-clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`.
+clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`. From then on only the time
+counts that passes here (`PassedTime`): a clock that is set meanwhile makes no owner silent, and none alive.
 
 Source: docs/design/protocol.md, rule 9, and section 4, "Take and Taken".
 """
@@ -28,6 +29,7 @@ from acker.kafka.standing import all_answers
 from acker.service.passed_over import damage_passed_over
 from acker.units import TIME_MS_MAX
 from acker.untrusted import Untrusted, UntrustedName
+from acker.waits import PassedTime
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
 from spout.group.sources import PlannerSpec
@@ -156,7 +158,9 @@ class Presence:
         self._topic = topic
         self._group = group
         self._what = f"whether the owner of group {group} lives"
-        self._began_ms = self._looked_ms = now_ms
+        self._began_ms = now_ms
+        self._passed = PassedTime(now_ms)
+        self._looked_at_ms = 0
         self._codec = wire_codec()
         self._signs: dict[SessionName, dict[Who | None, Sign]] = {}
         self._fresh: set[SessionName] = set()
@@ -176,7 +180,7 @@ class Presence:
         with ExitStack() as undo:
             undo.callback(self.close)
             for record in self._follower.read():
-                self._read(record, now_ms)
+                self._read(record)
             undo.pop_all()
         if not patient:
             all_answers(self._follower.answers, self._what)
@@ -188,14 +192,15 @@ class Presence:
         Raises `Unreachable`: the broker did not send that within `UNREAD_MS_MAX`; `PartitionStands`: a
         partition has no leader.
         """
-        if 0 <= now_ms - self._looked_ms < SIGNS_EVERY_MS:
+        passed_ms = self._passed.read(now_ms)
+        if passed_ms - self._looked_at_ms < SIGNS_EVERY_MS:
             return
-        self._looked_ms = now_ms
+        self._looked_at_ms = passed_ms
         for record in self._follower.read():
-            if (name := self._read(record, now_ms)) is not None and self._has_read:
+            if (name := self._read(record)) is not None and self._has_read:
                 self._fresh.add(name)
         self._has_read = self._has_read or self._follower.is_whole
-        if not self._has_read and now_ms - self._began_ms >= UNREAD_MS_MAX:
+        if not self._has_read and passed_ms >= UNREAD_MS_MAX:
             all_answers(self._follower.answers, self._what)
             raise Unreachable(
                 f"{self._topic}: the broker does not send all records of the last {SILENT_MS_MAX // 1000} s,"
@@ -215,17 +220,24 @@ class Presence:
         """Return the highest session that gave a sign since the first read, or `name` if that is higher."""
         return max([name, *self._fresh])
 
-    def wait_ms(self, name: SessionName, now_ms: int) -> int:
-        """Return how much longer a session has to be silent until it counts as gone; 0: it does already.
+    @property
+    def _now_ms(self) -> int:
+        """The wall time of the first read, and what has passed since: the clock may show something else."""
+        return self._began_ms + self._passed.ms
+
+    def wait_ms(self, name: SessionName) -> int:
+        """Return how much longer a session has to be silent until it counts as gone, as of the last look.
+
+        0: it counts as gone already.
 
         Where the ackers know of no owner, epoch 0, no sign is missing: they keep what they have not folded.
         """
         if name.epoch and not self._has_read:
             return SIGNS_EVERY_MS
         if last := self._last_signs(name):
-            return max(0, max(last) + SILENT_MS_MAX - now_ms)
+            return max(0, max(last) + SILENT_MS_MAX - self._now_ms)
         if self._is_clipped and name.epoch and name not in self._signs:
-            return max(0, self._began_ms + CLIPPED_MS - now_ms)
+            return max(0, CLIPPED_MS - self._passed.ms)
         return 0
 
     def _last_signs(self, name: SessionName) -> list[int]:
@@ -233,13 +245,13 @@ class Presence:
         signs = self._signs.get(name, {}).items()
         return [sign.at_ms for who, sign in signs if not sign.leaves and not (who and who.is_dead)]
 
-    def describe(self, name: SessionName, now_ms: int) -> str:
+    def describe(self, name: SessionName) -> str:
         """Print a session, with its process and the age of its last sign of life where known."""
         signs = self._signs.get(name)
         if not signs:
             return session_text(name)
         who, sign = max(signs.items(), key=lambda item: item[1].at_ms)
-        ago = f"last sign of life {max(0, now_ms - sign.at_ms) / 1000:.1f} s ago"
+        ago = f"last sign of life {max(0, self._now_ms - sign.at_ms) / 1000:.1f} s ago"
         return f"{session_text(name)} ({ago})" if who is None else f"{session_text(name)} ({who}, {ago})"
 
     @property
@@ -258,7 +270,7 @@ class Presence:
     def close(self) -> None:
         self._follower.close()
 
-    def _read(self, record: Record, now_ms: int) -> SessionName | None:
+    def _read(self, record: Record) -> SessionName | None:
         """Note a sign; return its session; None: the record is no sign, or the last one of a process."""
         try:
             event = self._codec.decode(record.value)
@@ -267,7 +279,8 @@ class Presence:
         if not isinstance(event, Take | Init | Tick) or event.group != self._group or event.epoch <= 0:
             return None
         name = SessionName(event.epoch, event.session)
-        at_ms = min(record.timestamp_ms, now_ms) if record.timestamp_ms >= 0 else now_ms
+        # a sign of the future, from a clock that is ahead, is one of now: it would hold the group as long
+        at_ms = min(record.timestamp_ms, self._now_ms) if record.timestamp_ms >= 0 else self._now_ms
         sign = Sign(at_ms, LEAVES_HEADER in dict(record.headers))
         signs, who = self._signs.setdefault(name, {}), Who.read(record.headers)
         signs[who] = max(signs.get(who, sign), sign)  # partitions are not read in the order of time
@@ -285,6 +298,6 @@ def describe_session(log: Log, spec: PlannerSpec, name: SessionName, now_ms: int
     """Print a session as `Presence.describe` does, after reading once; only its name where that fails."""
     try:
         with closing(Presence(log, spec.topics.init, spec.partitions, spec.group, now_ms)) as presence:
-            return presence.describe(name, now_ms)
+            return presence.describe(name)
     except WindhoverError:  # then the message lacks the process, and is still true
         return session_text(name)

@@ -345,7 +345,7 @@ class Trail:
             is_read = inputs is None or one.id in inputs
             if open_in is None:
                 return query, query, is_read
-            return query, presence.wait_ms(SessionName(open_in.epoch, open_in.session), now_ms) > 0, is_read
+            return query, presence.wait_ms(SessionName(open_in.epoch, open_in.session)) > 0, is_read
 
     def _pending(self, one: Input) -> int:
         views = [self._observer.view(number) for number in range(self._topics.acker.partitions)]

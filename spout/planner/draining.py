@@ -31,7 +31,7 @@ from acker.config.settings import longest_unreachable_ms
 from acker.errors import ReplaysStand, Unreachable
 from acker.units import second_text
 from acker.untrusted import Untrusted
-from acker.waits import LongWait
+from acker.waits import LongWait, PassedTime
 from spout.group.announce import PlannerContext
 from spout.group.due import DueWatch, StandingInput
 from spout.group.tenure import Tenure
@@ -93,6 +93,7 @@ class Draining:
         # reported at once: that a batch job has no replay workers is a frequent mistake
         self._replay_wait = LongWait(first_ms=0)
         self._without_progress = LongWait()
+        self._passed = PassedTime()  # a clock that is set ahead has made nobody wait: no error may say so
         self._next_due_ms: int | None = None
 
     def is_over(self, lost_below: Mapping[int, int], now_ms: int) -> bool:
@@ -109,6 +110,7 @@ class Draining:
             ReplaysStand: nothing is left but roots that wait for an operator.
             Unreachable: ackers, or replay workers, have done nothing for too long.
         """
+        self._passed.read(now_ms)
         wait = self._wait(lost_below, now_ms)
         if wait is None:
             self._long_wait.over()
@@ -195,12 +197,12 @@ class Draining:
     def _wait_for_verdicts(self, now_ms: int) -> PendingWait:
         """Return the wait for verdicts; raise where no acker can be at work any more."""
         wait = verdict_wait(self._tenure, now_ms)
-        self._without_progress.look((wait.event, wait.progress), now_ms)
+        self._without_progress.look((wait.event, wait.progress), self._passed.ms)
         timeouts_ms = [input.timeout_ms for input in self._context.spec.inputs]
         limit_ms = max(timeouts_ms) + self._patience_ms
         # timeout 0: an input without a timeout waits for its acks however long that takes
         has_timeouts = min(timeouts_ms) > 0
-        if has_timeouts and self._without_progress.waited_ms(now_ms) >= limit_ms:
+        if has_timeouts and self._without_progress.waited_ms(self._passed.ms) >= limit_ms:
             raise Unreachable(
                 f"{self._tenure.window.pending} roots of group {self._context.spec.group} have had no verdict"
                 f" for {limit_ms // 1000} s, longer than their timeout (acker partitions"
@@ -215,8 +217,8 @@ class Draining:
         not_taken_over = due.not_taken_over(lost_below)
         taken_over_to = tuple(due.taken_over[partition] for partition in not_taken_over)
         progress = (due.changes, taken_over_to)
-        self._without_progress.look((REPLAYS, progress), now_ms)
-        unchanged_ms = self._without_progress.waited_ms(now_ms)
+        self._without_progress.look((REPLAYS, progress), self._passed.ms)
+        unchanged_ms = self._without_progress.waited_ms(self._passed.ms)
         if not unchanged_ms:  # the search goes through all roots, so only where one of them has changed
             self._next_due_ms = due.next_due_ms()
         next_due_ms = self._next_due_ms

@@ -65,7 +65,7 @@ def _why_down(latest: LatestState, now_ms: int) -> str:
     snapshot = latest.snapshot
     reasons = (
         ("starting", not latest.number),
-        ("stale", now_ms - snapshot.at_ms >= STALE_MS),
+        ("stale", abs(now_ms - snapshot.at_ms) >= STALE_MS),
         ("broker_away", snapshot.away is not None),
         ("not_authorized", snapshot.refused is not None),
         ("topic_missing", bool(snapshot.missing)),

@@ -702,4 +702,29 @@ MUTANTS = (
         "::test_copies_the_dead_letter_and_what_a_redrive_writes_have_the_record_s_key_and_value",
         "a record without a key would come again with an empty one",
     ),
+    # -- clocks that step, budgets, ends of logs, and what may stay
+    Mutant(
+        "a-worker-counts-aborts-in-a-row",
+        "replay/worker/service.py",
+        "                self._aborts.pop(number, None)\n",
+        "                pass\n",
+        "tests/unit/replay/worker/test_replay_budgets.py::test_aborts_far_apart_do_not_end_a_worker",
+        "the sixteenth aborted transaction of its life would end a replay worker",
+    ),
+    Mutant(
+        "a-trouble-that-is-over-does-not-count-for-the-next",
+        "replay/worker/worker.py",
+        "if self._troubles.pop(input_id, None) is not None:",
+        "if self._troubles.get(input_id) is not None:",
+        "tests/unit/replay/worker/test_replay_budgets.py::test_an_input_that_went_on_is_left_alone_for_the_first_time_again",
+        "an input that goes on would be left alone all the same",
+    ),
+    Mutant(
+        "a-slow-redrive-is-not-stalled",
+        "replay/handling/redrive.py",
+        "            self._handled_at_ms = self._passed.ms\n",
+        "",
+        "tests/unit/replay/handling/test_slow_redrives.py::test_one_that_is_slow_is_not_stalled",
+        "a redrive that waits for a slow query would end",
+    ),
 )

@@ -32,9 +32,7 @@ def mutation(
     rooms: Annotated[list[str], typer.Argument(help="Folders or files of the product.")],
     tests: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Tests to run; default: the package's unit tests, and tests/property."
-        ),
+        typer.Option(help="Tests to run; default: the package's unit tests, and tests/property."),
     ] = None,
     sample: Annotated[int, typer.Option(min=0, help="Judge only so many edits, drawn; 0: all.")] = 0,
     seed: Annotated[int, typer.Option(help="Draws the sample.")] = 0,

@@ -84,10 +84,12 @@ class World:
     Attributes:
         query: what its lanes begin with.
         session: what its sessions begin with.
+        spouts_ahead_ms: how far the clock of the planning processes is ahead of the broker's.
     """
 
     query = "q"
     session = "s"
+    spouts_ahead_ms = 0
 
     def __init__(self, text: str = YAML, cluster: MemoryCluster | None = None, published: int = 0) -> None:
         """Create the topics of a topics.yaml, unless a cluster has them, and start an acker.
@@ -117,6 +119,11 @@ class World:
     def now_ms(self) -> int:
         """Wall time."""
         return self.cluster.now_ms
+
+    @property
+    def spouts_ms(self) -> int:
+        """Wall time by the clock of the planning processes."""
+        return self.cluster.now_ms + self.spouts_ahead_ms
 
     def start_acker(self) -> None:
         """Start an acker."""
@@ -155,7 +162,7 @@ class World:
     def planner(self, journal: Journal = BEGINNING, **options: Any) -> Planner:
         """Open a planning process; `options` as in `make`."""
         found = self.make(**options)
-        found.open(journal, self.now_ms)
+        found.open(journal, self.spouts_ms)
         return found
 
     def make(
@@ -208,7 +215,7 @@ class World:
         for _ in range(max(1, ms // STEP_MS)):
             self.cluster.now_ms += STEP_MS
             for planner in self.planners:
-                planner.step(planner.poll(0), self.now_ms)
+                planner.step(planner.poll(0), self.spouts_ms)
             if self.acker is not None:
                 self.acker.step(self.now_ms)
             if self.replays is not None:
@@ -376,7 +383,7 @@ class World:
 
 def batch(planner: Planner, start: Journal, world: World, limit: int | None = None) -> Journal:
     """Plan a batch now."""
-    return planner.plan(start, limit, world.now_ms)
+    return planner.plan(start, limit, world.spouts_ms)
 
 
 def positions(start: Journal, end: Journal) -> list[tuple[int, int, int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from acker.waits import LOGGED_EVERY_MS, LongWait
+import pytest
+
+from acker.waits import LOGGED_EVERY_MS, READING_MS_MAX, LongWait, PassedTime
 
 
 def said(wait: LongWait, reason: str, times_ms: range) -> list[int]:
@@ -47,3 +49,24 @@ def test_the_first_line_may_come_sooner() -> None:
     """A start says after seconds what it waits for."""
     wait = LongWait(first_ms=10_000)
     assert said(wait, "ackers", range(0, 131_000, 1_000)) == [10_000, 70_000, 130_000]
+
+
+@pytest.mark.parametrize(
+    ("readings_ms", "passed_ms"),
+    [
+        ((0, 100, 300), 300),
+        ((0, 100, 100), 100),
+        ((0, 100, -3_599_900, -3_599_500), 500),
+        ((0, 100, 3_600_100, 3_600_500), 500 + READING_MS_MAX),
+        ((0, 30_000), READING_MS_MAX),
+    ],
+    ids=["right", "stands", "back", "ahead", "nobody looked"],
+)
+@pytest.mark.parametrize("is_begun", [True, False], ids=["begins before", "begins with the first reading"])
+def test_time_passes_whatever_a_clock_is_set_to(
+    readings_ms: tuple[int, ...], passed_ms: int, is_begun: bool
+) -> None:
+    began_ms = 1_800_000_000_000
+    passed = PassedTime(began_ms) if is_begun else PassedTime()
+    assert [passed.read(began_ms + now_ms) for now_ms in readings_ms][-1] == passed_ms
+    assert passed.ms == passed_ms

@@ -14,6 +14,7 @@ from acker.kafka.standing import (
     INTERVAL_MS_MAX,
     QUEUED_MAX,
     REPEAT_MS,
+    LateReaders,
     StandingPartitions,
     StandingWatch,
 )
@@ -204,3 +205,43 @@ def test_ends_are_asked_only_of_partitions_that_do_not_move_and_not_often() -> N
         partitions.learn(OffsetAnswers(dict.fromkeys(places, 10), {}))
     assert set(asked) == {B}
     assert len(asked) <= 10 * ASKS_PER_LIMIT
+
+
+@pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000], ids=["no step", "back", "ahead"])
+@pytest.mark.parametrize("is_drained", [True, False], ids=["reader has time", "reader is busy"])
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another"])
+def test_a_partition_that_moves_slowly_does_not_stand_by_any_clock(
+    step_ms: int, is_drained: bool, others: int
+) -> None:
+    """One record in nearly the time after which it would stand; its end goes on as well."""
+    look = Look(ends={A: 1_000, B: 10}, positions={A: 5, B: 10})
+    if not others:
+        look.positions.pop(B)
+    for number in range(10):
+        look.for_ms(STANDS_MS - 2_000, is_drained=is_drained)
+        look.positions[A] += 1
+        if number == 5:
+            look.now_ms += step_ms
+    assert look.told == []
+    look.for_ms(2 * NOTICED_MS)
+    assert look.told[:1] == ["words/0 stands"], "and once it does not move, it does"
+
+
+@pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000], ids=["no step", "back", "ahead"])
+@pytest.mark.parametrize("moves", [True, False], ids=["slow", "stands"])
+def test_a_reader_that_catches_up_slowly_does_not_stand_for_who_looks_by_any_clock(
+    step_ms: int, moves: bool
+) -> None:
+    """D3003: who looks knows the positions alone; by a first look a late one may stand."""
+    readers = LateReaders(STANDS_MS)
+    positions, ends, now_ms = {A: 5}, {A: 1_000}, 10_000_000
+    readers.look({}, {}, {}, now_ms)
+    named: list[bool] = []
+    for number in range(40):
+        now_ms += STANDS_MS // 4 + (step_ms if number == 20 else 0)
+        if moves and not number % 3:
+            positions[A] += 1
+        named.append(bool(readers.look(positions, {A: 900}, ends, now_ms)))
+    assert named[-1] is not moves
+    if moves and step_ms <= 0:
+        assert sum(named) <= 1, "the first look behind a step back may err"

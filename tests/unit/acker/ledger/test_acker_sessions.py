@@ -407,3 +407,59 @@ def test_too_many_waiting_ticks_of_a_session_are_merged(world: World) -> None:
     times = [item.now_ms for item in core.sessions.line]
     assert times[:3] == [0, 1, 2]
     assert times[-2:] == [core.limits.pending_ticks - 2, core.limits.pending_ticks + 49]
+
+
+@pytest.mark.parametrize("counts", [True, False], ids=["counted", "only read"])
+@pytest.mark.parametrize("crashes", [False, True], ids=["in one process", "after a restart"])
+@pytest.mark.parametrize("by", ["tick", "init", "both"])
+@pytest.mark.parametrize(
+    "who", ["a takeover", "a restart", "a question", "a lower session", "a second takeover"]
+)
+def test_whoever_takes_or_asks_is_told_the_highest_clock_that_was_read(
+    world: World, counts: bool, crashes: bool, by: str, who: str
+) -> None:
+    """Rule 9: a session that begins below it would expire the roots of the one before too late, or its own.
+
+    A tick does not count yet while acks and fails before it wait; its clock is in the answer all the same.
+    """
+    owner = held(world, now=100)
+    if who == "a second takeover":
+        world.session("s0", 2).take(now=150)
+        owner = world.session("s2", 3)
+        owner.take(now=200)
+        world.settle()
+    owner.init((0, 2), now=300)
+    world.settle()
+    if crashes:
+        world.crash()
+    if by != "init":
+        owner.tick(900)
+    if by != "tick":
+        owner.init((2, 3), now=800)
+    if counts:
+        world.settle()
+    writers = {
+        "a takeover": world.session("s9", 9),
+        "a restart": owner,
+        "a question": world.session("s1?", 0),
+        "a lower session": world.session("s", 1),
+        "a second takeover": world.session("s9", 9),
+    }
+    writers[who].take(now=50)
+    world.settle()
+    assert world.taken()[-1].clock == (800 if by == "init" else 900)
+
+
+@pytest.mark.parametrize("counts", [True, False], ids=["counted", "only read"])
+def test_the_process_before_may_live_for_its_time_from_the_highest_clock_on(
+    world: World, counts: bool
+) -> None:
+    """Its last tick was read a moment before the take of the next process of the session."""
+    writer = held(world)
+    writer.tick(5_000)
+    if counts:
+        world.settle()
+    writer.take()
+    world.settle()
+    last = world.read(TOPICS.state)[-1]
+    assert list(read_shared(last.headers).values()) == [5_000 + SIBLING_MS]

@@ -63,6 +63,7 @@ def test_roots_are_told_as_the_planning_process_has_them() -> None:
     "planner",
     [
         PlannerStatus("running", "words", "s1", 1, pending=5, wall=NOW_MS - 30_000),
+        PlannerStatus("running", "words", "s1", 1, pending=5, wall=NOW_MS + 3_600_000),
         PlannerStatus("taking", "words", wall=NOW_MS),
         PlannerStatus("failed", "words", wall=NOW_MS),
     ],
@@ -70,7 +71,7 @@ def test_roots_are_told_as_the_planning_process_has_them() -> None:
 def test_of_a_planning_process_that_is_gone_or_owns_nothing_no_root_is_counted(
     planner: PlannerStatus,
 ) -> None:
-    """Spark kills it at the end of a query, and its last status stays behind."""
+    """Spark kills it at the end of a query, and its last status stays, also where the clock is set back."""
     found = registry(StreamStatus("words", planner, {}))
     assert found.get_sample_value("windhover_stream_roots_pending", {"group": "words"}) is None
     assert found.get_sample_value("windhover_stream_roots_acked_total", {"group": "words"}) is None

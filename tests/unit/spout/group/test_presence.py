@@ -43,6 +43,13 @@ def waited_ms(world: World, planner: Planner) -> int:
     return world.now_ms - began_ms
 
 
+def look_for(world: World, presence: Presence, ms: int) -> None:
+    """Let time pass for who looks again and again whether an owner lives."""
+    for _ in range(ms // STEP_MS):
+        world.cluster.now_ms += STEP_MS
+        presence.look(world.now_ms)
+
+
 @pytest.mark.parametrize("records", [0, 10], ids=["idle", "with open roots"])
 def test_a_second_query_of_a_living_group_is_refused_and_told_who_holds_it(records: int) -> None:
     world = World()
@@ -238,12 +245,12 @@ def test_a_process_that_leaves_does_not_speak_for_another_one_of_its_session() -
     producer.send(Outgoing(topic, SIGNS_AT, tick, headers=sign_headers(OTHER, leaves=True)))
     producer.flush(FLUSH_MS)
     presence = Presence(world.log, topic, 3, "g", world.now_ms)
-    assert presence.wait_ms(name, world.now_ms) == SILENT_MS_MAX
+    assert presence.wait_ms(name) == SILENT_MS_MAX
     producer.send(Outgoing(topic, SIGNS_AT, tick, headers=sign_headers(WHO, leaves=True)))
     producer.flush(FLUSH_MS)
     world.cluster.now_ms += 1_000
     presence.look(world.now_ms)
-    assert (presence.wait_ms(name, world.now_ms), presence.lives(name)) == (0, False)
+    assert (presence.wait_ms(name), presence.lives(name)) == (0, False)
 
 
 class SlowReader(MemoryReader):
@@ -271,14 +278,13 @@ def test_a_holder_whose_signs_the_broker_does_not_send_is_waited_for() -> None:
     world.ready(who=WHO)
     log, topic, name = SlowLog(world.cluster, NoFaults()), world.topics.ack_topics.init, SessionName(1, "s1")
     presence = Presence(log, topic, 3, "g", world.now_ms)
-    assert presence.wait_ms(name, world.now_ms) > 0
-    world.cluster.now_ms += UNREAD_MS_MAX - 1
-    presence.look(world.now_ms)
-    assert presence.wait_ms(name, world.now_ms) > 0
+    assert presence.wait_ms(name) > 0
+    look_for(world, presence, UNREAD_MS_MAX - STEP_MS)
+    assert presence.wait_ms(name) > 0
     log.slow.is_silent = False
     world.cluster.now_ms += 1_000
     presence.look(world.now_ms)
-    assert (presence.wait_ms(name, world.now_ms), presence.lives(name)) == (0, False), "it was silent since"
+    assert (presence.wait_ms(name), presence.lives(name)) == (0, False), "it was silent since"
 
 
 def test_a_broker_that_never_sends_the_signs_of_a_group_is_unreachable() -> None:
@@ -286,9 +292,8 @@ def test_a_broker_that_never_sends_the_signs_of_a_group_is_unreachable() -> None
     world.ready(who=WHO)
     topic = world.topics.ack_topics.init
     presence = Presence(SlowLog(world.cluster, NoFaults()), topic, 3, "g", world.now_ms)
-    world.cluster.now_ms += UNREAD_MS_MAX
     with pytest.raises(Unreachable, match=r"the owner of group g lives; start it, or wait"):
-        presence.look(world.now_ms)
+        look_for(world, presence, UNREAD_MS_MAX)
 
 
 def test_signs_of_an_older_version_count_without_a_name() -> None:

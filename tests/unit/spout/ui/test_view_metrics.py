@@ -190,6 +190,16 @@ def test_before_the_first_reading_and_after_a_minute_without_one_there_is_no_fig
     assert value(series(world, snapshot, later_ms=STALE_MS - 1), "windhover_view_up", reason="") == 1
 
 
+@pytest.mark.parametrize(
+    ("later_ms", "is_up"),
+    [(-3_600_000, False), (-STALE_MS, False), (1 - STALE_MS, True), (0, True), (3_600_000, False)],
+)
+def test_a_reading_of_the_future_is_stale_too(world: World, later_ms: int, is_up: bool) -> None:
+    """D3003: the clock was set back, and a view that stands passed for a fresh one until that time came."""
+    found = series(world, snapshot_of(world), later_ms=later_ms)
+    assert value(found, "windhover_view_up", reason="" if is_up else "stale") == is_up
+
+
 def test_no_label_names_a_record(world: World, watch: Watch) -> None:
     labels = {name for _, pairs in scraped(world, watch) for name, _ in pairs}
     assert labels <= {"input", "group", "topic", "partition", "reason", "version"}

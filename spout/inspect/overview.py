@@ -29,6 +29,7 @@ from acker.kafka.partition_troubles import (
     TroubleTimes,
     cut_log_text,
     damage_text,
+    kind_of_run,
 )
 from acker.kafka.port import (
     Bound,
@@ -545,7 +546,7 @@ class Overview:
             found.append(replace(late_trouble, since_ms=partition.since_ms))
         for run in sorted(set(self._log.passed_over())):
             place = TopicPartition(run.topic, run.partition)
-            found.append(trouble(TroubleKind.DAMAGED, place, damage_text(run), run.start, run.end))
+            found.append(trouble(kind_of_run(run), place, damage_text(run), run.start, run.end))
         for place, end, emitted_to in self._cuts(states):
             found.append(trouble(TroubleKind.CUT, place, cut_log_text(end, emitted_to), end, emitted_to))
         first_ms = self._trouble_times.look({(trouble.kind, trouble.place) for trouble in found}, now_ms)

@@ -1013,10 +1013,18 @@ MUTANTS = (
     Mutant(
         "a-record-that-is-too-large-is-not-called-damaged",
         "acker/errors.py",
-        "if why.startswith(TOO_LARGE):\n            what",
-        "if not why:\n            what",
+        "if why.startswith(TOO_LARGE):",
+        "if not why:",
         "tests/unit/acker/kafka/test_unreadable_words.py::test_only_what_is_damaged_on_a_disk_is_called_so",
         "an operator would look for a broken disk, and find none",
+    ),
+    Mutant(
+        "a-batch-that-does-not-unpack-is-not-called-damaged",
+        "acker/errors.py",
+        "if why.startswith(NOT_UNPACKED):",
+        "if not why:",
+        "tests/unit/acker/kafka/test_unreadable_words.py::test_only_what_is_damaged_on_a_disk_is_called_so",
+        "an operator would look for a broken disk, and wait for a replica that is whole",
     ),
     # -- what unpacks to more than it weighs
     Mutant(

@@ -20,6 +20,7 @@ from typing import Final
 
 from acker.kafka.port import Outgoing, Record, TimestampType, TopicPartition
 
+DAMAGE_TEXT: Final = "its checksum is wrong; in memory"
 VISIBLE: Final = 0
 ABORTED: Final = 1
 HIDDEN: Final = 2
@@ -53,7 +54,7 @@ class MemoryPartition:
         self._records: list[Record] = []
         self._states = bytearray()
         self._open: dict[str, list[int]] = {}
-        self._damaged: list[tuple[int, int]] = []
+        self._damaged: list[tuple[int, int, str]] = []
 
     @property
     def end(self) -> int:
@@ -145,20 +146,23 @@ class MemoryPartition:
             index += 1
         return found, max(index + self._base, position)
 
-    def damage(self, start: int, end: int) -> None:
-        """Let nobody read the offsets [start, end) any more, as those of a batch that is damaged on disk."""
-        self._damaged.append((start, end))
+    def damage(self, start: int, end: int, why: str = DAMAGE_TEXT) -> None:
+        """Let nobody read the offsets [start, end) any more, as those of a batch that is damaged on disk.
+
+        With another `why` they are what that says: `acker.errors.unreadable_kind`.
+        """
+        self._damaged.append((start, end, why))
 
     def mend(self) -> None:
         """Let all be read again: another replica leads the partition."""
         self._damaged.clear()
 
-    def damage_at(self, position: int) -> tuple[int, int] | None:
-        """Return the damaged offsets among which a position is; None: it can be read."""
-        return next(((start, end) for start, end in self._damaged if start <= position < end), None)
+    def damage_at(self, position: int) -> tuple[int, int, str] | None:
+        """Return the damaged offsets among which a position is, and why; None: it can be read."""
+        return next((damage for damage in self._damaged if damage[0] <= position < damage[1]), None)
 
     def _until_damage(self, position: int, stop: int) -> int:
-        starts = [start for start, end in self._damaged if end > position]
+        starts = [start for start, end, _ in self._damaged if end > position]
         return max(position, min([stop, *starts]))
 
     def first_at(self, timestamp_ms: int) -> int:

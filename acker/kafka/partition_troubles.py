@@ -27,6 +27,8 @@ class TroubleKind(StrEnum):
     """The same, and there is a record that no reader can handle."""
     NOT_UNPACKED = "not_unpacked"
     """The same, and their batch does not unpack, or to more than a reader takes."""
+    FILLING = "filling"
+    """State of an acker partition takes half of a limit or more; when it is full, verdicts are held back."""
     CUT = "cut"
     """Its log ends before what was emitted of it: another leader has lost the rest."""
 

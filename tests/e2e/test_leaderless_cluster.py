@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -76,12 +75,13 @@ class Installation:
             self._admin.create_topics([wanted])[topic].result(60)
             self.lost.append(TopicPartition(topic, number))
 
-        def is_there() -> bool:
-            with suppress(TopicError):  # a broker hears of a topic after another one has made it
-                return not self.log.bounds(Bound.END, self.lost).troubles
-            return False
+        def missing() -> object:
+            try:  # a broker hears of a topic after another one has made it
+                return self.log.bounds(Bound.END, self.lost).troubles
+            except TopicError as error:
+                return error
 
-        eventually(is_there)
+        eventually(lambda: not missing(), told=missing)
         create_topics(self.topics)
 
     def produce(self, partitions: Sequence[int], count: int = EACH) -> None:

@@ -36,6 +36,7 @@ A message says what happened, to what, and the next step. Secrets never stand in
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 
@@ -181,11 +182,63 @@ class OutOfRange(LogError):
 TOO_LARGE: Final = "it is too large: "
 """The `why` of a record that nobody can work on begins with this; its batch is whole."""
 
+NOT_UNPACKED: Final = "its records do not unpack"
+"""The `why` of a batch that its reader cannot unpack begins with this; its checksum is right."""
+
+
+class UnreadableKind(StrEnum):
+    """What is the matter with offsets that cannot be read; also the cause of the roots that lie there."""
+
+    DAMAGED = "DAMAGED"
+    """The batch is damaged on its broker's disk; another replica may have it whole."""
+    OVERSIZED = "OVERSIZED"
+    """The record has more bytes than any reader can handle; so it has on every replica."""
+    NOT_UNPACKED = "NOT_UNPACKED"
+    """The batch was written so that it does not unpack, or to more than a reader takes; on every replica."""
+
+    @property
+    def phrase(self) -> str:
+        """Say it of a record, behind "it" or "the record"."""
+        return _PHRASES[self]
+
+    @property
+    def event(self) -> str:
+        """The name under which logs report it where a query or a `KafkaSpout` comes upon it."""
+        return _EVENTS[self]
+
+    @property
+    def is_of_the_writer(self) -> bool:
+        """Whether it was written so: no other replica and no later start can read it."""
+        return self is not UnreadableKind.DAMAGED
+
+
+_PHRASES: Final = {
+    UnreadableKind.DAMAGED: "lies in a batch that is damaged on its broker's disk",
+    UnreadableKind.OVERSIZED: "is larger than any reader can handle",
+    UnreadableKind.NOT_UNPACKED: "lies in a batch that does not unpack, or to more than a reader takes",
+}
+
+_EVENTS: Final = {
+    UnreadableKind.DAMAGED: "batch_is_damaged",
+    UnreadableKind.OVERSIZED: "record_is_too_large",
+    UnreadableKind.NOT_UNPACKED: "batch_does_not_unpack",
+}
+
+
+def unreadable_kind(why: str) -> UnreadableKind:
+    """Return what is the matter with offsets, by what their reader found."""
+    if why.startswith(TOO_LARGE):
+        return UnreadableKind.OVERSIZED
+    if why.startswith(NOT_UNPACKED):
+        return UnreadableKind.NOT_UNPACKED
+    return UnreadableKind.DAMAGED
+
 
 class Damaged(LogError):
     """Offsets of one partition cannot be read; what lies before and beside them can.
 
-    A batch is damaged where its broker keeps it, or a record is larger than anybody can work on.
+    A batch is damaged where its broker keeps it, or does not unpack, or a record is larger than anybody can
+    work on: `UnreadableKind`.
 
     Attributes:
         topic, partition: where.
@@ -195,13 +248,19 @@ class Damaged(LogError):
 
     def __init__(self, topic: str, partition: int, first: int, why: str, cure: str = "") -> None:
         """Make the error; `cure` is for who knows what the topic is for."""
-        what, way_out = f"a batch there is damaged on its broker's disk ({why})", cure
-        if why.startswith(TOO_LARGE):
-            what = f"the record there cannot be handled, since {why}"
-            way_out = cure or "let its writer cut it, and delete it there"
+        match unreadable_kind(why):
+            case UnreadableKind.DAMAGED:
+                what = f"a batch there is damaged on its broker's disk ({why})"
+                way_out = "bring back a replica of the partition that is whole"
+            case UnreadableKind.OVERSIZED:
+                what = f"the record there cannot be handled, since {why}"
+                way_out = "let its writer cut it, and delete it there"
+            case UnreadableKind.NOT_UNPACKED:
+                what = f"a batch there cannot be handled: {why}"
+                way_out = "let its writer send smaller batches, and delete it there"
         super().__init__(
             f"{topic}/{partition}@{first}: {what}; what lies before it and in other partitions can be read:"
-            f" {way_out or 'bring back a replica of the partition that is whole'}"
+            f" {cure or way_out}"
         )
         self.topic = topic
         self.partition = partition

@@ -47,6 +47,7 @@ from acker.clocks import refused_time_text, wrong_clock_text
 from acker.config.kafka_bounds import reconciled
 from acker.config.kafka_settings import TOKEN_FUNCTION, hide_values, refused_setting
 from acker.errors import (
+    NOT_UNPACKED,
     Aborted,
     ConfigError,
     Damaged,
@@ -230,7 +231,7 @@ RECORD_REFUSED: Final = frozenset(
 """What a broker, or the client, says of records that the settings of a topic do not allow."""
 DAMAGE: Final[Mapping[int, str]] = MappingProxyType(
     {
-        KafkaError._BAD_COMPRESSION: "its records do not unpack, or to more than receive.message.max.bytes",
+        KafkaError._BAD_COMPRESSION: f"{NOT_UNPACKED}, or to more than receive.message.max.bytes",
         KafkaError._BAD_MSG: "its checksum is wrong",
         KafkaError._NOT_IMPLEMENTED: "it names a codec or a version that there is none of",
         KafkaError.INVALID_MSG: "the broker cannot read its head",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from acker.errors import unreadable_kind
 from acker.kafka.port import DamagedRun, TopicPartition
 
 
@@ -21,7 +22,13 @@ class TroubleKind(StrEnum):
     LATE_READER = "late_reader"
     """An acker or a replay worker has not read what was written long ago."""
     DAMAGED = "damaged"
-    """This command could not read some offsets, and has passed over them."""
+    """This command could not read some offsets, and has passed over them: their batch is damaged on disk."""
+    OVERSIZED = "oversized"
+    """The same, and there is a record that no reader can handle."""
+    NOT_UNPACKED = "not_unpacked"
+    """The same, and their batch does not unpack, or to more than a reader takes."""
+    FILLING = "filling"
+    """State of an acker partition takes half of a limit or more; when it is full, verdicts are held back."""
     CUT = "cut"
     """Its log ends before what was emitted of it: another leader has lost the rest."""
 
@@ -77,6 +84,11 @@ class TroubleTimes:
         # a clock that was set back makes no trouble begin later than now
         self._first_ms = {trouble: min(now_ms, self._first_ms.get(trouble, now_ms)) for trouble in troubles}
         return self._first_ms
+
+
+def kind_of_run(run: DamagedRun) -> TroubleKind:
+    """Return what is the matter with offsets that were passed over."""
+    return TroubleKind[unreadable_kind(run.why).name]
 
 
 def damage_text(run: DamagedRun) -> str:

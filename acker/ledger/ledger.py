@@ -63,6 +63,11 @@ class Ledger:
     def set_watermark(self, source: int, position: int) -> None:
         self._watermarks[source] = position
 
+    @property
+    def ranges(self) -> int:
+        """How many ranges have open roots."""
+        return self._register.count()
+
     def cohorts(self) -> Iterator[RootCohort]:
         return iter(self._register.live())
 
@@ -341,6 +346,9 @@ class Register:
         book.prune()
         if not book.cohorts:
             del self._books[cohort.emission.session]
+
+    def count(self) -> int:
+        return sum(len(book.cohorts) for book in self._books.values())
 
     def live(self) -> list[RootCohort]:
         """Return all cohorts, in the order in which they were emitted."""

@@ -102,6 +102,8 @@ class AckerEventKind(StrEnum):
     TAKEN = "group_taken"
     NONDETERMINISTIC = "record_differs"
     CARRIED = "range_carried"
+    FILLING = "state_half_full"
+    FULL = "state_full"
 
 
 @dataclass(frozen=True, slots=True)

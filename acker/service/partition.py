@@ -26,11 +26,14 @@ from acker.service.passed_over import WHY_HEADER
 from acker.service.snapshot import carried_of, carry, state_of
 from acker.service.state import (
     BIN_PART,
+    FILLING_SHARE,
+    FULL_CURE,
     StatePart,
+    StateSize,
     Stored,
     bin_of,
+    encode_state,
     part_key,
-    parts_of,
     shared_headers,
 )
 from acker.service.state_notes import LastRestore, StateNotes, moved_deadlines
@@ -43,6 +46,8 @@ QUARANTINE_BYTES = 900_000
 """A longer key and value would not fit into a quarantined record with its headers, so they are cut."""
 
 NAMED_MAX = 100
+EMPTIER_SHARE = 0.4
+"""What part of a limit State takes at most to be named again when it takes `FILLING_SHARE`."""
 """So many records of one transaction are named in the log that cannot be applied and are not copied."""
 
 NAMED_AFTER_MS = 5_000
@@ -71,6 +76,7 @@ class PartitionAcker:
 
     Attributes:
         unwritten_since_ms: wall time of the first change since the last commit; None if nothing changed.
+        full: why nothing is written: State would be too large for its readers; empty: it is not.
         needed: the first offset of each log that a restart would read, at the last commit; empty before one.
         done: the offsets up to which the three topics were read, at the last commit.
         quarantine_form: how much of records that cannot be applied is copied.
@@ -98,6 +104,9 @@ class PartitionAcker:
         self._stored = stored
         self._restored: LastRestore | None = None
         self._is_named = False
+        self.full = ""
+        self._ranges_when_full = 0
+        self._is_filling = False
 
     @property
     def is_quiet(self) -> bool:
@@ -127,6 +136,8 @@ class PartitionAcker:
         since_ms = self.unwritten_since_ms
         if since_ms is None:
             return self._must_name(now_ms)
+        if self.full and self.core.ledger.ranges >= self._ranges_when_full:
+            return False  # to measure a large State takes a second, and it has not become smaller
         is_late = not 0 <= now_ms - since_ms < self._limits.put_off_ms
         return is_late or self._has_read_acks or self.core.has_output
 
@@ -140,6 +151,10 @@ class PartitionAcker:
     def write(self) -> StepOutput:
         """Write the output of the core, and return it when it has committed.
 
+        Where State is larger than what can be read again, nothing is written, and the output is kept: State
+        and verdicts are of one transaction. What is read from then on makes room, since acks, timeouts and
+        takes close ranges, and sessions without verdicts stop to emit at `max_spout_pending`.
+
         Raises:
             Aborted: the transaction was aborted; restore the partition.
             RecordRefused: the same; if it `has_quarantined`, copy less of such records from then on.
@@ -147,10 +162,14 @@ class PartitionAcker:
             Unreachable: the transaction may have committed or not; restore the partition.
         """
         core = self.core
-        output = core.take_output()
         carry(core)
         state = state_of(core)
-        records = self._records(output, parts_of(self._stored, state), self._bins())
+        encoded = encode_state(self._stored, state)
+        if encoded.size.share > 1:
+            return self._put_off(encoded.size)
+        output = core.take_output()
+        output.events += self._news_of(encoded.size)
+        records = self._records(output, encoded.parts(), self._bins())
         self.has_quarantined = bool(output.quarantined)
         self._commit(records)
         self.done = self._positions()
@@ -170,6 +189,33 @@ class PartitionAcker:
                 for record, why in output.quarantined[:NAMED_MAX]
             ]
         return output
+
+    def _put_off(self, size: StateSize) -> StepOutput:
+        """Write nothing until fewer ranges are open; report it once."""
+        is_new = not self.full
+        self.full = (
+            f"State would have {size}. Verdicts are held back until there is room, by acks or timeouts:"
+            f" {FULL_CURE}"
+        )
+        self._ranges_when_full = size.ranges
+        self.has_quarantined = False
+        event = AckerEvent(AckerEventKind.FULL, self.core.partition, self.full)
+        return StepOutput(events=[event] if is_new else [])
+
+    def _news_of(self, size: StateSize) -> list[AckerEvent]:
+        """Return what is to be reported of a State that is small enough."""
+        events: list[AckerEvent] = []
+        if self.full:
+            self.full = ""
+            text = f"State is small enough again: {size}"
+            events.append(AckerEvent(AckerEventKind.GOES_ON, self.core.partition, text))
+        was_filling = self._is_filling
+        # a State at the limit goes up and down: it is named again only when it was clearly below
+        self._is_filling = size.share >= (EMPTIER_SHARE if was_filling else FILLING_SHARE)
+        if self._is_filling and not was_filling:
+            text = f"State has {size}. When it is full, verdicts are held back: {FULL_CURE}"
+            events.append(AckerEvent(AckerEventKind.FILLING, self.core.partition, text))
+        return events
 
     def close(self) -> None:
         self._transactions.close()

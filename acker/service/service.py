@@ -229,6 +229,10 @@ class AckerService:
         standing = {partition.name: str(partition) for partition in self._reader.standing()}
         for troubles in self._troubles.values():
             standing |= {name: f"{name} {text}" for name, text in troubles.items()}
+        for number, acker in self._owned.items():
+            if acker.full:
+                name = f"{self._topics.state}/{number}"
+                standing[name] = f"{name} stands: {acker.full}"
         return standing
 
     # -- the round

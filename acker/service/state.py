@@ -223,22 +223,70 @@ def part_of_key(partition: int, key: bytes | None) -> int | None:
     return int(number) if key == part_key(partition, int(number)) else None
 
 
-def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
-    """Return a State in pieces that fit into records.
+class StateSize(NamedTuple):
+    """How large a State is, in what limits it: ranges, other items, and bytes before they are packed."""
 
-    Raises `CodecError`: it is larger than what can be read again; then nothing is written.
-    """
-    encoded = codec.encode(state)
-    ranges = len(state.ranges) // _RANGE.itemsize
-    if len(encoded) > STATE_BYTES_MAX or ranges > STATE_ITEMS_MAX:
-        raise CodecError(
-            f"State of acker partition {state.partition} would have {ranges:,} live ranges in"
-            f" {len(encoded):,} bytes; at most {STATE_ITEMS_MAX:,} in {STATE_BYTES_MAX:,} can be read again:"
-            " shorten timeouts, or emit fewer and larger batches"
+    ranges: int
+    items: int
+    bytes: int
+
+    @property
+    def share(self) -> float:
+        """What part of a limit it takes, of the one that it is nearest to; above 1 nobody could read it."""
+        return max(self.ranges / STATE_ITEMS_MAX, self.items / STATE_ITEMS_MAX, self.bytes / STATE_BYTES_MAX)
+
+    def __str__(self) -> str:
+        """Describe it beside its limits."""
+        return (
+            f"{self.ranges:,} live ranges and {self.items:,} other items in {self.bytes:,} bytes; at most"
+            f" {STATE_ITEMS_MAX:,} of each in {STATE_BYTES_MAX:,} can be read again"
         )
-    body = zlib.compress(encoded, 1)
-    cuts = [body[first : first + PIECE_BYTES] for first in range(0, len(body), PIECE_BYTES)]
-    return [StatePart(state.partition, part, len(cuts), cut) for part, cut in enumerate(cuts)]
+
+
+EMPTY_SIZE: Final = StateSize(0, 0, 0)
+
+FILLING_SHARE: Final = 0.5
+"""A State that takes this part of a limit is named by acker, `status` and `check`; above 1 none is there."""
+
+NEARLY_FULL_SHARE: Final = 0.9
+"""At this part it is CRITICAL for `check`."""
+
+FULL_CURE: Final = (
+    "let queries take larger batches, shorten timeouts and holds, or lower max_spout_pending;"
+    " `windhover roots` shows what is open, and `windhover release` frees what a group has open"
+)
+
+
+class EncodedState(NamedTuple):
+    """A State as it is written, before it is packed."""
+
+    partition: int
+    encoded: bytes
+    size: StateSize
+
+    def parts(self) -> list[StatePart]:
+        """Return it in pieces that fit into records.
+
+        Raises `CodecError`: it is larger than what can be read again; then nothing is written.
+        """
+        if self.size.share > 1:
+            raise CodecError(f"State of acker partition {self.partition} would have {self.size}: {FULL_CURE}")
+        body = zlib.compress(self.encoded, 1)
+        cuts = [body[first : first + PIECE_BYTES] for first in range(0, len(body), PIECE_BYTES)]
+        return [StatePart(self.partition, part, len(cuts), cut) for part, cut in enumerate(cuts)]
+
+
+def encode_state(codec: Codec[Stored], state: State) -> EncodedState:
+    """Encode a State, and measure it as its readers do."""
+    encoded = codec.encode(state)
+    lists = (state.sources, state.sessions, state.pending, state.acks, state.fails, state.emissions)
+    size = StateSize(len(state.ranges) // _RANGE.itemsize, sum(map(len, lists)), len(encoded))
+    return EncodedState(state.partition, encoded, size)
+
+
+def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
+    """Return a State in pieces, as `EncodedState.parts` does."""
+    return encode_state(codec, state).parts()
 
 
 def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) -> StatePart:

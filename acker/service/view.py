@@ -25,7 +25,7 @@ from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.passed_over import read_ours
 from acker.service.snapshot import load_deadlines, load_state
-from acker.service.state import loading, read_last_state, state_codec
+from acker.service.state import EMPTY_SIZE, StateSize, encode_state, loading, read_last_state, state_codec
 from acker.service.state_notes import LastRestore, StateNotes
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import wire_codec
@@ -78,12 +78,22 @@ class AckerView:
     Attributes:
         restored: None where an acker of an earlier version wrote its State.
         too_late: what came too late for a watermark, by group.
+        size: of its State.
         is_behind: there are later inits, ticks or takes.
         next_init: offset of ``_ack_init`` up to which the view contains the inits.
         next_ack: offset of ``_ack_ack`` up to which its State contains the contributions.
     """
 
-    def __init__(self, core: PartitionCore, at_ms: int, notes: StateNotes, *, is_behind: bool) -> None:
+    def __init__(
+        self,
+        core: PartitionCore,
+        at_ms: int,
+        notes: StateNotes,
+        *,
+        is_behind: bool,
+        size: StateSize = EMPTY_SIZE,
+    ) -> None:
+        self.size = size
         self.partition = core.partition
         self.at_ms = at_ms
         self.restored: LastRestore | None = notes.restored
@@ -207,7 +217,8 @@ class ViewReader:
             self._settle(core, last.state.verdict)
         init = TopicPartition(self.topics.init, partition)
         is_behind = self.log.ends([init])[init] > core.init_next
-        return AckerView(core, last.at_ms, last.notes, is_behind=is_behind)
+        size = encode_state(state_codec(), last.state).size
+        return AckerView(core, last.at_ms, last.notes, is_behind=is_behind, size=size)
 
     def _settle(self, core: PartitionCore, start: int) -> None:
         verdict = TopicPartition(self.topics.verdict, core.partition)

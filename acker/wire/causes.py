@@ -16,14 +16,20 @@ from __future__ import annotations
 
 import builtins
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
+
+from acker.errors import UnreadableKind
 
 HELD: Final = "HELD"
 """Error of a root that was not handed to any bolt, since a record before it waits (`ordering`)."""
 
-DAMAGED: Final = "DAMAGED"
+DAMAGED: Final = UnreadableKind.DAMAGED.value
 """Error of a root whose record nobody could read, since it lies in a damaged batch; it has no operator."""
+
+UNREADABLE_CAUSES: Final[Mapping[str, UnreadableKind]] = {kind.value: kind for kind in UnreadableKind}
+"""Errors of roots whose records nobody could read, `DAMAGED` and its siblings; they have no operator."""
 
 LATE: Final = "LATE"
 """Error of a root of which a tuple came too late for its watermark."""

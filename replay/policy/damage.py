@@ -9,12 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from acker.errors import UnreadableKind
 from acker.kafka.port import DamagedRun
 
-HELD_UP_CURE: Final = (
-    "Bring back a replica of the partition that is whole; or set on_data_loss: skip for the input and send"
-    " the replay workers SIGHUP: each of them becomes a dead letter without payload then"
+_LET_THEM_DIE: Final = (
+    "set on_data_loss: skip for the input and send the replay workers SIGHUP: each of them becomes a dead"
+    " letter without payload then"
 )
+_HELD_UP_CURES: Final = {
+    UnreadableKind.DAMAGED: f"Bring back a replica of the partition that is whole; or {_LET_THEM_DIE}",
+    UnreadableKind.OVERSIZED: (
+        f"Let its writer cut what it writes: every replica has it so. And {_LET_THEM_DIE}"
+    ),
+    UnreadableKind.NOT_UNPACKED: (
+        f"Let its writer send smaller batches: every replica has it so. And {_LET_THEM_DIE}"
+    ),
+}
+
+
+def held_up_cure(kind: UnreadableKind) -> str:
+    """Return what to do about roots that wait, since their records cannot be read."""
+    return _HELD_UP_CURES[kind]
 
 
 class HeldUp(NamedTuple):

@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from acker.errors import UnreadableKind
 from acker.identity import is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Outgoing, Record, record_bytes
 from acker.wire.causes import clipped
@@ -54,7 +55,7 @@ _SENTENCES: Final = {
     DeadReason.TIME_LIMIT: "given up after {attempt} emissions because it was lost behind its time limit",
     DeadReason.DROPPED: "dropped after {attempt} emissions because a rule drops its cause",
     DeadReason.GONE: "given up because {root} is no longer in the log",
-    DeadReason.DAMAGED: "given up because {root} lies in a batch that is damaged on its broker's disk",
+    **{DeadReason[kind.name]: f"given up because {{root}} {kind.phrase}" for kind in UnreadableKind},
     DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again, or its log cut",
     DeadReason.REFUSED: "given up after {attempt} emissions because its copy is refused ({why})",
     DeadReason.TOO_LARGE: "given up because the copy with its history is larger than the replay topic takes",
@@ -64,7 +65,7 @@ _SENTENCES: Final = {
 
 _PAYLOAD_LOST: Final = {
     DeadReason.GONE: "the record is no longer in the log",
-    DeadReason.DAMAGED: "the record lies in a damaged batch",
+    **{DeadReason[kind.name]: f"the record {kind.phrase}" for kind in UnreadableKind},
     DeadReason.RECREATED: "the topic was deleted or created again, or its log cut",
     DeadReason.UNREADABLE: "which record it was, and of which topic, is no longer known for sure",
 }

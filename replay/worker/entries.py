@@ -37,7 +37,7 @@ from replay.records.due import (
     sound_or_none,
 )
 from replay.records.headers import location
-from replay.worker.fetch import Absence, RecordPlace
+from replay.worker.fetch import Absence, RecordPlace, cannot_be_read
 from replay.worker.waiting import DueTable
 from replay.worker.worker import Worker, newer
 
@@ -214,7 +214,7 @@ def entries_of(
 
 
 def _read(worker: Worker, place: RecordPlace, found: Record | Absence) -> Due | None:
-    if found is Absence.DAMAGED:
+    if cannot_be_read(found):
         raise Damaged(*place, "a root waits in it", DAMAGE_CURE)
     if isinstance(found, Absence):
         raise DataLoss(

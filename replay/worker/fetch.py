@@ -15,7 +15,15 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from acker.config.limits import ReplayLimits
-from acker.errors import Damaged, Disagreement, OutOfRange, TopicError, Unreachable
+from acker.errors import (
+    Damaged,
+    Disagreement,
+    OutOfRange,
+    TopicError,
+    Unreachable,
+    UnreadableKind,
+    unreadable_kind,
+)
 from acker.hot_paths import tuple_maker
 from acker.kafka.port import (
     NO_EPOCH,
@@ -110,11 +118,30 @@ class Absence(Enum):
         (`replay.records.due.was_a_record`).
     ``DAMAGED``
         Its batch cannot be read now. It may be some day, by another replica.
+    ``OVERSIZED``, ``NOT_UNPACKED``
+        It cannot be read, since it was written so: `acker.errors.UnreadableKind`.
     """
 
     GONE = "gone"
     NEVER = "never"
     DAMAGED = "damaged"
+    OVERSIZED = "oversized"
+    NOT_UNPACKED = "not_unpacked"
+
+    @property
+    def unreadable(self) -> UnreadableKind | None:
+        """What is the matter with a record that is there and cannot be read; None: there is none."""
+        return UnreadableKind[self.name] if self.name in UnreadableKind.__members__ else None
+
+
+def absence_in(run: DamagedRun) -> Absence:
+    """Return why a record among offsets that cannot be read is absent."""
+    return Absence[unreadable_kind(run.why).name]
+
+
+def cannot_be_read(record: Record | Absence | None) -> bool:
+    """Return whether a record is there, and nobody can read it."""
+    return isinstance(record, Absence) and record.unreadable is not None
 
 
 Answers = Mapping[RecordPlace, Record | Absence]
@@ -190,9 +217,7 @@ class Fetcher:
             return run.found
         unread = {place for place in _places(run.left) if place not in run.found}
         answers: dict[RecordPlace, Record | Absence] = {
-            place: Absence.DAMAGED if _is_within(place, run.damaged) else Absence.GONE
-            for place in targets
-            if place not in unread
+            place: _absence_at(place, run.damaged) for place in targets if place not in unread
         }
         answers.update(run.found)
         if why:
@@ -239,10 +264,11 @@ def _places(offsets: _Offsets) -> Iterator[RecordPlace]:
     return (RecordPlace(*name, offset) for name, some in offsets.items() for offset in some)
 
 
-def _is_within(place: RecordPlace, damaged: Sequence[DamagedRun]) -> bool:
-    return any(
-        run.start <= place.offset < run.end and place[:2] == (run.topic, run.partition) for run in damaged
-    )
+def _absence_at(place: RecordPlace, unreadable: Sequence[DamagedRun]) -> Absence:
+    for run in unreadable:
+        if place[:2] == (run.topic, run.partition) and run.start <= place.offset < run.end:
+            return absence_in(run)
+    return Absence.GONE
 
 
 class _Run:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from acker.config.topics import Input
-from acker.errors import TopicError
+from acker.errors import TopicError, UnreadableKind
 from acker.hot_paths import tuple_maker
 from acker.identity import Position, Root, Source, input_id_of, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
@@ -14,7 +14,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, RefusedRoot, was_a_record
-from replay.worker.fetch import Absence, lost_in_a_cut, record_place, took_the_place
+from replay.worker.fetch import Absence, cannot_be_read, lost_in_a_cut, record_place, took_the_place
 from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
@@ -117,10 +117,13 @@ class _Found(NamedTuple):
 
     @property
     def is_readable(self) -> bool:
-        return self.record is not Absence.DAMAGED
+        return not cannot_be_read(self.record)
 
 
-_DEAD_OF: Final = {Absence.GONE: DeadReason.GONE, Absence.DAMAGED: DeadReason.DAMAGED}
+_DEAD_OF: Final = {
+    Absence.GONE: DeadReason.GONE,
+    **{Absence[kind.name]: DeadReason[kind.name] for kind in UnreadableKind},
+}
 
 
 def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]], now_ms: int) -> list[_Found]:

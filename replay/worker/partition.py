@@ -29,6 +29,7 @@ from acker.errors import (
     TopicError,
     UnknownVersion,
     WindhoverError,
+    unreadable_kind,
 )
 from acker.hot_paths import tuple_maker, uncollected
 from acker.identity import Root, input_id_of, offset_of, partition_of
@@ -39,7 +40,7 @@ from acker.wire.clusters import require_cluster
 from acker.wire.events import Verdicts
 from acker.wire.leader_epochs import read_epochs
 from acker.wire.stacks import read_stacks, stack_header
-from replay.policy.damage import HELD_UP_CURE
+from replay.policy.damage import held_up_cure
 from replay.records.due import (
     OWNER_KEY,
     PROGRESS_KEY,
@@ -330,7 +331,11 @@ class VerdictPartition:
         for run, input_id in inputs.items():
             if worker.damaged.is_to_report(run, now_ms):
                 roots = sum(other == run for other in self.held_up.values())
-                fields = {"damaged": str(run), "why": run.why, "next_step": HELD_UP_CURE}
+                fields = {
+                    "damaged": str(run),
+                    "why": run.why,
+                    "next_step": held_up_cure(unreadable_kind(run.why)),
+                }
                 worker.report("held_up", input=worker.name_of(input_id), roots=roots, **fields)
         return until_ms
 

@@ -34,7 +34,7 @@ from acker.wire.stacks import Stacks, key_of
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
 from replay.records.headers import Lineage, location, parse_lineage
-from replay.worker.fetch import Absence, RecordPlace, lost_in_a_cut, took_the_place
+from replay.worker.fetch import Absence, RecordPlace, cannot_be_read, lost_in_a_cut, took_the_place
 from replay.worker.worker import OF_AN_INPUT, Worker
 
 
@@ -282,7 +282,7 @@ def _pasts(worker: Worker, replayed: Sequence[LostRoot], now_ms: int) -> Mapping
             if place in cut_off:
                 dead = DeadReason.RECREATED
                 pasts[place] = Past(Lineage(location(*place)), dead=dead, leader_epoch=epochs[place])
-            elif record is not Absence.DAMAGED or place in skipping:
+            elif place in skipping or not cannot_be_read(record):
                 pasts[place] = _past(place, record, epochs[place])
             left.discard(place)
     return pasts
@@ -292,7 +292,7 @@ def _past(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> P
     if record is Absence.NEVER:
         return None
     if isinstance(record, Absence):
-        dead = DeadReason.DAMAGED if record is Absence.DAMAGED else DeadReason.GONE
+        dead = DeadReason.GONE if record.unreadable is None else DeadReason[record.unreadable.name]
         return Past(Lineage(location(*place)), dead=dead)
     if took_the_place(record, emitted_epoch):  # its headers tell another record's history
         return Past(Lineage(location(*place)), dead=DeadReason.RECREATED, leader_epoch=emitted_epoch)

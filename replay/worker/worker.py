@@ -30,7 +30,7 @@ from replay.policy.damage import DamagedBatches
 from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import Due, Pause, due_codec
 from replay.worker.cut import CutCopies
-from replay.worker.fetch import Absence, Answers, Fetcher, RecordPlace
+from replay.worker.fetch import Absence, Answers, Fetcher, RecordPlace, absence_in
 from replay.worker.refusals import RefusedInARow
 from replay.worker.report import Counters, ReplayEvent, Report, Written
 
@@ -275,10 +275,13 @@ class Worker:
         self._report(ReplayEvent(name, fields))
 
     def readable(self, places: Collection[RecordPlace], now_ms: int) -> Answers:
-        """Fetch records as `Fetcher.fetch` does, without those that lie in a damaged batch met lately."""
-        held = {place for place in places if self.damaged.holding(*place, now_ms) is not None}
-        answers: dict[RecordPlace, Record | Absence] = dict.fromkeys(held, Absence.DAMAGED)
-        left = [place for place in places if place not in held]
+        """Fetch records as `Fetcher.fetch` does, without those that could not be read lately."""
+        answers: dict[RecordPlace, Record | Absence] = {}
+        for place in places:
+            holding = self.damaged.holding(*place, now_ms)
+            if holding is not None:
+                answers[place] = absence_in(holding.run)
+        left = [place for place in places if place not in answers]
         if left:
             answers.update(self.fetcher.fetch(left))
             self.damaged.met(self.fetcher.damaged, now_ms)

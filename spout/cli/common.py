@@ -82,6 +82,7 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
     topics = loaded(config)
     if sys.stderr.isatty():
         say(f"asking {topics.kafka.get('bootstrap.servers', 'no broker')} ...", err=True)
+    from acker.errors import unreadable_kind
     from acker.kafka.cluster import KafkaLog
     from acker.untrusted import Untrusted
 
@@ -91,7 +92,8 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
             yield topics, log
         finally:
             notes = [
-                f"not read is {run}: a damaged batch ({Untrusted(run.why)})" for run in log.passed_over()
+                f"not read is {run}: the record {unreadable_kind(run.why).phrase} ({Untrusted(run.why)})"
+                for run in log.passed_over()
             ]
             print_notes(notes, config)
 

@@ -26,12 +26,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from acker.errors import UnreadableKind
 from acker.kafka.port import Record
 from acker.service.view import OpenRange
 from acker.untrusted import Untrusted, UntrustedName, shell_word
-from acker.wire.causes import DAMAGED, HELD, LATE
+from acker.wire.causes import HELD, LATE, UNREADABLE_CAUSES
 from acker.wire.events import Reason
-from replay.policy.damage import HELD_UP_CURE
+from replay.policy.damage import held_up_cure
 from replay.policy.disposition import DeadReason
 from replay.records.due import Aside, Due, Loss, RefusedRoot
 from replay.records.headers import parse_location
@@ -79,7 +80,7 @@ class Situation(StrEnum):
     PUT_ASIDE = "PUT_ASIDE"
     """The replay workers cannot go on with its input."""
     HELD_UP = "HELD_UP"
-    """Lies in a batch that is damaged on its broker's disk: nobody can read it; others are not held up."""
+    """Nobody can read it: `acker.errors.UnreadableKind`, a damaged batch, say; others are not held up."""
     LOST_FROM_LOG = "LOST_FROM_LOG"
     """Retention, compaction or damage took it before it was done."""
     DEAD = "DEAD"
@@ -91,8 +92,6 @@ class Situation(StrEnum):
     """Settled, by a verdict that is no longer in the log, or not in the part that was read."""
     UNKNOWN = "UNKNOWN"
 
-
-IN_DAMAGE: Final = "It lies in a batch that is damaged on its broker's disk"
 
 LEFT_OPEN: Final = "If a bolt forgot it, `left_open` in the driver's log names the bolt."
 
@@ -247,17 +246,19 @@ class _Case:
     def absent(self) -> Diagnosis:
         """Explain a root of which the log had no record that could be read when it was emitted."""
         evidence = self.evidence
-        if evidence.record is Absence.DAMAGED:
-            now = "left out: it lies in a batch that is damaged on its broker's disk"
+        unreadable = _unreadable(evidence.record)
+        if unreadable is not None:
+            now = f"left out: it {unreadable.phrase}"
             text = (
-                f"{IN_DAMAGE}, and nobody has processed it: input {evidence.input} has `on_data_loss: skip`."
+                f"It {unreadable.phrase}, and nobody has processed it: input {evidence.input} has"
+                " `on_data_loss: skip`."
             )
             return Diagnosis(Situation.LOST_FROM_LOG, now, text)
         if isinstance(evidence.record, Record):
             now = "in the log, and left out: it could not be read when its batch was emitted"
             text = (
-                "It could not be read when its batch was emitted, and can be now: its batch was damaged, say."
-                " Nobody has processed it."
+                "It could not be read when its batch was emitted, and can be now: its batch was damaged, say,"
+                " or it is larger than a query or a `KafkaSpout` takes. Nobody has processed it."
             )
             command = f"windhover offsets reset {evidence.input} --help"
             return Diagnosis(Situation.LEFT_OUT, now, text, command)
@@ -303,10 +304,11 @@ class _Case:
             return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover status")
         if isinstance(due, RefusedRoot):
             return self._refused(due, why)
-        if self._is_held_up(last, due):
-            now = "held up: it lies in a batch that is damaged on its broker's disk"
+        unreadable = self._held_up_by(last, due)
+        if unreadable is not None:
+            now = f"held up: it {unreadable.phrase}"
             again = "The replay workers hold it up, alone, and try it again now and then"
-            text = f"{IN_DAMAGE}. {again}. {HELD_UP_CURE}."
+            text = f"It {unreadable.phrase}. {again}. {held_up_cure(unreadable)}."
             return Diagnosis(Situation.HELD_UP, now, text, self.watch)
         again = in_ if left_ms > 0 else "now"
         if due.last_was_blocked and not due.dead:
@@ -329,12 +331,14 @@ class _Case:
             return Diagnosis(situation, now, text, self._inspect_the_first(due.history[-1].message))
         return Diagnosis(situation, now, f"{why} {when}", self.watch)
 
-    def _is_held_up(self, last: TracedEmission, due: Due) -> bool:
-        """Whether a root waits since its record cannot be read."""
+    def _held_up_by(self, last: TracedEmission, due: Due) -> UnreadableKind | None:
+        """Return why a root waits whose record the replay workers cannot read; None: they can."""
         if due.dead or self.around.replay_workers.value == 0 or self.evidence.paused:
-            return False
-        was_damaged = bool(due.history) and due.history[-1].error == DAMAGED
-        return was_damaged or (self.evidence.record is Absence.DAMAGED and not last.copy)
+            return None
+        read_by_task = UNREADABLE_CAUSES.get(due.history[-1].error) if due.history else None
+        if read_by_task is not None and read_by_task is not UnreadableKind.OVERSIZED:
+            return read_by_task  # the workers take a larger record than a read task, and let it die
+        return None if last.copy else _unreadable(self.evidence.record)
 
     def _refused(self, due: RefusedRoot, why: str) -> Diagnosis:
         copy_why, letter_why = Untrusted(due.copy_why), Untrusted(due.letter_why)
@@ -370,10 +374,10 @@ class _Case:
                 f" letter {letter.place} has its history, and no payload."
             )
             return Diagnosis(Situation.LOST_FROM_LOG, now, text, "windhover topics check")
-        if letter.dead == DeadReason.DAMAGED:
+        if letter.dead in UNREADABLE_CAUSES:
             text = (
-                f"{IN_DAMAGE}, and input {self.evidence.input} has `on_data_loss: skip`. The dead letter"
-                f" {letter.place} has its history, and no payload."
+                f"It {UNREADABLE_CAUSES[letter.dead].phrase}, and input {self.evidence.input} has"
+                f" `on_data_loss: skip`. The dead letter {letter.place} has its history, and no payload."
             )
             return Diagnosis(Situation.LOST_FROM_LOG, now, text, f"windhover dlq show {letter.place}")
         loss = letter.history[-1] if letter.history else None
@@ -480,8 +484,12 @@ class _Case:
         if evidence.record is Absence.GONE and not last.copy:
             text = "Retention or compaction took it before any query emitted it."
             return Diagnosis(Situation.LOST_FROM_LOG, now, text, "windhover topics check")
-        if evidence.record is Absence.DAMAGED and not last.copy:
-            text = f"{IN_DAMAGE}, so no query can emit it. A reset of its partition goes on behind the batch."
+        unreadable = None if last.copy else _unreadable(evidence.record)
+        if unreadable is not None:
+            text = (
+                f"It {unreadable.phrase}, so no query can emit it. A reset of its partition goes on behind"
+                " the batch."
+            )
             command = f"windhover offsets reset {evidence.input} --help"
             return Diagnosis(Situation.HELD_UP, now, text, command)
         if evidence.recreated and not last.copy:
@@ -535,8 +543,11 @@ def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situ
         return f"It timed out{after}: {_because(last)}. {LEFT_OPEN}", Situation.TIMED_OUT
     if lost.reason is Reason.ABANDONED:
         return "It was abandoned: another session took the group while it was open.", Situation.DUE
-    if lost.error == DAMAGED:
-        return f"{IN_DAMAGE}, so no bolt has seen it.", Situation.HELD_UP
+    if lost.error in UNREADABLE_CAUSES:
+        unreadable = UNREADABLE_CAUSES[lost.error]
+        # the replay workers read what is too large for a query, and let it die
+        situation = Situation.DUE if unreadable is UnreadableKind.OVERSIZED else Situation.HELD_UP
+        return f"It {unreadable.phrase}, so no bolt has seen it.", situation
     if lost.error == LATE:
         late_by = last.late_by if last is not None else None
         why = Untrusted(lost.message) if late_by is None else f"{late_by.text}, had passed its end"
@@ -544,6 +555,10 @@ def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situ
     by = f" by {UntrustedName(lost.error)}" if lost.error else ""
     detail = f": {Untrusted(lost.message)}" if lost.message else ""
     return f"Bolt {UntrustedName(lost.operator) or 'unknown'} failed it{by}{detail}.", Situation.DUE
+
+
+def _unreadable(record: Record | Absence | None) -> UnreadableKind | None:
+    return record.unreadable if isinstance(record, Absence) else None
 
 
 def _not_taken_over(last: TracedEmission) -> str:

@@ -29,6 +29,7 @@ from acker.kafka.partition_troubles import (
     TroubleTimes,
     cut_log_text,
     damage_text,
+    kind_of_run,
 )
 from acker.kafka.port import (
     Bound,
@@ -41,6 +42,7 @@ from acker.kafka.port import (
 )
 from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import LateReaders, StandingPartition
+from acker.service.state import FILLING_SHARE, FULL_CURE
 from acker.service.view import AckerView, ViewReader
 from acker.units import any_time_text
 from acker.untrusted import UntrustedName, shell_word
@@ -150,15 +152,21 @@ class Snapshot:
         """What was lost of logs that were cut, by ``topic/partition``."""
         return {trouble.name: trouble.detail for trouble in self._of_kind(TroubleKind.CUT)}
 
+    @property
+    def filling(self) -> Mapping[str, str]:
+        """Which States take half of a limit or more, by ``topic/partition``."""
+        return {trouble.name: trouble.detail for trouble in self._of_kind(TroubleKind.FILLING)}
+
     def troubles(self) -> list[str]:
-        """Describe what stands or was cut; a command says at its end which offsets it could not read.
+        """Describe what stands, fills or was cut; a command says at its end which offsets it could not read.
 
         A broker that is missing has been named before (`missing_broker_texts`).
         """
         named = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
         cut = (f"{name}: {text}" for name, text in self.cut.items())
         of_inputs = [*self.unread.values(), *self.read_though_stopped.values()]
-        return [*named, *self.standing, *cut, *self.strangers.values(), *of_inputs]
+        filling = (f"{name}: {text}" for name, text in self.filling.items())
+        return [*named, *self.standing, *filling, *cut, *self.strangers.values(), *of_inputs]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the row of each partition."""
@@ -171,6 +179,19 @@ class Snapshot:
 
     def _of_kind(self, kind: TroubleKind) -> list[PartitionTrouble]:
         return [trouble for trouble in self.partition_troubles if trouble.kind is kind]
+
+
+def filling_views(views: Sequence[Reading[AckerView]], share: float = FILLING_SHARE) -> list[AckerView]:
+    """Return the acker partitions whose State takes this part of a limit, or more."""
+    return [view.value for view in views if view.value is not None and view.value.size.share >= share]
+
+
+def filling_text(view: AckerView) -> str:
+    """Describe a State that fills, behind its place."""
+    return (
+        f"State of acker partition {view.partition} is {view.size.share:.0%} full ({view.size}). When it is"
+        f" full, verdicts are held back: {FULL_CURE}"
+    )
 
 
 def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -512,7 +533,7 @@ class Overview:
             ackers,
             workers,
             to_replay=waiting.then(lambda each: each.partitions),
-            partition_troubles=self._partition_troubles(partitions, standing, now_ms),
+            partition_troubles=self._partition_troubles(partitions, standing, views, now_ms),
             strangers=stranger_texts(in_group, in_services),
             unread=_unread(partitions, live, self._inputs),
             read_though_stopped=read_though_stopped,
@@ -520,7 +541,11 @@ class Overview:
         )
 
     def _partition_troubles(
-        self, states: Sequence[PartitionState], late: Sequence[StandingPartition], now_ms: int
+        self,
+        states: Sequence[PartitionState],
+        late: Sequence[StandingPartition],
+        views: Sequence[Reading[AckerView]],
+        now_ms: int,
     ) -> list[PartitionTrouble]:
         """Return what is the matter with partitions, as this look has it."""
 
@@ -545,9 +570,12 @@ class Overview:
             found.append(replace(late_trouble, since_ms=partition.since_ms))
         for run in sorted(set(self._log.passed_over())):
             place = TopicPartition(run.topic, run.partition)
-            found.append(trouble(TroubleKind.DAMAGED, place, damage_text(run), run.start, run.end))
+            found.append(trouble(kind_of_run(run), place, damage_text(run), run.start, run.end))
         for place, end, emitted_to in self._cuts(states):
             found.append(trouble(TroubleKind.CUT, place, cut_log_text(end, emitted_to), end, emitted_to))
+        for view in filling_views(views):
+            place = TopicPartition(self._topics.ack_topics.state, view.partition)
+            found.append(trouble(TroubleKind.FILLING, place, filling_text(view), None, None))
         first_ms = self._trouble_times.look({(trouble.kind, trouble.place) for trouble in found}, now_ms)
         return [
             replace(trouble, since_ms=min(trouble.since_ms, first_ms[trouble.kind, trouble.place]))

@@ -347,6 +347,8 @@ def _in_the_log(evidence: Evidence) -> str:
         return "unknown: its topic is missing"
     if evidence.record is Absence.NEVER:
         return "no record: a transaction's marker, or aborted"
-    if evidence.record is Absence.DAMAGED:
-        return "there, in a batch that is damaged on its broker's disk: nobody can read it"
-    return "gone: retention or compaction took it" if evidence.record is Absence.GONE else "there"
+    if evidence.record is Absence.GONE:
+        return "gone: retention or compaction took it"
+    if isinstance(evidence.record, Absence) and evidence.record.unreadable is not None:
+        return f"there, and nobody can read it: it {evidence.record.unreadable.phrase}"
+    return "there"

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from acker.config.settings import UNREACHABLE_MS
-from acker.errors import TOO_LARGE, Damaged, TrackingError, UsageError
+from acker.errors import Damaged, TrackingError, UsageError, unreadable_kind
 from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.planning.journal import Journal
@@ -56,8 +56,8 @@ CLEANED_WRITES_MAX = 10
 def damage_cure(start: int, end: int, why: str) -> str:
     """Return what becomes of offsets of a source that cannot be read for a reason, and what to do."""
     until = "until a whole replica leads the partition"
-    if why.startswith(TOO_LARGE):  # it is the same on every replica
-        until = "since no start of any version reads them; its writer should cut what it writes"
+    if unreadable_kind(why).is_of_the_writer:
+        until = "since no replica has it otherwise; its writer should cut what it writes"
     return (
         f"all else was handed out. Offsets {start} to {end} are FAILED, and wait in the replay worker"
         f" {until}. Start it again to go on behind them; with on_data_loss: skip for the input it goes on by"

@@ -29,7 +29,7 @@ from acker.config.limits import ReplayLimits
 from acker.identity import copies_source, first_source
 from acker.kafka.port import Bound, Record, TopicPartition
 from acker.wire.events import SourceRun, Verdicts, positions
-from replay.worker.fetch import Absence, Fetcher, RecordPlace
+from replay.worker.fetch import Fetcher, RecordPlace, cannot_be_read
 from spout.group.announce import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
@@ -289,7 +289,7 @@ class OrderWatch:
         self._unreadable &= places.keys()
         missing = {places[origin]: origin for origin in sorted(places.keys() - self._lines)[:FETCH_MAX]}
         for place, record in (self._fetcher.fetch(missing, why=False) if missing else {}).items():
-            if record is Absence.DAMAGED:
+            if cannot_be_read(record):
                 self._unreadable.add(missing[place])
             key = record.key if isinstance(record, Record) else None
             self._lines[missing[place]] = None if key is None else line_of_key(key)

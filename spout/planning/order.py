@@ -110,7 +110,7 @@ class WaitingRecord(NamedTuple):
     Attributes:
         origin: offset of its first emission; -1: unknown, so that it comes before all others.
         line: its line; None: it is in no line, or the record is gone.
-        is_unreadable: it lies in a damaged batch, so that it may be in any line.
+        is_unreadable: nobody can read it (a damaged batch), so that it may be in any line.
     """
 
     origin: int
@@ -162,7 +162,7 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
             lined = LineUp(PARTITION, {WHOLE: first})
             full = "" if by == PARTITION else f"; {len(waiting) + unread:,} wait, max_held is {held_max:,}"
             if is_any_unreadable:
-                full = "; a record that waits lies in a damaged batch, so its key is unknown"
+                full = "; a record that waits cannot be read, so its key is unknown"
             return Turn(False, 0, lined, f"waits for {name}@{first}{full}")
         return Turn(True, 0 if unread else held_max, LineUp(by))
     lines: dict[int, int] = {}

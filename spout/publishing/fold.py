@@ -25,7 +25,7 @@ import numpy.typing as npt
 from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.kafka.port import DamagedRun
-from acker.wire.causes import DAMAGED
+from acker.wire.causes import UNREADABLE_CAUSES
 from acker.wire.events import SourceRun
 from acker.wire.lateness import Mover
 from acker.wire.passed_calls import PassedCall
@@ -213,7 +213,7 @@ class BatchOutcome:
     @property
     def stops_for_damage(self) -> bool:
         """Whether the query is to end once the batch is published, since a part of it could not be read."""
-        return any(cause.error == DAMAGED for cause, _ in self.failed)
+        return any(cause.error in UNREADABLE_CAUSES for cause, _ in self.failed)
 
 
 class LateNote(NamedTuple):

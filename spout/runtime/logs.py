@@ -17,12 +17,13 @@ SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|private
 WARNINGS: Final = frozenset(
     {"aborted", "broker_unreachable", "damaged", "dead_lettered", "exposed", "fenced", "held_up", "mended",
      "not_committed", "not_reloaded", "partition_fenced", "paused", "put_aside", "quarantine_refused",
-     "record_differs", "record_quarantined", "step_hung", "step_slow", "stop_hung", "take_refused",
+     "record_differs", "record_quarantined", "state_half_full", "step_hung", "step_slow", "stop_hung",
+     "take_refused",
      "transaction_aborted", "undecodable", "unreachable"}
 )  # fmt: skip
 """Events, without the first part of their names, that an operator should see."""
 
-ERRORS: Final = frozenset({"partition_stands"})
+ERRORS: Final = frozenset({"partition_stands", "state_full"})
 """Events, without the first part of their names, that an operator must see to: a part of the work stands."""
 
 LIBRDKAFKA: Final = "librdkafka"

@@ -68,7 +68,7 @@ REPLAY_GAUGES: Final = {
     "assigned": "partitions that the group has assigned to it",
     "waiting": "roots that wait for their replay",
     "waiting_bytes": "their memory, estimated",
-    "held_up": "waiting roots whose record lies in a damaged batch",
+    "held_up": "waiting roots whose record cannot be read: a damaged batch, say",
 }
 
 REPLAY_COUNTERS: Final = {

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from acker.errors import TrackingError
+from acker.errors import TrackingError, unreadable_kind
 from acker.untrusted import UntrustedName
 from replay.records.places import run_places
 from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
@@ -75,7 +75,8 @@ class BatchEnd:
             _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
         for run in outcome.damaged:
             _LOGGER.error(
-                "batch_is_damaged place=%s/%s@%d to=%d batch=%d why=%r",
+                "%s place=%s/%s@%d to=%d batch=%d why=%r",
+                unreadable_kind(run.why).event,
                 run.topic,
                 run.partition,
                 run.start,

@@ -20,11 +20,10 @@ from threading import Condition
 
 from acker.config.settings import Input, longest_unreachable_ms
 from acker.config.topics import Topics
-from acker.errors import Damaged, UsageError
+from acker.errors import Damaged, UsageError, unreadable_kind
 from acker.identity import input_id_of, offset_of
 from acker.kafka.headers import headers_of
 from acker.kafka.port import DamagedRun, Log
-from acker.wire.causes import DAMAGED
 from acker.wire.events import SourceRun, Verdicts
 from spout.group.announce import Report
 from spout.group.presence import Who
@@ -293,14 +292,14 @@ class SpoutService:
     def _leave_out(self, name: str, run: SourceRun, damaged: DamagedRun) -> None:
         """Settle positions that cannot be read: absent, or failed, and then no more is planned."""
         fields = {"input": name, "records": run.end - run.start, "place": damaged, "why": damaged.why}
-        self._report("batch_is_damaged", fields)
+        self._report(unreadable_kind(damaged.why).event, fields)
         if not self._inputs[input_id_of(run.source)].fails_on_loss():
             self.queues.publication.absent.append(run)
             return
         first, end = offset_of(run.start), offset_of(run.start) + run.end - run.start
         place = f"{damaged.topic}/{damaged.partition}"
         text = cut_text(f"offsets {first} to {end} of {place} cannot be read: {damaged.why}")
-        self.queues.publication.unreadable.append((run, Cause("", DAMAGED, text)))
+        self.queues.publication.unreadable.append((run, Cause("", unreadable_kind(damaged.why).value, text)))
         if self.queues.damage is None:
             cure = damage_cure(first, end, damaged.why)
             self.queues.damage = Damaged(damaged.topic, damaged.partition, first, damaged.why, cure)

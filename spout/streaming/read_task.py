@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
 
-from acker.errors import Damaged
+from acker.errors import Damaged, unreadable_kind
 from acker.identity import (
     I64,
     copies_source,
@@ -26,7 +26,6 @@ from acker.identity import (
     partition_of,
 )
 from acker.kafka.headers import headers_of
-from acker.wire.causes import DAMAGED
 from acker.wire.events import SourceRun, difference, united
 from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
@@ -234,7 +233,7 @@ class _Reading:
                 raise Damaged(run.topic, run.partition, run.start, run.why, UNTRACKED_CURE)
             text = f"offsets {run.start} to {run.end} of {place} cannot be read: {run.why}"
             unreadable = SourceRun(share.source, run.start + shift, run.end + shift)
-            self._unreadable.append((unreadable, Cause("", DAMAGED, cut_text(text))))
+            self._unreadable.append((unreadable, Cause("", unreadable_kind(run.why).value, cut_text(text))))
             if gate is not None:
                 # of a copy the offset is not that of its first emission, which may be any
                 origin = -1 if is_replay(share.source) else run.start

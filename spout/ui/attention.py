@@ -14,11 +14,14 @@ from typing import Final, NamedTuple
 
 from acker.config.topics import Topics
 from acker.identity import offset_of
+from acker.service.state import FILLING_SHARE
 from acker.untrusted import UntrustedName, shell_word
 from spout.inspect.failures import CAUSE_NEW_MS, SeenCause
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import (
     Snapshot,
+    filling_text,
+    filling_views,
     late_text,
     missing_broker_texts,
     missing_services,
@@ -50,6 +53,7 @@ class Thresholds:
         late: whether it matters that something came too late for its window, for as long as `new_ms`.
         strangers: whether it matters that a group has a member that is not Windhover's, a query that does
             not read one of its inputs, or one that reads what is stopped on purpose.
+        filling: the part of a limit that State of an acker partition takes.
     """
 
     stuck: float = 2.0
@@ -59,6 +63,7 @@ class Thresholds:
     near: float = 0.1
     late: bool = True
     strangers: bool = True
+    filling: float = FILLING_SHARE
 
 
 class Flag(NamedTuple):
@@ -120,6 +125,8 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
         yield Flag(f"stands: {name}", f"{name} {text}: what needs it waits; start what is missing", now_ms)
     for name, text in snapshot.cut.items():
         yield Flag(f"cut: {name}", f"{name}: {text}", now_ms)
+    for view in filling_views(snapshot.views, limits.filling):
+        yield Flag(f"filling: {view.partition}", filling_text(view), now_ms)
     for text in snapshot.standing:
         yield Flag(f"stands: {text.partition(' up to ')[0]}", text, now_ms)
     for group, text in snapshot.strangers.items() if limits.strangers else ():

@@ -74,6 +74,10 @@ class Cluster(ABC):
         """Let a program of others write a record, which our clients might not; return its offset."""
 
     @abstractmethod
+    def write_odd_batch(self, place: TopicPartition, odds: Sequence[OddRecord], codec: Codec) -> int:
+        """The same of records that lie in one packed batch; return the first one's offset."""
+
+    @abstractmethod
     def write_batch(self, place: TopicPartition, values: Sequence[bytes], codec: Codec = Codec.NONE) -> range:
         """Write records that lie in one batch; return their offsets."""
 
@@ -204,6 +208,10 @@ class InMemoryCluster(Cluster):
         """Append a record as a reader must see it."""
         return append_odd(self.memory, place, odd)
 
+    def write_odd_batch(self, place: TopicPartition, odds: Sequence[OddRecord], codec: Codec) -> int:
+        """Append records as a reader must see them; a log in memory has no codecs."""
+        return min(append_odd(self.memory, place, odd) for odd in odds)
+
     def write_batch(self, place: TopicPartition, values: Sequence[bytes], codec: Codec = Codec.NONE) -> range:
         """Append records one after the other."""
         start = self.log.ends([place])[place]
@@ -279,6 +287,10 @@ class KafkaCluster(Cluster):
     def write_raw(self, place: TopicPartition, odd: OddRecord) -> int:
         """Send a batch of one record over a socket."""
         return produce(self._bootstrap, place, encode_batch([odd.record]))
+
+    def write_odd_batch(self, place: TopicPartition, odds: Sequence[OddRecord], codec: Codec) -> int:
+        """Send one packed batch over a socket."""
+        return produce(self._bootstrap, place, encode_batch([odd.record for odd in odds], codec))
 
     def write_batch(self, place: TopicPartition, values: Sequence[bytes], codec: Codec = Codec.NONE) -> range:
         """Send a batch over a socket."""

@@ -73,7 +73,7 @@ def test_a_batch_that_unpacks_to_much_is_read_in_parts(
 def test_zstd_that_unpacks_to_more_than_the_client_takes_is_passed_over_alone(
     kafka_cluster: KafkaCluster,
 ) -> None:
-    """O1915: as a damaged batch, with its place and the setting."""
+    """O1915, O1918: as a damaged batch is, with its place and the setting, and not called damaged."""
     place = TopicPartition(kafka_cluster.topic(), 0)
     kafka_cluster.write_batch(place, [b"before"])
     bomb = kafka_cluster.write_batch(place, [bytes(LARGE_BYTES)] * 101, Codec.ZSTD)
@@ -92,5 +92,6 @@ def test_zstd_that_unpacks_to_more_than_the_client_takes_is_passed_over_alone(
     eventually(is_reported)
     assert (reported[0].first, values) == (bomb.start, [b"before"])
     assert "to more than receive.message.max.bytes" in str(reported[0])
+    assert "damaged" not in str(reported[0])
     assert reader.pass_over(place)[2:4] == (bomb.start, bomb.stop)
     assert [record.value for record in read_until(reader, {place: bomb.stop + 1})] == [b"behind"]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import random
+from dataclasses import replace
 
 import pytest
 
 from acker.errors import LogError
 from acker.kafka.port import Outgoing, TopicPartition, UnreadableName
 from tests.contract.clusters import TIMEOUT_MS, Cluster, pick_all, read_count
-from tests.support.odd_records import NAMES, NO_UTF8, ODD_RECORDS, OddRecord
+from tests.support.odd_records import NAMES, NO_UTF8, ODD_RECORDS, OddRecord, odd_record
+from tests.support.raw_records import Codec
+
+SMALL_BYTES = 100_000
+"""Thirty such records fit into a batch that a broker takes by default."""
 
 CALLS_THAT_SPECIALISE = 200
 """After some of the same calls Python replaces the instruction by one that looks for no pending exception."""
@@ -32,6 +38,31 @@ def test_an_odd_record_is_read_between_its_neighbours(cluster: Cluster, odd: Odd
     assert found.unreadable_names == tuple(
         name for name, _ in odd.headers if isinstance(name, UnreadableName)
     )
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("by", ["reader", "picker"])
+def test_odd_records_in_packed_batches_are_read_as_others(cluster: Cluster, codec: Codec, by: str) -> None:
+    """O124: of each kind one, and as many that are drawn, with sound ones between; none is lost or bent."""
+    place = TopicPartition(cluster.topic(), 0)
+    draw = random.Random(codec.value)
+    kinds = [odd for odd in ODD_RECORDS if odd.record.size < SMALL_BYTES]
+    odds = [*kinds, *(odd_record(draw) for _ in kinds)]
+    draw.shuffle(odds)
+    written: list[OddRecord] = []
+    while len(written) < len(odds):
+        batch = odds[len(written) : len(written) + draw.randint(1, 30)]
+        # the times of a batch are kept as differences from its first one, of 64 bits
+        batch = [replace(odd, record=replace(odd.record, timestamp_ms=None)) for odd in batch]
+        assert cluster.write_odd_batch(place, batch, codec) == len(written)
+        written += batch
+    if by == "reader":
+        found = read_count(cluster.reader({place: 0}), len(written))
+    else:
+        found = pick_all(cluster.picker({place: 0}), {place: range(len(written))}, {place: len(written)})
+    assert [(record.offset, *record[3:6]) for record in found] == [
+        (offset, odd.record.key, odd.record.value, odd.headers) for offset, odd in enumerate(written)
+    ]
 
 
 def test_many_records_with_names_that_cannot_be_read_are_all_read(cluster: Cluster) -> None:

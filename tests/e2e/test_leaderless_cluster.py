@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -58,6 +58,7 @@ class Installation:
         self.topics: Topics = load_topics(self.config, {})
         self.input = self.topics.input("lines")
         self._broker = cluster.brokers[LOST_BROKER - 1]
+        self._others = [broker for broker in cluster.brokers if broker is not self._broker]
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         self.log = KafkaLog(self.topics.kafka)
         self.lost: list[TopicPartition] = []
@@ -74,12 +75,13 @@ class Installation:
             self._admin.create_topics([wanted])[topic].result(60)
             self.lost.append(TopicPartition(topic, number))
 
-        def is_there() -> bool:
-            with suppress(TopicError):  # a broker hears of a topic after another one has made it
-                return not self.log.bounds(Bound.END, self.lost).troubles
-            return False
+        def missing() -> object:
+            try:  # a broker hears of a topic after another one has made it
+                return self.log.bounds(Bound.END, self.lost).troubles
+            except TopicError as error:
+                return error
 
-        eventually(is_there)
+        eventually(lambda: not missing(), told=missing)
         create_topics(self.topics)
 
     def produce(self, partitions: Sequence[int], count: int = EACH) -> None:
@@ -91,7 +93,11 @@ class Installation:
         producer.close()
 
     def lose(self) -> None:
-        """Kill the broker, and wait until the others know that it is dead."""
+        """Kill the broker, and wait until each of the others knows that it is dead.
+
+        They learn it one after the other, and a client asks any of them. Where one still names the former
+        leader, a command finds "no answer from its leader" where the test looks for "no leader".
+        """
         self._broker.kill()
 
         def is_known() -> bool:
@@ -99,10 +105,26 @@ class Installation:
             return all("no leader" in troubles.get(place, "") for place in self.lost)
 
         eventually(is_known)
+        for broker in self._others:
+            eventually(partial(self._is_leaderless_for, broker.bootstrap))
+
+    def _is_leaderless_for(self, bootstrap: str) -> bool:
+        """Return whether one broker names no leader of what is lost; a new client asks the one it has."""
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        for place in self.lost:
+            metadata = admin.list_topics(place.topic, timeout=30)
+            if metadata.topics[place.topic].partitions[place.partition].leader >= 0:
+                return False
+        return True
 
     def find(self) -> None:
+        """Start the broker again, and wait until it leads what it has alone.
+
+        Before, it answers NOT_LEADER_FOR_PARTITION to who reads and writes there.
+        """
         if self._broker.pid is None:
             self._broker.restart()
+            eventually(lambda: not self.log.bounds(Bound.END, self.lost).troubles)
 
 
 @pytest.fixture

@@ -7,8 +7,16 @@ Then each record must have its verdict and its place:
 - a sound record was confirmed once, one that always fails is a dead letter once;
 - an odd record of the source or the replay topic was handed out and has a verdict;
 - an odd record of a topic by which others speak to an acker is in the quarantine, with its place;
-- of a damaged batch of the source nothing is handed out, and what lies behind it is;
+- of a batch of the source that cannot be read, for any reason, nothing is handed out, and what lies behind
+  it is;
+- a record that compaction took before anybody read it is not handed out, and has no verdict of its own; one
+  that it takes while it waits for its replay is a dead letter;
+- where the source was cut and grew again, what is there now is handed out, and the lost records are not
+  waited for;
 - a record whose copy the broker refuses is a dead letter.
+
+A log in memory has no codecs: odd records in packed batches are written to a real broker, in
+tests/integration/kafka.
 
 What was judged is deleted from the log, so a run of a million takes no more memory than one of ten thousand.
 """
@@ -22,8 +30,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Final, Literal, assert_never
 
-from acker.errors import CodecError, Damaged
-from acker.identity import source_of
+from acker.errors import NOT_UNPACKED, TOO_LARGE, CodecError, Damaged
+from acker.identity import offset_of, source_of
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Verdicts
@@ -31,6 +39,7 @@ from replay.records.dead_letter import OUR_PREFIXES
 from replay.records.headers import parted_headers
 from spout.cli import main as cli
 from spout.planning.journal import BEGINNING
+from tests.support.memory.partition import DAMAGE_TEXT
 from tests.support.odd_records import ODD_RECORDS, append_odd, odd_record
 from tests.support.worlds.acker_world import outcomes_of
 from tests.support.worlds.odd_world import (
@@ -53,7 +62,23 @@ HOLE_SHARE: Final = 0.05
 """Of the odd ones: these are a transaction that is given up, a hole for whoever reads committed records."""
 
 DAMAGE_SHARE: Final = 0.02
-"""Of the odd ones: beside these some records of the source are damaged on the broker's disk."""
+"""Of the odd ones: beside these some records of the source cannot be read, by a reason of `WHYS`."""
+
+WHYS: Final = (DAMAGE_TEXT, f"{TOO_LARGE}in a test", f"{NOT_UNPACKED} in a test")
+
+COMPACTED_SHARE: Final = 0.05
+"""Of the odd ones: beside these some records of one key are written, of which compaction leaves the last."""
+
+COMPACTED_RECORDS_MAX: Final = 6
+TOMBSTONE_SHARE: Final = 0.3
+"""Of those: the last one has no value, and compaction may take it as well."""
+
+CUT_SHARE: Final = 0.3
+"""Of the rounds: before these the source's log loses its last records, as by an unclean election."""
+
+CUT_RECORDS_MAX: Final = 60
+AMID_SHARE: Final = 0.5
+"""Of the cuts: these come while records are open that are lost."""
 
 DAMAGED_RECORDS_MAX: Final = 5
 TOMORROW_SHARE: Final = 0.5
@@ -101,7 +126,9 @@ class OddRun:
         written: how many records others have written, in all topics.
         odd: how many of them are odd, by topic.
         holes: how many transactions others have given up, beside them.
-        damaged: how many records of the source were damaged, beside them.
+        damaged: how many records of the source cannot be read, beside them.
+        compacted: how many records of the source compaction took.
+        cuts: how often the source was cut.
         refused: how many records have copies that the broker refuses.
     """
 
@@ -110,6 +137,8 @@ class OddRun:
         self.odd: Counter[str] = Counter()
         self.holes = 0
         self.damaged = 0
+        self.compacted = 0
+        self.cuts = 0
         self.refused = 0
         self.looks = 0
         self.restarts = 0
@@ -118,9 +147,15 @@ class OddRun:
         self._random = random.Random(seed)
         # of a damaged batch nobody can say what it held: to stop there would end the run
         self._world = OddWorld(f"{TEXT}    on_data_loss: skip\n")
+        self._world.cluster.configure(SOURCE.topic, "cleanup.policy", "compact,delete")
         self._world.cluster.configure(REPLAY, "message.timestamp.after.max.ms", AHEAD_MS_MAX)
         self._log: Log = self._world.cluster.log()
         self._read_until: Counter[str] = Counter()
+        self._serial = 0
+        self._offsets_to_compact: dict[bytes | None, range] = {}  # by their key
+        self._values: dict[int, bytes | None] = {}  # of the source's records that are to be confirmed
+        self._lost_values: Counter[bytes | None] = Counter()
+        self._lost_letters: set[str] = set()
         self._confirmed_wanted: Counter[bytes | None] = Counter()
         self._letters_wanted: set[str] = set()
         self._quarantine_wanted: set[str] = set()
@@ -132,6 +167,21 @@ class OddRun:
 
     def round(self, count: int) -> None:
         """Write records, and let everybody read them."""
+        is_cut = self._random.random() < CUT_SHARE
+        is_amid = is_cut and self._random.random() < AMID_SHARE
+        if is_cut and not is_amid:
+            self._cut()
+        self._write(count)
+        if is_amid:
+            self._work(1)
+            self._read_what_came()
+            self._cut()
+            self._write(CUT_RECORDS_MAX)
+        self.written += count
+        self._settle()
+        self._look()
+
+    def _write(self, count: int) -> None:
         for _ in range(count):
             if self._random.random() < ODD_SHARE:
                 self._write_odd()
@@ -139,21 +189,25 @@ class OddRun:
                     self._write_hole()
                 if self._random.random() < DAMAGE_SHARE:
                     self._write_damaged()
+                if self._random.random() < COMPACTED_SHARE:
+                    self._write_compacted()
             else:
                 self._write_sound()
-        self.written += count
-        self._settle()
-        self._look()
 
     def wrong(self) -> list[str]:
         """Return what is not as it must be, one sentence each; and delete what was judged."""
         self._read_what_came()
         lost = self._confirmed_wanted - Counter(self._world.confirmed)
-        twice = Counter(self._world.confirmed) - self._confirmed_wanted
+        # what was cut off may have been confirmed before
+        twice = Counter(self._world.confirmed) - self._confirmed_wanted - self._lost_values
         found = [f"{count} records {value!r} were not confirmed" for value, count in lost.items()]
         found += [f"{value!r} was confirmed {count} times too often" for value, count in twice.items()]
         found += [f"{place} is no dead letter" for place in self._letters_wanted - self._letters.keys()]
-        found += [f"{place} is {count} dead letters" for place, count in self._letters.items() if count > 1]
+        found += [
+            f"{place} is {count} dead letters"
+            for place, count in self._letters.items()
+            if count > 1 + (place in self._lost_letters)  # another record may be there now
+        ]
         found += [
             f"{place} is not in the quarantine" for place in self._quarantine_wanted - self._quarantined
         ]
@@ -168,7 +222,8 @@ class OddRun:
         ended = Counter(ended.service for ended in self._world.ended)
         return (
             f"{self._reader}: {self.written:,} records, {self.odd.total():,} of them odd ({odd}),"
-            f" {self.holes:,} holes, {self.damaged:,} damaged records, {self.refused:,} refused copies;"
+            f" {self.holes:,} holes, {self.damaged:,} records that cannot be read,"
+            f" {self.compacted:,} taken by compaction, {self.cuts} cuts, {self.refused:,} refused copies;"
             f" {self.restarts} restarts, {self.looks} commands; {dict(ended)} ended at records that `topics"
             " repair` marked. Nothing else ended, and each record has its verdict and its place"
         )
@@ -176,7 +231,8 @@ class OddRun:
     def _write_sound(self) -> None:
         offset = self._world.cluster.partition(SOURCE).end
         is_failing = self._reader == "spout" and self._random.random() < FAILING_SHARE
-        value = ALWAYS_FAILS if is_failing else b"%d" % offset
+        self._serial += 1
+        value = ALWAYS_FAILS if is_failing else b"%d" % self._serial
         is_of_tomorrow = is_failing and self._random.random() < TOMORROW_SHARE
         self.refused += is_of_tomorrow
         record_ms = self._world.now_ms + DAY_MS if is_of_tomorrow else None
@@ -184,8 +240,14 @@ class OddRun:
         self._world.cluster.partition(SOURCE).append(sound, self._world.now_ms)
         if is_failing:
             self._letters_wanted.add(f"{SOURCE.topic}/0@{offset}")
-        elif self._reader == "spout":
+        else:
+            self._want(offset, value)
+
+    def _want(self, offset: int, value: bytes | None) -> None:
+        """Note that the record of the source at an offset is to be confirmed."""
+        if self._reader == "spout":
             self._confirmed_wanted[value] += 1
+            self._values[offset] = value
 
     def _write_odd(self) -> None:
         """Write one odd record, and note what must become of it."""
@@ -194,7 +256,9 @@ class OddRun:
         topic = SOURCE.topic if self._random.random() < 0.5 else self._random.choice(TOPICS[1:])
         offset = append_odd(self._world.cluster, TopicPartition(topic, 0), odd)
         self.odd[topic] += 1
-        if topic in (SOURCE.topic, REPLAY) and self._reader == "spout":
+        if topic == SOURCE.topic:
+            self._want(offset, odd.record.value)
+        elif topic == REPLAY and self._reader == "spout":
             self._confirmed_wanted[odd.record.value] += 1
         elif topic in _QUARANTINING:
             self._quarantine_wanted.add(f"{topic}/0@{offset}")
@@ -215,8 +279,77 @@ class OddRun:
         count = self._random.randint(1, DAMAGED_RECORDS_MAX)
         self._world.write([b"damaged"] * count)
         partition = self._world.cluster.partition(SOURCE)
-        partition.damage(partition.end - count, partition.end)
+        partition.damage(partition.end - count, partition.end, self._random.choice(WHYS))
         self.damaged += count
+
+    def _write_compacted(self) -> None:
+        """Write records of one key, of which compaction leaves the last one, now or a moment later.
+
+        By then some were read: those of them that fail have no record any more for their replay.
+        """
+        self._serial += 1
+        key = b"compacted %d" % self._serial
+        is_now = self._random.random() < 0.5
+        partition = self._world.cluster.partition(SOURCE)
+        count = self._random.randint(1, COMPACTED_RECORDS_MAX)
+        has_tombstone = self._random.random() < TOMBSTONE_SHARE
+        for number in range(count + 1):
+            is_last = number == count
+            value = ALWAYS_FAILS if number % 2 and self._reader == "spout" else b"%s, %d" % (key, number)
+            if is_last:
+                value = None if has_tombstone else b"%s, the last" % key
+            offset = partition.append(Outgoing(*SOURCE, value, key), self._world.cluster.now_ms)
+            if is_now and not is_last:
+                continue
+            if value == ALWAYS_FAILS:
+                self._letters_wanted.add(f"{SOURCE.topic}/0@{offset}")
+            elif not (is_last and has_tombstone and is_now):
+                self._want(offset, value)
+        self.compacted += count
+        if is_now:
+            partition.compact(drop_tombstones=has_tombstone, keys={key})
+        else:
+            self._offsets_to_compact[key] = range(partition.end - count - 1, partition.end - 1)
+
+    def _compact(self) -> None:
+        """Let compaction take the records that were written for it, read or not."""
+        partition = self._world.cluster.partition(SOURCE)
+        for key, offsets in self._offsets_to_compact.items():
+            partition.compact(drop_tombstones=False, keys={key})
+            for offset in offsets:
+                if offset not in self._world.opened:  # nobody will get it
+                    self._forget_record(offset)
+        self._offsets_to_compact.clear()
+
+    def _forget_record(self, offset: int) -> None:
+        """Wait no more for what becomes of a record of the source; it may have become that."""
+        if offset in self._values:
+            value = self._values.pop(offset)
+            self._confirmed_wanted[value] -= 1
+            self._lost_values[value] += 1
+        place = f"{SOURCE.topic}/0@{offset}"
+        self._lost_letters.add(place)
+        self._letters_wanted.discard(place)
+        self._roots_open.discard((source_of(1, 0), offset))
+
+    def _cut(self) -> None:
+        """Let the source lose its last records; what is written from now on takes their offsets.
+
+        Some of them may be open, or wait for a replay: these may be confirmed, or become dead letters.
+        """
+        partition = self._world.cluster.partition(SOURCE)
+        end = partition.end
+        cut_at = max(partition.start, end - self._random.randint(1, CUT_RECORDS_MAX))
+        partition.cut(cut_at)
+        self.cuts += 1
+        for offset in range(cut_at, end):
+            self._forget_record(offset)
+        self._world.opened -= set(range(cut_at, end))
+        for key, offsets in list(self._offsets_to_compact.items()):
+            if offsets.stop >= cut_at:  # the last one of its key is lost, too
+                del self._offsets_to_compact[key]
+        self._read_until[SOURCE.topic] = min(self._read_until[SOURCE.topic], cut_at)
+        self._delete_until[SOURCE.topic] = min(self._delete_until[SOURCE.topic], cut_at)
 
     def _settle(self) -> None:
         """Let the services work until all is settled, and kill them at times."""
@@ -226,6 +359,7 @@ class OddRun:
         calm_rounds = 0
         for _ in range(ROUNDS_TO_SETTLE_MAX):
             self._work(1)
+            self._compact()
             self._read_what_came()
             calm_rounds = 0 if self._roots_open else calm_rounds + 1
             if calm_rounds == CALM_ROUNDS:
@@ -259,7 +393,8 @@ class OddRun:
             source = source_of(1, 0, replay=is_copy)
             self._roots_open |= {(source, record.offset) for record in self._new_records(topic)}
         for record in self._new_records("_ack_verdict"):
-            self._roots_open -= set(settled_roots(record))
+            # a log that was cut goes on in another generation of positions
+            self._roots_open -= {(source, offset_of(root)) for source, root in settled_roots(record)}
         for record in self._new_records(LETTERS):
             if origin := _text_of(record, "windhover.origin"):
                 self._letters[origin] += 1
@@ -285,6 +420,10 @@ class OddRun:
         """Delete what was judged, as a topic's retention does; one round stays."""
         self._wrong.clear()
         self._confirmed_wanted.clear()
+        self._values.clear()
+        self._world.opened.clear()
+        self._lost_values.clear()
+        self._lost_letters.clear()
         self._world.confirmed.clear()
         self._letters_wanted.clear()
         self._letters.clear()

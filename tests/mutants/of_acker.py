@@ -1013,10 +1013,44 @@ MUTANTS = (
     Mutant(
         "a-record-that-is-too-large-is-not-called-damaged",
         "acker/errors.py",
-        "if why.startswith(TOO_LARGE):\n            what",
-        "if not why:\n            what",
+        "if why.startswith(TOO_LARGE):",
+        "if not why:",
         "tests/unit/acker/kafka/test_unreadable_words.py::test_only_what_is_damaged_on_a_disk_is_called_so",
         "an operator would look for a broken disk, and find none",
+    ),
+    Mutant(
+        "a-batch-that-does-not-unpack-is-not-called-damaged",
+        "acker/errors.py",
+        "if why.startswith(NOT_UNPACKED):",
+        "if not why:",
+        "tests/unit/acker/kafka/test_unreadable_words.py::test_only_what_is_damaged_on_a_disk_is_called_so",
+        "an operator would look for a broken disk, and wait for a replica that is whole",
+    ),
+    # -- a State that is full
+    Mutant(
+        "a-state-that-is-full-ends-no-acker",
+        "acker/service/partition.py",
+        "if encoded.size.share > 1:",
+        "if encoded.size.share > 9:",
+        "tests/unit/acker/service/test_full_state.py"
+        "::test_a_full_state_holds_verdicts_back_until_acks_make_room",
+        "an acker with a million open ranges would end, and again at each start",
+    ),
+    Mutant(
+        "a-full-state-is-measured-again-when-it-is-smaller",
+        "acker/service/partition.py",
+        "if self.full and self.core.ledger.ranges >= self._ranges_when_full:",
+        "if self.full:",
+        "tests/unit/acker/service/test_full_state.py::test_timeouts_make_room_in_a_full_state",
+        "verdicts would be held back for good",
+    ),
+    Mutant(
+        "a-state-has-no-more-items-than-are-read",
+        "acker/service/state.py",
+        "sum(map(len, lists)), len(encoded))",
+        "0, len(encoded))",
+        "tests/unit/acker/service/test_full_state.py::test_what_readers_count_is_counted_by_the_writer",
+        "a State would be written that no acker can read at its start",
     ),
     # -- what unpacks to more than it weighs
     Mutant(
@@ -1047,8 +1081,8 @@ MUTANTS = (
     Mutant(
         "nothing-is-written-that-cannot-be-read",
         "acker/service/state.py",
-        "if len(encoded) > STATE_BYTES_MAX or ranges > STATE_ITEMS_MAX:",
-        "if len(encoded) > STATE_BYTES_MAX:",
+        "if self.size.share > 1:",
+        "if self.size.share > 9:",
         "tests/unit/acker/service/test_bombs.py::test_a_state_that_nobody_could_read_is_not_written",
         "an acker would write a State after which it never starts again",
     ),

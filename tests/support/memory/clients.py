@@ -21,8 +21,7 @@ from acker.errors import (
 )
 from acker.kafka.port import DamagedRun, Outgoing, Picked, Reader, Record, TopicPartition
 from tests.support.memory.broker import MemoryBroker, TransactionState
-
-DAMAGE_TEXT = "its checksum is wrong; in memory"
+from tests.support.memory.partition import DAMAGE_TEXT
 
 
 class Faults(Protocol):
@@ -120,15 +119,20 @@ class MemoryReader:
         """Go on behind the damage at which a partition stands."""
         self._faults.before("poll")
         start = end = self.position(partition)
+        why = self._why_damaged(partition)
         while (damage := self._broker.partition(partition).damage_at(end)) is not None:
             end = damage[1]
         self._positions[partition] = end
-        run = DamagedRun(*partition, start, end, DAMAGE_TEXT)
+        run = DamagedRun(*partition, start, end, why)
         self._passed_over[run] = None
         return run
 
     def _damaged(self, name: TopicPartition) -> Damaged:
-        return Damaged(*name, self._positions[name], DAMAGE_TEXT)
+        return Damaged(*name, self._positions[name], self._why_damaged(name))
+
+    def _why_damaged(self, name: TopicPartition) -> str:
+        damage = self._broker.partition(name).damage_at(self._positions[name])
+        return DAMAGE_TEXT if damage is None else damage[2]
 
     def position(self, partition: TopicPartition) -> int:
         """Return the offset up to which everything was returned, control records passed."""

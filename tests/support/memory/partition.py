@@ -16,10 +16,12 @@ A damaged batch is a range of offsets at which reading stops, whatever the slots
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from acker.kafka.port import Outgoing, Record, TimestampType, TopicPartition
 
+DAMAGE_TEXT: Final = "its checksum is wrong; in memory"
 VISIBLE: Final = 0
 ABORTED: Final = 1
 HIDDEN: Final = 2
@@ -53,7 +55,7 @@ class MemoryPartition:
         self._records: list[Record] = []
         self._states = bytearray()
         self._open: dict[str, list[int]] = {}
-        self._damaged: list[tuple[int, int]] = []
+        self._damaged: list[tuple[int, int, str]] = []
 
     @property
     def end(self) -> int:
@@ -145,20 +147,23 @@ class MemoryPartition:
             index += 1
         return found, max(index + self._base, position)
 
-    def damage(self, start: int, end: int) -> None:
-        """Let nobody read the offsets [start, end) any more, as those of a batch that is damaged on disk."""
-        self._damaged.append((start, end))
+    def damage(self, start: int, end: int, why: str = DAMAGE_TEXT) -> None:
+        """Let nobody read the offsets [start, end) any more, as those of a batch that is damaged on disk.
+
+        With another `why` they are what that says: `acker.errors.unreadable_kind`.
+        """
+        self._damaged.append((start, end, why))
 
     def mend(self) -> None:
         """Let all be read again: another replica leads the partition."""
         self._damaged.clear()
 
-    def damage_at(self, position: int) -> tuple[int, int] | None:
-        """Return the damaged offsets among which a position is; None: it can be read."""
-        return next(((start, end) for start, end in self._damaged if start <= position < end), None)
+    def damage_at(self, position: int) -> tuple[int, int, str] | None:
+        """Return the damaged offsets among which a position is, and why; None: it can be read."""
+        return next((damage for damage in self._damaged if damage[0] <= position < damage[1]), None)
 
     def _until_damage(self, position: int, stop: int) -> int:
-        starts = [start for start, end in self._damaged if end > position]
+        starts = [start for start, end, _ in self._damaged if end > position]
         return max(position, min([stop, *starts]))
 
     def first_at(self, timestamp_ms: int) -> int:
@@ -181,14 +186,25 @@ class MemoryPartition:
         """Lose what was written from an offset on, as by an unclean election of another leader."""
         del self._records[offset - self._base :]
         del self._states[offset - self._base :]
+        # what is written there from now on is whole
+        self._damaged = [
+            (start, min(end, offset), why) for start, end, why in self._damaged if start < offset
+        ]
         before = self.leader_epoch
         kept = [(epoch, start) for epoch, start in self._epochs if start < offset]
         self._epochs = [*(kept or self._epochs[:1]), (before + 1, offset)]
 
-    def compact(self, *, drop_tombstones: bool, young_ms: int | None = None) -> None:
+    def compact(
+        self,
+        *,
+        drop_tombstones: bool,
+        young_ms: int | None = None,
+        keys: Container[bytes | None] | None = None,
+    ) -> None:
         """Keep the last committed record of each key below the stable end; offsets stay as they are.
 
         Args:
+            keys: records of other keys stay, as in segments that are not cleaned yet; None: of all keys.
             drop_tombstones: whether a last record without a value goes as well, as Kafka has it once
                 ``delete.retention.ms`` is over.
             young_ms: such a record stays all the same if it was written at or after this time; None: none.
@@ -200,6 +216,8 @@ class MemoryPartition:
                 last[self._records[index].key] = index
         for index in range(first, stop):
             record = self._records[index]
+            if keys is not None and (self._states[index] != VISIBLE or record.key not in keys):
+                continue
             kept = self._states[index] == VISIBLE and last[record.key] == index
             is_old = young_ms is None or record.timestamp_ms < young_ms
             if not kept or (drop_tombstones and is_old and record.value is None):

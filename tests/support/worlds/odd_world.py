@@ -90,12 +90,14 @@ class OddWorld(KestrelWorld):
     Attributes:
         ended: what ended meanwhile, each by an error that names a record.
         confirmed: values that the worker confirmed.
+        opened: offsets of the source's records that the worker has got.
     """
 
     def __init__(self, text: str = TEXT) -> None:
         """Start all of it; `text` is the topics.yaml."""
         self.ended: list[Ended] = []
         self.confirmed: list[bytes | None] = []
+        self.opened: set[int] = set()
         self._client: Client | None = None
         super().__init__(text)
         self.start_replays()
@@ -195,6 +197,7 @@ class OddWorld(KestrelWorld):
         if self._client is None:
             self._client = self.spout().client("worker")
         items = self._client.open(OPEN_AT_ONCE)
+        self.opened |= {item["offset"] for item in items if item["topic"] == SOURCE.topic}
         failing = [item for item in items if item["value"] == ALWAYS_FAILS]
         sound = [item for item in items if item["value"] != ALWAYS_FAILS]
         if failing:

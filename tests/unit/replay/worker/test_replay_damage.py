@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from acker.config.topics import Topics
-from acker.errors import Damaged
+from acker.errors import NOT_UNPACKED, TOO_LARGE, Damaged
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.service.passed_over import passed_over_mark
 from acker.wire.causes import DAMAGED
+from tests.support.memory.partition import DAMAGE_TEXT
 from tests.support.worlds.replay_world import COPIES, TOPIC, Emission, World, header, topics
 
 RETRY_MS = 60_000
@@ -30,8 +31,10 @@ def emit(world: World, count: int, topic: str = TOPIC) -> list[Emission]:
     return [world.emit(b"%d" % number, topic=topic) for number in range(count)]
 
 
-def damage(world: World, start: int, end: int, topic: str = TOPIC, partition: int = 0) -> None:
-    world.cluster.partition(TopicPartition(topic, partition)).damage(start, end)
+def damage(
+    world: World, start: int, end: int, topic: str = TOPIC, partition: int = 0, why: str = DAMAGE_TEXT
+) -> None:
+    world.cluster.partition(TopicPartition(topic, partition)).damage(start, end, why)
 
 
 def mend(world: World, topic: str = TOPIC) -> None:
@@ -95,18 +98,44 @@ def test_roots_of_one_batch_that_are_due_one_after_the_other_are_all_held_up(wor
     assert sorted(value or b"" for value in values(world.copies())) == [b"1", b"2", b"3", b"4"]
 
 
-def test_with_on_data_loss_skip_they_are_dead_letters_without_payload(world: World) -> None:
-    """O333: each says which record it was, and why."""
+@pytest.mark.parametrize(
+    ("why", "reason", "missing"),
+    [
+        (DAMAGE_TEXT, "DAMAGED", "damaged on its broker's disk"),
+        (f"{TOO_LARGE}a record of 200,000,000 bytes", "OVERSIZED", "larger than any reader can handle"),
+        (f"{NOT_UNPACKED}, or to more", "NOT_UNPACKED", "does not unpack, or to more than a reader takes"),
+    ],
+    ids=["damaged", "oversized", "not_unpacked"],
+)
+def test_with_on_data_loss_skip_they_are_dead_letters_without_payload(
+    world: World, why: str, reason: str, missing: str
+) -> None:
+    """O333, O1918: each says which record it was, and what is the matter with it."""
     worker = world.worker(of=skipping())
     roots = emit(world, 3)
-    damage(world, 1, 2)
+    damage(world, 1, 2, why=why)
     world.lose(*roots)
     world.settle(worker, until_ms=world.now_ms + 5_000)
     assert values(world.copies()) == [b"0", b"2"]
     [letter] = world.letters()
-    assert (header(letter, "windhover.dead"), letter.value) == ("DAMAGED", None)
+    assert (header(letter, "windhover.dead"), letter.value) == (reason, None)
     assert header(letter, "windhover.origin") == "sentences/0@1"
-    assert "damaged" in (header(letter, "windhover.missing") or "")
+    texts = [header(letter, name) or "" for name in ("windhover.missing", "__dlq.errors.message")]
+    assert all(missing in text for text in texts)
+    assert all(("damaged" in text) is (reason == "DAMAGED") for text in texts)
+
+
+def test_roots_that_wait_for_a_batch_that_does_not_unpack_wait_for_no_replica(world: World) -> None:
+    """O1918: it is the same on each of them, so the cure is another one."""
+    worker = world.worker()
+    roots = emit(world, 2)
+    damage(world, 1, 2, why=f"{NOT_UNPACKED}, or to more")
+    world.lose(*roots)
+    world.settle(worker, until_ms=world.now_ms + 5_000)
+    [event] = [each for each in world.events if each.name == "held_up"]
+    assert NOT_UNPACKED in str(event.fields["why"])
+    assert "a replica" not in str(event.fields["next_step"])
+    assert "on_data_loss: skip" in str(event.fields["next_step"])
 
 
 def test_a_worker_that_learns_of_skip_lets_what_is_held_up_die(world: World) -> None:

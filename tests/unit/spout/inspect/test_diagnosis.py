@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from acker.errors import Unreachable
+from acker.errors import NOT_UNPACKED, TOO_LARGE, Unreachable, UnreadableKind
 from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.causes import DAMAGED, HELD
 from acker.wire.events import Reason, SourceRun
-from replay.policy.damage import HELD_UP_CURE
+from replay.policy.damage import held_up_cure
 from replay.records.due import Due, Loss
 from replay.records.headers import Lineage
 from spout.group.presence import SILENT_MS_MAX
@@ -26,6 +26,7 @@ from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
+from tests.support.memory.partition import DAMAGE_TEXT
 from tests.support.page_server import pages_of
 from tests.support.worlds.order_world import OrderWorld
 from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
@@ -268,12 +269,19 @@ def test_a_lost_record_that_retention_took_before_its_replay(world: World) -> No
     assert "the dead letter sentences.g.dlq/0@0" in text.lower()
 
 
-def damage_three(world: World, until: int = 4) -> None:
+def damage_three(world: World, until: int = 4, why: str = DAMAGE_TEXT) -> None:
     """Let nobody read the records from sentences/0@2 on."""
-    world.cluster.partition(TopicPartition("sentences", 0)).damage(2, until)
+    world.cluster.partition(TopicPartition("sentences", 0)).damage(2, until, why)
 
 
-DAMAGED_THERE = "there, in a batch that is damaged on its broker's disk: nobody can read it"
+DAMAGED_THERE = "there, and nobody can read it: it lies in a batch that is damaged on its broker's disk"
+OTHER_KINDS = pytest.mark.parametrize(
+    ("kind", "why_not"),
+    [
+        (UnreadableKind.OVERSIZED, f"{TOO_LARGE}a record of 200,000,000 bytes"),
+        (UnreadableKind.NOT_UNPACKED, f"{NOT_UNPACKED}, or to more"),
+    ],
+)
 
 
 def test_a_record_in_a_damaged_batch_that_nobody_emitted_yet(world: World) -> None:
@@ -288,6 +296,33 @@ def test_a_record_in_a_damaged_batch_that_nobody_emitted_yet(world: World) -> No
     assert why(world, "sentences/0@5")[0] == "NOT_EMITTED"
 
 
+@OTHER_KINDS
+def test_a_record_that_nobody_can_read_for_another_reason_is_not_called_damaged(
+    world: World, kind: UnreadableKind, why_not: str
+) -> None:
+    """O1918: not before it is emitted, nor where it lies, nor while the replay workers hold it up."""
+    damage_three(world, why=why_not)
+    emit_ten(world, fail=(2, 3), error=kind.value)
+    world.start_replays()
+    world.run(2_500)
+    situation, text, _ = why(world)
+    story = story_of(world)
+    assert situation == "HELD_UP"
+    assert text.startswith(f"It {kind.phrase}.")
+    assert held_up_cure(kind) in text
+    assert story["in_the_log"] == f"there, and nobody can read it: it {kind.phrase}"
+    assert "damaged" not in f"{text} {story}"
+
+
+def test_a_record_that_only_a_query_finds_too_large_is_not_held_up(world: World) -> None:
+    """O1918: the replay workers read it, and go on with it."""
+    emit_ten(world, fail=(2, 3), error=UnreadableKind.OVERSIZED.value)
+    situation, text, then = why(world)
+    assert (situation, then) == ("DUE", "windhover replay run")
+    assert text.startswith("It is larger than any reader can handle, so no bolt has seen it.")
+    assert "damaged" not in text
+
+
 def test_a_lost_record_that_the_replay_workers_hold_up_says_so_and_how_it_goes_on(world: World) -> None:
     """O372: alone; with the cure that the workers' log has."""
     damage_three(world)
@@ -300,7 +335,7 @@ def test_a_lost_record_that_the_replay_workers_hold_up_says_so_and_how_it_goes_o
     situation, text, then = why(world)
     assert (situation, then) == ("HELD_UP", WATCH)
     assert "hold it up, alone" in text
-    assert HELD_UP_CURE in text
+    assert held_up_cure(UnreadableKind.DAMAGED) in text
     story = story_of(world)
     assert story["now"] == "held up: it lies in a batch that is damaged on its broker's disk"
     world.cluster.partition(TopicPartition("sentences", 0)).mend()

@@ -92,6 +92,21 @@ def test_with_on_data_loss_skip_a_spout_goes_on_and_they_are_absent() -> None:
     assert (fields["records"], str(fields["place"])) == (2, "sentences/0@4 to 6")
 
 
+def test_records_that_are_too_large_fail_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """O1918: neither their cause nor the log calls them damaged."""
+    monkeypatch.setattr(reader, "VALUE_BYTES_MAX", 1)
+    world = KestrelWorld()
+    world.produce(11)  # the last one has a number of two digits
+    values, error = opened_to_the_end(world, world.spout().client("a"))
+    assert values == list(range(10))
+    assert "the record there cannot be handled, since it is too large" in str(error)
+    world.run(2_000)
+    assert causes(world) == [("OVERSIZED", "offsets 10 to 11 of sentences/0 cannot be read", 1)]
+    assert [name for name, _ in world.reports if name.startswith(("batch", "record"))] == [
+        "record_is_too_large"
+    ]
+
+
 def test_records_that_are_too_large_are_left_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """O1914: as a damaged batch, with place and size; whoever read ahead does not keep them."""
     monkeypatch.setattr(reader, "VALUE_BYTES_MAX", 1)
@@ -103,6 +118,6 @@ def test_records_that_are_too_large_are_left_out_alone(monkeypatch: pytest.Monke
     world.run(2_000)
     group = spout_.status().group
     assert (group.acked, group.absent, group.failed, group.pending) == (10, 2, 0, 0)
-    reports = [fields for name, fields in world.reports if name == "batch_is_damaged"]
+    reports = [fields for name, fields in world.reports if name == "record_is_too_large"]
     assert "sentences/0@10" in str(reports[0]["place"])
     assert "a record of 2 bytes, more than the 1 that can be handled" in str(reports[0]["why"])

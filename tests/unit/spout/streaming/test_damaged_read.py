@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from confluent_kafka import Message
 
-from acker.errors import Damaged
+from acker.errors import NOT_UNPACKED, TOO_LARGE, Damaged
 from acker.identity import copies_source, position_at
 from acker.kafka.port import DamagedRun
 from acker.wire.causes import DAMAGED, HELD
@@ -32,6 +32,8 @@ MARKER = 3
 class Log:
     """Stands for `TaskReader`: offsets 4 to 7 cannot be read; a record's key is one of two."""
 
+    why = WHY
+
     def __init__(self, _kafka: object, _shares: object) -> None:
         self.lost = 0
         self.damaged: list[DamagedRun] = []
@@ -43,7 +45,7 @@ class Log:
         """Return what lies before the damage, note it, and return the rest two records at a time."""
         readable = [offset for offset in range(share.start, share.end) if offset != MARKER]
         yield [self._record(offset) for offset in readable if offset < 4]
-        self.damaged.append(DamagedRun("lines", 0, 4, 8, WHY))
+        self.damaged.append(DamagedRun("lines", 0, 4, 8, self.why))
         behind = [offset for offset in readable if offset >= 8]
         for first in range(0, len(behind), 2):
             yield [self._record(offset) for offset in behind[first : first + 2]]
@@ -108,6 +110,20 @@ def test_records_around_a_damaged_batch_are_handed_out_and_its_own_fail(
     assert [(run.start, run.end) for run in acks.runs] == [(0, 3), (8, 12)]
     assert [(run.start, run.end) for run in acks.absent] == [(3, 4)]
     assert [cause.error for cause in fails.causes] == [DAMAGED]
+
+
+@pytest.mark.parametrize(
+    ("why", "error"), [(f"{TOO_LARGE}200,000,000 bytes", "OVERSIZED"), (NOT_UNPACKED, "NOT_UNPACKED")]
+)
+def test_what_cannot_be_read_for_another_reason_fails_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, why: str, error: str
+) -> None:
+    """O1918: and the query ends behind it as behind a damaged batch."""
+    monkeypatch.setattr(Log, "why", why)
+    _, report = read(monkeypatch)
+    assert report is not None
+    assert (roots_of(report, error), roots_of(report, DAMAGED)) == ([4, 5, 6, 7], [])
+    assert settle([Evaluated(1, 0, 0, decode(encode(report)))], (), lambda _stage: 1).stops_for_damage
 
 
 def test_with_on_data_loss_skip_they_are_absent_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,7 @@ class Thresholds:
         late: whether it matters that something came too late for its window, for as long as `new_ms`.
         strangers: whether it matters that a group has a member that is not Windhover's, a query that does
             not read one of its inputs, or one that reads what is stopped on purpose.
+        clocks: whether it matters that a clock is wrong.
     """
 
     stuck: float = 2.0
@@ -59,6 +60,7 @@ class Thresholds:
     near: float = 0.1
     late: bool = True
     strangers: bool = True
+    clocks: bool = True
 
 
 class Flag(NamedTuple):
@@ -122,6 +124,8 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
         yield Flag(f"cut: {name}", f"{name}: {text}", now_ms)
     for text in snapshot.standing:
         yield Flag(f"stands: {text.partition(' up to ')[0]}", text, now_ms)
+    for whose, text in snapshot.clocks.items() if limits.clocks else ():
+        yield Flag(f"clock: {whose}", text, now_ms)
     for group, text in snapshot.strangers.items() if limits.strangers else ():
         yield Flag(f"stranger: {group}", text, now_ms)
     for name, text in snapshot.unread.items() if limits.strangers else ():

@@ -138,7 +138,7 @@ class Poll(NamedTuple):
     other clock; -1: there was none.
     """
 
-    asked_ms: int
+    begun_ms: int
     answered_ms: int
     newest_ms: int
 

@@ -56,14 +56,14 @@ def clock_header(wall_ms: int | None) -> Headers:
     return () if wall_ms is None else ((CLOCK, b"%d" % wall_ms),)
 
 
-def writer_time(record: Record, said_ms: int | None = None) -> WriterTime:
-    """Return when a record was written; `said_ms` is what its body says of its writer's clock."""
+def writer_time(record: Record, in_body_ms: int | None = None) -> WriterTime:
+    """Return when a record was written; `in_body_ms` is what its body says of its writer's clock."""
     own_ms = record.timestamp_ms if 0 <= record.timestamp_ms <= TIME_MS_MAX else None
     if record.timestamp_type == TimestampType.CREATED:
         return WriterTime(written_ms=own_ms)
     appended_ms = own_ms if record.timestamp_type == TimestampType.APPENDED else None
     in_header_ms = _clock_of(record.headers)
-    return WriterTime(said_ms if in_header_ms is None else in_header_ms, appended_ms)
+    return WriterTime(in_body_ms if in_header_ms is None else in_header_ms, appended_ms)
 
 
 def _clock_of(headers: Headers) -> int | None:

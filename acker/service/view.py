@@ -78,7 +78,8 @@ class AckerView:
 
     Attributes:
         written: when State was written, by its acker's clock, and by the broker's.
-        restored: None where an acker of an earlier version wrote its State.
+        restored: None where State does not say it: an acker wrote it in the step of its restore, or one of an
+            earlier version did.
         too_late: what came too late for a watermark, by group.
         is_behind: there are later inits, ticks or takes.
         next_init: offset of ``_ack_init`` up to which the view contains the inits.

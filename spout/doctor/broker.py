@@ -272,8 +272,8 @@ class BrokerProbe:
             now_ms = self._wall_ms() - clocks.correction_ms
             groups = {one.group for one in topics.inputs.values() if one.tracked}
             aheads_ms = [live_query(log, topics, group, now_ms).ahead_ms for group in groups]
-        known_ms = [ahead_ms - clocks.here_ms for ahead_ms in aheads_ms if ahead_ms is not None]
-        return max(known_ms, key=abs, default=None)
+        ahead_of_here_ms = [ahead_ms - clocks.here_ms for ahead_ms in aheads_ms if ahead_ms is not None]
+        return max(ahead_of_here_ms, key=abs, default=None)
 
     def _reading_or_none(self, question: Callable[[], int | None]) -> Reading[int]:
         """Ask by a question whose answer is None where no query has written anything."""

@@ -205,9 +205,11 @@ class Announcer:
         clock says, `wall_ms`; None: it does not say it.
         """
         tick = Tick(self._group, name.id, name.epoch, now)
-        sign = (*self._sign(reads=self._reads), *clock_header(wall_ms))
+        sign = self._sign(reads=self._reads)
+        clock = clock_header(wall_ms)
         for partition in to:
-            self._send(self._topics.init, partition, tick, sign)
+            self._send(self._topics.init, partition, tick, (*sign, *clock))
+            clock = ()  # the first one has it for all: a group may tick in hundreds of partitions
         self._flush()
 
     def leave(self, name: SessionName, now: int) -> None:

@@ -64,10 +64,10 @@ def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[
     It ends with the first record by which the clocks agree, so on a healthy installation within a second or
     two, or with enough of them by which they differ. `WindhoverError`: the broker does not answer.
     """
-    asked_ms = wall_ms()
+    begun_ms = wall_ms()
     ends = log.bounds(Bound.END, places).offsets
     # all that comes was appended behind this question, however long the client took to show it
-    begin = Poll(asked_ms, wall_ms(), -1)
+    begin = Poll(begun_ms, wall_ms(), -1)
     polls = {TimestampType.APPENDED: [begin], TimestampType.CREATED: [begin]}
     with closing(log.reader(committed=False)) as reader:
         reader.assign(ends)
@@ -77,7 +77,7 @@ def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[
             for kind, of_kind in polls.items():
                 newest_ms = _newest_ms(records, kind)
                 if newest_ms is not None:
-                    of_kind.append(Poll(asked_ms, answered_ms, newest_ms))
+                    of_kind.append(Poll(begun_ms, answered_ms, newest_ms))
             skews = [skew_ms(of_kind) for of_kind in polls.values()]
             is_right = any(skew is not None and abs(skew) <= SKEW_MS_MAX for skew in skews)
             if is_right or any(len(of_kind) > MEASUREMENTS_MIN for of_kind in polls.values()):

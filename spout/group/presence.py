@@ -280,8 +280,8 @@ class Presence:
         sign = Sign(at_ms, LEAVES_HEADER in dict(record.headers))
         signs, who = self._signs.setdefault(name, {}), Who.read(record.headers)
         signs[who] = max(signs.get(who, sign), sign)  # partitions are not read in the order of time
-        said_ms = event.wall if isinstance(event, Init) else None
-        self._times[name] = [*self._times.get(name, [])[1 - TIMES_MAX :], writer_time(record, said_ms)]
+        in_body_ms = event.wall if isinstance(event, Init) else None
+        self._times[name] = [*self._times.get(name, [])[1 - TIMES_MAX :], writer_time(record, in_body_ms)]
         if isinstance(event, Tick):  # others of the same process need not say it
             self._inputs[name] = read_inputs(record.headers)
         return None if sign.leaves else name

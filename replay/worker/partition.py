@@ -244,7 +244,7 @@ class VerdictPartition:
         self._worker.counters.held += sum(due.last_was_blocked for due in dues)
         self._worker.counters.absent += len(roots) - len(dues)
         for (due, value), offset in zip(encoded, self._placed, strict=True):
-            self.waiting.put(due, offset, len(value))
+            self.waiting.put(due, offset, len(value) + len(due.stack))
         return True
 
     def _commit_progress(self, batch: Batch, dues: Sequence[Outgoing], now_ms: int | None = None) -> None:

@@ -29,8 +29,8 @@ _TOO_SLOW: Final = "failed to connect back"
 _WHY: Final = "Spark gives a Python process 10 s to start, and this machine needed longer"
 
 _CURE: Final = (
-    "fewer processes on the machine, or a SPARK_HOME without pyspark.zip, as docs/operate/faq.md has it; nothing"
-    " is lost, so the query can start again from its checkpoint"
+    "fewer processes on the machine, or a SPARK_HOME without pyspark.zip, as docs/operate/faq.md has it;"
+    " nothing is lost, so the query can start again from its checkpoint"
 )
 
 
@@ -79,13 +79,11 @@ class SlowStarts:
         self._running: dict[str, RunningQuery] = {}
 
     def look(self, active: Iterable[RunningQuery]) -> None:
-        """Compare the queries that run with those of the last look, and log one line for each that ended so."""
+        """Compare the queries that run with those of the last look; log a line for each that ended so."""
         running = {query.runId: query for query in active}
         ended = [query for run_id, query in self._running.items() if run_id not in running]
         self._running = running
         for query in ended:
             error = query.exception()
             if error is not None and is_too_slow(error):
-                _LOGGER.warning(
-                    "worker_too_slow: query %s has ended: %s. %s", query.id, _WHY, _CURE.capitalize()
-                )
+                _LOGGER.warning("worker_too_slow: query %s has ended: %s. Cure: %s", query.id, _WHY, _CURE)

@@ -310,12 +310,18 @@ def acls(
     return 0
 
 
+Without = Annotated[
+    list[str] | None,
+    typer.Option("--without", help="Make topics without this setting, which the cluster refuses."),
+]
+
+
 @topics_app.command("create")
-def topics_create(file: File = DEFAULT_CONFIG) -> int:
+def topics_create(file: File = DEFAULT_CONFIG, without: Without = None) -> int:
     """Create the missing topics; refuse settings that would lose records."""
     from acker.provisioning.provision import create_topics
 
-    for line in create_topics(loaded(file)):
+    for line in create_topics(loaded(file), without or ()):
         say(line)
     return 0
 

@@ -102,7 +102,7 @@ def place_of(error: BaseException) -> str:
 
 
 def place_of_thread(thread_id: int) -> str:
-    """Return where the author's code is that a thread runs now, ``split.py:12``; empty: it runs other code."""
+    """Return where a thread is in the author's code now, ``split.py:12``; empty: it runs other code."""
     frame = sys._current_frames().get(thread_id)  # its only way to a frame; Python's own tools use it
     if frame is None:
         return ""

@@ -73,12 +73,12 @@ class Keeper:
 
         def serve() -> None:
             leave_sigint_to_the_main_thread()
-            look_at = time.monotonic()
+            next_at = time.monotonic()
             while not is_over():
                 self.step()
-                if time.monotonic() >= look_at:
-                    self.look_at_queries()
-                    look_at = time.monotonic() + QUERIES_EVERY_S
+                if time.monotonic() >= next_at:
+                    self.name_slow_starts()
+                    next_at = time.monotonic() + QUERIES_EVERY_S
                 time.sleep(KEEP_EVERY_S)
 
         threading.Thread(target=serve, name="windhover-keeper", daemon=True).start()
@@ -104,7 +104,7 @@ class Keeper:
                 # Spark's kind of thread: it gives its connection to the JVM back
                 InheritableThread(target=self._answer, args=(stream, process), daemon=True).start()
 
-    def look_at_queries(self) -> None:
+    def name_slow_starts(self) -> None:
         """Say of queries that have ended since if a Python process was too slow for them."""
         sessions = {id(stream.session): stream.session for stream in self._streams()}
         try:

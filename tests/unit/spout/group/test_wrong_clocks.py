@@ -77,6 +77,19 @@ def test_what_a_stranger_writes_as_a_clock_says_nothing(value: bytes | None) -> 
     assert writer_time(ours).ahead_ms == 5
 
 
+def test_a_topic_with_create_time_has_its_writers_times() -> None:
+    """D409: what its records say is the writer's time, whatever stands in a header."""
+    cluster = MemoryCluster(NOW_MS)
+    cluster.create_topic("t", 1)
+    producer = cluster.log().producer()
+    producer.send(Outgoing("t", 0, b"", headers=clock_header(NOW_MS), timestamp_ms=NOW_MS + HOUR_MS))
+    producer.flush(1_000)
+    with closing(cluster.log().reader(committed=False)) as reader:
+        reader.assign({TopicPartition("t", 0): 0})
+        [record] = reader.poll(100, 10)
+    assert writer_time(record) == WriterTime(NOW_MS + HOUR_MS)
+
+
 class SkewedClock:
     """This machine's clock, which is wrong; while somebody looks at it, the world goes on."""
 

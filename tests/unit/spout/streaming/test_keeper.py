@@ -151,9 +151,9 @@ def test_a_later_query_that_ends_by_a_slow_worker_is_named(
     kept = KeptStream(Mailbox(Path(folder.name), "stream", "g"), shown)
     kept_streams = Keeper(folder, lambda: [kept, kept], Jobs())
     session.queries.active = [_SlowQuery()]
-    kept_streams.look_at_queries()
+    kept_streams.name_slow_starts()
     session.queries.active = []
-    kept_streams.look_at_queries()
+    kept_streams.name_slow_starts()
     assert [line.partition(":")[0] for line in caplog.messages] == ["worker_too_slow"]
     session.is_gone = True
-    kept_streams.look_at_queries()  # it ends no thread
+    kept_streams.name_slow_starts()  # it ends no thread

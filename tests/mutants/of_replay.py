@@ -499,7 +499,8 @@ MUTANTS = (
         "lost-roots-and-progress-are-one-transaction",
         "replay/worker/partition.py",
         "self._transact(dues if behind else (*dues, self._written(batch.progress, now_ms)))",
-        "self._transact([self._written(batch.progress, now_ms)])\n        if dues:\n            self._transact(dues)",
+        "self._transact([self._written(batch.progress, now_ms)])\n"
+        "        if dues:\n            self._transact(dues)",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",
         "a crash between the two would lose records",

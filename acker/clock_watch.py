@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from acker.clocks import clocks_differ
@@ -29,6 +30,10 @@ MEASUREMENTS_MIN: Final = 5
 
 REPEAT_MS: Final = 600_000
 """While the clocks differ, this is reported again each ten minutes."""
+
+
+SKEW_MS_MAX: Final = 2_000
+"""Ticks move the clock of timeouts every 500 ms, and replays are due by the second."""
 
 
 class Measurement(NamedTuple):
@@ -126,3 +131,34 @@ class ClockWatch:
             return ""
         self._reported_ms = now_ms
         return clocks_differ(self.ahead_ms, now_ms)
+
+
+class Poll(NamedTuple):
+    """A look at the newest record: when it was asked and answered by our clock, and the record's time by the
+    other clock; -1: there was none.
+    """
+
+    begun_ms: int
+    answered_ms: int
+    newest_ms: int
+
+
+def skew_ms(polls: Sequence[tuple[int, int, int]]) -> int | None:
+    """Return by how much another clock is ahead of ours at least, in ms; None: nothing was written.
+
+    Of several records the one that differs least counts: a record that a busy broker shows late seems to come
+    from a clock that is behind.
+
+    Args:
+        polls: each as a `Poll` has it.
+    """
+    found: int | None = None
+    for (sent_ms, _, before_ms), (_, answered_ms, newest_ms) in pairwise(polls):
+        if newest_ms != before_ms:  # it was written between the first question and the second answer
+            ahead = newest_ms - answered_ms
+            behind = newest_ms - sent_ms
+            here = ahead if ahead > 0 else behind if behind < 0 else 0
+            found = here if found is None else min(found, here, key=abs)
+    if found is None and polls and polls[-1][2] - polls[-1][1] > SKEW_MS_MAX:
+        return polls[-1][2] - polls[-1][1]  # nobody writes into the future
+    return found

@@ -47,6 +47,18 @@ def clocks_differ(ahead_ms: int, now_ms: int) -> str:
     )
 
 
+def other_clock_text(whose: str, ahead_ms: int, reference: str) -> str:
+    """Return that another machine's clock is wrong, and the cure.
+
+    >>> other_clock_text("the driver of group g", 7_200_000, "the broker's").partition(":")[0]
+    "the clock of the driver of group g is 2.0 h ahead of the broker's"
+    """
+    return (
+        f"the clock of {whose} is {difference_text(ahead_ms)} {reference}: set it right on that machine"
+        f" ({_TIME_SERVER}); `windhover machinery` names the machine"
+    )
+
+
 def refused_time_text(now_ms: int, ahead_ms: int | None) -> str:
     """Return why a broker may have refused the time of a record, and what to do about it.
 

@@ -33,7 +33,6 @@ EVENT = re.compile(r"[a-z]+(_[a-z]+)+(?= |:|$)")
 
 
 UNSEEN = {
-    "call_passed_again": "a worker must end once and not again, which only chance brings about in a test",
     "tasks_are_tried_once": "it wants a Spark session of another master than the one that all tests share",
     "waits_for_its_end": "it is logged after a minute of real time",
 }

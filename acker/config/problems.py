@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from acker.errors import ConfigError
+from acker.listing import and_more
 from acker.redaction import cut
 from acker.units import duration_text
 from acker.untrusted import Untrusted, UntrustedName
@@ -80,7 +81,7 @@ def refuse(
         return
     shown = [problem.line(file, lines, hide) for problem in found[:PROBLEMS_MAX]]
     if len(found) > PROBLEMS_MAX:
-        shown.append(f"{file}: and {len(found) - PROBLEMS_MAX} problems more")
+        shown.append(f"{file}: {and_more(len(found) - PROBLEMS_MAX, 'problems')}")
     raise ConfigError("\n".join(shown))
 
 

@@ -5,14 +5,20 @@ Source: docs/design/protocol.md, sections 2, 4 and 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.kafka.port import TopicInfo
 from acker.provisioning.admin import KafkaAdmin
-from acker.provisioning.refused_settings import LeftOut, acceptable, left_out_lines
+from acker.provisioning.refused_settings import (
+    LeftOut,
+    acceptable,
+    left_out_lines,
+    require_settings,
+    without_settings,
+)
 from acker.provisioning.topic_specs import (
     Finding,
     Level,
@@ -57,9 +63,10 @@ class Provisioned:
         return lines
 
 
-def create_topics(topics: Topics) -> list[str]:
+def create_topics(topics: Topics, without: Collection[str] = ()) -> list[str]:
     """Make the topics of a file that are missing, as `create` does; return lines for people."""
-    return create(topics, KafkaAdmin(topics.kafka)).lines()
+    require_settings(without)
+    return create(topics, KafkaAdmin(topics.kafka), without).lines()
 
 
 def check_topics(topics: Topics) -> list[str]:
@@ -83,8 +90,10 @@ def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     return Provisioned(created=(), grown=(), there=there, findings=tuple(findings))
 
 
-def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
+def create(topics: Topics, admin: KafkaAdmin, without: Collection[str] = ()) -> Provisioned:
     """Make the topics that are missing; what is there is left as it is, but a replay topic may grow.
+
+    `without` names settings that somebody can do without.
 
     1. Refuse, before anything is made, if a topic that is there would lose records, or if an ack topic is
        missing beside others that hold records: made anew and empty it would contradict them.
@@ -105,9 +114,10 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     omitted: list[LeftOut] = []
     while make := {spec.name: spec for spec in todo.make if spec.name not in created}:
         # all of them, so that nothing is made if a topic that waits for its source is refused
-        taken, left_out = acceptable(list(make.values()), admin)
+        wished, wished_out = without_settings(list(make.values()), without, admin)
+        taken, refused_out = acceptable(wished, admin)
         ready = {spec.name: spec for spec in taken if spec.source not in make}
-        omitted += [setting for setting in left_out if setting.topic in ready]
+        omitted += [setting for setting in (*wished_out, *refused_out) if setting.topic in ready]
         admin.make(ready.values())
         created |= ready
         found = admin.topics(topics_needed(topics))

@@ -10,6 +10,9 @@ which one. So each is tried alone, by requests that make nothing (``validate_onl
 4. Leave out a refused setting whose value the cluster's default is: the topic is the same without it.
 5. Refuse the rest by name. If nothing is left, try the topic once more, without what was left out.
 
+Before that, what somebody can do without (``--without``) is left out of all topics, unless a topic would lose
+what must not be lost.
+
 A setting that is not refused stays, even where it is the default: a default may be changed later.
 
 Only a `TrialCluster` is asked for anything; the rest is pure.
@@ -17,13 +20,14 @@ Only a `TrialCluster` is asked for anything; the rest is pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from acker.errors import TopicError
-from acker.provisioning.topic_specs import TopicSpec
+from acker.errors import TopicError, UsageError
+from acker.provisioning.topic_specs import MUST_BE, TopicSpec
 from acker.untrusted import Untrusted
 
 PAGE: Final = "docs/operate/topics-by-hand.md"
@@ -116,11 +120,15 @@ class TrialCluster(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A setting that a topic is made without: the cluster refuses it, and has this value anyway."""
+    """A setting that a topic is made without.
+
+    `is_wished`: somebody can do without it; else the cluster refuses it, and has this value anyway.
+    """
 
     topic: str
     setting: str
     value: str
+    is_wished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,48 @@ class _Refused:
     name: str
     value: str
     words: str
+
+
+def require_settings(names: Iterable[str]) -> None:
+    """Raise `UsageError` where a name is none of a setting with which topics are made."""
+    for name in names:
+        if name in LOST_WITHOUT:
+            continue
+        near = get_close_matches(name, LOST_WITHOUT, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"they are {', '.join(sorted(LOST_WITHOUT))}"
+        raise UsageError(f"--without {Untrusted(name)}: no topic is made with such a setting; {hint}")
+
+
+def without_settings(
+    specs: Sequence[TopicSpec], names: Collection[str], cluster: TrialCluster
+) -> tuple[list[TopicSpec], list[LeftOut]]:
+    """Return topics without settings that somebody can do without, and what was left out; nothing is made.
+
+    Raises:
+        TopicError: without one of them a topic would lose what must not be lost, since the cluster's default
+            is another value, or unknown.
+    """
+    if not names:
+        return list(specs), []
+    defaults = cluster.setting_defaults() or {}
+    harmful: list[str] = []
+    kept_specs: list[TopicSpec] = []
+    left_out: list[LeftOut] = []
+    for spec in specs:
+        kept_specs.append(
+            replace(
+                spec, settings={name: value for name, value in spec.settings.items() if name not in names}
+            )
+        )
+        for name in sorted(spec.settings.keys() & set(names)):
+            value, why = spec.settings[name], MUST_BE.get((spec.role, name))
+            if why is not None and defaults.get(name) != value:
+                default = Untrusted(defaults.get(name, "unknown"))
+                harmful.append(f"{spec.name}: {name} must be {value}, and the default is {default}: {why}")
+            left_out.append(LeftOut(spec.name, name, value, is_wished=True))
+    if harmful:
+        raise TopicError("\n".join([*harmful, "nothing was made: without these settings no topic can be"]))
+    return kept_specs, left_out
 
 
 def acceptable(specs: Sequence[TopicSpec], cluster: TrialCluster) -> tuple[list[TopicSpec], list[LeftOut]]:
@@ -199,8 +249,9 @@ def _lines(refused: Sequence[_Refused], defaults: Mapping[str, str] | None) -> l
             f" ({Untrusted(alike[0].words)}), and {default}. Without it {lost}"
         )
     lines.append(
-        f"they were not made: let the cluster allow these settings, or make the topics by hand, as {PAGE} has"
-        " them, without what you can do without; then run `windhover topics check`"
+        "they were not made: let the cluster allow these settings, or give --without with each that"
+        f" you can do without, or make the topics by hand, as {PAGE} has them; then run"
+        " `windhover topics check`"
     )
     return lines
 
@@ -215,14 +266,16 @@ def _together(spec: TopicSpec, words: str) -> str:
 
 def left_out_lines(left_out: Iterable[LeftOut]) -> list[str]:
     """Return a line for each setting and value that topics were made without."""
-    topics: dict[tuple[str, str], list[str]] = {}
-    for setting in left_out:
-        topics.setdefault((setting.setting, setting.value), []).append(setting.topic)
-    return [
-        f"left out {setting}={value} of {', '.join(names)}: the cluster refuses this setting, and has the"
-        " value by default"
-        for (setting, value), names in topics.items()
-    ]
+    topics: dict[tuple[str, str, bool], list[str]] = {}
+    for omitted in left_out:
+        topics.setdefault((omitted.setting, omitted.value, omitted.is_wished), []).append(omitted.topic)
+    lines: list[str] = []
+    for (setting, value, is_wished), names in topics.items():
+        why = "the cluster refuses this setting, and has the value by default"
+        if is_wished:
+            why = f"as --without says; {LOST_WITHOUT[setting]}"
+        lines.append(f"left out {setting}={value} of {', '.join(names)}: {why}")
+    return lines
 
 
 def defaults_of_brokers(brokers: Iterable[Mapping[str, str]]) -> dict[str, str]:

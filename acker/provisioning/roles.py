@@ -22,6 +22,7 @@ from typing import Final
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.kafka.port import Operation, Resource, Right
+from acker.listing import first_of
 
 
 class Role(StrEnum):
@@ -202,10 +203,9 @@ def rights_text(found: Iterable[Right]) -> Iterator[str]:
     Transactional ids come together: ``TransactionalId acks-0, acks-1: Write``.
     """
     for resource, names, operations in _alike(found):
-        shown = names
-        if len(shown) > _NAMES_SHOWN:
-            shown = [*shown[: _NAMES_SHOWN - 1], f"and {len(shown) - _NAMES_SHOWN + 1} more"]
-        yield f"{resource} {', '.join(shown)}: {', '.join(operations)}"
+        # "and 1 more" would take the place of the one name that it leaves out
+        named_max = _NAMES_SHOWN if len(names) <= _NAMES_SHOWN else _NAMES_SHOWN - 1
+        yield f"{resource} {first_of(names, named_max)}: {', '.join(operations)}"
 
 
 def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:

@@ -32,6 +32,8 @@ MARKER_BYTES: Final = 78
 
 SIGN_BYTES: Final = 140
 """The header of an `Init` or `Tick` that says who sent it: host, application, boot, space."""
+CLOCK_BYTES: Final = 30
+"""The header that says what the writer's clock says: name 15, value 14."""
 INIT_BYTES: Final = 90
 """Header 10, group 11, session 17, epoch 1, clock 4, wall time 6, timeout 3, partitions 1, topic 11, its id
 23, and 3 for the list of runs."""
@@ -295,11 +297,12 @@ def _topics(load: Load, writes: _Writes) -> dict[str, float]:
     runs_s = _blocks(load, ACKER_BLOCK_BITS) * RUN_BYTES * writes.batches
     acks_s = max(writes.inits, _blocks(load, WIRE_BLOCK_BITS) * writes.batches)
     pairs_s = load.records_s * (load.tuples + 1) * PAIR_BYTES if load.holds else 0.0
-    state_bytes = STATE_BYTES + STATE_OF_SOURCE_BYTES * load.sources
+    state_bytes = STATE_BYTES + CLOCK_BYTES + STATE_OF_SOURCE_BYTES * load.sources
     return {
         "_ack_init": writes.inits * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
         + runs_s
-        + writes.ticks * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES),
+        + writes.ticks * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES)
+        + writes.tick_rounds * CLOCK_BYTES,
         "_ack_ack": writes.inits * (BATCH_BYTES + ACKS_BYTES)
         + (acks_s - writes.inits) * MORE_ACKS_BYTES
         + writes.lost * COPY_ACKS_BYTES
@@ -310,7 +313,7 @@ def _topics(load: Load, writes: _Writes) -> dict[str, float]:
         + writes.fails * LOST_CAUSE_BYTES
         + writes.lost * POSITION_BYTES,
         "_ack_state": writes.states * (BATCH_BYTES + state_bytes + MARKER_BYTES),
-        "_ack_due": writes.progress * (BATCH_BYTES + PROGRESS_BYTES + MARKER_BYTES)
+        "_ack_due": writes.progress * (BATCH_BYTES + PROGRESS_BYTES + CLOCK_BYTES + MARKER_BYTES)
         + writes.copies * (BATCH_BYTES + MARKER_BYTES)
         + writes.lost * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES),
     }

@@ -40,6 +40,7 @@ from acker.service.state_notes import LastRestore, StateNotes, moved_deadlines
 from acker.wire.clusters import cluster_header
 from acker.wire.codec import Codec
 from acker.wire.lateness import NOTHING_DECIDED, LateCounts, too_late_header
+from acker.writer_clocks import clock_header
 
 ORIGIN_HEADER = "windhover.origin"
 QUARANTINE_BYTES = 900_000
@@ -148,12 +149,13 @@ class PartitionAcker:
             return False
         return abs(now_ms - restored.at_ms) >= NAMED_AFTER_MS
 
-    def write(self) -> StepOutput:
+    def write(self, now_ms: int | None = None) -> StepOutput:
         """Write the output of the core, and return it when it has committed.
 
         Where State is larger than what can be read again, nothing is written, and the output is kept: State
         and verdicts are of one transaction. What is read from then on makes room, since acks, timeouts and
         takes close ranges, and sessions without verdicts stop to emit at `max_spout_pending`.
+        State says that this machine's clock says `now_ms`, wall time; None: it does not say it.
 
         Raises:
             Aborted: the transaction was aborted; restore the partition.
@@ -169,7 +171,8 @@ class PartitionAcker:
             return self._put_off(encoded.size)
         output = core.take_output()
         output.events += self._news_of(encoded.size)
-        records = self._records(output, encoded.parts(), self._bins())
+        headers = (*self._headers(), *clock_header(now_ms))
+        records = self._records(output, encoded.parts(), self._bins(), headers)
         self.has_quarantined = bool(output.quarantined)
         self._commit(records)
         self.done = self._positions()
@@ -237,7 +240,11 @@ class PartitionAcker:
         return written
 
     def _records(
-        self, output: StepOutput, parts: Sequence[StatePart], bins: Sequence[tuple[int, StatePart | None]]
+        self,
+        output: StepOutput,
+        parts: Sequence[StatePart],
+        bins: Sequence[tuple[int, StatePart | None]],
+        state_headers: Headers,
     ) -> list[Outgoing]:
         partition = self.core.partition
         cluster = cluster_header(self.core.cluster_id)
@@ -260,7 +267,7 @@ class PartitionAcker:
             records += [self._quarantined(record, why) for record, why in output.quarantined]
         for number, part in [*bins, *((part.part, part) for part in parts)]:
             value = None if part is None else self._stored.encode(part)
-            headers = () if number else self._headers()
+            headers = () if number else state_headers
             records.append(
                 Outgoing(self._topics.state, partition, value, part_key(partition, number), headers)
             )

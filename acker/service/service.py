@@ -308,7 +308,7 @@ class AckerService:
 
     def _commit(self, due: list[PartitionAcker], now_ms: int) -> None:
         """Commit partitions, some at a time; report what has committed, then give those up that failed."""
-        for written in self._written(due, "committing partition"):
+        for written in self._written(due, "committing partition", now_ms):
             failed: list[tuple[int, WindhoverError]] = []
             for acker, outcome in written:
                 number = acker.core.partition
@@ -328,13 +328,13 @@ class AckerService:
                 self._failed(number, error, now_ms)
 
     def _written(
-        self, due: list[PartitionAcker], doing: str
+        self, due: list[PartitionAcker], doing: str, now_ms: int | None = None
     ) -> Iterator[list[tuple[PartitionAcker, StepOutput | WindhoverError]]]:
         """Write partitions, some at a time: each waits for the broker some 20 ms, and computes little."""
         for first in range(0, len(due), self._limits.commits_at_once):
             some = due[first : first + self._limits.commits_at_once]
             self._at(f"{doing} {', '.join(str(acker.core.partition) for acker in some)}")
-            yield self._log.side_by_side([partial(_with_outcome, acker) for acker in some])
+            yield self._log.side_by_side([partial(_with_outcome, acker, now_ms) for acker in some])
 
     def _failed(self, number: int, error: WindhoverError, now_ms: int) -> None:
         """Give a partition up whose commit failed, or raise what cannot pass."""
@@ -508,9 +508,11 @@ def _kind_of(error: Unreachable) -> AckerEventKind:
     return AckerEventKind.STANDS if isinstance(error, PartitionStands) else AckerEventKind.UNREACHABLE
 
 
-def _with_outcome(acker: PartitionAcker) -> tuple[PartitionAcker, StepOutput | WindhoverError]:
+def _with_outcome(
+    acker: PartitionAcker, now_ms: int | None
+) -> tuple[PartitionAcker, StepOutput | WindhoverError]:
     """Write a partition's output; an error is for who knows of the others."""
     try:
-        return acker, acker.write()
+        return acker, acker.write(now_ms)
     except WindhoverError as error:
         return acker, error

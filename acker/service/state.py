@@ -30,6 +30,7 @@ from acker.wire.clusters import cluster_of, require_cluster
 from acker.wire.codec import HEADER_BYTES, READ_BYTES_MAX, Codec, load_schema
 from acker.wire.item_counts import require_few_items
 from acker.wire.leader_epochs import LeaderEpochs, read_epochs
+from acker.writer_clocks import WriterTime, writer_time
 
 BIN_PART: Final = 1_000_000
 """Part number of the first bin."""
@@ -379,6 +380,7 @@ class LastState(NamedTuple):
     `leader_epochs` are those in which roots were emitted; none where a former version wrote it.
     `is_last` is False if pieces or bins of another State follow that do not count.
     `cluster` is the id of the cluster in which it was written; empty where a former version wrote it.
+    `written` is when by its writer's clock, and by the broker's.
     """
 
     state: State
@@ -389,6 +391,7 @@ class LastState(NamedTuple):
     leader_epochs: LeaderEpochs
     is_last: bool
     cluster: str
+    written: WriterTime = WriterTime()
 
 
 def read_last_state(
@@ -426,7 +429,8 @@ def read_last_state(
                 headers = whole[0].headers
                 notes, shared, epochs = read_notes(headers), read_shared(headers), read_epochs(headers)
                 cluster = cluster_of(headers)
-                return LastState(state, bins, written_ms, notes, shared, epochs, is_last, cluster)
+                written = writer_time(whole[0])
+                return LastState(state, bins, written_ms, notes, shared, epochs, is_last, cluster, written)
         if first == start:
             if not last:
                 return None

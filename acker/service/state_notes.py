@@ -52,7 +52,7 @@ class StateNotes:
     """The headers of a State, as values.
 
     Attributes:
-        restored: None where an acker of an earlier version wrote it.
+        restored: None where an acker wrote it in the step of its restore, or one of an earlier version did.
         deadlines_ms: the session clock at which the roots of a range expire, by the range's number in State;
             of ranges whose deadline was not moved, or only that of some roots, there is none.
         too_late: what came too late for a watermark, by group; without a group an earlier version wrote it.

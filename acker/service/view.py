@@ -30,6 +30,7 @@ from acker.service.state_notes import LastRestore, StateNotes
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import wire_codec
 from acker.wire.events import SourceRun, Verdicts, positions, runs_of
+from acker.writer_clocks import UNKNOWN_TIME, WriterTime
 
 RUNS_MAX: Final = 10_000
 """So many runs of settled positions are kept of an acker partition; where there are more, they are read
@@ -73,10 +74,12 @@ class OpenRange:
 
 
 class AckerView:
-    """One acker partition as of `at_ms`.
+    """One acker partition as of `at_ms`: the time of its State's record, which may be of either clock.
 
     Attributes:
-        restored: None where an acker of an earlier version wrote its State.
+        written: when State was written, by its acker's clock, and by the broker's.
+        restored: None where State does not say it: an acker wrote it in the step of its restore, or one of an
+            earlier version did.
         too_late: what came too late for a watermark, by group.
         size: of its State.
         is_behind: there are later inits, ticks or takes.
@@ -91,11 +94,13 @@ class AckerView:
         notes: StateNotes,
         *,
         is_behind: bool,
+        written: WriterTime = UNKNOWN_TIME,
         size: StateSize = EMPTY_SIZE,
     ) -> None:
         self.size = size
         self.partition = core.partition
         self.at_ms = at_ms
+        self.written = written
         self.restored: LastRestore | None = notes.restored
         self.too_late = notes.too_late
         self.is_behind = is_behind
@@ -218,7 +223,7 @@ class ViewReader:
         init = TopicPartition(self.topics.init, partition)
         is_behind = self.log.ends([init])[init] > core.init_next
         size = encode_state(state_codec(), last.state).size
-        return AckerView(core, last.at_ms, last.notes, is_behind=is_behind, size=size)
+        return AckerView(core, last.at_ms, last.notes, is_behind=is_behind, written=last.written, size=size)
 
     def _settle(self, core: PartitionCore, start: int) -> None:
         verdict = TopicPartition(self.topics.verdict, core.partition)

@@ -5,7 +5,8 @@ readers of former versions pass over:
 
 1. A task writes `STACKS` to its record of `_ack_fail`: the stacks of all causes there.
 2. An acker copies them to the verdicts of the same step, again as `STACKS`.
-3. A replay worker writes the one stack of a root that dies to its entry in `_ack_due`, as `STACK`.
+3. A replay worker writes the one stack of a root to its entry in `_ack_due`, as `STACK`: a part of it if the
+   root is to be replayed, since only a root whose copy the broker refuses needs it again.
 4. It writes the same header to the dead letter.
 
 Where a stack is lost on its way, the letter has none, and all else of it.
@@ -34,6 +35,10 @@ STACK: Final = "windhover.stack"
 
 STACK_BYTES_MAX: Final = 4_000
 """A longer stack is cut in its middle: its start, and its end with the exception, stay."""
+
+WAITING_STACK_BYTES_MAX: Final = 1_000
+"""The same for a root that is to be replayed: of such roots 100,000 and more may wait while a service is
+down."""
 
 STACKS_BYTES_MAX: Final = 48_000
 """The size of `STACKS` at most, so that the record has room for its value and its other headers."""
@@ -73,16 +78,16 @@ def key_of(operator: str, error: str, message: str) -> CauseKey:
 Stacks = Mapping[CauseKey, str]
 
 
-def cut_stack(text: str) -> str:
-    """Cut a stack in its middle to `STACK_BYTES_MAX` of UTF-8.
+def cut_stack(text: str, bytes_max: int = STACK_BYTES_MAX) -> str:
+    """Cut a stack in its middle to `bytes_max` of UTF-8.
 
     >>> len(cut_stack("x" * 10_000)) == STACK_BYTES_MAX
     True
     """
     encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= STACK_BYTES_MAX:
+    if len(encoded) <= bytes_max:
         return encoded.decode()
-    kept_bytes = STACK_BYTES_MAX - len(_CUT_MARK)
+    kept_bytes = bytes_max - len(_CUT_MARK)
     start_bytes = kept_bytes // 2
     # of an odd number the end gets the byte more
     end_bytes = kept_bytes - start_bytes

@@ -99,7 +99,8 @@ class Due:
         history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `extended`).
         leader_epoch: an epoch of the partition's leader in which the lost emission's record was there. A
             record with a higher one is another record. `NO_EPOCH` in what older workers wrote.
-        stack: of the exception that failed it, if it dies; a header of its entry, and no part of the value.
+        stack: of the exception that failed it, a part of it if it is to be replayed; a header of its entry,
+            and no part of the value.
     """
 
     source: int

@@ -10,6 +10,7 @@ from typing import Final
 
 from acker.config.settings import Input
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
+from acker.listing import first_of
 from acker.units import UNITS_MS, any_time_text
 from acker.wire.events import SourceRun
 from acker.wire.lateness import Mover
@@ -25,9 +26,8 @@ def mover_text(mover: Mover | None, inputs: Iterable[Input], wall_ms: int) -> st
         return "a record that is unknown, since it was read before this driver began"
     topics = _topics_of(inputs)
     places = [_place(run, topics) for run in mover.runs]
-    named = places[0] if mover.record is not None else f"one of {', '.join(places[:3])}"
-    more = f" and {len(places) - 3} more runs" if mover.record is None and len(places) > 3 else ""
-    return f"{named}{more} (event time {any_time_text(mover.at_ms)}{_unit_hint(mover.at_ms, wall_ms)})"
+    named = places[0] if mover.record is not None else f"one of {first_of(places, 3, what='runs')}"
+    return f"{named} (event time {any_time_text(mover.at_ms)}{_unit_hint(mover.at_ms, wall_ms)})"
 
 
 def mover_record(mover: Mover | None, inputs: Iterable[Input]) -> str:

@@ -40,6 +40,7 @@ from acker.wire.clusters import require_cluster
 from acker.wire.events import Verdicts
 from acker.wire.leader_epochs import read_epochs
 from acker.wire.stacks import read_stacks, stack_header
+from acker.writer_clocks import clock_header
 from replay.policy.damage import held_up_cure
 from replay.records.due import (
     OWNER_KEY,
@@ -197,7 +198,7 @@ class VerdictPartition:
             if check_ms and abs(now_ms - self._owned_ms) >= check_ms:
                 self._owned_ms = now_ms
                 self._require_owned()  # whoever resumes an input, or drops roots of strangers, fences us
-            worked = self._mend()
+            worked = self._mend(now_ms)
             worked = self._fire(now_ms) or worked
             return self._take_over(now_ms) or worked
 
@@ -238,16 +239,16 @@ class VerdictPartition:
         entries = [
             written(self._due, root_key(due), value, stack_header(due.stack)) for due, value in encoded
         ]
-        self._commit_progress(batch, entries)
+        self._commit_progress(batch, entries, now_ms)
         self._progress_ms = now_ms
         self._worker.counters.lost += len(roots)
         self._worker.counters.held += sum(due.last_was_blocked for due in dues)
         self._worker.counters.absent += len(roots) - len(dues)
         for (due, value), offset in zip(encoded, self._placed, strict=True):
-            self.waiting.put(due, offset, len(value))
+            self.waiting.put(due, offset, len(value) + len(due.stack))
         return True
 
-    def _commit_progress(self, batch: Batch, dues: Sequence[Outgoing]) -> None:
+    def _commit_progress(self, batch: Batch, dues: Sequence[Outgoing], now_ms: int | None = None) -> None:
         """Write entries, and the progress once it has passed all that a cut transaction left behind it.
 
         The next owner takes over again what is before a progress and not passed by it.
@@ -257,14 +258,16 @@ class VerdictPartition:
             behind = behind.difference((each.lost.source, each.position) for each in batch.roots)
         if batch.progress.next >= self._verdicts_end:  # what is left was written for another reason
             behind = set()
-        self._transact(dues if behind else (*dues, self._written(batch.progress)))
+        self._transact(dues if behind else (*dues, self._written(batch.progress, now_ms)))
         self.intake.advance(batch.progress)
         self._behind = behind
         if not behind:
             self.progress = batch.progress
 
-    def _written(self, progress: Progress) -> Outgoing:
-        return self._worker.waiting_record(self._due, PROGRESS_KEY, self._worker.dues.encode(progress))
+    def _written(self, progress: Progress, now_ms: int | None) -> Outgoing:
+        """Return the record of a progress; `now_ms` is what this machine's clock says, where it is known."""
+        value = self._worker.dues.encode(progress)
+        return self._worker.waiting_record(self._due, PROGRESS_KEY, value, clock_header(now_ms))
 
     def _fire(self, now_ms: int) -> bool:
         """Run the second transaction.
@@ -304,7 +307,7 @@ class VerdictPartition:
             try:
                 copies = _new_ones(firing.outcomes)
                 self._cut.begin(worker.log, {copy[:2] for _, (copy, _) in copies}, now_ms)
-                self._write(firing)
+                self._write(firing, now_ms)
             except (TopicError, NotAuthorized, RecordRefused) as error:
                 self.waiting.done((), chosen)
                 self._refused(firing, error, now_ms)
@@ -358,7 +361,7 @@ class VerdictPartition:
             if due_ms <= now_ms and each not in self.pauses and self._worker.is_ready(each, now_ms)
         ]
 
-    def _write(self, firing: Firing) -> None:
+    def _write(self, firing: Firing, now_ms: int) -> None:
         topic, number = self._due
         waiting_record = self._worker.waiting_record
         outcomes = firing.outcomes
@@ -371,7 +374,7 @@ class VerdictPartition:
                 value = decision and decision[1]
                 records.append(waiting_record(self._due, root_key(due), value, headers))
         if not self._behind:  # as behind all entries
-            records.append(self._written(self.progress))
+            records.append(self._written(self.progress, now_ms))
         encode = self._worker.dues.encode
         records += [
             waiting_record(self._due, pause_key(pause.input), encode(pause)) for pause in firing.pauses
@@ -487,10 +490,10 @@ class VerdictPartition:
                 later.append(entry)
         self.waiting.done((), later)
 
-    def _mend(self) -> bool:
+    def _mend(self, now_ms: int) -> bool:
         if not self._mends:
             return False
-        behind_all = () if self._behind else (self._written(self.progress),)
+        behind_all = () if self._behind else (self._written(self.progress, now_ms),)
         self._transact((*(mend.written for mend in self._mends), *behind_all))
         waiting = [mend for mend in self._mends if mend.due is not None]
         for mend, offset in zip(waiting, self._placed, strict=True):

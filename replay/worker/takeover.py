@@ -30,7 +30,7 @@ from acker.kafka.port import NO_EPOCH, Bound, Record, TopicPartition
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost, Reason, Verdicts, pack_positions, positions
 from acker.wire.leader_epochs import LeaderEpochs
-from acker.wire.stacks import Stacks, key_of
+from acker.wire.stacks import WAITING_STACK_BYTES_MAX, Stacks, cut_stack, key_of
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
 from replay.records.headers import Lineage, location, parse_lineage
@@ -352,6 +352,6 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         timed_out=emission.timed_out,
         held=emission.blocked,
         leader_epoch=past.leader_epoch,
-        # what is replayed fails again, with a stack of its own
-        stack=root.stack if dead else "",
+        # what is replayed fails again with a stack of its own, unless the broker refuses its copy
+        stack=root.stack if dead else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),
     )

@@ -62,7 +62,7 @@ def check_once(
     from acker.service.state import NEARLY_FULL_SHARE
     from spout.doctor import monitor
     from spout.inspect.dead_letters import topics_of_some
-    from spout.inspect.overview import Overview
+    from spout.inspect.overview import Overview, with_right_clock
     from spout.inspect.readings import Reading
     from spout.inspect.tables import OutputFormat, print_encoded, with_configs
     from spout.ui.attention import Thresholds
@@ -80,6 +80,7 @@ def check_once(
         late=False,
         strangers=False,
         filling=NEARLY_FULL_SHARE,
+        clocks=False,
     )
     try:
         with ExitStack() as stack:
@@ -88,6 +89,8 @@ def check_once(
             overview = stack.enter_context(closing(Overview(log, topics)))
             watched = stack.enter_context(closing(CauseWatch(log, topics, READ_MAX)))
             snapshot = overview.snapshot(wall_ms())
+            if snapshot.away is None:
+                snapshot = with_right_clock(overview, snapshot, wall_ms)
             away = snapshot.away
             causes = watched.read(snapshot.at_ms) if away is None else Reading(unknown=str(away))
             report = monitor.monitor_report(snapshot, topics, warning, critical, causes)

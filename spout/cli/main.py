@@ -310,12 +310,18 @@ def acls(
     return 0
 
 
+Without = Annotated[
+    list[str] | None,
+    typer.Option("--without", help="Make topics without this setting, which the cluster refuses."),
+]
+
+
 @topics_app.command("create")
-def topics_create(file: File = DEFAULT_CONFIG) -> int:
+def topics_create(file: File = DEFAULT_CONFIG, without: Without = None) -> int:
     """Create the missing topics; refuse settings that would lose records."""
     from acker.provisioning.provision import create_topics
 
-    for line in create_topics(loaded(file)):
+    for line in create_topics(loaded(file), without or ()):
         say(line)
     return 0
 
@@ -561,7 +567,7 @@ def ui(
     from acker.kafka.cluster import KafkaLog
     from spout.runtime.endpoints import SystemdNotifier
     from spout.ui.jobs import Actions
-    from spout.ui.serve import UI_PORT, PageAddress, serve_pages
+    from spout.ui.serve import UI_PORT, PageAddress, ShownInstallation, serve_pages
     from spout.ui.watch import TopicsFile
 
     topics, log_event = loaded(config), _logger(context)
@@ -578,18 +584,15 @@ def ui(
         log_event("ui.ready", address=address)
         systemd.notify("READY=1")
 
-    return serve_pages(
-        lambda shown: KafkaLog(shown.kafka, client_id="windhover-ui"),
+    shown = ShownInstallation(
+        lambda topics_of_file: KafkaLog(topics_of_file.kafka, client_id="windhover-ui"),
         topics,
-        listens,
-        wall_ms,
-        announce,
-        systemd.alive,
         actions,
         drivers or (),
         not_default(config),
         TopicsFile(config, partial(loaded, config)),
     )
+    return serve_pages(shown, listens, wall_ms, announce, systemd.alive)
 
 
 def _logger(context: typer.Context) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from enum import Enum
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 
+from acker.clock_watch import skew_ms
 from acker.config.topics import Topics
 from acker.errors import Disagreement, NotAuthenticated, TopicError, WindhoverError
 from acker.kafka import port as kafka_port
@@ -29,9 +31,11 @@ from acker.provisioning.provision import check
 from acker.provisioning.roles import Role, rights
 from acker.service.state import read_last_state, state_codec
 from spout.doctor.executors import kafka_servers
-from spout.doctor.live import Allowed, BrokerFacts, skew_ms
+from spout.doctor.live import Allowed, BrokerFacts
 from spout.doctor.services import ServiceFacts, ServiceMember, StateOrigin
-from spout.inspect.overview import topics_of_installation
+from spout.group.clocks import WATCH_MS as SIGNS_WATCH_MS
+from spout.group.clocks import watch_clocks
+from spout.inspect.overview import live_query, topics_of_installation
 from spout.inspect.readings import Reading
 
 DEADLINE_MS: Final = 10_000
@@ -104,7 +108,7 @@ class BrokerProbe:
             self._reading(lambda: check(self._topics, admin).findings),
             {
                 "clock of the brokers": self._skew(BROKER_TOPICS),
-                "clock of the queries' drivers": self._skew((self._topics.ack_topics.init,)),
+                "clock of the queries' drivers": self._reading_or_none(self._drivers_ahead_ms),
             },
             {group: found[group].then(lambda pair: pair[1]) for group in groups},
             *self._replicas(),
@@ -114,12 +118,7 @@ class BrokerProbe:
         """Ask who is in the groups of ackers and replay workers, and read who wrote the last States."""
         acker = self._topics.acker
         members = {group: self._service_members(group) for group in (acker.group, acker.replay_group)}
-        log = KafkaLog(
-            self._topics.kafka,
-            client_id="windhover-doctor",
-            operation_timeout_ms=self._client.operation_timeout_ms,
-        )
-        log.share_deadline()  # of partitions without a leader only the first one is waited for
+        log = self._log()
         origins: dict[int, Reading[StateOrigin | None]] = {}
         unreadable = {}
         for number in range(acker.partitions):
@@ -257,6 +256,40 @@ class BrokerProbe:
             time.sleep(WATCH_EVERY_S)
         found = skew_ms(polls)
         return Reading(found, "" if found is not None else f"nothing was written for {WATCH_MS} ms")
+
+    def _drivers_ahead_ms(self) -> int | None:
+        """Return by how much a driver's clock is ahead of ours, of several the worst; None: unknown.
+
+        The broker dates the signs of life, and the drivers say in them what their clocks say.
+        """
+        topics = self._topics
+        with closing(self._log()) as log:
+            numbers = range(topics.acker.partitions)
+            signs = [kafka_port.TopicPartition(topics.ack_topics.init, number) for number in numbers]
+            clocks = watch_clocks(log, signs, self._wall_ms)
+            if clocks.here_ms is None:
+                return clocks.drivers_ms
+            now_ms = self._wall_ms() - clocks.correction_ms
+            groups = {one.group for one in topics.inputs.values() if one.tracked}
+            aheads_ms = [live_query(log, topics, group, now_ms).ahead_ms for group in groups]
+        ahead_of_here_ms = [ahead_ms - clocks.here_ms for ahead_ms in aheads_ms if ahead_ms is not None]
+        return max(ahead_of_here_ms, key=abs, default=None)
+
+    def _reading_or_none(self, question: Callable[[], int | None]) -> Reading[int]:
+        """Ask by a question whose answer is None where no query has written anything."""
+        answer = self._reading(question)
+        if answer.value is None and not answer.unknown:
+            return Reading(unknown=f"no query gave a sign of life for {SIGNS_WATCH_MS} ms")
+        return Reading(answer.value, answer.unknown)
+
+    def _log(self) -> KafkaLog:
+        log = KafkaLog(
+            self._topics.kafka,
+            client_id="windhover-doctor",
+            operation_timeout_ms=self._client.operation_timeout_ms,
+        )
+        log.share_deadline()  # of partitions without a leader only the first one is waited for
+        return log
 
     def _places(self, names: Iterable[str]) -> list[TopicPartition]:
         listed = self._admin.list_topics(timeout=PATIENCE_S).topics

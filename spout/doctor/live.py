@@ -9,9 +9,9 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Final
 
+from acker.clock_watch import SKEW_MS_MAX
 from acker.clocks import difference_text
 from acker.config.topics import Topics
 from acker.kafka.port import MissingBroker, Operation, Resource, Right
@@ -35,9 +35,6 @@ from spout.doctor.codes import (
 )
 from spout.inspect.readings import Reading
 from spout.inspect.tables import span
-
-SKEW_MS_MAX: Final = 2_000
-"""Ticks move the clock of timeouts every 500 ms, and replays are due by the second."""
 
 REQUESTS_NEEDED: Final[Mapping[str, int]] = {
     "AddOffsetsToTxn": 0,  # transactions
@@ -259,25 +256,3 @@ def _judge_group(bootstrap: str, group: str, members: Reading[Sequence[str]]) ->
     text = f"{', '.join(members.value)}: it commits offsets of its own; stop it, or give it another group"
     cure = GROUPS.cure.format(bootstrap=bootstrap, group=shlex.quote(group))
     return GROUPS.failed(f"group {group}", text, cure=cure)
-
-
-def skew_ms(polls: Sequence[tuple[int, int, int]]) -> int | None:
-    """Return by how much another clock is ahead of ours at least, in ms; None: nothing was written.
-
-    Of several records the one that differs least counts: a record that a busy broker shows late seems to come
-    from a clock that is behind.
-
-    Args:
-        polls: of each poll when it was asked, when it was answered (both by our clock), and the time of the
-            newest record then (by the other clock; -1: there was none).
-    """
-    found: int | None = None
-    for (sent_ms, _, before_ms), (_, answered_ms, newest_ms) in pairwise(polls):
-        if newest_ms != before_ms:  # it was written between the first question and the second answer
-            ahead = newest_ms - answered_ms
-            behind = newest_ms - sent_ms
-            here = ahead if ahead > 0 else behind if behind < 0 else 0
-            found = here if found is None else min(found, here, key=abs)
-    if found is None and polls and polls[-1][2] - polls[-1][1] > SKEW_MS_MAX:
-        return polls[-1][2] - polls[-1][1]  # nobody writes into the future
-    return found

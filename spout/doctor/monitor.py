@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from acker.config.topics import Topics
 from acker.kafka.partition_troubles import PartitionTrouble
+from acker.listing import and_more
 from spout.inspect.failures import SeenCause
 from spout.inspect.overview import Snapshot, unknown_values
 from spout.inspect.readings import Reading
@@ -145,7 +146,8 @@ def nagios_lines(report: MonitorReport) -> list[str]:
     """Return it as a plugin of Nagios prints it: a line with the figures, then a line for each problem."""
     count = f"{report.inputs} input{'' if report.inputs == 1 else 's'}"
     first = report.problems[0].text if report.problems else f"{count}, nothing needs attention"
-    more = f" (and {len(report.problems) - 1} more)" if len(report.problems) > 1 else ""
+    others = and_more(len(report.problems) - 1)
+    more = f" ({others})" if others else ""
     figures = " ".join(
         f"'{each.input}_{each.name}'={_plain(each.value.value, 'U', each.unit)}"
         f";{_plain(each.warning)};{_plain(each.critical)}"

@@ -24,6 +24,7 @@ from acker.wire.clusters import UNKNOWN_CLUSTER, cluster_header
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick, pack_positions
 from acker.wire.leader_epochs import epochs_of_runs
+from acker.writer_clocks import clock_header
 from spout.group.presence import Who, sign_headers
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.group.troubles import Troubles
@@ -199,10 +200,16 @@ class Announcer:
             parts.setdefault(key, []).append(run)
         return parts
 
-    def tick(self, name: SessionName, now: int, to: Iterable[int]) -> None:
+    def tick(self, name: SessionName, now: int, to: Iterable[int], wall_ms: int | None = None) -> None:
+        """Send the session's clock `now` to acker partitions: a sign of life, which says what this machine's
+        clock says, `wall_ms`; None: it does not say it.
+        """
         tick = Tick(self._group, name.id, name.epoch, now)
+        sign = self._sign(reads=self._reads)
+        clock = clock_header(wall_ms)
         for partition in to:
-            self._send(self._topics.init, partition, tick, self._sign(reads=self._reads))
+            self._send(self._topics.init, partition, tick, (*sign, *clock))
+            clock = ()  # the first one has it for all: a group may tick in hundreds of partitions
         self._flush()
 
     def leave(self, name: SessionName, now: int) -> None:

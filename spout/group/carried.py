@@ -24,6 +24,7 @@ from typing import Final
 from acker.config.settings import Input
 from acker.errors import Damaged, OutOfRange
 from acker.kafka.port import Bound, Log, TopicPartition
+from acker.listing import first_of
 from acker.provisioning.topic_times import in_seconds_ms, longest_need_ms
 from acker.units import second_text
 from spout.group.sources import PlannerSpec, SourceSpec
@@ -65,14 +66,11 @@ class CarriedCommit:
     def fields(self) -> Mapping[str, object]:
         """Return the fields of the line that is logged for it."""
         commits = [f"{place.topic}/{place.partition}@{self.offsets[place]}" for place in sorted(self.offsets)]
-        named = ", ".join(commits[:NAMED_MAX])
-        others = len(commits) - NAMED_MAX
-        and_others = f" and {others} more" if others > 0 else ""
         lag_hint = " (earlier, where the query lagged then: by its lag)" if self.begin != "earliest" else ""
         return {
             "group": self.input.group,
             "input": self.input.name,
-            "committed": f"{named}{and_others}",
+            "committed": first_of(commits, NAMED_MAX),
             "committed_by": "windhover" if self.is_ours else "another program",
             "not_known": "which records below the commit had failed and waited for their replay: they are not"
             " emitted again",

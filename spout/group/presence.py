@@ -32,6 +32,7 @@ from acker.untrusted import Untrusted, UntrustedName
 from acker.waits import PassedTime
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
+from acker.writer_clocks import WriterTime, writer_time
 from spout.group.sources import PlannerSpec
 from spout.planning.session import SessionName
 
@@ -45,6 +46,9 @@ CLIPPED_MS: Final = 2 * SIGN_EVERY_MS
 """After an acker has shortened the log, signs may be missing: a new session waits so long for new ones."""
 
 SIGNS_EVERY_MS: Final = 250
+
+TIMES_MAX: Final = 20
+"""Of so many of the newest signs of a session it is kept when they were written."""
 
 UNREAD_MS_MAX: Final = 60_000
 """If the broker has not sent all earlier signs after this time, nobody can say whether the owner lives."""
@@ -165,6 +169,7 @@ class Presence:
         self._signs: dict[SessionName, dict[Who | None, Sign]] = {}
         self._fresh: set[SessionName] = set()
         self._inputs: dict[SessionName, frozenset[int] | None] = {}
+        self._times: dict[SessionName, list[WriterTime]] = {}
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
         since_ms = max(0, now_ms - SILENT_MS_MAX)
         if patient:
@@ -267,6 +272,10 @@ class Presence:
             return None
         return frozenset[int]().union(*(inputs for inputs in living if inputs is not None))
 
+    def times(self) -> list[WriterTime]:
+        """Return when the newest signs of living processes were written, by their clocks and the broker's."""
+        return [time for name, times in self._times.items() if self._last_signs(name) for time in times]
+
     def close(self) -> None:
         self._follower.close()
 
@@ -284,6 +293,8 @@ class Presence:
         sign = Sign(at_ms, LEAVES_HEADER in dict(record.headers))
         signs, who = self._signs.setdefault(name, {}), Who.read(record.headers)
         signs[who] = max(signs.get(who, sign), sign)  # partitions are not read in the order of time
+        in_body_ms = event.wall if isinstance(event, Init) else None
+        self._times[name] = [*self._times.get(name, [])[1 - TIMES_MAX :], writer_time(record, in_body_ms)]
         if isinstance(event, Tick):  # others of the same process need not say it
             self._inputs[name] = read_inputs(record.headers)
         return None if sign.leaves else name

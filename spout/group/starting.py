@@ -13,13 +13,14 @@ from acker.errors import Disagreement
 from acker.identity import input_id_of, offset_of
 from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
 from acker.ledger.sessions import CLAIMED
+from acker.listing import first_of
 from acker.units import second_text
 from acker.untrusted import Untrusted
 from acker.wire.checks import AHEAD
 from acker.wire.clusters import is_of_another
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec, SourceSpec
-from spout.group.strangers import END_IT, MovedCommit, first_texts, moved_cure, strangers_now
+from spout.group.strangers import END_IT, NAMED_MAX, MovedCommit, moved_cure, strangers_now
 from spout.group.troubles import Troubles
 from spout.planning.journal import Journal
 from spout.planning.session import Answers, SessionName, SourceHistory
@@ -128,7 +129,7 @@ def check_commits(log: Log, group: str, sources: Iterable[SourceSpec], reached: 
     moved = [
         MovedCommit(place, reached.emitted_to.get(specs[place].source), theirs.get(place)) for place in places
     ]
-    named = first_texts([str(commit) for commit in moved])
+    named = first_of([str(commit) for commit in moved], NAMED_MAX, "; ")
     seen = second_text(now_ms)
     since = "" if reached.at_ms is None else f"after {second_text(reached.at_ms)}, and "
     members = strangers_now(log, group)

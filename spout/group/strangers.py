@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from acker.errors import WindhoverError
 from acker.kafka.port import GroupMember, Log, TopicPartition
+from acker.listing import first_of
 from acker.untrusted import Untrusted, UntrustedName, shell_word
 from acker.waits import LongWait
 from spout.group.announce import Report
@@ -46,18 +47,7 @@ def member_text(member: GroupMember) -> str:
 
 def members_text(members: Sequence[GroupMember]) -> str:
     """Return some members as a sentence has them; empty: there is none."""
-    return first_texts([member_text(member) for member in members])
-
-
-def first_texts(texts: Sequence[str]) -> str:
-    """Return the first `NAMED_MAX` texts in one, and how many more there are.
-
-    >>> first_texts(["a", "b"]), first_texts(list("abcdefg"))
-    ('a; b', 'a; b; c; d; e; and 2 more')
-    """
-    named = "; ".join(texts[:NAMED_MAX])
-    others = len(texts) - NAMED_MAX
-    return f"{named}; and {others} more" if others > 0 else named
+    return first_of([member_text(member) for member in members], NAMED_MAX, "; ")
 
 
 def strangers_of(members: Iterable[GroupMember], *, has_own: bool) -> list[GroupMember]:

@@ -47,9 +47,11 @@ from acker.service.view import AckerView, ViewReader
 from acker.units import any_time_text
 from acker.untrusted import UntrustedName, shell_word
 from acker.wire.lateness import LateCounts, TooLate
+from acker.writer_clocks import WriterTime
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
 from replay.records.movers import mover_text
+from spout.group.clocks import WatchedClocks, watch_clocks, wrong_clocks
 from spout.group.presence import Presence
 from spout.group.strangers import stranger_texts
 from spout.inspect.letter_rows import moment
@@ -118,6 +120,7 @@ class Snapshot:
         unread: by name, what is to be said of inputs that the living query of their group does not read.
         read_though_stopped: by name, what is to be said of inputs that are stopped on purpose, and read.
         missing_brokers: those that have copies of our partitions, and are not there.
+        clocks: by whose they are, what is to be said of clocks that are wrong.
     """
 
     at_ms: int
@@ -136,6 +139,7 @@ class Snapshot:
     unread: Mapping[str, str] = field(default_factory=dict)
     read_though_stopped: Mapping[str, str] = field(default_factory=dict)
     missing_brokers: Sequence[MissingBroker] = ()
+    clocks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def leaderless(self) -> Mapping[str, str]:
@@ -166,7 +170,8 @@ class Snapshot:
         cut = (f"{name}: {text}" for name, text in self.cut.items())
         of_inputs = [*self.unread.values(), *self.read_though_stopped.values()]
         filling = (f"{name}: {text}" for name, text in self.filling.items())
-        return [*named, *self.standing, *filling, *cut, *self.strangers.values(), *of_inputs]
+        others = [*self.clocks.values(), *self.strangers.values()]
+        return [*named, *self.standing, *filling, *cut, *others, *of_inputs]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the row of each partition."""
@@ -359,10 +364,20 @@ def why_group_is_stopped(topics: Topics, group: str) -> str:
 
 
 class LiveQuery(NamedTuple):
-    """Whether a query of a group lives, and the ids of the inputs that it reads; None: it does not say."""
+    """Whether a query of a group lives, and the ids of the inputs that it reads; None: it does not say.
+
+    `times` are when its newest signs of life were written, by its driver's clock and the broker's.
+    """
 
     lives: bool
     inputs: frozenset[int] | None = None
+    times: Sequence[WriterTime] = ()
+
+    @property
+    def ahead_ms(self) -> int | None:
+        """By how much its driver's clock is ahead of the broker's at least; None: unknown."""
+        aheads_ms = [time.ahead_ms for time in self.times if time.ahead_ms is not None]
+        return min(aheads_ms, key=abs, default=None)
 
     def may_read(self, one: Input) -> bool:
         """Return whether it lives and reads an input, or does not say what it reads."""
@@ -371,7 +386,7 @@ class LiveQuery(NamedTuple):
 
 def live_query(log: Log, topics: Topics, group: str, now_ms: int) -> LiveQuery:
     with closing(Presence(log, topics.ack_topics.init, topics.acker.partitions, group, now_ms)) as presence:
-        return LiveQuery(presence.last_ms is not None, presence.inputs())
+        return LiveQuery(presence.last_ms is not None, presence.inputs(), presence.times())
 
 
 def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
@@ -538,7 +553,30 @@ class Overview:
             unread=_unread(partitions, live, self._inputs),
             read_though_stopped=read_though_stopped,
             missing_brokers=absent,
+            clocks=wrong_clocks(self._writers(views, waiting, live), now_ms),
         )
+
+    def watch_clocks(self, wall_ms: Callable[[], int]) -> WatchedClocks:
+        """Watch the sessions' signs of life for clocks that differ; where nobody answers, all is unknown."""
+        signs = [TopicPartition(self._topics.ack_topics.init, number) for number in self._numbers]
+        return Questions(self._log)(watch_clocks, self._log, signs, wall_ms).value or WatchedClocks()
+
+    def _writers(
+        self,
+        views: Sequence[Reading[AckerView]],
+        waiting: Reading[Waiting],
+        live: Mapping[str, Reading[LiveQuery]],
+    ) -> Iterator[tuple[str, Sequence[WriterTime]]]:
+        """Yield each process of which a topic has a sign of life, and when its signs were written."""
+        for group, query in live.items():
+            if query.value is not None:
+                yield f"the driver of group {UntrustedName(group)}", query.value.times
+        for number, view in enumerate(views):
+            if view.value is not None:
+                yield f"the acker of partition {number}", [view.value.written]
+        if waiting.value is not None:
+            for number, written in sorted(waiting.value.written.items()):
+                yield f"the replay worker of partition {number}", [written]
 
     def _partition_troubles(
         self,
@@ -750,6 +788,19 @@ class Overview:
             at = None if committed.value is None else committed.value.get(place)
             commit = Reading(at, committed.unknown)
             yield number, Ends(starts[place], ends[place], copies_ends[copy], commit, *ids)
+
+
+def with_right_clock(overview: Overview, snapshot: Snapshot, wall_ms: Callable[[], int]) -> Snapshot:
+    """Compare this machine's clock with the broker's, and say so in a snapshot that was just read.
+
+    By a wrong clock a query that lives seems to be gone, and ages are wrong: then all is read again, by the
+    broker's time. It takes up to `WATCH_MS`, until somebody writes.
+    """
+    clocks = overview.watch_clocks(wall_ms)
+    here_ms = wall_ms()
+    if clocks.correction_ms:
+        snapshot = overview.snapshot(here_ms - clocks.correction_ms)
+    return replace(snapshot, clocks={**clocks.texts(here_ms), **snapshot.clocks})
 
 
 class _Reads(Protocol[T_co]):

@@ -18,6 +18,7 @@ import numpy as np
 from acker.config.settings import Input
 from acker.identity import I64, offset_of, position_at, source_of
 from acker.ledger.sessions import SourceGeneration
+from acker.service.state_notes import GROUPS_MAX
 from acker.service.view import AckerView, OpenRange
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.lateness import LateCounts
@@ -37,6 +38,10 @@ WITHOUT_STATE: Final = NO_STATE.rpartition("{}")[2]
 of the first session, so no session was there."""
 
 FORMER_STATE: Final = "an acker of an earlier version wrote the State of acker partition {}: replace it"
+
+LEFT_OUT_OF_STATE: Final = (
+    f"the State of acker partition {{}} says what came too late of {GROUPS_MAX} groups, and not of this one"
+)
 
 HELD_BY_SPARK: Final = "in Spark's state"
 """The text for where a root is that waits for its window, or in a keyed bolt."""
@@ -282,7 +287,9 @@ def late_counts(views: Sequence[Reading[AckerView]], group: str) -> Reading[Late
             continue
         counts = view.value.too_late.get(group)
         if counts is None:
-            return Reading(unknown=FORMER_STATE.format(number))
+            # a former version says it of no group; this one of so many as there is room for
+            why = LEFT_OUT_OF_STATE if view.value.too_late else FORMER_STATE
+            return Reading(unknown=why.format(number))
         notes = [note for note in (total.last, counts.last) if note is not None]
         last = max(notes, key=lambda note: note.wall, default=None)
         total = LateCounts(total.roots + counts.roots, total.rows + counts.rows, last)

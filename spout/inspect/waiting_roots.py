@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +24,17 @@ from acker.kafka.standing import all_answers
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts
 from acker.wire.events import positions
-from replay.records.due import Due, DueView, Pause, Progress, due_codec, parse_root_key, sound_or_none
+from acker.writer_clocks import WriterTime, writer_time
+from replay.records.due import (
+    PROGRESS_KEY,
+    Due,
+    DueView,
+    Pause,
+    Progress,
+    due_codec,
+    parse_root_key,
+    sound_or_none,
+)
 from replay.records.headers import parse_location
 
 SKIPPED_MIN: Final = 10_000
@@ -106,6 +117,7 @@ class Waiting(NamedTuple):
         aside: how many roots of each place were put aside.
         pauses: the inputs that are paused in some partition, by id.
         partitions: what is to be done in each verdict partition.
+        written: when the last progress of each was written, by its worker's clock and the broker's.
     """
 
     due: Counter[Place]
@@ -115,6 +127,7 @@ class Waiting(NamedTuple):
     aside: Mapping[Place, int]
     pauses: Mapping[int, Pause]
     partitions: Sequence[ReplayPartition]
+    written: Mapping[int, WriterTime] = MappingProxyType({})
 
 
 class _Waits(NamedTuple):
@@ -160,6 +173,7 @@ class WaitingRoots:
         self._untaken: Follower | None = None
         self._untaken_at: dict[TopicPartition, int] = {}
         self._view = DueView()
+        self._written: dict[int, WriterTime] = {}
         self._ordered = frozenset(found.id for found in topics.inputs.values() if found.ordered)
 
     def read(self) -> Waiting:
@@ -204,6 +218,7 @@ class WaitingRoots:
             Counter(each.place for each in self._waiting.values() if each.is_aside),
             self._view.pauses(),
             partitions,
+            dict(self._written),
         )
 
     def _follow(self, first: Mapping[TopicPartition, int]) -> Follower:
@@ -259,6 +274,8 @@ class WaitingRoots:
 
     def _put(self, record: Record) -> None:
         self._view.put(record)
+        if record.key == PROGRESS_KEY:
+            self._written[record.partition] = writer_time(record)
         root = parse_root_key(record.key)
         if root is None or record.key is None:
             return

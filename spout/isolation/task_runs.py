@@ -26,6 +26,7 @@ from spout.publishing.ledger import task_name
 from spout.runtime.pulse import Pulse
 from spout.runtime.watchdog import Watchdog
 from spout.topology.stage_pass import StagePass
+from spout.tuples.raised import place_of_thread
 
 MMAP_BYTES: Final = 32 << 20
 """Blocks of memory below this size are kept when they are freed; the most that glibc takes."""
@@ -53,7 +54,8 @@ def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> I
             yield run
     else:
         pulse = Pulse()
-        with Watchdog(pulse, safety.limit_ms if pass_.tracked else 0):
+        limit_ms = safety.limit_ms if pass_.tracked else 0
+        with Watchdog(pulse, limit_ms, place_of=place_of_thread):
             yield StageRun(pass_, context, pulse)
 
 

@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 from acker.config.settings import UNREACHABLE_MS
 from acker.errors import Damaged, TrackingError, UsageError, unreadable_kind
 from acker.kafka.port import DamagedRun
+from acker.listing import and_more
 from acker.wire.events import SourceRun
 from spout.planning.journal import Journal
 from spout.planning.order import NotAcked
@@ -346,10 +347,10 @@ class SinkWatch:
         """Return the error that ends the query behind a batch of which a part could not be read."""
         if not self.damaged:
             return None
-        run, more = self.damaged[0], len(self.damaged) - 1
-        others = f", and {more} more such batches" if more else ""
-        cure = damage_cure(run.start, run.end, run.why)
-        return Damaged(run.topic, run.partition, run.start, run.why, cure + others)
+        run, *others = self.damaged
+        more = and_more(len(others), "such batches")
+        cure = ", ".join(filter(None, [damage_cure(run.start, run.end, run.why), more]))
+        return Damaged(run.topic, run.partition, run.start, run.why, cure)
 
     def refusal(self) -> TrackingError:
         """Return the error of a batch that is owed for good."""

@@ -566,10 +566,10 @@ class Planner:
             if is_due and partitions and not self._has_left:
                 self._ticked_ms = self._signed_ms = now_ms
                 tenure.clock.sent()
-                announcer.tick(tenure.name, now, partitions)
+                announcer.tick(tenure.name, now, partitions, now_ms)
             if not self._has_left and not 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS:
                 self._signed_ms = now_ms  # a sign of life where no tick is one; its clock stands still
-                announcer.tick(tenure.name, now, (SIGNS_AT,))
+                announcer.tick(tenure.name, now, (SIGNS_AT,), now_ms)
             if tenure.sibling is not None and (to := tenure.sibling.to_ask(now_ms)):
                 announcer.take(tenure.sibling.question, now, (), to)
         joined = growth.step(now, now_ms) or growth.begin_again(batches.begins_again, now, now_ms)

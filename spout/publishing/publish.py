@@ -25,6 +25,7 @@ from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.hot_paths import among
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, input_id_of, root_edges
 from acker.kafka.port import Headers, Log, Outgoing, Producer
+from acker.listing import and_more
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
     FIRST_EMISSION_BYTES,
@@ -317,7 +318,7 @@ def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -
 
 def _shared(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
     first = causes[0][0]
-    message = cut_text(f"and {len(causes) - 1} more, first: {first.message}")
+    message = cut_text(f"{and_more(len(causes) - 1)}, first: {first.message}")
     return Cause(first.operator, first.error, message), np.sort(np.concatenate([p for _, p in causes]))
 
 

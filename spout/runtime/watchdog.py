@@ -30,12 +30,22 @@ ALARM_LIMITS: Final = 3
 CHECK_EVERY_S_MAX: Final = 1.0
 
 _STDERR: Final = 2
+
+Expire = Callable[[str, int, str], None]
+"""Called with the bolt, the limit in ms, and the place where its code hangs."""
+
+PlaceOf = Callable[[int], str]
 _LOGGER = logging.getLogger("windhover.spout")
 
 
-def end_worker(bolt: str, limit_ms: int) -> None:
-    """Log which bolt hangs, write a trace, and end this process."""
-    _LOGGER.error("bolt_hung bolt=%s limit=%s pid=%d", bolt, duration_text(limit_ms), os.getpid())
+def _nowhere(_thread_id: int) -> str:
+    return ""
+
+
+def end_worker(bolt: str, limit_ms: int, place: str) -> None:
+    """Log which bolt hangs, and where, write a trace, and end this process."""
+    limit = duration_text(limit_ms)
+    _LOGGER.error("bolt_hung bolt=%s limit=%s place=%s pid=%d", bolt, limit, place or "unknown", os.getpid())
     faulthandler.dump_traceback(file=_STDERR)
     os._exit(EXIT_HUNG)
 
@@ -43,8 +53,13 @@ def end_worker(bolt: str, limit_ms: int) -> None:
 class Watchdog:
     """Watches one task for as long as the context lasts; a limit of 0 watches nothing."""
 
-    def __init__(self, pulse: Pulse, limit_ms: int, expire: Callable[[str, int], None] = end_worker) -> None:
+    def __init__(
+        self, pulse: Pulse, limit_ms: int, expire: Expire = end_worker, *, place_of: PlaceOf = _nowhere
+    ) -> None:
+        """Watch the thread that makes this; `place_of` says where the code of a thread is, by its number."""
         self._pulse = pulse
+        self._task_thread_id = threading.get_ident()
+        self._place_of = place_of
         self._limit_ms = limit_ms
         self._expire = expire
         self._every_s = min(limit_ms / 1_000 / CHECKS_PER_LIMIT, CHECK_EVERY_S_MAX)
@@ -73,7 +88,8 @@ class Watchdog:
             self._set_alarm()
             bolt = calls.overdue(self._pulse.work, time.monotonic_ns() // 1_000_000)
             if bolt:
-                self._expire(bolt, self._limit_ms)
+                # as long as the bolt lets this thread run; else faulthandler's trace alone has the place
+                self._expire(bolt, self._limit_ms, self._place_of(self._task_thread_id))
 
     def _set_alarm(self) -> None:
         alarm_s = ALARM_LIMITS * self._limit_ms / 1_000

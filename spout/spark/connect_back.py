@@ -1,4 +1,4 @@
-"""Tries a call of Spark once more if Spark's Python process was too slow to start.
+"""Tries a call of Spark once more if Spark's Python process was too slow to start, and names that as a cause.
 
 Spark gives each Python process 10 s to start, and has no setting for that. A process is slow where the
 machine reads its files for the first time; the second time they are in memory, and it is quick.
@@ -9,8 +9,8 @@ Source: Spark's PythonWorkerFactory, "Python worker failed to connect back".
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -24,6 +24,14 @@ SPARK_ERRORS: Final = (PySparkException, Py4JError)
 
 _TOO_SLOW: Final = "failed to connect back"
 """A part of Spark's message: the process did not connect to the JVM within the 10 s."""
+
+
+_WHY: Final = "Spark gives a Python process 10 s to start, and this machine needed longer"
+
+_CURE: Final = (
+    "fewer processes on the machine, or a SPARK_HOME without pyspark.zip, as docs/operate/faq.md has it;"
+    " nothing is lost, so the query can start again from its checkpoint"
+)
 
 
 def is_too_slow(error: Exception) -> bool:
@@ -42,10 +50,40 @@ def tried_twice(doing: str, call: Callable[[], T]) -> T:
         if not is_too_slow(error):
             raise
     _LOGGER.warning(
-        "worker_too_slow: %s: Spark gives a Python process 10 s to start, and this machine needed longer; it"
-        " is tried once more. If that fails too: fewer processes on the machine, or a SPARK_HOME without"
-        " pyspark.zip, as docs/operate/faq.md has it; nothing is lost, so the query can start again from its"
-        " checkpoint",
-        doing,
+        "worker_too_slow: %s: %s; it is tried once more. If that fails too: %s", doing, _WHY, _CURE
     )
     return call()
+
+
+class RunningQuery(Protocol):
+    """What is needed of a `StreamingQuery`; it answers when its run has ended, too."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def runId(self) -> str: ...  # noqa: N802 - Spark's name
+
+    def exception(self) -> Exception | None:
+        """Return what has ended it; None: it was stopped, or runs."""
+
+
+class SlowStarts:
+    """Says of each query that has ended by a Python process that was too slow, by which and what helps.
+
+    A query's first worker is tried twice. One that Spark starts later, for another query of the session or in
+    the midst of one, is Spark's own affair: the query ends by it.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[str, RunningQuery] = {}
+
+    def look(self, active: Iterable[RunningQuery]) -> None:
+        """Compare the queries that run with those of the last look; log a line for each that ended so."""
+        running = {query.runId: query for query in active}
+        ended = [query for run_id, query in self._running.items() if run_id not in running]
+        self._running = running
+        for query in ended:
+            error = query.exception()
+            if error is not None and is_too_slow(error):
+                _LOGGER.warning("worker_too_slow: query %s has ended: %s. Cure: %s", query.id, _WHY, _CURE)

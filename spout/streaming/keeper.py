@@ -19,7 +19,7 @@ from pyspark import InheritableThread
 
 from acker.errors import TrackingError
 from spout.planner.mailbox import Mailbox
-from spout.spark.connect_back import SPARK_ERRORS, tried_twice
+from spout.spark.connect_back import SPARK_ERRORS, SlowStarts, tried_twice
 from spout.spark.threads import leave_sigint_to_the_main_thread
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 KEEP_EVERY_S = 0.1
 """How often the thread looks: two files for each stream, which nobody notices."""
+
+QUERIES_EVERY_S = 1.0
+"""How often it asks Spark for the queries that run: some calls of the JVM; a slow start takes 10 s."""
 
 _JOB = "windhover: waits for Spark's first worker"
 
@@ -63,14 +66,19 @@ class Keeper:
         self._start_worker = start_worker or start_a_worker
         self._answered: set[str] = set()
         self._is_broken = False
+        self._slow_starts = SlowStarts()
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Serve until the SparkContext has ended, in a thread of its own."""
 
         def serve() -> None:
             leave_sigint_to_the_main_thread()
+            next_at = time.monotonic()
             while not is_over():
                 self.step()
+                if time.monotonic() >= next_at:
+                    self.name_slow_starts()
+                    next_at = time.monotonic() + QUERIES_EVERY_S
                 time.sleep(KEEP_EVERY_S)
 
         threading.Thread(target=serve, name="windhover-keeper", daemon=True).start()
@@ -95,6 +103,14 @@ class Keeper:
                 self._answered.add(process)
                 # Spark's kind of thread: it gives its connection to the JVM back
                 InheritableThread(target=self._answer, args=(stream, process), daemon=True).start()
+
+    def name_slow_starts(self) -> None:
+        """Say of queries that have ended since if a Python process was too slow for them."""
+        sessions = {id(stream.session): stream.session for stream in self._streams()}
+        try:
+            self._slow_starts.look([query for one in sessions.values() for query in one.streams.active])
+        except (*SPARK_ERRORS, ConnectionError) as error:  # the JVM ends
+            _LOGGER.debug("the queries cannot be listed: %s", error)
 
     def _answer(self, stream: KeptStream, process: str) -> None:
         try:

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from inspect import unwrap
 from pathlib import Path
+from traceback import walk_stack, walk_tb
+from types import FrameType
 from typing import Final, NamedTuple
 
 from acker.untrusted import trace_lines
@@ -95,22 +98,36 @@ def first_of_each(every: Iterable[Raised]) -> tuple[Raised, ...]:
 
 def place_of(error: BaseException) -> str:
     """Return where the author's code raised an exception, ``split.py:12``; empty: other code raised it."""
+    return _innermost_place(walk_tb(error.__traceback__))
+
+
+def place_of_thread(thread_id: int) -> str:
+    """Return where a thread is in the author's code now, ``split.py:12``; empty: it runs other code."""
+    frame = sys._current_frames().get(thread_id)  # its only way to a frame; Python's own tools use it
+    if frame is None:
+        return ""
+    outermost_first = reversed(list(walk_stack(frame)))
+    return _innermost_place(outermost_first)
+
+
+def _innermost_place(steps: Iterable[tuple[FrameType, int]]) -> str:
+    """Return the last place of the author's code; else of the first installed package; empty: there is none.
+
+    `steps` are frames with their lines, the outermost first.
+    """
     own, installed = None, None
     package = ""
-    step = error.__traceback__
-    while step is not None:
-        name = step.tb_frame.f_code.co_filename
+    for frame, line in steps:
+        name = frame.f_code.co_filename
         home = _home_of(name)
-        if name[:1] == "<" and step.tb_frame.f_globals.get("__name__") != "__main__":
+        if name[:1] == "<" and frame.f_globals.get("__name__") != "__main__":
             home = None  # a library generated this code, as for the methods of a dataclass
         if home == "":
-            own = step
+            own = name, line
         elif home is not None and (not package or home == package):
-            package, installed = home, step
-        step = step.tb_next
-    if (found := own or installed) is None:
-        return ""
-    return _place(found.tb_frame.f_code.co_filename, found.tb_lineno)
+            package, installed = home, (name, line)
+    place = own or installed
+    return "" if place is None else _place(*place)
 
 
 def place_of_code(bolt: object) -> str:

@@ -54,6 +54,7 @@ class Thresholds:
         strangers: whether it matters that a group has a member that is not Windhover's, a query that does
             not read one of its inputs, or one that reads what is stopped on purpose.
         filling: the part of a limit that State of an acker partition takes.
+        clocks: whether it matters that a clock is wrong.
     """
 
     stuck: float = 2.0
@@ -64,6 +65,7 @@ class Thresholds:
     late: bool = True
     strangers: bool = True
     filling: float = FILLING_SHARE
+    clocks: bool = True
 
 
 class Flag(NamedTuple):
@@ -129,6 +131,8 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
         yield Flag(f"filling: {view.partition}", filling_text(view), now_ms)
     for text in snapshot.standing:
         yield Flag(f"stands: {text.partition(' up to ')[0]}", text, now_ms)
+    for whose, text in snapshot.clocks.items() if limits.clocks else ():
+        yield Flag(f"clock: {whose}", text, now_ms)
     for group, text in snapshot.strangers.items() if limits.strangers else ():
         yield Flag(f"stranger: {group}", text, now_ms)
     for name, text in snapshot.unread.items() if limits.strangers else ():

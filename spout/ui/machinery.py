@@ -35,7 +35,8 @@ NOBODY: Final = "nobody"
 """Stands for the owner of what has none."""
 
 NO_RESTORE: Final = (
-    "the State of acker partition {} does not name its last restore: an acker of an earlier version wrote it"
+    "the State of acker partition {} does not say when it was restored: neither does one that an acker writes"
+    " in the step of its restore, nor one of an earlier version"
 )
 SHARED_ANEW: Final = "the {} share their partitions out just now; in some seconds it is known again"
 

@@ -36,6 +36,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from acker.config.topics import Topics
+from acker.listing import first_of
 from acker.untrusted import Untrusted, isolated, sentence_line, sentence_pieces, shell_word
 from spout.inspect.failures import share_text
 from spout.inspect.letter_rows import bytes_text, field_text, moment
@@ -407,18 +408,17 @@ def unknown_reasons(rows: Sequence[Row]) -> list[str]:
     """Return why values are unknown, and of which partitions; the tables show which values."""
     notes = []
     for why, sources in unknown_by_reason(rows).items():
-        first = list(sources)[:SOURCES_NAMED_MAX]
-        more = f" and {len(sources) - len(first):,} more" if len(sources) > len(first) else ""
-        notes.append(f"{', '.join(first)}{more}: unknown, since {why}")
+        notes.append(f"{first_of(list(sources), SOURCES_NAMED_MAX)}: unknown, since {why}")
     return notes
 
 
 def _installation(topics: Topics) -> str:
     """Name what is shown, since one installation looks as another does: its brokers, and their prefix."""
-    first, *others = topics.kafka.get("bootstrap.servers", "").split(",")
-    more = f" and {len(others)} more" if others else ""
+    servers = [server.strip() for server in topics.kafka.get("bootstrap.servers", "").split(",")]
+    if not servers[0]:
+        return ""
     prefix = topics.acker.topic_prefix
-    return f"{first.strip()}{more}{f', prefix {prefix}' if prefix else ''}" if first else ""
+    return first_of(servers, 1) + (f", prefix {prefix}" if prefix else "")
 
 
 def _unknown() -> Markup:

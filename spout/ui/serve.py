@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,17 +86,32 @@ class PageAddress:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ShownInstallation:
+    """What the page shows, and what may be done by it.
+
+    Attributes:
+        open_log: opens a client of Kafka.
+        actions: what may be done by the page; None: it is read-only.
+        drivers: the addresses of drivers' metrics.
+        config: the topics.yaml that is named in commands to copy; None: the default one.
+        file: what `topics` were loaded from: when it changes, so does the page; None: it does not change.
+    """
+
+    open_log: Callable[[Topics], Log]
+    topics: Topics
+    actions: Actions | None = None
+    drivers: Sequence[str] = ()
+    config: Path | None = None
+    file: TopicsFile | None = None
+
+
 def serve_pages(
-    open_log: Callable[[Topics], Log],
-    topics: Topics,
+    shown: ShownInstallation,
     address: PageAddress,
     now_ms: Callable[[], int],
     say: Callable[[str], None],
     alive: Callable[[], None] = lambda: None,
-    actions: Actions | None = None,
-    drivers: Sequence[str] = (),
-    config: Path | None = None,
-    file: TopicsFile | None = None,
 ) -> int:
     """Serve the pages until SIGINT or SIGTERM.
 
@@ -105,13 +120,9 @@ def serve_pages(
     `READINGS_STOP_S`.
 
     Args:
-        open_log: opens a client of Kafka.
+        now_ms: returns wall time.
         say: is called with the page's URL as soon as it answers.
         alive: is called every second while requests are served.
-        actions: what may be done by the page; None: it is read-only.
-        drivers: the addresses of drivers' metrics.
-        config: the topics.yaml that is named in commands to copy; None: the default one.
-        file: what `topics` were loaded from: when it changes, so does the page; None: it does not change.
 
     Returns:
         The exit code, 143 for SIGTERM and 130 for SIGINT.
@@ -131,12 +142,11 @@ def serve_pages(
         stack.callback(cut_off.timer.cancel)
         listener = stack.enter_context(closing(listening(address.host, address.port)))
 
-        def build(pages_stack: ExitStack, shown: Topics) -> ServedPages:
-            open_shown = partial(open_log, shown)
-            pages, watch, jobs = _open_pages(pages_stack, open_shown, shown, now_ms, actions, drivers, config)
+        def build(pages_stack: ExitStack, topics: Topics) -> ServedPages:
+            pages, watch, jobs = _open_pages(pages_stack, replace(shown, topics=topics), now_ms)
             return ServedPages(pages.application(hosts), watch, jobs.is_idle, jobs.close)
 
-        site = stack.enter_context(closing(Site(build, topics, file)))
+        site = stack.enter_context(closing(Site(build, shown.topics, shown.file)))
 
         def stop() -> None:
             site.stop()
@@ -179,30 +189,26 @@ class _CutOff:
 
 
 def _open_pages(
-    stack: ExitStack,
-    open_log: Callable[[], Log],
-    topics: Topics,
-    now_ms: Callable[[], int],
-    actions: Actions | None,
-    drivers: Sequence[str],
-    config: Path | None,
+    stack: ExitStack, shown: ShownInstallation, now_ms: Callable[[], int]
 ) -> tuple[Pages, Watch, RedriveJobs]:
     """Open the pages, with what reads for them and the redrives that they start; `stack` closes all of it."""
     from spout.ui.log_pages import LogPages
     from spout.ui.pages import Pages
     from spout.ui.redrive_pages import RedrivePages
 
+    topics, config = shown.topics, shown.config
+    open_log = partial(shown.open_log, topics)
     # one client for the thread that reads everything, and one for requests, which must not wait for that
     watch_log = stack.enter_context(closing(open_log()))
     request_log = stack.enter_context(closing(open_log()))
     overview = stack.enter_context(closing(Overview(watch_log, topics, read_max=PAGE_READ_MAX)))
     causes = stack.enter_context(closing(CauseWatch(watch_log, topics)))
     watch = Watch(overview.snapshot, topics, now_ms, causes.read, causes.rates, causes.is_filling)
-    graphs = Drivers([metrics_address(driver) for driver in drivers], read_metrics)
+    graphs = Drivers([metrics_address(driver) for driver in shown.drivers], read_metrics)
     log_pages = LogPages(topics, request_log, now_ms, graphs, config)
     stack.callback(log_pages.thread.shutdown, cancel_futures=True)
     jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
-    redrives = RedrivePages(topics, log_pages.log, now_ms, log_pages.answering, jobs, actions)
+    redrives = RedrivePages(topics, log_pages.log, now_ms, log_pages.answering, jobs, shown.actions)
     return Pages(topics, watch, log_pages, redrives, graphs, config), watch, jobs
 
 

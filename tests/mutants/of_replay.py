@@ -498,8 +498,9 @@ MUTANTS = (
     Mutant(
         "lost-roots-and-progress-are-one-transaction",
         "replay/worker/partition.py",
-        "self._transact(dues if behind else (*dues, self._written(batch.progress)))",
-        "self._transact([self._written(batch.progress)])\n        if dues:\n            self._transact(dues)",
+        "self._transact(dues if behind else (*dues, self._written(batch.progress, now_ms)))",
+        "self._transact([self._written(batch.progress, now_ms)])\n"
+        "        if dues:\n            self._transact(dues)",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",
         "a crash between the two would lose records",
@@ -726,5 +727,14 @@ MUTANTS = (
         "",
         "tests/unit/replay/handling/test_slow_redrives.py::test_one_that_is_slow_is_not_stalled",
         "a redrive that waits for a slow query would end",
+    ),
+    Mutant(
+        "a-root-that-is-to-be-replayed-keeps-its-stack",
+        "replay/worker/takeover.py",
+        "stack=root.stack if dead else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),",
+        'stack=root.stack if dead else "",',
+        "tests/unit/spout/inspect/test_stacks_of_letters.py"
+        "::test_a_letter_whose_copy_is_refused_when_it_is_due_has_the_stack_of_the_failure",
+        "a dead letter whose copy was refused would not say why the record failed",
     ),
 )

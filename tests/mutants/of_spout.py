@@ -2543,4 +2543,39 @@ MUTANTS = (
         "tests/unit/spout/doctor/test_monitor_pairs.py::test_the_worst_finding_that_could_be_read_is_the_state",
         "whoever sees a warning would not know that more may be wrong",
     ),
+    Mutant(
+        "a-view-goes-by-the-brokers-time",
+        "spout/inspect/overview.py",
+        "snapshot = overview.snapshot(here_ms - clocks.correction_ms)",
+        "snapshot = overview.snapshot(here_ms)",
+        "tests/unit/spout/group/test_wrong_clocks.py"
+        "::test_a_view_by_a_wrong_clock_names_it_and_still_sees_the_query",
+        "on a machine whose clock is wrong a living query would be called gone, and its release advised",
+    ),
+    Mutant(
+        "times-of-writers-are-not-taken-for-the-brokers",
+        "acker/writer_clocks.py",
+        "if record.timestamp_type == TimestampType.CREATED:",
+        "if False:",
+        "tests/unit/spout/group/test_wrong_clocks.py::test_a_topic_with_create_time_has_its_writers_times",
+        "of a topic with CreateTime no clock that is ahead would be named",
+    ),
+    Mutant(
+        "a-query-that-ended-by-a-slow-worker-is-named-once",
+        "spout/spark/connect_back.py",
+        "self._running = running",
+        "self._running |= running",
+        "tests/unit/spout/spark/test_connect_back.py"
+        "::test_each_query_that_ended_by_a_slow_worker_has_one_line",
+        "the driver's log would name it each second",
+    ),
+    Mutant(
+        "a-hang-has-its-place",
+        "spout/tuples/raised.py",
+        "outermost_first = reversed(list(walk_stack(frame)))",
+        "outermost_first = list(walk_stack(frame))",
+        "tests/unit/spout/runtime/test_watchdog.py"
+        "::test_a_bolt_that_hangs_ends_its_worker_with_its_place_and_a_trace",
+        "the log would name the caller of the code that hangs",
+    ),
 )

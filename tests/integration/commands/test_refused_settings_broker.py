@@ -77,6 +77,19 @@ def test_a_policy_is_named_by_its_settings_and_topics_made_by_hand_are_right(hos
     assert not any(line.startswith("made") for line in create_topics(topics))
 
 
+def test_topics_are_made_without_what_somebody_can_do_without(hosted: EmbeddedBroker) -> None:
+    """D2007: the two that have no default that is right; what has one is left out by itself."""
+    topics = topics_on(hosted.bootstrap, "wished-")
+    wished = ["message.timestamp.type", "segment.bytes"]
+    lines = create_topics(topics, wished)
+    assert sum(line.startswith("made ") for line in lines) == 10
+    by_wish = {line.split("=")[0] for line in lines if "as --without says" in line}
+    assert by_wish == {f"left out {name}" for name in wished}
+    there, *warnings = check_topics(topics)
+    assert there.startswith("there: wished-_ack_init, ")
+    assert all(line.startswith("warning: ") for line in warnings)
+
+
 def test_what_a_cluster_refuses_and_has_anyway_is_left_out(tmp_path: Path) -> None:
     """D2001"""
     if not can_compile():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +17,8 @@ from acker.config.topics import Topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from acker.provisioning.provision import create_topics
+from spout.cli.common import wall_ms
+from spout.inspect.overview import Overview
 from spout.runtime.child import Child
 from tests.support.brokers import Broker, set_topic
 from tests.support.waiting import eventually
@@ -76,9 +80,9 @@ def produce(topics: Topics, count: int) -> None:
 
 @pytest.mark.parametrize("ahead_ms", [2 * HOUR_MS, -2 * HOUR_MS], ids=["ahead", "behind"])
 def test_everybody_works_and_names_the_clock(
-    topics: Topics, services: tuple[Child, Child], clock: SteppedClock, ahead_ms: int
+    config: Path, topics: Topics, services: tuple[Child, Child], clock: SteppedClock, ahead_ms: int
 ) -> None:
-    """D401, D404: verdicts, state and what is due are written, whatever a machine's clock says."""
+    """D401, D404, D407, D408, D409: all is written, whatever a machine's clock says, and views name it."""
     clock.step(ahead_ms)
     produce(topics, 20)
     with spout.KafkaSpout(topics, "sentences") as made, made.client("worker") as client:
@@ -93,7 +97,16 @@ def test_everybody_works_and_names_the_clock(
             DEADLINE_S,
             told=lambda: logs[0].read_text()[-3_000:],
         )
+        with closing(KafkaLog(topics.kafka)) as log, closing(Overview(log, topics)) as overview:
+            clocks = overview.snapshot(wall_ms()).clocks
+        assert {whose.partition(" of ")[0] for whose in clocks} == {"the acker", "the replay worker"}
+        check = [sys.executable, "-m", "spout.cli", "check", "--config", str(config)]
+        report = subprocess.run(
+            check, env=clock.environ(os.environ), capture_output=True, text=True, check=False, timeout=60
+        )
         assert client.confirm(items[10:], wait_ms=WAIT_MS) == 10
+    assert "this machine's clock is 2.0 h" in report.stdout
+    assert "no query" not in report.stdout
     which_way = "ahead of" if ahead_ms > 0 else "behind"
     assert f"{which_way} the broker's" in logs[0].read_text()
     assert [service.exit_code for service in services] == [None, None]

@@ -7,7 +7,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from acker.config.topics import Topics, parse
+from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Operation, Right
 from acker.provisioning.provision import create_topics
 from acker.provisioning.roles import Role, rights
@@ -36,7 +37,10 @@ from spout.doctor.codes import (
     CheckResult,
 )
 from spout.doctor.live import judge_live
+from spout.group.announce import Announcer
+from spout.group.presence import Who
 from spout.local.embedded import free_port
+from spout.planning.session import SessionName
 from tests.support.brokers import Broker, set_topic
 from tests.support.servers.secured import Secured, secured
 from tests.support.waiting import eventually
@@ -166,6 +170,40 @@ def test_a_broker_whose_clock_differs_fails(installation: Installation) -> None:
         assert (CLOCKS, CheckHealth.FAILED) not in installation.wrong()
         for ahead_ms in (60_000, -60_000):
             assert (CLOCKS, CheckHealth.FAILED) in installation.wrong(ahead_ms)
+
+
+@contextmanager
+def signs_of_life(installation: Installation, ahead_ms: int) -> Iterator[None]:
+    """Let a driver whose clock is ahead by so much give signs of life meanwhile."""
+    ended = threading.Event()
+
+    def write() -> None:
+        topics = installation.topics
+        with closing(KafkaLog(topics.kafka)) as log:
+            group = topics.inputs["a"].group
+            announcer = Announcer(log, topics.ack_topics, group, 2, Who.here("shop", wall_ms()))
+            while not ended.wait(0.2):
+                announcer.tick(SessionName(1, "s"), 5, [0], wall_ms() + ahead_ms)
+            announcer.close()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(60)
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 60_000, -60_000])
+def test_a_driver_whose_clock_differs_fails(installation: Installation, ahead_ms: int) -> None:
+    """D411."""
+    create_topics(installation.topics)
+    with signs_of_life(installation, ahead_ms):
+        judged = [each for each in installation.judged() if each.code == CLOCKS]
+    health = {each.subject: each.health for each in judged}
+    expected = CheckHealth.FAILED if ahead_ms else CheckHealth.OK
+    assert health["clock of the queries' drivers"] is expected
 
 
 def test_an_archive_has_the_state_and_the_topics_and_no_payload(

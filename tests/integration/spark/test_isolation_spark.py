@@ -19,7 +19,14 @@ from acker.kafka.port import Record, TopicPartition
 from spout.builder.topology import TopologyBuilder
 from spout.isolation.safety import IDLE_KILLS, IDLE_LIMITS
 from spout.tuples.culprits import HUNG, WORKER_DIED
-from tests.support.bolts.poison_bolts import Decode, Poisoned, PoisonedBatch, PoisonedRich, WhereAmI
+from tests.support.bolts.poison_bolts import (
+    Decode,
+    HangsTogether,
+    Poisoned,
+    PoisonedBatch,
+    PoisonedRich,
+    WhereAmI,
+)
 from tests.support.brokers import Broker
 from tests.support.waiting import committed, eventually
 from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
@@ -31,7 +38,7 @@ INPUT = (
     '  NAME: {{id: ID, topic: "{prefix}NAME", group: "{prefix}NAME", partitions: 2, timeout: 300s,'
     " bolt_timeout: LIMIT, retry: {{attempts: 2, initial: 100ms}}, dead_letter: {{max_ratio: 1}}}}"
 )
-INPUTS = ("read", "batch", "shuffled", "rich", "topology", "slow", "again", "cast")
+INPUTS = ("read", "batch", "shuffled", "rich", "topology", "slow", "again", "cast", "together")
 LINES = 300
 POISON = {40: "exit", 77: "crash", 191: "hang"}
 CAUSES = {
@@ -155,6 +162,25 @@ def test_in_an_arrow_bolt_the_row_is_found(world: World) -> None:
     with world.running("batch", rows) as query:
         wait_for_letters(world, "batch", lambda: query.isActive)
         still_works(world, "batch")
+
+
+def test_a_call_that_hangs_for_many_rows_and_passes_for_few_is_named_in_the_drivers_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D1405: in a process of its own the call is divided; no record fails, and the smallest call is named."""
+    written = [f"line-{number}" for number in range(6)]
+    world.produce("together", written)
+    rows = world.read("together").transform(spout.bolt(HangsTogether(2), name="Together"))
+    with caplog.at_level("WARNING", "windhover.spout"), world.running("together", rows) as query:
+        eventually(lambda: len(world.rows) >= len(written) or query.exception(), DEADLINE_S)
+        assert query.exception() is None
+        eventually(lambda: any("call_passed_again" in line for line in caplog.messages), DEADLINE_S)
+    assert sorted(world.rows) == written
+    named = [line for line in caplog.messages if line.startswith("call_passed_again")]
+    for line in named:
+        assert f"bolt=Together error={HUNG} how='took longer than bolt_timeout, 2s'" in line
+        assert "together/" in line.partition("records=")[2]
+    assert not world.dead_letters("together")
 
 
 @pytest.mark.parametrize(("name", "last"), [("shuffled", Poisoned), ("rich", PoisonedRich)])

@@ -71,7 +71,7 @@ BROKEN = """
 import sys, time
 from pathlib import Path
 from acker.config.topics import load_topics
-from spout.ui.serve import PageAddress, serve_pages
+from spout.ui.serve import PageAddress, ShownInstallation, serve_pages
 
 class BrokenLog:
     def share_deadline(self):
@@ -84,7 +84,8 @@ class BrokenLog:
         time.sleep(600)
 
 topics = load_topics(Path(sys.argv[1]), {})
-sys.exit(serve_pages(lambda _: BrokenLog(), topics, PageAddress("127.0.0.1", 0), time.time_ns, print))
+shown = ShownInstallation(lambda _: BrokenLog(), topics)
+sys.exit(serve_pages(shown, PageAddress("127.0.0.1", 0), time.time_ns, print))
 """
 
 

@@ -71,6 +71,22 @@ class WhereAmI(BasicBolt):
         collector.emit((f"{text(tuple['value'])} {'child' if guarded else 'worker'}",))
 
 
+class HangsTogether(ArrowBolt):
+    """Hangs when it is called for many rows at once, as by a lock that two of them need; few rows pass."""
+
+    output = "value string"
+
+    def __init__(self, rows_max: int) -> None:
+        self.rows_max = rows_max
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit the lines, if they are few."""
+        if batch.num_rows > self.rows_max:
+            act("hang")
+        lines = [text(value) for value in batch.column("value").to_pylist()]
+        collector.emit([pa.array(lines, pa.string())], np.arange(len(lines)))
+
+
 class PoisonedBatch(ArrowBolt):
     """Acts as the lines request, whole batches at once."""
 

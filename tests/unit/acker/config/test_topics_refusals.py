@@ -344,4 +344,4 @@ def test_more_problems_than_anybody_reads_are_counted() -> None:
     lines = refusal("\n".join(f"k{n}: 1" for n in range(70)))
 
     assert len(lines) == 51
-    assert lines[-1] == "conf/topics.yaml: and 20 problems more"
+    assert lines[-1] == "conf/topics.yaml: and 20 more problems"

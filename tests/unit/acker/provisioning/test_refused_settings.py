@@ -15,15 +15,26 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # no __all__
 )
 
 from acker.config.topics import Topics, parse
-from acker.errors import NotAuthorized, TopicError, Unreachable
+from acker.errors import NotAuthorized, TopicError, Unreachable, UsageError
 from acker.kafka.port import TopicInfo
 from acker.provisioning import admin
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.provision import check, create
-from acker.provisioning.refused_settings import PAGE, defaults_of_brokers, defaults_of_topics
+from acker.provisioning.refused_settings import (
+    LOST_WITHOUT,
+    PAGE,
+    defaults_of_brokers,
+    defaults_of_topics,
+    require_settings,
+)
 from acker.provisioning.topic_specs import TopicSpec, required_topics
 
 FILE: Final = parse("inputs: {a: {id: 1, group: g, partitions: 2}}", file="topics.yaml", environ={})
+FILE_WITH_COPIES: Final = parse(
+    "acker: {replication_factor: 3}\ninputs: {a: {id: 1, group: g, partitions: 2}}",
+    file="topics.yaml",
+    environ={},
+)
 DEFAULTS: Final = {
     "cleanup.policy": "delete",
     "max.message.bytes": "1048588",
@@ -143,6 +154,42 @@ def test_the_error_names_the_setting_its_topics_and_what_happens_without_it(
     assert f": the cluster refuses {setting}={value} ({WORDS}), and {default}. Without it " in line
     assert lost in line
     assert PAGE in cure
+
+
+@pytest.mark.parametrize("setting", ["min.insync.replicas", "segment.bytes", "message.timestamp.type"])
+def test_a_refused_setting_that_one_can_do_without_is_left_out_on_wish(setting: str) -> None:
+    """D2007: the command says what happens without it; else nothing is made."""
+    cluster = Hosted(lambda spec: setting in spec.settings)
+    lines = create(FILE_WITH_COPIES, cluster, [setting]).lines()  # type: ignore[arg-type]
+    named = [line for line in lines if line.startswith(f"left out {setting}=")]
+    assert named
+    assert all(line.endswith(f"as --without says; {LOST_WITHOUT[setting]}") for line in named)
+    specs = required_topics(FILE_WITH_COPIES, {})
+    assert cluster.found.keys() == {spec.name for spec in specs}
+
+
+def test_what_a_topic_cannot_do_without_is_not_left_out_unless_it_is_the_default() -> None:
+    """D2007"""
+    cluster = Hosted(lambda _: False)
+    with pytest.raises(TopicError, match=r"_ack_init: retention.ms must be -1, and the default is 604800000"):
+        create(FILE, cluster, ["retention.ms"])  # type: ignore[arg-type]
+    assert not cluster.found
+    lines = create(FILE, cluster, ["retention.bytes"]).lines()  # type: ignore[arg-type]
+    assert any(line.startswith("left out retention.bytes=-1 of _ack_init") for line in lines)
+
+
+def test_a_default_that_nobody_knows_is_not_taken_for_what_must_be() -> None:
+    """D2007"""
+    cluster = Hosted(lambda _: False, defaults=None)
+    with pytest.raises(TopicError, match="the default is unknown"):
+        create(FILE, cluster, ["retention.bytes"])  # type: ignore[arg-type]
+
+
+def test_a_name_that_no_topic_is_made_with_is_refused_with_the_nearest() -> None:
+    """D2007"""
+    with pytest.raises(UsageError, match=r"--without retention.byte: .* did you mean retention.bytes\?"):
+        require_settings(["retention.byte"])
+    require_settings(["retention.bytes"])
 
 
 def test_several_refused_settings_are_all_named_at_once() -> None:

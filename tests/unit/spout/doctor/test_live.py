@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from acker.clock_watch import skew_ms
 from acker.config.topics import parse
 from acker.kafka.port import MissingBroker, Operation, Resource, TopicInfo
 from acker.provisioning.roles import Role, rights
@@ -26,7 +27,7 @@ from spout.doctor.codes import (
     CheckHealth,
     CheckResult,
 )
-from spout.doctor.live import REQUESTS_NEEDED, Allowed, BrokerFacts, judge_live, skew_ms
+from spout.doctor.live import REQUESTS_NEEDED, Allowed, BrokerFacts, judge_live
 from spout.inspect.readings import Reading
 
 FILE = parse("inputs: {a: {id: 1, group: g}}", file="topics.yaml", environ={})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from acker.config.topics import Topics
-from acker.kafka.port import Log, Outgoing, Record
+from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from acker.wire.stacks import STACK, STACK_BYTES_MAX
 from replay.policy.disposition import DeadReason
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
@@ -61,6 +61,13 @@ def world() -> Iterator[World]:
     made = World(
         yaml_of(retry="{attempts: 1}", dead_letter="{max_ratio: 1, max_consecutive: 1000}", timeout="4s")
     )
+    with shown_world(made):
+        yield made
+
+
+@contextmanager
+def shown_world(made: World) -> Iterator[None]:
+    """Let the commands read a world."""
     with pytest.MonkeyPatch.context() as monkeypatch:
 
         @contextmanager
@@ -71,7 +78,7 @@ def world() -> Iterator[World]:
             monkeypatch.setattr(module, "opened", opened)
         for module in (cli_dlq, cli_inspect):
             monkeypatch.setattr(module, "wall_ms", lambda: made.now_ms)
-        yield made
+        yield
 
 
 def stack_of(place: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -92,6 +99,51 @@ def test_a_dead_letter_has_the_stack_of_the_exception(
         assert "in parse_number" in stack
         assert "return int(text)" in stack
         assert stack.splitlines()[-1].startswith("ValueError: invalid literal")
+
+
+COPIES = "sentences.g.replay"
+REFUSALS = {
+    # the record is dated behind what the replay topic takes
+    "REFUSED": {"message.timestamp.after.max.ms": "3600000"},
+    # the copy has the record's payload, and headers of ours besides
+    "TOO_LARGE": {"max.message.bytes": "2500"},
+}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("reason", REFUSALS)
+def test_a_letter_whose_copy_is_refused_when_it_is_due_has_the_stack_of_the_failure(
+    reason: str, restarted: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D1408: a replay was decided, and its copy is refused later, maybe by another worker."""
+    made = World(yaml_of(retry="{attempts: 5, initial: 5s, jitter: 0}", timeout="4s"))
+    made.cluster.delete_topic(COPIES)
+    made.cluster.create_topic(COPIES, 2, settings=REFUSALS[reason])
+    made.start_replays()
+    producer = made.log.producer()
+    dated_ms = made.now_ms + 86_400_000
+    producer.send(Outgoing("sentences", 0, b"x" * 2_400, timestamp_ms=dated_ms))
+    producer.flush(1_000)
+    end = batch(made.ready(), BEGINNING, made)
+    made.publish_raised(BEGINNING, end, {0: raised_by("a")})
+    made.run(300)
+    if restarted:
+        made.stop_replays()
+        made.start_replays()
+    made.run(30_000)
+    [letter] = [parse_letter(record) for record in letters_of(made)]
+    assert isinstance(letter, Letter)
+    assert letter.dead == reason
+    with shown_world(made):
+        stack = stack_of("sentences/0@0", capsys)
+    assert "in parse_number" in stack
+    assert stack.splitlines()[-1].startswith("ValueError: invalid literal")
+
+
+def letters_of(world: World) -> list[Record]:
+    with closing(world.cluster.log().reader(committed=True)) as reader:
+        reader.assign({TopicPartition(LETTERS, number): 0 for number in range(2)})
+        return list(reader.poll(100, 100))
 
 
 def test_each_view_of_a_dead_letter_shows_its_stack(world: World, capsys: pytest.CaptureFixture[str]) -> None:

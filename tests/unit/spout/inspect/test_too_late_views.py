@@ -11,11 +11,11 @@ from prometheus_client import Metric
 
 from acker.identity import Root, position_at, source_of
 from acker.wire.events import SourceRun
-from acker.wire.lateness import Mover, TooLate
+from acker.wire.lateness import LateCounts, Mover, TooLate
 from spout.doctor.monitor import MonitorState, monitor_report
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview, Snapshot, late_notes
-from spout.inspect.readings import Reading
+from spout.inspect.readings import Reading, late_counts
 from spout.inspect.trail import Decided, Trail
 from spout.planning.journal import BEGINNING
 from spout.publishing.fold import LateNote
@@ -169,6 +169,26 @@ def test_a_group_without_anything_too_late_says_nothing_and_counts_zero() -> Non
     for row in snapshot.rows():
         assert (row["too_late"], row["dropped_rows"]) == (0, 0)
         assert not {"too_late", "dropped_rows"} & row["unknown"].keys()
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({}, "an acker of an earlier version wrote the State of acker partition 0: replace it"),
+        ({"another": LateCounts()}, "what came too late of 100 groups, and not of this one"),
+    ],
+)
+def test_a_state_that_counts_nothing_of_a_group_says_only_what_is_known(
+    counts: dict[str, LateCounts], text: str
+) -> None:
+    """D910: State has room for the counts of 100 groups; a former version writes those of none."""
+    world = world_with(late=(), rows=0)
+    with closing(Overview(world.cluster.log(), world.topics)) as overview:
+        views = overview.snapshot(world.now_ms).views
+    for view in views:
+        assert view.value is not None
+        view.value.too_late = counts
+    assert text in late_counts(views, "g").unknown
 
 
 def test_a_mover_that_is_not_known_gives_its_runs_and_no_command() -> None:

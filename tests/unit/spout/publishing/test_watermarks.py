@@ -222,7 +222,7 @@ def test_the_first_is_logged_at_once_and_then_once_a_minute_with_all_since(
         (
             WALL_MS * 1_000,
             [SourceRun(A, at, at + 1) for at in range(5)],
-            "one of orders/0@0, orders/0@1, orders/0@2 and 2 more runs (event time 1795255200000000 ms after"
+            "one of orders/0@0, orders/0@1, orders/0@2, and 2 more runs (event time 1795255200000000 ms after"
             " 1970; as microseconds it is 2026-11-21T10:00:00Z)",
         ),
         (WALL_MS * 1_000_000, [SourceRun(A, 1, 2)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -114,7 +115,8 @@ def test_each_form_of_a_bolt_tells_each_call() -> None:
 @pytest.mark.parametrize(
     "act", ["while True: pass", "threading.Event().wait()", "ctypes.PyDLL(None).pause()"]
 )
-def test_a_bolt_that_hangs_ends_its_worker_with_a_stack_trace(act: str) -> None:
+def test_a_bolt_that_hangs_ends_its_worker_with_its_place_and_a_trace(act: str, tmp_path: Path) -> None:
+    """D1409"""
     locked = "PyDLL" in act
     # the alarm needs no lock: on a machine that stands still it would come before the thread
     alarm_limits = watchdog.ALARM_LIMITS if locked else 1_000
@@ -123,22 +125,26 @@ import ctypes, threading
 from spout.runtime import watchdog
 from spout.runtime.pulse import Pulse
 from spout.runtime.watchdog import Watchdog
+from spout.tuples.raised import place_of_thread
 watch = Pulse()
 watchdog.ALARM_LIMITS = {alarm_limits}
 
 def hangs():
     {act}
 
-with Watchdog(watch, 200):
+with Watchdog(watch, 200, place_of=place_of_thread):
     watch.begin("slow")
     hangs()
 """
+    path = tmp_path / "hanging.py"
+    path.write_text(program)
+    line = 1 + program[: program.index(f"    {act}\n")].count("\n")
     found = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False
     )
     assert found.returncode == (1 if locked else EXIT_HUNG)
     assert "in hangs" in found.stderr
-    assert locked or "bolt_hung bolt=slow limit=200ms" in found.stderr
+    assert locked or f"bolt_hung bolt=slow limit=200ms place=hanging.py:{line} pid=" in found.stderr
 
 
 def test_a_watchdog_leaves_alone_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +166,7 @@ def test_a_watchdog_leaves_alone_what_waits(monkeypatch: pytest.MonkeyPatch) -> 
         def work(self, value: Work | None) -> None:
             pass
 
-    with Watchdog(Counting(), 40, lambda bolt, limit: ended.append(bolt)):
+    with Watchdog(Counting(), 40, lambda bolt, _limit, _place: ended.append(bolt)):
         eventually(lambda: len(looks) > 20)
     assert not ended
     with Watchdog(Pulse(), 0):

@@ -8,9 +8,21 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from spout.spark.connect_back import tried_twice
+from spout.spark.connect_back import SlowStarts, tried_twice
 
 TOO_SLOW = "org.apache.spark.SparkException: Python worker failed to connect back."
+
+
+class Query:
+    """A query, as Spark shows it."""
+
+    def __init__(self, number: int, error: Exception | None = None) -> None:
+        self.id = f"query {number}"
+        self.runId = f"run {number}"
+        self.error = error
+
+    def exception(self) -> Exception | None:
+        return self.error
 
 
 def call_of(*outcomes: Exception | str) -> Callable[[], str]:
@@ -50,3 +62,20 @@ def test_what_does_not_help_is_raised(outcomes: tuple[Exception, ...]) -> None:
     """D2118: what has another cause is not tried again, and nothing is tried a third time."""
     with pytest.raises(type(outcomes[-1]), match=r"no such column|failed to connect back"):
         tried_twice("loading the source", call_of(*outcomes, "never"))
+
+
+def test_each_query_that_ended_by_a_slow_worker_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """D2119: the first query of a session and later ones; those that ended otherwise have none."""
+    slow = [Query(1, PySparkException(TOO_SLOW)), Query(2, PySparkException(TOO_SLOW))]
+    others = [Query(3, PySparkException("no such column")), Query(4)]
+    starts = SlowStarts()
+    starts.look([slow[0], others[0]])
+    starts.look([slow[1], *others])
+    (first,) = caplog.messages
+    starts.look([others[1]])
+    starts.look([])
+    starts.look([])
+    assert first.startswith("worker_too_slow: query query 1 has ended: Spark gives a Python process 10 s")
+    assert len(caplog.messages) == 2
+    assert "query 2" in caplog.messages[1]
+    assert "docs/operate/faq.md" in caplog.messages[1]

@@ -137,3 +137,47 @@ def test_a_folder_that_is_removed_while_it_is_made_is_made_at_the_next_look(
     assert (path / "lock").exists()
     assert planner.is_inactive()
     folder.cleanup()
+
+
+class _Streams:
+    def __init__(self) -> None:
+        self.active: list[object] = []
+
+
+class _Session:
+    """A session whose queries are listed, or cannot be, as when its JVM ends."""
+
+    def __init__(self) -> None:
+        self.queries = _Streams()
+        self.is_gone = False
+
+    @property
+    def streams(self) -> _Streams:
+        if self.is_gone:
+            raise ConnectionRefusedError("the JVM is gone")
+        return self.queries
+
+
+class _SlowQuery:
+    id, runId = "q", "r"  # noqa: N815 - Spark's name
+
+    def exception(self) -> Exception:
+        return PySparkException("Python worker failed to connect back")
+
+
+def test_a_later_query_that_ends_by_a_slow_worker_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D2119."""
+    session = _Session()
+    folder = OwnFolder(f"windhover-{tmp_path.name}-")
+    shown: Any = session
+    kept = KeptStream(Mailbox(Path(folder.name), "stream", "g"), shown)
+    kept_streams = Keeper(folder, lambda: [kept, kept], Jobs())
+    session.queries.active = [_SlowQuery()]
+    kept_streams.name_slow_starts()
+    session.queries.active = []
+    kept_streams.name_slow_starts()
+    assert [line.partition(":")[0] for line in caplog.messages] == ["worker_too_slow"]
+    session.is_gone = True
+    kept_streams.name_slow_starts()  # it ends no thread

@@ -153,7 +153,8 @@ def test_open_roots_of_an_acker_that_is_away_are_at_least_so_many_and_never_0() 
     assert any("lacks what came since" in note for note in machinery_notes(found.rows()))
 
 
-def test_what_an_acker_of_an_earlier_version_wrote_has_no_restore_and_says_so() -> None:
+def test_a_state_without_its_restore_says_so_and_accuses_no_version() -> None:
+    """D909: an acker of an earlier version wrote it, or one of this version in the step of its restore."""
     world = world_with_lost_roots()
     world.kill_acker()
     topic = world.topics.ack_topics.state
@@ -167,7 +168,11 @@ def test_what_an_acker_of_an_earlier_version_wrote_has_no_restore_and_says_so() 
     found = machinery(world)
     assert {each["restore_ms"] for each in found["acker_partitions"]} == {None}
     assert {each["restored_ago_ms"] for each in found["acker_partitions"]} == {None}
-    assert any("partition 0 does not name its last restore" in note for note in machinery_notes(found))
+    notes = machinery_notes(found)
+    assert any(
+        "partition 0 does not say when it was restored: neither does one that" in note for note in notes
+    )
+    assert not any("an acker of an earlier version wrote" in note for note in notes)
     assert {each["open"] is None for each in found["acker_partitions"]} == {False}, "it is State all the same"
 
 

@@ -96,7 +96,7 @@ def test_a_page_names_the_brokers_that_it_reads_from_since_installations_look_al
     world = World(text.replace("acker: {", "acker: {topic_prefix: blue-, "))
     watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
     client = TestClient(pages_of(world, watch)[0].application(LOOPBACK), base_url="http://localhost")
-    assert "prod-1:9092 and 2 more, prefix blue-; " in client.get("/").text
+    assert "prod-1:9092, and 2 more, prefix blue-; " in client.get("/").text
 
 
 def test_while_no_acker_works_the_pages_show_at_least_how_many_are_pending(
@@ -174,7 +174,7 @@ def test_the_header_marks_the_page_and_the_one_that_it_belongs_to(client: TestCl
 
 def test_a_reason_names_few_of_the_partitions_that_it_concerns() -> None:
     rows = [{"source": f"s/{number}", "unknown": {"lag": "no leader"}} for number in range(7)]
-    assert unknown_reasons(rows) == ["s/0, s/1, s/2, s/3 and 3 more: unknown, since no leader"]
+    assert unknown_reasons(rows) == ["s/0, s/1, s/2, s/3, and 3 more: unknown, since no leader"]
 
 
 def test_what_blocks_the_commits_has_those_partitions_alone(

@@ -1,0 +1,26 @@
+"""Writes lists of which only the first items are named, in one form everywhere; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def and_more(count: int, what: str = "") -> str:
+    """Return how many items a sentence does not name; empty for none.
+
+    >>> and_more(1_200), and_more(2, "runs"), and_more(0)
+    ('and 1,200 more', 'and 2 more runs', '')
+    """
+    if count <= 0:
+        return ""
+    return f"and {count:,} more {what}".rstrip()
+
+
+def first_of(texts: Sequence[str], named_max: int, separator: str = ", ", what: str = "") -> str:
+    """Return the first texts in one, and how many more there are; `what` names what is counted.
+
+    >>> first_of(["a", "b"], 2), first_of(["a", "b", "c"], 1), first_of(list("abcd"), 2, "; ")
+    ('a, b', 'a, and 2 more', 'a; b; and 2 more')
+    """
+    more = and_more(len(texts) - named_max, what)
+    return separator.join([*texts[:named_max], *filter(None, [more])])

@@ -1,0 +1,113 @@
+"""Compares the clocks of an installation's machines with the broker's, by the signs of life in its topics.
+
+Whoever writes a sign of life says what its clock says (`acker.writer_clocks`), and the broker dates the
+record: both stand in one record, so nothing has to be waited for. This machine writes nothing, so it waits
+until somebody else does: the time of a record that comes meanwhile is the broker's of now (`watch_clocks`).
+
+Where a topic has ``CreateTime``, the times of records are their writers'. Then a writer is compared with this
+machine: of a record that comes meanwhile both ways, of an older one only whether it is of the future.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import Final, NamedTuple
+
+from acker.clock_watch import CLOCKS_APART_MS, MEASUREMENTS_MIN, SKEW_MS_MAX, Poll, skew_ms
+from acker.clocks import clocks_differ, other_clock_text
+from acker.kafka.port import Bound, Log, Record, TimestampType, TopicPartition
+from acker.kafka.reading import POLL_MS, pass_damage, poll_past_damage
+from acker.writer_clocks import WriterTime
+
+WATCH_MS: Final = 2_500
+"""How long new records are watched for: a session without pending roots gives a sign of life every 2 s."""
+
+YOUNG_MS: Final = 600_000
+"""What was written longer ago says nothing of a clock now: somebody may have set it right."""
+
+BROKERS: Final = "the broker's"
+OURS: Final = "this machine's"
+
+
+class WatchedClocks(NamedTuple):
+    """What records said of clocks that came while somebody watched.
+
+    Attributes:
+        here_ms: by how much this machine's clock is ahead of the broker's at least; negative: behind; None:
+            unknown, since no record came with the broker's time.
+        drivers_ms: by how much the clocks of sessions are ahead of this machine's, where their topic has
+            ``CreateTime``; None: unknown.
+    """
+
+    here_ms: int | None = None
+    drivers_ms: int | None = None
+
+    @property
+    def correction_ms(self) -> int:
+        """What this machine's clock is wrong by, to be taken off its time; 0: it is right, or unknown."""
+        return self.here_ms if self.here_ms is not None and abs(self.here_ms) > SKEW_MS_MAX else 0
+
+    def texts(self, now_ms: int) -> dict[str, str]:
+        """Return what is to be said of clocks that are wrong, by whose; `now_ms` is this machine's time."""
+        texts: dict[str, str] = {}
+        if self.correction_ms:
+            texts[OURS] = clocks_differ(self.correction_ms, now_ms)
+        if self.drivers_ms is not None and abs(self.drivers_ms) > CLOCKS_APART_MS:
+            texts["a driver"] = other_clock_text("the driver of a query", self.drivers_ms, OURS)
+        return texts
+
+
+def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[], int]) -> WatchedClocks:
+    """Watch partitions with signs of life for at most `WATCH_MS`, and compare clocks by what comes.
+
+    It ends with the first record by which the clocks agree, so on a healthy installation within a second or
+    two, or with enough of them by which they differ. `WindhoverError`: the broker does not answer.
+    """
+    begun_ms = wall_ms()
+    ends = log.bounds(Bound.END, places).offsets
+    # all that comes was appended behind this question, however long the client took to show it
+    begin = Poll(begun_ms, wall_ms(), -1)
+    polls = {TimestampType.APPENDED: [begin], TimestampType.CREATED: [begin]}
+    with closing(log.reader(committed=False)) as reader:
+        reader.assign(ends)
+        for _ in range(WATCH_MS // POLL_MS):
+            records = poll_past_damage(reader, POLL_MS, 1_000, pass_damage)
+            answered_ms = wall_ms()
+            for kind, of_kind in polls.items():
+                newest_ms = _newest_ms(records, kind)
+                if newest_ms is not None:
+                    of_kind.append(Poll(begun_ms, answered_ms, newest_ms))
+            skews = [skew_ms(of_kind) for of_kind in polls.values()]
+            is_right = any(skew is not None and abs(skew) <= SKEW_MS_MAX for skew in skews)
+            if is_right or any(len(of_kind) > MEASUREMENTS_MIN for of_kind in polls.values()):
+                break
+    broker_ms, drivers_ms = (skew_ms(of_kind) for of_kind in polls.values())
+    return WatchedClocks(None if broker_ms is None else -broker_ms, drivers_ms)
+
+
+def _newest_ms(records: Iterable[Record], kind: TimestampType) -> int | None:
+    return max((record.timestamp_ms for record in records if record.timestamp_type == kind), default=None)
+
+
+def wrong_clocks(writers: Iterable[tuple[str, Sequence[WriterTime]]], now_ms: int) -> Mapping[str, str]:
+    """Return what is to be said of clocks that are wrong, by whose they are.
+
+    Args:
+        writers: each process, as a sentence names it, and when its newest signs of life were written.
+        now_ms: this machine's time.
+    """
+    texts: dict[str, str] = {}
+    for whose, times in writers:
+        young = [time for time in times if time.appended_ms is None or now_ms - time.appended_ms <= YOUNG_MS]
+        aheads_ms = [time.ahead_ms for time in young if time.ahead_ms is not None]
+        # one record that took a minute to its broker seems to come from a clock that is behind
+        ahead_ms = min(aheads_ms, key=abs, default=0)
+        if abs(ahead_ms) > CLOCKS_APART_MS:
+            texts[whose] = other_clock_text(whose, ahead_ms, BROKERS)
+            continue
+        by_writers_ms = [time.written_ms for time in young if time.appended_ms is None]
+        of_future_ms = max((ms - now_ms for ms in by_writers_ms if ms is not None), default=0)
+        if of_future_ms > CLOCKS_APART_MS:
+            texts[whose] = other_clock_text(whose, of_future_ms, OURS)
+    return texts

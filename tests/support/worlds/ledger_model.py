@@ -191,7 +191,9 @@ class LedgerModel:
             if start < run.end:
                 self.ahead.append(SourceRun(run.source, start, run.end))
                 self.ahead_pin = self.ahead_pin or pin
-            hits = [place for place in self.open if place[0] == run.source and run.start <= place[1] < run.end]
+            hits = [
+                place for place in self.open if place[0] == run.source and run.start <= place[1] < run.end
+            ]
             self._settle_logged(hits, pin)
 
     def _open_of(self, session: Session, source: int, named: list[int]) -> list[Place]:
@@ -261,7 +263,9 @@ def verdicts_of(settled: VerdictSet) -> dict[Place, tuple[object, ...]]:
     found: dict[Place, tuple[object, ...]] = {}
     for record in settled.records():
         for word, runs in (("ACKED", record.acked), ("ABSENT", record.absent)):
-            found |= {(run.source, position): (word,) for run in runs for position in range(run.start, run.end)}
+            found |= {
+                (run.source, position): (word,) for run in runs for position in range(run.start, run.end)
+            }
         for lost in record.lost:
             cause = (lost.reason, lost.operator, lost.error, lost.message, lost.decided_at)
             emission = (lost.group, lost.topic, lost.emitted_at, lost.emitted_wall)
@@ -391,7 +395,9 @@ class LedgerScript:
         source = self.source()
         start = self.around(source) if self.random.random() < 0.5 else self.ledger.watermark(source)
         if self.random.random() < 0.2:
-            start = (start // BLOCK + self.random.choice([1, 1, 2, 40])) * BLOCK - self.random.randint(0, NEAR)
+            start = (start // BLOCK + self.random.choice([1, 1, 2, 40])) * BLOCK - self.random.randint(
+                0, NEAR
+            )
         run = SourceRun(source, start, start + self.random.choice([0, 1, 2, 5, 9, 40]))
         session, timeout_ms = self.random.choice(SESSIONS), self.random.choice([0, 1, 500, 2_000])
         emission = InitEmission(session, "t", "id", self.now_ms, self.now_ms + 7, timeout_ms)

@@ -61,7 +61,9 @@ def test_marks_show_what_all_records_would_show_now_and_at_the_safe_position(see
     safe = 0
     for offset in range(300):
         lane = random.choice(LANES)
-        content = Content(offset // 20 + random.choice([0, 0, 0, 1, -1]), *(random.randrange(2) for _ in "sbc"))
+        content = Content(
+            offset // 20 + random.choice([0, 0, 0, 1, -1]), *(random.randrange(2) for _ in "sbc")
+        )
         expected = seen_after(applied, lane, content)
         assert marks.see(offset, lane, content) is expected
         if expected is Seen.NEW:
@@ -77,7 +79,9 @@ def test_marks_show_what_all_records_would_show_now_and_at_the_safe_position(see
         assert held(marks.now) == marks_of(applied)
         assert held(marks.safe) == marks_of(below)
         for group in ("g", "h"):
-            assert marks.now.sessions(group) == {lane.session for _, lane, _ in applied if lane.session.group == group}
+            assert marks.now.sessions(group) == {
+                lane.session for _, lane, _ in applied if lane.session.group == group
+            }
         if random.random() < 0.02:
             again = TrailingMarks(LANES_MAX)
             for lane, mark in marks.safe.items():

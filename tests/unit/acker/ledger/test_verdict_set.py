@@ -102,7 +102,9 @@ def test_verdicts_are_written_as_maximal_runs_and_lost_roots_in_order(seed: int)
             ),
         )
     ]
-    assert sorted(settled.lost_counts()) == sorted((cause, source, len(at)) for (cause, _, source), at in lost.items())
+    assert sorted(settled.lost_counts()) == sorted(
+        (cause, source, len(at)) for (cause, _, source), at in lost.items()
+    )
     assert roots_of_copies(settled.copies) == {place for place in acked if is_replay(place[0])}
     assert roots_of_completed(settled.completed) == {place for place in acked if not is_replay(place[0])}
 
@@ -119,7 +121,9 @@ def roots_of_copies(copies: list[tuple[InitEmission, int, I64]]) -> set[tuple[in
 
 
 def roots_of_completed(completed: list[tuple[InitEmission, int, int, Hits]]) -> set[tuple[int, int]]:
-    return {(source, start + index) for _, source, start, hits in completed for index in as_array(hits).tolist()}
+    return {
+        (source, start + index) for _, source, start, hits in completed for index in as_array(hits).tolist()
+    }
 
 
 def test_the_fewest_records_have_all_lost_roots_of_a_bad_day_each_below_the_limit_of_the_wire() -> None:

@@ -290,7 +290,15 @@ class LedgerScript:
             + [self.complete] * 5
             + [self.touch] * 3
             + [self.fail, self.fail, self.absent, self.absent, self.expire, self.expire]
-            + [self.logged, self.refold, self.refold, self.carry, self.forget_ahead]
+            + [
+                self.logged,
+                self.refold,
+                self.refold,
+                self.retouch,
+                self.retouch,
+                self.carry,
+                self.forget_ahead,
+            ]
         )
 
     def step(self) -> None:
@@ -313,6 +321,13 @@ class LedgerScript:
     def source(self) -> int:
         """Draw a source."""
         return self.random.choice(SOURCES)
+
+    def session(self, source: int) -> Session:
+        """Draw a session, mostly one that has open roots of a source."""
+        sessions = [
+            root.range.emission.session for place, root in self.model.open.items() if place[0] == source
+        ]
+        return self.random.choice([*sessions, *SESSIONS])
 
     def around(self, source: int) -> int:
         """Draw a position near the watermark, near an open root, or near a block's end."""
@@ -407,7 +422,8 @@ class LedgerScript:
 
     def fold(self) -> None:
         """Contribute what is drawn."""
-        self._fold(self.random.choice(SESSIONS), self.record())
+        record = self.record()
+        self._fold(self.session(record.source), record)
 
     def complete(self) -> None:
         """Contribute to roots of one range what they miss."""
@@ -431,21 +447,23 @@ class LedgerScript:
         self.model.fold(session, record, self.pin)
 
     def refold(self) -> None:
-        """Contribute, or touch, what was read before."""
-        session = self.random.choice(SESSIONS)
-        if self.random.random() < 0.4:
-            self._touch(session, again=True)
-            return
+        """Contribute what was read before."""
         record = self.record()
+        session = self.session(record.source)
         self.ledger.refold(session, Contribution(record), self.pin)
         self.model.refold(session, record, self.pin)
 
     def touch(self) -> None:
         """Touch roots."""
-        self._touch(self.random.choice(SESSIONS), again=False)
+        self._touch(again=False)
 
-    def _touch(self, session: Session, *, again: bool) -> None:
+    def retouch(self) -> None:
+        """Touch roots by what was read before."""
+        self._touch(again=True)
+
+    def _touch(self, *, again: bool) -> None:
         source = self.source()
+        session = self.session(source)
         _, drawn = self.in_block(source, self.random.choice([0, 1, 3, 12]))
         named = sorted(set(drawn))
         at_ms = self.now_ms - self.random.choice([0, 0, 100, 900])
@@ -455,7 +473,8 @@ class LedgerScript:
 
     def fail(self) -> None:
         """Fail roots."""
-        session, source = self.random.choice(SESSIONS), self.source()
+        source = self.source()
+        session = self.session(source)
         _, drawn = self.in_block(source, self.random.choice([0, 1, 1, 4, 12]))
         named = sorted(set(drawn))
         error = self.random.choice(["ValueError", "KeyError"])
@@ -465,7 +484,8 @@ class LedgerScript:
 
     def absent(self) -> None:
         """Tell that records are not there."""
-        session, source = self.random.choice(SESSIONS), self.source()
+        source = self.source()
+        session = self.session(source)
         _, runs = self.runs_in_block(source, self.random.choice([0, 1, 2, 3]))
         runs = [run for number, run in enumerate(runs) if number == 0 or run.start >= runs[number - 1].end]
         self.ledger.absent(session, source, runs)

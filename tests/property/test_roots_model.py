@@ -103,7 +103,7 @@ class RootsScript:
         assert self.roots.xor(array(named), edges(given)) == self.contribute(named, given, settles=False)[0]
 
     def xor_edges(self) -> None:
-        """Contribute edges, and settle none, if any misses something else; a root that misses 0 stays open."""
+        """Contribute edges, and settle none, where a root misses something else."""
         named = [index for index in self.some() if self.missing.get(index) != self.edges[index]]
         given = [self.edges[index] for index in named]
         self.note_values()
@@ -179,7 +179,7 @@ def listed(hits: Hits) -> list[int]:
 @pytest.mark.parametrize("size", [1, 3, 16, 64])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_range_says_in_every_form_what_one_number_for_each_root_says(seed: int, size: int) -> None:
-    """Neighbours, scattered roots, repeated ones, settled ones, all, none, and values carried through State."""
+    """Neighbours, scattered roots, repeated ones, settled ones, all, none; carried through State."""
     script = RootsScript(seed, size)
     for _ in range(60):
         script.random.choice(script.operations)()

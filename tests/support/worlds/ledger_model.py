@@ -1,8 +1,8 @@
 """What a ledger must decide, count and keep, as one plain entry for each root; and a script that drives both.
 
-The model knows positions one by one: no array, no block, no form of a range. Of what a restart needs it knows the
-first record that a range depends on. Where the ledger may keep more than it must (a place in the log for a range
-that a restart would not need), the model has both bounds.
+The model knows positions one by one: no array, no block, no form of a range. Of what a restart needs it
+knows the first record that a range depends on. Where the ledger may keep more than it must (a place in the
+log for a range that a restart would not need), the model has both bounds.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LedgerModel:
     verdicts: dict[Place, tuple[object, ...]] = field(default_factory=dict)
     ahead: list[SourceRun] = field(default_factory=list)
     ahead_pin: Pin | None = None
-    verdict_next: Pin = Pin(0, 0)
+    verdict_next: Pin = field(default_factory=lambda: Pin(0, 0))
     ranges: list[Range] = field(default_factory=list)
     changed_min: set[int] = field(default_factory=set)
     changed_max: set[int] = field(default_factory=set)
@@ -517,7 +517,7 @@ class LedgerScript:
         self.model.abandon(set(SESSIONS), sources, self.clocks_ms)
 
     def logged(self) -> None:
-        """Read a verdict again: of acked and absent roots as runs of any length, of lost ones as positions."""
+        """Read verdicts again: of acked and absent roots as runs of any length, of lost ones as positions."""
         source = self.source()
         reach = self.random.choice([1, 3, 9, BLOCK + 3, 5 * BLOCK, 90 * BLOCK])
         start = max(0, self.around(source) - self.random.choice([0, reach]))
@@ -541,11 +541,11 @@ class LedgerScript:
 
     def carry(self) -> None:
         """Let State carry a range by value."""
-        pairs = [pair for pair in zip(self.model.ranges, self.ledger.cohorts(), strict=True)]
-        pairs = [(piece, cohort) for piece, cohort in pairs if piece.bin is None]
-        if pairs:
+        pairs = zip(self.model.ranges, self.ledger.cohorts(), strict=True)
+        free = [(piece, cohort) for piece, cohort in pairs if piece.bin is None]
+        if free:
             self.bins += 1
-            piece, cohort = self.random.choice(pairs)
+            piece, cohort = self.random.choice(free)
             piece.bin = cohort.bin = self.bins % 5
 
     # -- what is compared

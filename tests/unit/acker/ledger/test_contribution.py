@@ -77,7 +77,7 @@ def contributions_of(record: Acks) -> list[tuple[int, int]]:
 
 
 def cohort_of(random: Random, block: int) -> tuple[RootCohort, dict[int, int]]:
-    """Draw a range that may begin and end within the record, some of its roots settled; and what each misses."""
+    """Draw a range around a record's positions, some of its roots settled; and what each misses."""
     start = block * BLOCK + random.randrange(20)
     size = random.randrange(1, 30)
     roots = Roots(SOURCE, start, size)
@@ -158,7 +158,7 @@ def test_only_what_is_no_canonical_record_is_flattened(shape: str) -> None:
 def test_a_position_outside_the_block_is_noticed_at_each_end(
     block: int, kind: str, offset: int, outside: bool
 ) -> None:
-    """Such a record would change roots that another check has not seen; beside others that lie in the block."""
+    """Such a record would change roots that another check has not seen; beside others inside."""
     position = block * BLOCK + offset
     if position < 0:
         return

@@ -162,7 +162,7 @@ def test_a_record_of_runs_alone_needs_no_values() -> None:
 
 def test_neighbours_that_are_completed_together_come_as_a_run() -> None:
     """Their verdicts then cost 16 bytes, and not 8 for each."""
-    ledger, [cohort] = ledger_of(100)
+    _, [cohort] = ledger_of(100)
     named = np.arange(102, 106)
     packed = pack_positions(named), pack_values(cohort.roots.missing()[2:6])
     record = Acks("q", 1, "g", "a", 1, SOURCE, 0, (), *packed, (), b"", 0)

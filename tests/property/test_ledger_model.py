@@ -9,7 +9,7 @@ from tests.support.worlds.ledger_model import LedgerScript
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_ledger_decides_counts_and_keeps_what_plain_roots_do(seed: int) -> None:
-    """Rules 1 to 4 and 8: several sources and sessions, ranges at the ends of blocks, odd records, re-reading."""
+    """Rules 1 to 4 and 8: ranges at the ends of blocks, odd records, and re-reading."""
     script = LedgerScript(seed)
     for _ in range(120):
         script.step()

@@ -200,3 +200,27 @@ def test_a_verdict_of_many_blocks_settles_all_between_and_nothing_else(reach: in
         for cohort in cohorts
     ]
     assert [[cohort.start + index for index in cohort.roots.open_at()] for cohort in cohorts] == expected
+
+
+@pytest.mark.parametrize("is_carried", [False, True])
+@pytest.mark.parametrize(("offset", "counts"), [(6, False), (7, True), (8, True)])
+@pytest.mark.parametrize("operation", ["refold values", "refold a run", "retouch"])
+def test_what_is_read_again_counts_from_the_offset_on_at_which_a_range_began(
+    operation: str, offset: int, counts: bool, is_carried: bool
+) -> None:
+    """What was read before the init never counted; what State carries by value has it already."""
+    ledger = Ledger()
+    ledger.init(emission_of(), SourceRun(SOURCE, 100, 110), ack_from=7)
+    [cohort] = ledger.cohorts()
+    if is_carried:
+        cohort.bin = 4
+    pin = Pin(offset, 10 * offset)
+    if operation == "retouch":
+        ledger.retouch(SESSION, SOURCE, np.arange(102, 104), 9, pin)
+    else:
+        ledger.refold(SESSION, contribution(102, 104, by_run=operation.endswith("run")), pin)
+    assert cohort.ack_pin == (pin if counts and not is_carried else None)
+    untouched, _ = ledger_of(100)
+    [other] = untouched.cohorts()
+    changed = (cohort.roots.missing() != other.roots.missing()).any() or len(cohort._later_at) > 0
+    assert changed == (counts and not is_carried)

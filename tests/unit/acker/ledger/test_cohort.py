@@ -16,10 +16,10 @@ EMITTED_MS, TIMEOUT_MS = 500, 30_000
 DUE_MS = EMITTED_MS + TIMEOUT_MS
 
 
-def cohort_of(timeout_ms: int = TIMEOUT_MS) -> RootCohort:
+def cohort_of(timeout_ms: int = TIMEOUT_MS, serial: int = 1) -> RootCohort:
     """Return ten open roots."""
     emission = InitEmission(SESSION, "lines", "id", EMITTED_MS, 0, timeout_ms)
-    return RootCohort(Roots(SOURCE, START, SIZE), emission, 0, 1)
+    return RootCohort(Roots(SOURCE, START, SIZE), emission, 0, serial)
 
 
 def indices(hits: Hits) -> list[int]:
@@ -148,3 +148,64 @@ def test_a_register_returns_a_cohort_when_the_clock_reaches_its_deadline_and_not
     assert list(register.due(SESSION, DUE_MS - 1)) == []
     assert list(register.due(SESSION, DUE_MS)) == [cohort]
     assert list(register.due(SESSION, DUE_MS)) == [], "it was not reminded of again"
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_deadlines_of_settled_cohorts_are_removed_when_they_are_most_of_all(others: int) -> None:
+    """A session that lives for months has few open ranges, and emits some each second; each stays due."""
+    register = Register()
+    kept = [cohort_of(timeout_ms=TIMEOUT_MS + number, serial=number) for number in range(1 + others)]
+    for cohort in kept:
+        register.add(cohort)
+    deadlines_max = 4 * len(kept) + 1_024
+    sizes = []
+    for serial in range(10, 10 + 3 * deadlines_max):
+        passing = cohort_of(serial=serial)
+        register.add(passing)
+        passing.roots.settle_all()
+        register.drop(passing)
+        sizes.append(len(register._books[SESSION].deadlines))
+    assert max(sizes) == deadlines_max, "it is not done at each drop, which would be dear"
+    assert min(sizes[deadlines_max:]) == len(kept)
+    assert list(register.due(SESSION, DUE_MS + others)) == kept
+    for cohort in kept:
+        register.drop(cohort)
+    assert (register.count(), register.sessions("g"), register._blocks, register._books) == (0, [], {}, {})
+
+
+def test_only_deadlines_behind_the_shared_one_need_memory() -> None:
+    """Of one that is the same nothing is kept, also after State carried it."""
+    cohort = cohort_of()
+    assert cohort.touch(np.array([3]), EMITTED_MS + 5)
+    assert cohort.touch(np.arange(SIZE), EMITTED_MS + 5)
+    assert len(cohort._later_at) == 0
+    assert cohort.touch(np.array([3]), EMITTED_MS + 6)
+    loaded = cohort_of()
+    loaded.load_touched(*cohort.touched())
+    assert loaded._later_at.tolist() == [3]
+
+
+@pytest.mark.parametrize("some", [(3,), (3, 8)])
+def test_a_cohort_is_moved_when_all_that_are_left_were_touched(some: tuple[int, ...]) -> None:
+    cohort = touched(*some)
+    cohort.roots.settle(np.setdiff1d(np.arange(SIZE), some))
+    assert cohort.is_moved
+
+
+def test_a_timeout_of_a_millisecond_is_one() -> None:
+    cohort = cohort_of(timeout_ms=1)
+    assert len(cohort.expire(EMITTED_MS)) == 0
+    assert len(cohort.expire(EMITTED_MS + 1)) == SIZE
+
+
+def test_a_touch_of_roots_that_are_settled_moves_nothing() -> None:
+    cohort = cohort_of()
+    cohort.roots.settle(np.array([3]))
+    assert not cohort.touch(np.array([3]), EMITTED_MS + 7)
+
+
+@pytest.mark.parametrize(("start", "end"), [(990, 1_003), (1_008, 1_020), (1_002, 1_004), (900, 1_100)])
+def test_what_is_settled_between_positions_are_the_roots_there(start: int, end: int) -> None:
+    cohort = cohort_of()
+    settled = [START + index for index in indices(cohort.settle_between(start, end))]
+    assert settled == [position for position in range(START, START + SIZE) if start <= position < end]

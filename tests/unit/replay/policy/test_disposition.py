@@ -79,6 +79,28 @@ def test_counters_that_cannot_be_are_refused(attempt: int, abandoned: int) -> No
         decide(Reason.FAILED, attempt, abandoned)
 
 
+@pytest.mark.parametrize("count", ["abandoned", "timed_out", "blocked"])
+def test_a_count_below_0_is_refused(count: str) -> None:
+    """S113; 0 is none, and any other number is fine."""
+    for number in (0, 1):
+        assert isinstance(
+            dispose(POLICY, LostEmission(Reason.FAILED, 2, **{count: number}), NOW_MS, 0.0), Replay
+        )
+    with pytest.raises(ValueError, match="count from"):
+        dispose(POLICY, LostEmission(Reason.FAILED, 2, **{count: -1}), NOW_MS, 0.0)
+
+
+@pytest.mark.parametrize("count", ["abandoned", "timed_out", "blocked"])
+def test_a_failure_counts_though_headers_claim_that_every_emission_was_free(count: str) -> None:
+    """Anybody may write to a replay topic."""
+    free = replace(POLICY, attempts=1, count_timed_out=False)
+    lost = LostEmission(Reason.FAILED, 2, **{count: 2})
+    assert dispose(free, lost, NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
+    assert dispose(replace(free, attempts=2), lost, NOW_MS, 0.0) == Replay(
+        NOW_MS + 1_000 * (1 + (count == "timed_out"))
+    )
+
+
 FINAL = replace(
     POLICY,
     rules=(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from replay.policy.breaker import Breaker
 
 HOUR_MS = 3_600_000
@@ -138,3 +140,54 @@ def test_how_much_it_remembers_is_bounded() -> None:
         small.acked(1, second * 10_000)
         small.room(second * 10_000 + 5_000)
     assert len(small._buckets) <= 100 + 60
+
+
+def test_how_much_it_remembers_is_bounded_though_nothing_is_lost() -> None:
+    """D603: nobody asks for the room then."""
+    small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
+    for second in range(1_000):
+        small.acked(1, second * 10_000)
+    assert len(small._buckets) <= 100 + 60
+
+
+def test_a_breaker_that_has_room_for_one_more_is_closed() -> None:
+    in_a_row = breaker(max_consecutive=2)
+    in_a_row.dead(1, 0)
+    assert (in_a_row.room(0), in_a_row.why) == (1, "")
+    in_window = breaker(max_ratio=0.5, dead_min=0)
+    in_window.acked(2, 0)
+    in_window.dead(1, 0)
+    assert (in_window.room(0), in_window.why) == (1, "")
+
+
+def test_a_person_who_resumes_an_input_lets_it_count_anew_in_a_row_and_in_its_window() -> None:
+    """A closed breaker that remembered its window would open again at the next record."""
+    one = breaker(max_ratio=0.1)
+    one.acked(900, 0)
+    one.dead(100, 0)
+    assert one.room(0) == 0
+    one.close()
+    assert (one.room(0), one.used(0), one.why) == (10, 0, "")
+
+
+@pytest.mark.parametrize(("settled_ms", "leaves_ms"), [(5_000, 65_000), (5_001, 65_000), (5_999, 65_000)])
+def test_roots_leave_the_window_together_with_their_second(settled_ms: int, leaves_ms: int) -> None:
+    """A window of a minute holds the second that began less than a minute ago."""
+    one = breaker(max_ratio=0.1)
+    one.dead(50, settled_ms)
+    assert one.room(leaves_ms - 1) == 0
+    assert one.room(leaves_ms) == 10
+
+
+def test_the_roots_of_one_second_stay_together_where_few_settle() -> None:
+    """The last three are two of one second, which has two more; all four count, or none."""
+    small = breaker(max_ratio=0.5, dead_min=0, settled_min=3)
+    small.dead(1, 0)
+    small.dead(1, 400)
+    small.dead(1, 999)
+    small.acked(1, HOUR_MS)
+    small.acked(1, HOUR_MS)
+    assert small.used(2 * HOUR_MS) == 1
+    assert small.why == ""
+    assert small.room(2 * HOUR_MS) == 0
+    assert small.why.startswith("3 of 5 roots")

@@ -1,4 +1,4 @@
-"""The gate of a partition in order, and what stands behind a failure, against plain lists and dictionaries."""
+"""The gate of a partition in order, and what stands behind a failure, against lists and dictionaries."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ steps = st.one_of(
 line_ups = st.builds(
     LineUp,
     st.just("key"),
-    st.dictionaries(st.sampled_from([line_of_key(key) for key in KEYS if key is not None]), st.integers(0, 9)),
+    st.dictionaries(
+        st.sampled_from([line_of_key(key) for key in KEYS if key is not None]), st.integers(0, 9)
+    ),
     st.none() | st.integers(1, 4),
 ) | st.builds(LineUp, st.just("partition"), st.just({}) | st.just({WHOLE: 6}), st.none() | st.integers(1, 4))
 
@@ -197,7 +199,9 @@ def test_behind_stands_what_has_a_higher_origin_than_the_first_that_stops_its_li
     for partition, lines in enumerate(partitions):
         ordered = list(range(len(lines)))
         random.shuffle(ordered)  # type: ignore[attr-defined]
-        rows = [(index + at, line, origin) for at, (line, origin) in enumerate(zip(lines, ordered, strict=True))]
+        rows = [
+            (index + at, line, origin) for at, (line, origin) in enumerate(zip(lines, ordered, strict=True))
+        ]
         index += len(lines)
         lined.append(Lined(f"t/{partition}", OPERATOR, numbers([*sum(rows, ())]).reshape(-1, 3)))
         bound = [row for row in rows if row[0] not in free]

@@ -15,6 +15,7 @@ import pytest
 
 from acker.errors import TrackingError
 from acker.identity import I64, child_edge, root_edge
+from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.batch_warnings import counted
@@ -93,6 +94,7 @@ def test_parts_of_a_task_are_one_report_with_so_many_errors_of_each_bolt() -> No
     assert {path: rows.tolist() for path, rows in whole.outstanding.items()} == {(7,): [[2, 0], [6, 1]]}
     assert whole.touched.tolist() == [3, 4]
     assert whole.errors == (*errors, more[0], more[2])
+    assert merged([second]).operator == "split"
     assert not_done(whole).tolist() == [1, 2, 5, 6]
 
 
@@ -261,6 +263,38 @@ def test_a_root_received_twice_is_named_whatever_stands_between() -> None:
     tasks[2] = Evaluated(2, 4, 2, TaskReport("late", received=np.array([False, True, True])))
     with pytest.raises(TrackingError, match=r"number 2 of the batch"):
         settle([read, *tasks], (), lambda _stage: None)
+
+
+def test_what_failed_did_not_only_wait() -> None:
+    """A root that one evaluation held back and another one failed stands under its failure, by any name."""
+    for bolt in ("aaa", "zzz"):
+        bad = Cause(bolt, "ValueError", "")
+        report = TaskReport(
+            "count", failures=((Cause("split", HELD, "waits"), numbers(3)), (bad, numbers(3)))
+        )
+        assert [(cause, roots.tolist()) for cause, roots in settled(report).failed] == [(bad, [3])]
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_only_an_evaluation_that_counts_resets_timeouts_of_older_roots(is_newest: bool) -> None:
+    """P49: acked twice, the edges of two evaluations would cancel."""
+    report = TaskReport("ack", released=Released(touched=at((A, 3))))
+    plain = TaskReport("ack")
+    outcome = settled(*((plain, report) if is_newest else (report, plain)))
+    assert bool(outcome.older.touched) is is_newest
+
+
+def test_what_a_bolt_behind_a_keyed_one_left_open_is_told_with_its_places() -> None:
+    report = TaskReport("last", keyed_roots=ROOTS, outstanding={(7,): numbers(77, 2).reshape(1, 2)})
+    found = [(bolt, places.positions.tolist()) for bolt, places in settled(report, late_ms=0).held_open]
+    assert found == [("last", [2])]
+
+
+def test_a_batch_of_nothing_has_lost_nothing() -> None:
+    """A watermark moved, and Spark evicted what it held."""
+    empty = replace(PLAN, ranges=())
+    outcome = settle([], (), lambda _stage: 1, Moment(empty, 5))
+    assert (outcome.plan, outcome.lost, outcome.absent) == (empty, 0, ())
 
 
 class Driver:

@@ -12,7 +12,7 @@ from acker.config.topics import parse
 from acker.identity import I64, WIRE_BLOCK_BITS, acker_partition
 from acker.kafka.port import Headers, Outgoing
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
-from acker.wire.events import FIRST_EMISSIONS, Acks, Fails, SourceRun
+from acker.wire.events import FIRST_EMISSIONS, Acks, Fails, SourceRun, positions
 from acker.wire.stacks import CauseKey
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
@@ -228,3 +228,16 @@ def test_causes_share_entries_only_where_there_are_too_many(kinds: int, count: i
         shared = [cause for cause, _ in merged if cause.message.startswith("and ")]
         expected = {1: ["and 1 more, first: 11"], 3: ["and 1 more, first: 09"]}
         assert [cause.message for cause in shared] == expected[kinds]
+
+
+def test_so_many_causes_as_there_is_room_for_stay_apart_whatever_their_kinds() -> None:
+    causes = [(Cause("a" if n < 10 else "b", "E", f"{n:02}"), numbers(n)) for n in range(12)]
+    assert [cause for cause, _ in merge_causes(causes, limit=12)] == [cause for cause, _ in causes]
+
+
+def test_each_cause_of_a_block_keeps_its_roots() -> None:
+    causes = [Cause("split", "E", message) for message in "xyz"]
+    failed = ((causes[0], numbers(0, 5)), (causes[1], numbers(1, 4)), (causes[2], numbers(2, 6)))
+    [fails] = publication_of(BatchOutcome(plan_of(SourceRun(A, 0, 8)), failed), LANE).fails
+    named = {cause.message: positions(cause.positions).tolist() for cause in fails.causes}
+    assert named == {"x": [0, 5], "y": [1, 4], "z": [2, 6]}

@@ -20,7 +20,7 @@ from spout.planning.window import ACKED, COHORTS_MAX, Window
 
 A, B, OTHER = source_of(1, 0), source_of(1, 1), source_of(2, 0)
 COPIES = source_of(1, 0, replay=True)
-IDS = {A: 1, B: 1, COPIES: 1, OTHER: 2}
+IDS: dict[int, int] = {A: 1, B: 1, COPIES: 1, OTHER: 2}
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 5, 7, 8])

@@ -1,0 +1,458 @@
+"""Reports of tasks put together: what each says is kept, bounded, and of the roots that it names."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from acker.errors import TrackingError
+from acker.identity import I64, child_edge, root_edge
+from acker.wire.causes import HELD
+from acker.wire.events import SourceRun
+from spout.planning.plan import BatchPlan
+from spout.publishing.batch_warnings import counted
+from spout.publishing.blob import decode, encode
+from spout.publishing.delayed import (
+    NEVER_MS,
+    Held,
+    HeldAt,
+    HighestTime,
+    KeyedRoots,
+    Released,
+    RootPositions,
+    held_edges,
+    split,
+)
+from spout.publishing.fold import BatchOutcome, Evaluated, LateNote, TaskReport, merged, not_done, placed
+from spout.publishing.ledger import (
+    LedgerParam,
+    ReportLedger,
+    TaskName,
+    TracebackLog,
+    Value,
+    add,
+    is_local,
+    task_name,
+)
+from spout.publishing.settle import Moment, settle
+from spout.publishing.watermarks import RISES_KEPT, WARN_MS, TooLateLog, Watermarks, WatermarkStats
+from spout.runtime.logs import RECURRING_EVERY_S
+from spout.tuples.culprits import HUNG, WORKER_DIED
+from spout.tuples.failures import ERRORS_MAX, Cause
+from spout.tuples.raised import Raised
+
+A, B = 1 << 16, 1 << 16 | 1
+PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, tracked=True, ranges=(SourceRun(A, 10, 20), SourceRun(B, 5, 8)))
+BAD = Cause("split", "ValueError", "bad")
+READ = TaskReport("split", plan=PLAN, ranges=PLAN.ranges)
+
+
+def numbers(*values: int) -> I64:
+    """Make an array."""
+    return np.array(values, np.int64)
+
+
+def at(*roots: tuple[int, int]) -> RootPositions:
+    """Make the places of roots."""
+    return RootPositions(numbers(*(source for source, _ in roots)), numbers(*(place for _, place in roots)))
+
+
+def settled(*reports: TaskReport, late_ms: int | None = None) -> BatchOutcome:
+    """Settle a batch of one read task and of further reports, each of a stage of its own."""
+    moment = None if late_ms is None else Moment(PLAN, late_ms)
+    evaluated = [Evaluated(stage, stage, 0, report) for stage, report in enumerate((READ, *reports))]
+    return settle(evaluated, (), lambda _stage: 1, moment)
+
+
+def test_parts_of_a_task_are_one_report_with_so_many_errors_of_each_bolt() -> None:
+    errors = tuple(Cause(bolt, "E", f"{n:02}") for n in range(ERRORS_MAX - 1) for bolt in ("split", "count"))
+    first = TaskReport(
+        "split",
+        failures=((BAD, numbers(1)),),
+        outstanding={(7,): numbers(2, 0).reshape(1, 2)},
+        touched=numbers(4, 3),
+        errors=errors,
+    )
+    more = (Cause("split", "E", "x"), Cause("split", "E", "y"), Cause("count", "E", "z"))
+    second = TaskReport(
+        "split",
+        failures=((BAD, numbers(5)),),
+        outstanding={(7,): numbers(6, 1).reshape(1, 2)},
+        touched=numbers(4),
+        errors=more,
+    )
+    whole = merged([first, second])
+    assert [(cause, roots.tolist()) for cause, roots in whole.failures] == [(BAD, [1, 5])]
+    assert {path: rows.tolist() for path, rows in whole.outstanding.items()} == {(7,): [[2, 0], [6, 1]]}
+    assert whole.touched.tolist() == [3, 4]
+    assert whole.errors == (*errors, more[0], more[2])
+    assert merged([second]).operator == "split"
+    assert not_done(whole).tolist() == [1, 2, 5, 6]
+
+
+def test_isolated_records_are_counted_by_their_errors_and_others_are_not() -> None:
+    died, hung = Cause("a", WORKER_DIED, "3"), Cause("b", HUNG, "60 s")
+    failed = (
+        (died, numbers(1, 2)),
+        (BAD, numbers(3)),
+        (hung, numbers(4)),
+        (replace_operator(died), numbers(5)),
+    )
+    assert counted(BatchOutcome(PLAN, failed)) == {WORKER_DIED: 3, HUNG: 1}
+
+
+def replace_operator(cause: Cause) -> Cause:
+    """Return the cause of another bolt."""
+    return cause._replace(operator="other")
+
+
+ROOTS = KeyedRoots(numbers(-5, 3, 77), at((A, 10), (B, 5), (A, 2)))
+
+
+@pytest.mark.parametrize("missing", [-6, -4, 4, 78])
+def test_a_number_on_which_a_keyed_bolt_emitted_nothing_is_refused(missing: int) -> None:
+    """Rule 3: another root would be acked in its place."""
+    for roots, count in ((ROOTS, "1"), (KeyedRoots(), "2")):
+        with pytest.raises(TrackingError, match=f"^{count} tuples behind a keyed bolt"):
+            roots.find(numbers(3, missing))
+    assert ROOTS.find(numbers(77, -5)).positions.tolist() == [2, 10]
+
+
+def test_what_is_outstanding_behind_a_keyed_bolt_is_missing_from_the_sum_of_its_root() -> None:
+    report = TaskReport(
+        "last",
+        keyed_roots=ROOTS,
+        outstanding={(7,): numbers(77, 2, 3, 0).reshape(2, 2)},
+        failures=((BAD, numbers(3)),),
+        touched=numbers(77),
+    )
+    found = placed(report, ROOTS).released
+    assert found.edges.tolist() == [child_edge(77, 7, 2), child_edge(3, 7, 0)]
+    assert found.places.positions.tolist() == [2, 5]
+    assert found.touched.positions.tolist() == [2]
+    [(cause, places)] = found.failures
+    assert (cause, places.positions.tolist()) == (BAD, [5])
+    uncounted = placed(
+        replace(report, outstanding={}, released=Released(at((A, 1)), np.ones(1, np.uint64))),
+        ROOTS,
+        counts=False,
+    ).released
+    assert (len(uncounted.edges), len(uncounted.touched.positions)) == (0, 0)
+
+
+def test_the_first_root_of_a_batch_is_not_an_older_one() -> None:
+    first = at((A, 10))
+    found = split(PLAN.index(), [Released(touched=first, held_on=first, failures=((BAD, first),))])
+    assert (found.older.touched, found.older.held_on, found.older.failed) == ({}, {}, {})
+    assert found.touched.tolist() == [0]
+
+
+@pytest.mark.parametrize("subscriptions", [(), (7,)])
+def test_the_edge_of_a_held_tuple_is_of_its_root_its_way_and_its_row(subscriptions: tuple[int, ...]) -> None:
+    """P49: two rows of one tuple in two tasks have two edges."""
+    roots = [(A, 12), (B, 5), (A, 12)]
+    entry = HeldAt(11, 3, 40)
+    found = held_edges(at(*roots), subscriptions, numbers(9, 8, 7), entry)
+    expected: list[int] = []
+    for row, (root, ordinal) in enumerate(zip(roots, (9, 8, 7), strict=True)):
+        edge = root_edge(*root)
+        for subscription in subscriptions:
+            edge = child_edge(edge, subscription, ordinal)
+        expected.append(child_edge(child_edge(edge, 11, 3), 11, 40 + row))
+    assert found.tolist() == expected
+
+
+def test_anything_that_is_released_counts() -> None:
+    one = at((A, 1))
+    assert not Released()
+    for released in (
+        Released(one, np.ones(1, np.uint64)),
+        Released(failures=((BAD, one),)),
+        Released(held_on=one),
+        Released(touched=one),
+    ):
+        assert released
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_places_take_as_few_bytes_as_their_steps_need(bits: int, sign: int) -> None:
+    """They are most of a report: 100 positions whose largest step just fits, or just does not."""
+    last = (1 << bits - 1) - 1 if sign > 0 else 1 << bits - 1
+    sizes: list[int] = []
+    for step in (last, last + 1):
+        positions = numbers(*(1 << 40 if row % 2 else (1 << 40) - sign * step for row in range(2)))
+        positions = positions[[0, 1]] if sign > 0 else positions
+        column = np.concatenate([positions, np.full(98, positions[1])])
+        released = Released(RootPositions(np.full(100, A), column), np.zeros(100, np.uint64))
+        blob = encode(TaskReport("ack", released=released))
+        assert decode(blob).released.places.positions.tolist() == column.tolist()
+        sizes.append(len(blob))
+    assert 90 * bits // 8 < sizes[1] - sizes[0] < 110 * bits // 8
+
+
+def test_a_report_that_is_cut_off_or_names_a_class_is_refused() -> None:
+    blob = encode(TaskReport("ack"))
+    with pytest.raises(TrackingError, match="cut off"):
+        decode(blob[:20])
+    with pytest.raises(TrackingError, match="does not belong into a report"):
+        decode(zlib.compress(pickle.dumps(SourceRun(1, 2, 3))))
+    empty = decode(encode(TaskReport("ack", released=Released(), held=Held())))
+    assert len(empty.released.edges) == len(empty.held.indices) == 0
+
+
+def test_a_released_tuple_that_an_evaluation_left_open_counts_once_for_its_bolt() -> None:
+    opened = Released(open_places=at((A, 3)), open_edges=np.ones(1, np.uint64))
+    outcome = settled(TaskReport("ack", released=opened), TaskReport("other"))
+    assert [(bolt, places.positions.tolist()) for bolt, places in outcome.held_open] == [("ack", [3])]
+
+
+def test_a_call_that_passed_behind_a_keyed_bolt_is_told_with_the_places_of_its_roots() -> None:
+    report = TaskReport("last", keyed_roots=ROOTS, passed=((BAD, numbers(77, 3)),))
+    [call] = settled(report, late_ms=0).passed
+    assert sorted(call.runs) == [SourceRun(A, 2, 3), SourceRun(B, 5, 6)]
+
+
+def test_a_watermark_drops_at_its_time_and_only_a_hold_that_fails_what_is_late_does() -> None:
+    """S86: until 1,000 at a watermark of 1,000; without one nothing is late but what has no time."""
+    held = Held(numbers(0, 1, 2, 3), np.arange(1, 5).astype(np.uint64), numbers(1_000, 1_001, -1, NEVER_MS))
+    outcome = settled(TaskReport("hold", held=held), late_ms=1_000)
+    assert (outcome.late_roots.tolist(), outcome.held.tolist(), outcome.failed) == ([0, 2], [1, 3], ())
+    assert settled(TaskReport("hold", held=held)).late_roots.tolist() == [2]
+    failing = replace(held, fails_late=True)
+    outcome = settled(TaskReport("hold", held=failing), late_ms=1_000)
+    assert [(cause.operator, roots.tolist()) for cause, roots in outcome.failed] == [("hold", [0, 2])]
+    assert (
+        settled(TaskReport("hold", held=replace(failing, until_ms=numbers(*[5_000] * 4))), late_ms=9).failed
+        == ()
+    )
+
+
+def test_what_is_held_and_failed_is_not_held_and_the_first_highest_time_counts() -> None:
+    held = Held(numbers(0, 1, 2), np.arange(1, 4).astype(np.uint64), numbers(0, 0, 0))
+    column = HighestTime("at", 70, SourceRun(A, 10, 11))
+    report = TaskReport(
+        "hold",
+        held=held,
+        failures=((BAD, numbers(1)),),
+        newest=(column, column._replace(run=SourceRun(B, 5, 6))),
+    )
+    outcome = settled(report)
+    assert outcome.held.tolist() == [0, 2]
+    assert outcome.newest == (column, HighestTime("hold", 0, SourceRun(A, 10, 11), is_held=True))
+
+
+def test_a_root_received_twice_is_named_whatever_stands_between() -> None:
+    """A report without marks between two with them changes nothing."""
+    marks = np.array([True, False, True, False])
+    tasks = [
+        Evaluated(2, 2, 0, TaskReport("late", received=marks)),
+        Evaluated(2, 3, 1, TaskReport("late")),
+        Evaluated(2, 4, 2, TaskReport("late", received=~marks & np.array([False, True, False, False]))),
+    ]
+    read = Evaluated(1, 1, 0, READ)
+    assert settle([read, *tasks], (), lambda _stage: None).failed == ()
+    tasks[2] = Evaluated(2, 4, 2, TaskReport("late", received=np.array([False, True, True])))
+    with pytest.raises(TrackingError, match=r"number 2 of the batch"):
+        settle([read, *tasks], (), lambda _stage: None)
+
+
+def test_what_failed_did_not_only_wait() -> None:
+    """A root that one evaluation held back and another one failed stands under its failure, by any name."""
+    for bolt in ("aaa", "zzz"):
+        bad = Cause(bolt, "ValueError", "")
+        report = TaskReport(
+            "count", failures=((Cause("split", HELD, "waits"), numbers(3)), (bad, numbers(3)))
+        )
+        assert [(cause, roots.tolist()) for cause, roots in settled(report).failed] == [(bad, [3])]
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_only_an_evaluation_that_counts_resets_timeouts_of_older_roots(is_newest: bool) -> None:
+    """P49: acked twice, the edges of two evaluations would cancel."""
+    report = TaskReport("ack", released=Released(touched=at((A, 3))))
+    plain = TaskReport("ack")
+    outcome = settled(*((plain, report) if is_newest else (report, plain)))
+    assert bool(outcome.older.touched) is is_newest
+
+
+def test_what_a_bolt_behind_a_keyed_one_left_open_is_told_with_its_places() -> None:
+    report = TaskReport("last", keyed_roots=ROOTS, outstanding={(7,): numbers(77, 2).reshape(1, 2)})
+    found = [(bolt, places.positions.tolist()) for bolt, places in settled(report, late_ms=0).held_open]
+    assert found == [("last", [2])]
+
+
+def test_a_batch_of_nothing_has_lost_nothing() -> None:
+    """A watermark moved, and Spark evicted what it held."""
+    empty = replace(PLAN, ranges=())
+    outcome = settle([], (), lambda _stage: 1, Moment(empty, 5))
+    assert (outcome.plan, outcome.lost, outcome.absent) == (empty, 0, ())
+
+
+class Driver:
+    """A SparkContext and its accumulator, which keeps what is added."""
+
+    def __init__(self, master: str | None = "local[2]") -> None:
+        """Have a master."""
+        self.master = master
+        self.params: list[LedgerParam] = []
+
+    def accumulator(self, value: Value, param: LedgerParam) -> Any:
+        """Return an accumulator; what is added is merged at once."""
+        self.params.append(param)
+        found = SimpleNamespace(value=value, accum_param=param)
+        found.add = lambda more: param.addInPlace(found.value, more)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("master", "has_executors"),
+    [
+        ("local", False),
+        ("local[*]", False),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://h:7077", True),
+        (None, True),
+    ],
+)
+def test_tasks_have_logs_of_their_own_where_they_are_in_other_processes(
+    master: str | None, has_executors: bool
+) -> None:
+    driver = Driver(master)
+    ReportLedger(cast("Any", driver))
+    assert driver.params[0].has_executors is has_executors
+    assert is_local(master or "") is not has_executors
+
+
+@pytest.mark.parametrize("has_executors", [False, True])
+def test_a_task_adds_its_report_and_an_executor_logs_what_was_raised(
+    has_executors: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spout.publishing.ledger.OF_WORKER", TracebackLog(lambda: 0.0))
+    raised = Raised("split", "ValueError", "split.py:12", "Traceback of this")
+    added: list[Any] = []
+    accumulator = cast(
+        "Any", SimpleNamespace(accum_param=LedgerParam(has_executors=has_executors), add=added.append)
+    )
+    with caplog.at_level(logging.WARNING, "windhover.spout"):
+        for report in (TaskReport("split"), TaskReport("split", raised=(raised,)), None):
+            add(accumulator, "stream", report)
+    assert ("Traceback of this" in caplog.text) is has_executors
+    rows = [row for each in added for tasks in each.values() for row in tasks.values()]
+    assert [row[:4] for row in rows] == [(0, 0, 0, "stream")] * 3
+    assert [decode(row[4]).operator if row[4] else None for row in rows] == ["split", "split", None]
+    assert {batch for each in added for batch in each} == {("", -1)}
+    assert task_name() == TaskName("", -1, 0, 0, 0, 0)
+
+
+def test_a_task_is_named_by_its_query_its_batch_and_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties: dict[str, str] = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
+    context = SimpleNamespace(
+        getLocalProperty=properties.get,
+        stageId=lambda: 3,
+        taskAttemptId=lambda: 9,
+        partitionId=lambda: 2,
+        attemptNumber=lambda: 1,
+    )
+    monkeypatch.setattr("spout.publishing.ledger.TaskContext", SimpleNamespace(get=lambda: context))
+    assert task_name() == TaskName("q", 7, 3, 9, 2, 1)
+    properties.clear()
+    assert task_name() == TaskName("", -1, 3, 9, 2, 1)
+
+
+def test_a_report_that_cannot_be_merged_stops_the_batch_and_raises_nowhere_else() -> None:
+    """An exception of the accumulator would silently stop all of them."""
+    ledger = ReportLedger(cast("Any", Driver()))
+    ledger.accumulator.add(cast("Any", {("q", 1): 5}))
+    with pytest.raises(TrackingError, match=r"could not be merged, .*: TypeError"):
+        ledger.read("q", 1)
+
+
+def test_the_plan_is_that_of_a_read_task_and_untracked_rows_leave_nothing_to_publish() -> None:
+    ledger = ReportLedger(cast("Any", Driver()))
+    for name, report in (("1", TaskReport("count")), ("2", READ)):
+        ledger.accumulator.add({("q", 1): {name: (1, 1, 0, "s", encode(report))}})
+    assert ledger.read("q", 1).plan == PLAN
+    assert not ledger.read("q", 1).nothing_to_publish
+    assert (ledger.read("q", 2).plan, ledger.read("q", 2).nothing_to_publish) == (None, False)
+    ledger.accumulator.add({("q", 3): {"1": (1, 1, 0, "s", b"")}})
+    assert ledger.read("q", 3).nothing_to_publish
+    ledger.accumulator.add({("q", 3): {"2": (1, 1, 0, "t", encode(READ))}})
+    assert not ledger.read("q", 3).nothing_to_publish
+
+
+def test_each_kind_of_exception_is_traced_once_in_its_time(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = [100.0]
+    log = TracebackLog(lambda: now_s[0])
+    one, other = Raised("a", "ValueError", "", "first"), Raised("b", "KeyError", "b.py:3", "second")
+    with caplog.at_level(logging.WARNING, "windhover.spout"):
+        log.tell([one], 1)
+        log.tell([one, other], 2)
+        now_s[0] += RECURRING_EVERY_S + 1
+        log.tell([other], 3)
+    logged = [record.getMessage() for record in caplog.records]
+    assert [(text.split("batch=")[1][0], text.split("\n")[1]) for text in logged] == [
+        ("1", "first"),
+        ("2", "second"),
+        ("3", "second"),
+    ]
+    assert ["place=none" in text for text in logged] == [True, False, False]
+
+
+def stats(*highest_ms: int) -> Sequence[WatermarkStats]:
+    """Return what Spark counted at watermarks of columns with the names of their places."""
+    return [WatermarkStats(f"c{place}", "", 10, value) for place, value in enumerate(highest_ms)]
+
+
+def test_a_watermark_that_stands_hides_no_other_one_that_rises() -> None:
+    watermarks = Watermarks()
+    assert watermarks.unsaid_rows == 0
+    outcome = BatchOutcome(PLAN)
+    watermarks.rise(outcome, stats(50, 60))
+    watermarks.rise(outcome, stats(50, 70))
+    assert [watermarks.mover(at_ms - 10) is not None for at_ms in (50, 60, 70, 80)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(("rises", "is_known"), [(RISES_KEPT, True), (RISES_KEPT + 1, False)])
+def test_so_many_rises_are_known_and_the_oldest_goes_first(rises: int, is_known: bool) -> None:
+    watermarks = Watermarks()
+    for number in range(rises):
+        watermarks.rise(BatchOutcome(PLAN), stats(100 + number))
+    assert (watermarks.mover(90) is not None) is is_known
+    assert watermarks.mover(91) is not None
+
+
+def test_of_equal_times_the_shortest_run_is_named() -> None:
+    long, short = HighestTime("x", 50, SourceRun(A, 0, 9)), HighestTime("y", 50, SourceRun(A, 7, 8))
+    for newest in ((long, short), (short, long)):
+        watermarks = Watermarks()
+        watermarks.rise(BatchOutcome(PLAN, newest=newest), stats(50))
+        mover = watermarks.mover(40)
+        assert mover is not None
+        assert mover.runs == (short.run,)
+
+
+@pytest.mark.parametrize("began_ms", [0, 7_000_000])
+def test_a_clock_that_runs_long_is_no_reason_to_log_more(
+    began_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_ms = [began_ms]
+    log = TooLateLog(lambda: now_ms[0])
+    with caplog.at_level(logging.WARNING, "windhover.spout"):
+        for later_ms in (0, 1, WARN_MS - 1, WARN_MS, WARN_MS + 1):
+            now_ms[0] = began_ms + later_ms
+            log.report("g", 1, LateNote(1, 2, 3, None), ())
+    assert len(caplog.records) == 2

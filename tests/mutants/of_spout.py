@@ -2578,6 +2578,7 @@ MUTANTS = (
         "::test_a_bolt_that_hangs_ends_its_worker_with_its_place_and_a_trace",
         "the log would name the caller of the code that hangs",
     ),
+    Mutant(
         "a-root-behind-a-keyed-bolt-is-found-by-the-next-number",
         "spout/publishing/delayed.py",
         "        found[found] = self.numbers[rows[found]] == numbers[found]\n",

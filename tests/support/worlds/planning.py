@@ -123,7 +123,7 @@ class World:
     @property
     def spouts_ms(self) -> int:
         """Wall time by the clock of the planning processes."""
-        return self.cluster.now_ms + self.spouts_ahead_ms
+        return self.now_ms + self.spouts_ahead_ms
 
     def start_acker(self) -> None:
         """Start an acker."""

@@ -31,7 +31,6 @@ MEASUREMENTS_MIN: Final = 5
 REPEAT_MS: Final = 600_000
 """While the clocks differ, this is reported again each ten minutes."""
 
-
 SKEW_MS_MAX: Final = 2_000
 """Ticks move the clock of timeouts every 500 ms, and replays are due by the second."""
 
@@ -134,8 +133,11 @@ class ClockWatch:
 
 
 class Poll(NamedTuple):
-    """A look at the newest record: when it was asked and answered by our clock, and the record's time by the
-    other clock; -1: there was none.
+    """A look at the newest record.
+
+    Attributes:
+        begun_ms, answered_ms: when it was asked for, and when the answer came, by our clock.
+        newest_ms: the record's time by the other clock; -1: there was none.
     """
 
     begun_ms: int
@@ -143,22 +145,24 @@ class Poll(NamedTuple):
     newest_ms: int
 
 
-def skew_ms(polls: Sequence[tuple[int, int, int]]) -> int | None:
+def skew_ms(polls: Sequence[Poll]) -> int | None:
     """Return by how much another clock is ahead of ours at least, in ms; None: nothing was written.
 
     Of several records the one that differs least counts: a record that a busy broker shows late seems to come
     from a clock that is behind.
-
-    Args:
-        polls: each as a `Poll` has it.
     """
-    found: int | None = None
-    for (sent_ms, _, before_ms), (_, answered_ms, newest_ms) in pairwise(polls):
-        if newest_ms != before_ms:  # it was written between the first question and the second answer
-            ahead = newest_ms - answered_ms
-            behind = newest_ms - sent_ms
-            here = ahead if ahead > 0 else behind if behind < 0 else 0
-            found = here if found is None else min(found, here, key=abs)
-    if found is None and polls and polls[-1][2] - polls[-1][1] > SKEW_MS_MAX:
-        return polls[-1][2] - polls[-1][1]  # nobody writes into the future
-    return found
+    skews_ms: list[int] = []
+    for before, after in pairwise(polls):
+        if after.newest_ms == before.newest_ms:
+            continue
+        # it was written between the first question and the second answer: a time outside of that is wrong
+        ahead_ms = max(0, after.newest_ms - after.answered_ms)
+        behind_ms = min(0, after.newest_ms - before.begun_ms)
+        skews_ms.append(ahead_ms or behind_ms)
+    if skews_ms:
+        return min(skews_ms, key=abs)
+    if not polls:
+        return None
+    # an old record says nothing, but nobody writes into the future
+    of_future_ms = polls[-1].newest_ms - polls[-1].answered_ms
+    return of_future_ms if of_future_ms > SKEW_MS_MAX else None

@@ -85,13 +85,17 @@ class KafkaAdmin:
 
         Raises `TopicError` if the broker refuses some. So does `grow`.
         """
-        new = [_new_topic(spec) for spec in specs]
-        if new:
-            wait = self._wait_s
-            futures = self._admin.create_topics(new, operation_timeout=wait, request_timeout=wait)
-            there = self._settle("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
-            self._ordered += sum(each.num_partitions for each in new)
-            self._await({each.topic: 1 if each.topic in there else each.num_partitions for each in new})
+        new_topics = [_new_topic(spec) for spec in specs]
+        if not new_topics:
+            return
+        futures = self._admin.create_topics(
+            new_topics, operation_timeout=self._wait_s, request_timeout=self._wait_s
+        )
+        made_by_others = self._settle("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
+        self._ordered += sum(topic.num_partitions for topic in new_topics)
+        partitions = {topic.topic: topic.num_partitions for topic in new_topics}
+        # how many partitions somebody else has made is not known here; one shows that the topic is there
+        self._await(partitions | dict.fromkeys(made_by_others, 1))
 
     def refusals(self, specs: Iterable[TopicSpec]) -> dict[str, str]:
         """Try to make topics without making them; return of each that is refused the broker's words.

@@ -47,9 +47,10 @@ QUARANTINE_BYTES = 900_000
 """A longer key and value would not fit into a quarantined record with its headers, so they are cut."""
 
 NAMED_MAX = 100
+"""So many records of one transaction are named in the log that cannot be applied and are not copied."""
+
 EMPTIER_SHARE = 0.4
 """What part of a limit State takes at most to be named again when it takes `FILLING_SHARE`."""
-"""So many records of one transaction are named in the log that cannot be applied and are not copied."""
 
 NAMED_AFTER_MS = 5_000
 """So long after a restore State is written to name it, if there was no other reason to write State."""

@@ -330,11 +330,15 @@ class AckerService:
     def _written(
         self, due: list[PartitionAcker], doing: str, now_ms: int | None = None
     ) -> Iterator[list[tuple[PartitionAcker, StepOutput | WindhoverError]]]:
-        """Write partitions, some at a time: each waits for the broker some 20 ms, and computes little."""
+        """Write partitions, `commits_at_once` side by side; yield those of each turn with their outcomes.
+
+        Each waits for the broker some 20 ms, and computes little. `doing` names the work where it hangs.
+        """
         for first in range(0, len(due), self._limits.commits_at_once):
-            some = due[first : first + self._limits.commits_at_once]
-            self._at(f"{doing} {', '.join(str(acker.core.partition) for acker in some)}")
-            yield self._log.side_by_side([partial(_with_outcome, acker, now_ms) for acker in some])
+            ackers = due[first : first + self._limits.commits_at_once]
+            numbers = ", ".join(str(acker.core.partition) for acker in ackers)
+            self._at(f"{doing} {numbers}")
+            yield self._log.side_by_side([partial(_with_outcome, acker, now_ms) for acker in ackers])
 
     def _failed(self, number: int, error: WindhoverError, now_ms: int) -> None:
         """Give a partition up whose commit failed, or raise what cannot pass."""

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 
-from acker.clock_watch import skew_ms
+from acker.clock_watch import Poll, skew_ms
 from acker.config.topics import Topics
 from acker.errors import Disagreement, NotAuthenticated, TopicError, WindhoverError
 from acker.kafka import port as kafka_port
@@ -245,14 +245,14 @@ class BrokerProbe:
         places = self._reading(lambda: self._ask("listing topics", lambda: self._places(names)))
         if not places.value:
             return Reading(unknown=places.unknown or f"there is no topic {' or '.join(names)}")
-        polls: list[tuple[int, int, int]] = []
+        polls: list[Poll] = []
         until = time.monotonic() + WATCH_MS / 1000
         while time.monotonic() < until:
             before_ms = self._wall_ms()
             newest = self._reading(lambda: self._ask("listing offsets", lambda: self._newest(places.value)))
             if newest.value is None:
                 return Reading(unknown=newest.unknown)
-            polls.append((before_ms, self._wall_ms(), newest.value))
+            polls.append(Poll(before_ms, self._wall_ms(), newest.value))
             time.sleep(WATCH_EVERY_S)
         found = skew_ms(polls)
         return Reading(found, "" if found is not None else f"nothing was written for {WATCH_MS} ms")

@@ -80,7 +80,12 @@ class Draining:
         state: StateWatch | None,
         verdicts: VerdictReader | None,
     ) -> None:
-        """Begin; nothing is read. `verdicts` is None where nothing is tracked."""
+        """Begin; nothing is read.
+
+        Args:
+            state: what Spark's state holds; None: no bolt of the query holds tuples across batches.
+            verdicts: None: nothing is tracked.
+        """
         self._context = context
         self._tenure = tenure
         self._batches = batches
@@ -88,12 +93,14 @@ class Draining:
         self._verdicts = verdicts
         self._due: DueWatch | None = None
         self._lost_before_start: dict[int, int] | None = None  # unknown until it was read
+        # as long as a query waits until what it writes is durable
         self._patience_ms = longest_unreachable_ms(context.spec.inputs)
         self._long_wait = LongWait()
         # reported at once: that a batch job has no replay workers is a frequent mistake
         self._replay_wait = LongWait(first_ms=0)
         self._without_progress = LongWait()
-        self._passed = PassedTime()  # a clock that is set ahead has made nobody wait: no error may say so
+        # a clock that is set ahead has made nobody wait: no error may say so
+        self._passed = PassedTime()
         self._next_due_ms: int | None = None
 
     def is_over(self, lost_below: Mapping[int, int], now_ms: int) -> bool:

@@ -49,6 +49,34 @@ class NoFaults:
         """Do nothing."""
 
 
+class Failing(NoFaults):
+    """Lets calls of an operation fail while it is on."""
+
+    def __init__(self, operation: str, error: Exception) -> None:
+        self._operation, self._error = operation, error
+        self.is_on = False
+
+    def before(self, operation: str) -> None:
+        """Raise, while it is on."""
+        if self.is_on and operation == self._operation:
+            raise self._error
+
+
+class FailingByPlan(NoFaults):
+    """Lets an operation fail by a plan: True is a failure; behind the plan it goes well."""
+
+    def __init__(self, operation: str, error: Exception, plan: Iterable[bool]) -> None:
+        self._operation, self._error = operation, error
+        self._plan = iter(plan)
+        self.failures = 0
+
+    def before(self, operation: str) -> None:
+        """Raise where the plan says so."""
+        if operation == self._operation and next(self._plan, False):
+            self.failures += 1
+            raise self._error
+
+
 class MemoryReader:
     """Reads assigned partitions in turn; implements `acker.kafka.port.Reader`."""
 

@@ -9,24 +9,10 @@ from acker.errors import Fenced, Unreachable
 from acker.kafka.port import TimestampType, TopicPartition
 from acker.ledger.output import AckerEventKind
 from acker.service.step_reader import BURST, StepReader
+from tests.support.memory.clients import Failing
 from tests.support.worlds.acker_world import TOPICS, World
 
 HOUR_MS = 3_600_000
-
-
-class Failing:
-    """Lets calls of an operation fail, as long as it is told to."""
-
-    def __init__(self, operation: str, error: Exception) -> None:
-        self._operation, self._error = operation, error
-        self.is_on = False
-
-    def before(self, operation: str) -> None:
-        if self.is_on and operation == self._operation:
-            raise self._error
-
-    def after(self, operation: str) -> None:
-        """Let every answer come."""
 
 
 def late_world() -> World:

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from acker.config.limits import AckerLimits
 from acker.errors import Aborted, LogError, Unreachable, WindhoverError
 from acker.ledger.output import AckerEventKind
 from acker.service.silent import SilentPartitions
-from tests.support.memory.clients import NoFaults
+from tests.support.memory.clients import FailingByPlan
 from tests.support.worlds.acker_world import World
 
 ATTEMPTS = 3
-
-
-class InARow(NoFaults):
-    """Lets an operation fail by a plan: True is a failure; behind the plan it goes well."""
-
-    def __init__(self, operation: str, error: WindhoverError, plan: list[bool]) -> None:
-        """Begin with the plan."""
-        self._operation, self._error = operation, error
-        self._plan: Iterator[bool] = iter(plan)
-        self.failures = 0
-
-    def before(self, operation: str) -> None:
-        """Fail where the plan says so."""
-        if operation == self._operation and next(self._plan, False):
-            self.failures += 1
-            raise self._error
 
 
 def worked(world: World, roots: int) -> None:
@@ -49,7 +31,7 @@ def worked(world: World, roots: int) -> None:
 def test_transactions_that_fail_far_apart_do_not_end_an_acker(error: WindhoverError, in_a_row: int) -> None:
     """Twenty of a year are no reason; each success lets it begin to count anew."""
     plan = [*[True] * in_a_row, False] * 7
-    failing = InARow("commit", error, plan)
+    failing = FailingByPlan("commit", error, plan)
     world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, restore_attempts=ATTEMPTS))
     world.crash(failing)
     worked(world, roots=8)
@@ -63,7 +45,7 @@ def test_transactions_that_fail_far_apart_do_not_end_an_acker(error: WindhoverEr
 def test_one_failure_too_many_in_a_row_ends_it(before: int) -> None:
     plan = [*[True, False] * before, *[True] * (ATTEMPTS + 1)]
     world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, restore_attempts=ATTEMPTS))
-    world.crash(InARow("commit", Aborted("refused"), plan))
+    world.crash(FailingByPlan("commit", Aborted("refused"), plan))
     with pytest.raises(LogError, match="refused"):
         worked(world, roots=before + 4)
 
@@ -73,7 +55,7 @@ def test_each_outage_has_the_whole_time_for_itself(outages: int) -> None:
     limits = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0)
     world = World(limits=limits)
     for _ in range(outages):
-        silence = InARow("membership", Unreachable("gone"), [True] * 2)
+        silence = FailingByPlan("membership", Unreachable("gone"), [True] * 2)
         world.crash(silence)
         world.step()
         world.now_ms += limits.unreachable_ms - 10
@@ -87,7 +69,7 @@ def test_one_acker_lives_through_many_outages() -> None:
     """None of them counts for the next one."""
     limits = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0)
     world = World(limits=limits)
-    world.crash(InARow("membership", Unreachable("gone"), [True, True, False] * 5))
+    world.crash(FailingByPlan("membership", Unreachable("gone"), [True, True, False] * 5))
     for _ in range(5):
         for _ in range(2):
             world.step()

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from acker.errors import Aborted, LogError, Unreachable
 from replay.worker.worker import Worker
-from tests.support.memory.clients import NoFaults
+from tests.support.memory.clients import FailingByPlan
 from tests.support.worlds.replay_world import LIMITS, World, limits, topics
 
 ABORTS = 3
-
-
-class Planned(NoFaults):
-    """Lets an operation fail by a plan: True is a failure; behind the plan it goes well."""
-
-    def __init__(self, operation: str, error: Exception, plan: list[bool]) -> None:
-        self._operation, self._error = operation, error
-        self._plan: Iterator[bool] = iter(plan)
-        self.failures = 0
-
-    def before(self, operation: str) -> None:
-        """Fail where the plan says so."""
-        if operation == self._operation and next(self._plan, False):
-            self.failures += 1
-            raise self._error
 
 
 @pytest.mark.parametrize("in_a_row", [1, ABORTS])
 def test_aborts_far_apart_do_not_end_a_worker(in_a_row: int) -> None:
     """Sixteen of a year are no reason: each transaction that commits lets it begin to count anew."""
     world = World()
-    failing = Planned("commit", Aborted("record too large"), [*[True] * in_a_row, False] * 8)
+    failing = FailingByPlan("commit", Aborted("record too large"), [*[True] * in_a_row, False] * 8)
     worker = world.worker(failing, limits=limits(aborts_max=ABORTS))
     for number in range(8):
         world.lose(world.emit(b"%d" % number))
@@ -46,7 +29,7 @@ def test_aborts_far_apart_do_not_end_a_worker(in_a_row: int) -> None:
 def test_one_abort_too_many_in_a_row_ends_it(before: int) -> None:
     plan = [*[True, False] * before, *[True] * (ABORTS + 1)]
     world = World()
-    failing = Planned("commit", Aborted("record too large"), plan)
+    failing = FailingByPlan("commit", Aborted("record too large"), plan)
     worker = world.worker(failing, limits=limits(aborts_max=ABORTS))
 
     def lose_one_after_another() -> None:
@@ -60,7 +43,7 @@ def test_one_abort_too_many_in_a_row_ends_it(before: int) -> None:
 
 def test_each_outage_has_the_whole_time_for_itself() -> None:
     world = World()
-    silence = Planned("membership", Unreachable("gone"), [True, True, False] * 5)
+    silence = FailingByPlan("membership", Unreachable("gone"), [True, True, False] * 5)
     worker = world.worker(silence)
     for _ in range(5):
         for _ in range(2):

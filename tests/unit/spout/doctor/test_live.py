@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from acker.clock_watch import skew_ms
+from acker.clock_watch import Poll, skew_ms
 from acker.config.topics import parse
 from acker.kafka.port import MissingBroker, Operation, Resource, TopicInfo
 from acker.provisioning.roles import Role, rights
@@ -200,7 +200,7 @@ def test_what_the_broker_does_not_answer_could_not_be_told() -> None:
 def test_a_clock_is_told_from_what_comes_between_two_polls(
     polls: list[tuple[int, int, int]], skew: int | None
 ) -> None:
-    assert skew_ms(polls) == skew
+    assert skew_ms([Poll(*poll) for poll in polls]) == skew
 
 
 def test_copies_are_added_by_a_reassignment_since_creating_topics_adds_none() -> None:

@@ -16,24 +16,11 @@ from spout.group.tenure import SIBLING_MS
 from spout.planner.batches import FIRST_BATCH_CURE
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning.session import STEP_MS_MAX
-from tests.support.memory.clients import NoFaults
+from tests.support.memory.clients import Failing, NoFaults
 from tests.support.worlds.planning import STEP_MS, WHO, YAML, FlushesLeft, World, batch, positions
 
 A, B = source_of(1, 0), source_of(1, 1)
 REPLAY = source_of(1, 0, replay=True)
-
-
-class Refused(NoFaults):
-    """Refuses calls of one operation while it is on."""
-
-    def __init__(self, operation: str) -> None:
-        self._operation = operation
-        self.is_on = False
-
-    def before(self, operation: str) -> None:
-        """Refuse it."""
-        if self.is_on and operation == self._operation:
-            raise Unreachable("the broker is gone")
 
 
 class Looks(NoFaults):
@@ -614,7 +601,7 @@ def test_a_killed_acker_costs_the_planner_nothing() -> None:
 def test_commits_that_fail_are_counted_and_made_up_for() -> None:
     world = World()
     world.produce(10)
-    refused = Refused("commit_offsets")
+    refused = Failing("commit_offsets", Unreachable("the broker is gone"))
     planner = world.ready(faults=refused)
     end = batch(planner, BEGINNING, world)
     world.publish(BEGINNING, end)

@@ -260,8 +260,8 @@ def contributions_kept() -> Replaced:
     """Delete contributions as soon as they are applied."""
     original = PartitionAcker.write
 
-    def write(self: PartitionAcker) -> Any:
-        output = original(self)
+    def write(self: PartitionAcker, now_ms: int | None = None) -> Any:
+        output = original(self, now_ms)
         self.needed[TopicPartition(self._topics.ack, self.core.partition)] = self.core.ack_next
         return output
 

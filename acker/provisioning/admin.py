@@ -91,11 +91,11 @@ class KafkaAdmin:
         futures = self._admin.create_topics(
             new_topics, operation_timeout=self._wait_s, request_timeout=self._wait_s
         )
-        made_by_others = self._settle("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
+        already_there = self._settle("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
         self._ordered += sum(topic.num_partitions for topic in new_topics)
         partitions = {topic.topic: topic.num_partitions for topic in new_topics}
         # how many partitions somebody else has made is not known here; one shows that the topic is there
-        self._await(partitions | dict.fromkeys(made_by_others, 1))
+        self._await(partitions | dict.fromkeys(already_there, 1))
 
     def refusals(self, specs: Iterable[TopicSpec]) -> dict[str, str]:
         """Try to make topics without making them; return of each that is refused the broker's words.

@@ -1,9 +1,10 @@
-"""Calls of bolts that hung or ended their process and passed when their rows came again, divided: a note.
+"""A note of calls of bolts that hung or ended their process and passed when they came again.
 
 No root fails for such a call, so no verdict says anything of it. The driver writes a note into a header of
-one record of the batch, of `_ack_ack`, or of `_ack_fail` where the batch acks nothing. The acker that applies
-the record writes the same note behind its verdicts, as it does with `acker.wire.lateness`. No verdict depends
-on it, and a reader of another version passes over it.
+the first record of the batch for each acker with such a root, of `_ack_ack`, or of `_ack_fail` where the
+batch acks nothing; else of its first record. The acker that applies the record writes the same note behind
+its verdicts, as it does with `acker.wire.lateness`. No verdict depends on it, and a reader of another version
+passes over it.
 
 The header's value is a list in JSON: the lane, the number of the batch in it, and a list of calls, each with
 bolt, error, how it was, and runs of positions ``[source, start, end]``.

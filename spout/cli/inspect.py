@@ -344,7 +344,7 @@ def _print_story(story: dict[str, Any], config: Path) -> None:
     write(shown, ATTEMPTS, OutputFormat.TABLE)
     if hidden := len(story["attempts"]) - len(shown):
         say(f"{'not shown':>14}  {hidden:,} more emissions, blocked by the same record; see -o json")
-    for name in ("waiting", "dead_letters", "dropped"):
+    for name in ("passed_calls", "waiting", "dead_letters", "dropped"):
         for row in story[name]:
             shown_values = {key: value for key, value in row.items() if value != "" and key != "stack"}
             text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in shown_values.items())

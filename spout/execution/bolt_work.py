@@ -203,7 +203,8 @@ class BoltWork(BoltObserver):
         if self._trace is not None:
             execute = self._trace.around(execute, rows)
         began_ns = self._clock_ns()
-        self._pulse.begin(self.name, ends.__len__)
+        # by the row that it works on: as many rows as are done stand before it
+        self._pulse.begin(self.name, ends.__len__, lambda: _roots_of(places[len(ends) : len(ends) + 1]))
         for received in map(PlacedTuple, repeat(rows), free, repeat(places)):
             try:
                 if (returned := execute(received, collector)) is not None:
@@ -253,7 +254,7 @@ class BoltWork(BoltObserver):
         failures: list[RowFailure] = []
         open_rows: list[int] = []
         began_ns = self._clock_ns()
-        self._pulse.begin(self.name)
+        self._pulse.begin(self.name, roots=lambda: _roots_of(places))
         try:
             invoke(self.name, bolt.execute, rows.arrow(bolt.fields), collector)
             emitted, unfit = batches_of(self.name, self._streams, self.collector, collector, self._misfits)
@@ -349,7 +350,7 @@ class BoltWork(BoltObserver):
         received.since_ns = began_ns = self._clock_ns()
         collector.receive(received)
         before = len(collector.sent)
-        self._pulse.begin(self.name)
+        self._pulse.begin(self.name, roots=lambda: _roots_of([received.deliveries]))
         try:
             if isinstance(self._bolt, BasicBolt):
                 self._by_tuple.current = received
@@ -374,7 +375,7 @@ class BoltWork(BoltObserver):
         for received in inputs:
             self.collector.receive(received)
         before = len(self.collector.sent)
-        self._pulse.begin(self.name)
+        self._pulse.begin(self.name, roots=lambda: _roots_of([received.deliveries for received in inputs]))
         try:
             invoke(self.name, bolt.execute, rows.arrow(bolt.fields), collector)
             emitted, unfit = batches_of(self.name, self._streams, self.collector, collector, self._misfits)
@@ -405,6 +406,10 @@ class BoltWork(BoltObserver):
         slot[0] += 1
         slot[1] += took_ns
         return took_ns
+
+
+def _roots_of(places: Sequence[Deliveries]) -> set[int]:
+    return {delivery.root for deliveries in places for delivery in deliveries}
 
 
 def _why_blocked(gate: Gate, places: Sequence[Deliveries]) -> Callable[[int], Cause | None]:

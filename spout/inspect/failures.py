@@ -33,7 +33,7 @@ from acker.wire.passed_calls import read_passed_calls
 from replay.records.due import Loss, history_of, left_out_by
 from replay.records.headers import parse_lineage
 from replay.records.letters import Letter, parse_letter
-from replay.records.places import run_places
+from replay.records.places import record_place, run_places
 from spout.inspect.letter_rows import moment, name_field
 from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import Reading
@@ -67,6 +67,7 @@ FAILURES: Final = (
     Column("dead", "dead", count),
     Column("dropped", "dropped", count),
     Column("passed", "passed", count),
+    Column("last record", "last_record", str, "-"),
 )
 
 
@@ -78,8 +79,18 @@ class FailureGroup(NamedTuple):
     cause: str
 
 
+class Attempt(NamedTuple):
+    """A copy on a replay topic: of which failure it is the replay, as which attempt, and of which record."""
+
+    group: FailureGroup
+    attempt: int
+    origin: str
+
+
 @dataclass(slots=True)
 class _Tally:
+    """Failures of one group; `last` is the source and the position of the root that it had last."""
+
     failures: int = 0
     first_ms: int = -1
     last_ms: int = -1
@@ -88,6 +99,13 @@ class _Tally:
     passed: int = 0
     acked: Counter[int] = field(default_factory=Counter)
     lost: Counter[int] = field(default_factory=Counter)
+    last: tuple[int, int] | None = None
+
+    def put(self, root: tuple[int, int], at_ms: int) -> None:
+        """Note a root, by source and position, of which a verdict said something at a wall time."""
+        self.first_ms = at_ms if self.first_ms < 0 else min(self.first_ms, at_ms)
+        if at_ms >= self.last_ms:
+            self.last_ms, self.last = at_ms, root
 
     def share(self, attempt: int) -> float | None:
         """Return which share of the settled replays that were this attempt was acked; None without any."""
@@ -206,7 +224,9 @@ class FailureLog(LogFigures):
         self._committed: dict[int, Mapping[TopicPartition, int]] = {}
         self._first_ms: int | None = None
         self._tallies: dict[FailureGroup, _Tally] = {}
-        self._replays: dict[int, dict[int, tuple[FailureGroup, int]]] = {}
+        self._replays: dict[int, dict[int, Attempt]] = {}
+        self._last_copies: dict[tuple[int, int], Attempt] = {}
+        """Of the last roots of the tallies, those that are copies."""
         self._settled: list[tuple[int, int, int, str]] = []
         self._passed: dict[FailureGroup, str] = {}
         self._noted: set[tuple[str, int]] = set()
@@ -234,15 +254,19 @@ class FailureLog(LogFigures):
             each.is_whole for each in self._copies.values()
         ):
             return
+        lasts = {tally.last for tally in self._tallies.values()}
+        self._last_copies = {place: copy for place, copy in self._last_copies.items() if place in lasts}
         for source, start, end, verdict in self._settled:
             replays = self._replays.get(source, {})
             within = range(start, end) if end - start < len(replays) else list(replays)
             for offset in within:
                 if start <= offset < end and offset in replays:
-                    group, attempt = replays.pop(offset)
+                    copy = replays.pop(offset)
+                    if (source, offset) in lasts:
+                        self._last_copies[source, offset] = copy
                     if verdict:
-                        tally = self._tally(group)
-                        (tally.acked if verdict == "ACKED" else tally.lost)[attempt] += 1
+                        tally = self._tally(copy.group)
+                        (tally.acked if verdict == "ACKED" else tally.lost)[copy.attempt] += 1
         self._settled = []
 
     def _committed_of(self, number: int) -> Mapping[TopicPartition, int]:
@@ -305,10 +329,28 @@ class FailureLog(LogFigures):
                 "dead": tally.dead if self._letters[by_name[group.input]] else None,
                 "dropped": tally.dropped if self._letters[by_name[group.input]] else None,
                 "passed": tally.passed,
+                **self._last_record(tally),
                 "since": moment(began_ms),
             }
             for group, tally in ordered
         ]
+
+    def _last_record(self, tally: _Tally) -> dict[str, Any]:
+        """Return the record of the last root of a group, and which of its attempts that was.
+
+        None: the group has letters alone, or the copy is no longer on its replay topic.
+        """
+        if tally.last is None:
+            return {"last_record": None, "last_attempt": None}
+        source, position = tally.last
+        if not is_replay(source):
+            return {
+                "last_record": record_place(source, position, list(self._inputs.values())),
+                "last_attempt": 1,
+            }
+        copy = self._last_copies.get(tally.last)
+        origin, attempt = (None, None) if copy is None else (name_field(copy.origin), copy.attempt)
+        return {"last_record": origin, "last_attempt": attempt}
 
     def all_notes(self) -> list[str]:
         """Return what is unknown, as of the last `read`."""
@@ -338,8 +380,7 @@ class FailureLog(LogFigures):
             if lost.error != HELD:
                 tally = self._tally(group_of(one.name, lost.reason, lost.operator, lost.error))
                 tally.failures += len(at)
-                tally.first_ms = at_ms if tally.first_ms < 0 else min(tally.first_ms, at_ms)
-                tally.last_ms = max(tally.last_ms, at_ms)
+                tally.put((lost.source, int(offset_of(int(at[-1])))), at_ms)
 
     def _put_passed(self, record: Record, at_ms: int) -> None:
         """Count the records of calls that hung, or ended their process, and passed when they came again.
@@ -359,8 +400,7 @@ class FailureLog(LogFigures):
                 group = FailureGroup(name, call.bolt, call.error)
                 tally = self._tally(group)
                 tally.passed += sum(run.end - run.start for run in runs)
-                tally.first_ms = at_ms if tally.first_ms < 0 else min(tally.first_ms, at_ms)
-                tally.last_ms = max(tally.last_ms, at_ms)
+                tally.put((runs[-1].source, int(offset_of(runs[-1].end - 1))), at_ms)
                 self._passed[group] = (
                     f"{name}: a call of bolt {UntrustedName(call.bolt)} {Untrusted(call.how)} at"
                     f" {moment(at_ms)} and passed when it was made again:"
@@ -387,7 +427,8 @@ class FailureLog(LogFigures):
         loss = _last(history_of(record.headers))
         if attempt > 1 and loss is not None:
             source = source_of(one.id, record.partition, replay=True)
-            self._replays.setdefault(source, {})[record.offset] = _group_of_loss(one, loss), attempt
+            copy = Attempt(_group_of_loss(one, loss), attempt, lineage.origin)
+            self._replays.setdefault(source, {})[record.offset] = copy
 
     def _tally(self, group: FailureGroup) -> _Tally:
         if group not in self._tallies and len(self._tallies) >= GROUPS_MAX:

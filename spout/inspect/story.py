@@ -70,6 +70,18 @@ class LateBy(NamedTuple):
     record: str
 
 
+class PassedHere(NamedTuple):
+    """A call that hung, or ended its process, while it worked on an emission, and passed when it came again.
+
+    `at_ms` is when an acker wrote that, wall time.
+    """
+
+    operator: str
+    error: str
+    how: str
+    at_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class TracedEmission:
     """A root as which the record was, or will be, emitted.
@@ -89,6 +101,7 @@ class TracedEmission:
         history: of a copy, how the emissions before it were lost.
         late: what a watermark dropped of it, or of its batch; None: nothing.
         late_by: that watermark, and what moved it there.
+        passed: calls that worked on it, did not return, and passed when they were made again.
     """
 
     root: Root
@@ -106,6 +119,7 @@ class TracedEmission:
     history: Sequence[Loss] = ()
     late: TooLate | None = None
     late_by: LateBy | None = None
+    passed: tuple[PassedHere, ...] = ()
 
     @property
     def is_late(self) -> bool:
@@ -195,6 +209,9 @@ def facts_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
         "payload_bytes": None if record is None else len(record.value or b""),
         "committed": "none" if evidence.committed is None and evidence.record else evidence.committed,
         "attempts": attempts_of(evidence, now_ms),
+        "passed_calls": [
+            _passed_row(emission, call) for emission in evidence.emissions for call in emission.passed
+        ],
         "waiting": [_waiting(due, now_ms) for due in evidence.dues.values()],
         "dead_letters": [
             _letter(letter) | {"stack": evidence.stacks.get(letter.place, "")}
@@ -321,6 +338,17 @@ def _waiting(due: Due, now_ms: int) -> dict[str, Any]:
         "in_ms": due.due_ms - now_ms,
         "attempt_lost": due.attempt,
         "becomes": "dropped" if due.dead == DeadReason.DROPPED else becomes,
+    }
+
+
+def _passed_row(emission: TracedEmission, call: PassedHere) -> dict[str, Any]:
+    return {
+        "attempt": emission.lineage.attempt,
+        "root": emission.name,
+        "operator": name_field(call.operator),
+        "error": name_field(call.error),
+        "how": f"{Untrusted(call.how)}, and passed when it was made again",
+        "noted": moment(call.at_ms),
     }
 
 

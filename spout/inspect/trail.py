@@ -38,6 +38,7 @@ from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, Reason, SourceRun, Verdicts, positions, values
 from acker.wire.lateness import TooLate, read_too_late
+from acker.wire.passed_calls import PassedCall, read_passed_calls
 from acker.wire.stacks import read_stack
 from replay.handling.letter_box import LetterBox, letters_of
 from replay.records.dead_letter import OUR_PREFIXES
@@ -57,6 +58,7 @@ from spout.inspect.story import (
     SETTLED,
     Evidence,
     LateBy,
+    PassedHere,
     TracedEmission,
     Verdict,
     follows,
@@ -94,10 +96,15 @@ class Contributions(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """The verdicts of roots, and of some of them what a watermark dropped of them, or of their batch."""
+    """The verdicts of roots, and what is noted of some of them.
+
+    `too_late` has what a watermark dropped of them, or of their batch; `passed` the calls of bolts that
+    worked on them, did not return, and passed when they were made again.
+    """
 
     verdicts: dict[Root, Verdict]
     too_late: dict[Root, TooLate]
+    passed: dict[Root, tuple[PassedHere, ...]]
 
     def note(self, note: TooLate, roots: Iterable[Root]) -> None:
         """Take in a note; one that names a root counts before one that only names its batch."""
@@ -106,6 +113,15 @@ class Decided(NamedTuple):
                 self.too_late[root] = note
             elif note.may_have_dropped(*root):
                 self.too_late.setdefault(root, note)
+
+    def note_calls(self, calls: Iterable[PassedCall], roots: Iterable[Root], at_ms: int) -> None:
+        """Take in the calls of one batch that passed; an acker has written that at `at_ms`."""
+        members = list(roots)
+        for call in calls:
+            passed = PassedHere(call.bolt, call.error, call.how, at_ms)
+            for root in members:
+                if _holds(call.runs, root):
+                    self.passed[root] = (*self.passed.get(root, ()), passed)
 
 
 class AckTopicSearch:
@@ -165,7 +181,8 @@ class AckTopicSearch:
 
     def decided(self, roots: Iterable[Root]) -> Decided:
         """Find the verdicts of roots and what is noted behind them, as far back as the log is read."""
-        found = Decided({}, {})
+        found = Decided({}, {}, {})
+        read_notes = set[tuple[str, int, int]]()
         for number, members in self._by_acker(roots).items():
             for record in self._tails.last(self._topics.verdict, number, "older verdicts are unknown"):
                 event = read_verdicts(record.value)
@@ -178,6 +195,11 @@ class AckTopicSearch:
                 note = read_too_late(record.headers) if record.headers else None
                 if note is not None:
                     found.note(note, members)
+                passed = read_passed_calls(record.headers) if record.headers else None
+                # an acker that begins again may write a note twice
+                if passed is not None and (passed.lane, passed.seq, number) not in read_notes:
+                    read_notes.add((passed.lane, passed.seq, number))
+                    found.note_calls(passed.calls, members, record.timestamp_ms)
         return found
 
     def waiting(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueView]:
@@ -256,7 +278,7 @@ class Trail:
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
         found = _Emissions(self._observer, ack_topics, tails, infos)
         emissions = found.of(here, copies, is_written=here.offset < end)
-        verdicts, too_late = ack_topics.decided(each.root for each in emissions)
+        verdicts, too_late, passed = ack_topics.decided(each.root for each in emissions)
         dues, view = ack_topics.waiting(each.root for each in emissions)
         emissions = [
             _with_acks(replace(each, verdict=verdicts[each.root]), ack_topics)
@@ -269,6 +291,10 @@ class Trail:
             if (note := too_late.get(each.root)) is not None
             else each
             for each in emissions
+        ]
+        emissions = [
+            replace(emission, passed=passed[emission.root]) if emission.root in passed else emission
+            for emission in emissions
         ]
         emissions = [each for each in emissions if not (each.former and each.state in (NOT_EMITTED, SETTLED))]
         emissions = _by_generation(emissions)

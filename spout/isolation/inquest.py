@@ -19,6 +19,7 @@ from acker.untrusted import UntrustedName
 from spout.bolts.hooks import BoltContext
 from spout.execution.guards import LastCall, Phase
 from spout.isolation.child_process import ChildEnded, Why
+from spout.isolation.hang_notes import HangNote
 from spout.tuples.culprits import HUNG, WORKER_DIED, Call, Isolated, Orders, Search
 from spout.tuples.failures import Cause
 
@@ -39,8 +40,13 @@ _LOGGER = logging.getLogger("windhover.spout")
 class Inquest:
     """Finds the culprits of one task; `orders`: what its next child does otherwise."""
 
-    def __init__(self, context: BoltContext, limit_ms: int, *, holds: bool) -> None:
-        """Look into the children of a task; `holds`: its bolts may hold tuples over many calls."""
+    def __init__(
+        self, context: BoltContext, limit_ms: int, *, holds: bool, hung: HangNote | None = None
+    ) -> None:
+        """Look into the children of a task; `holds`: its bolts may hold tuples over many calls.
+
+        `hung`: the call at which the attempt before hung, outside of a child.
+        """
         self.orders = Orders()
         self._context = context
         self._limit_ms = limit_ms
@@ -50,6 +56,7 @@ class Inquest:
         self._search: Search | None = None
         self._searched = ""
         self._divided: list[tuple[Call, Cause]] = []
+        self._hung = hung
 
     def died(self, end: ChildEnded, entry: LastCall) -> bool:
         """Learn from the end of a child; return whether to `search` what the task's bolts hold.
@@ -88,10 +95,10 @@ class Inquest:
         return False
 
     def passed(self) -> tuple[tuple[Cause, I64], ...]:
-        """Return the calls for several rows that ended their process, and of which no row is a culprit.
+        """Return the calls that ended their process, and of which no row is a culprit, with ascending roots.
 
-        The roots of each, ascending. A call that was divided, and of which a part ended its process as well,
-        is explained by that part.
+        They are calls for several rows, and the one at which the attempt before hung. A call that was
+        divided, and of which a part ended its process as well, is explained by that part.
         """
         calls = [call for call, _ in self._divided]
         alone = []
@@ -99,7 +106,19 @@ class Inquest:
             is_explained = any(_is_part(later, call) for later in calls[place + 1 :])
             if not is_explained and not self.orders.blames_part_of(call):
                 alone.append((cause, np.array(sorted(call.roots), np.int64)))
+        if self._hung is not None and not self._hangs_again(self._hung):
+            cause = Cause(self._hung.bolt, HUNG, self._too_long())
+            alone.append((cause, np.array(sorted(self._hung.roots), np.int64)))
         return tuple(alone)
+
+    def _hangs_again(self, hung: HangNote) -> bool:
+        """Return whether a child ended at a call that had hung before: that call's cause says it all."""
+        roots = frozenset(hung.roots)
+        calls = [call for call, _ in self._divided]
+        ended = [(call.bolt, call.roots) for call in calls]
+        ended += [(bolt, key[-1]) for bolt, key in self.orders.blames]
+        ended += [(bolt, condemned) for bolt, (condemned, _) in self.orders.condemned.items()]
+        return any(bolt == hung.bolt and not roots.isdisjoint(others) for bolt, others in ended)
 
     def search(self, end: ChildEnded, entry: LastCall, suspects: Iterable[int]) -> None:
         """Begin to search among roots for the cause of a child's end."""
@@ -136,8 +155,11 @@ class Inquest:
 
     def _cause(self, end: ChildEnded) -> tuple[str, str]:
         if end.why is Why.HUNG:
-            return HUNG, f"took longer than bolt_timeout, {duration_text(self._limit_ms)}"
+            return HUNG, self._too_long()
         return WORKER_DIED, end.how
+
+    def _too_long(self) -> str:
+        return f"took longer than bolt_timeout, {duration_text(self._limit_ms)}"
 
     def _refuse_many(self, culprits: int, bolt: str, how: str) -> None:
         if culprits > CULPRITS_MAX:

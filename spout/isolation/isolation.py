@@ -44,6 +44,7 @@ from spout.isolation.feeds import (
     unpack_feed,
     unpack_worked,
 )
+from spout.isolation.hang_notes import HangNote
 from spout.isolation.inquest import Inquest
 from spout.planning.order import PARTITION, Gate, LineUp, Slip
 from spout.publishing.fold import TaskReport, merged
@@ -74,11 +75,13 @@ class IsolatedRun:
         limit_ms: int,
         begin: Begin,
         *,
+        hung: HangNote | None = None,
         clock_ms: ClockMs = monotonic_ms,
     ) -> None:
         """Prepare; a child, forked when there are rows, calls `begin` with the stage.
 
-        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
+        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for ever. `hung`: the call at
+        which the attempt before hung, outside of a child.
         """
         self.gate: Gate | None = None
         self._gates: dict[str, Gate] = {}  # those of the child, by partition
@@ -90,7 +93,7 @@ class IsolatedRun:
         self._memory = CallMemory([each.name for each in pass_.bolts])
         self._child: ChildProcess | None = None
         self._goes_on = goes_on(pass_)
-        self._inquest = Inquest(context, limit_ms, holds=not self._goes_on)
+        self._inquest = Inquest(context, limit_ms, holds=not self._goes_on, hung=hung)
         by_row = not any(isinstance(each.bolt, ArrowBolt) for each in pass_.bolts)
         self._block_rows = BLOCK_ROWS if by_row and self._goes_on else 0
         self._feeds = self._arrived = 0

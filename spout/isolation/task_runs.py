@@ -20,11 +20,12 @@ from typing import Final
 
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun, TaskRun
+from spout.isolation.hang_notes import HangNote, HangNotes, TaskPlace
 from spout.isolation.isolation import IsolatedRun
 from spout.isolation.safety import Safety
 from spout.publishing.ledger import task_name
 from spout.runtime.pulse import Pulse
-from spout.runtime.watchdog import Watchdog
+from spout.runtime.watchdog import Hang, Watchdog, end_worker
 from spout.topology.stage_pass import StagePass
 from spout.tuples.raised import place_of_thread
 
@@ -49,14 +50,23 @@ def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> I
     """
     name = task_name()
     context = BoltContext(pass_.name, name.partition, name.batch)
+    notes = HangNotes(TaskPlace(name.query, name.batch, pass_.name, name.partition))
     if pass_.bolts and pass_.tracked and safety.isolates(name.tries + again):
-        with closing(IsolatedRun(pass_, context, safety.limit_ms, partial(StageRun, context=context))) as run:
+        begin = partial(StageRun, context=context)
+        with closing(IsolatedRun(pass_, context, safety.limit_ms, begin, hung=notes.read())) as run:
             yield run
+        notes.remove()  # not where an error ended this attempt, too: the next one needs it
     else:
         pulse = Pulse()
         limit_ms = safety.limit_ms if pass_.tracked else 0
-        with Watchdog(pulse, limit_ms, place_of=place_of_thread):
+        with Watchdog(pulse, limit_ms, partial(_end_hung, notes), place_of=place_of_thread):
             yield StageRun(pass_, context, pulse)
+
+
+def _end_hung(notes: HangNotes, hang: Hang) -> None:
+    """End this worker, and leave to the next attempt of its task which call hung."""
+    notes.leave(HangNote(hang.bolt, hang.roots))
+    end_worker(hang)
 
 
 _FROZEN = Event()

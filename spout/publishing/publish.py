@@ -46,7 +46,7 @@ from acker.wire.events import (
     united,
 )
 from acker.wire.lateness import MOVED_BY_MAX, Mover, TooLate, too_late_header
-from acker.wire.passed_calls import passed_calls_header
+from acker.wire.passed_calls import passed_calls_header, read_passed_calls
 from acker.wire.stacks import CauseKey, Stacks, key_of, stacks_header
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan, by_block
@@ -85,7 +85,7 @@ class Publication:
         traces: in the same way, positions of roots and the ids of their traces.
         too_late: by source and block of some of `acks`, what a watermark dropped of the batch.
         stacks: of the exceptions behind `fails`, by their causes.
-        note: the header of its first record of `acks`, or of `fails` where there is none: calls that passed.
+        note: a header of some records of `acks`, or of `fails` where there is none: calls that passed.
     """
 
     fails: tuple[Fails, ...]
@@ -480,6 +480,33 @@ def _fitting(headers: Headers, room: int) -> Headers:
     return headers if _bytes_of(headers) <= room else ()
 
 
+def _acker_of(record: Acks | Fails, partitions: int) -> int:
+    return acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
+
+
+def _noted_records(publication: Publication, partitions: int) -> set[int]:
+    """Return the `id` of each record that gets the note of a batch; empty: it has none.
+
+    For each acker partition that has a root of such a call it is the first record there, so that who follows
+    one root finds the note beside its verdict. Where the batch has no record there, it is the first of all.
+    No other one has it, since the acker passes on what each of them has.
+    """
+    note = read_passed_calls(publication.note)
+    records: Sequence[Acks | Fails] = publication.acks or publication.fails
+    if not publication.note or not records:
+        return set()
+    firsts: dict[int, Acks | Fails] = {}
+    for record in records:
+        firsts.setdefault(_acker_of(record, partitions), record)
+    ackers = {
+        acker_partition(run.source, block << WIRE_BLOCK_BITS, partitions)
+        for call in (() if note is None else note.calls)
+        for run in call.runs
+        for block in range(run.start >> WIRE_BLOCK_BITS, ((run.end - 1) >> WIRE_BLOCK_BITS) + 1)
+    }
+    return {id(firsts[acker]) for acker in ackers if acker in firsts} or {id(records[0])}
+
+
 class Publisher:
     """Publishes the batches of one stream."""
 
@@ -500,13 +527,12 @@ class Publisher:
             self._log = self._open_log()
             self._producer = self._log.producer()
         producer = self._producer
+        noted = _noted_records(publication, partitions)
         for fails in publication.fails:
             sent = self._outgoing(fails, partitions)
             keys = [key_of(cause.operator, cause.error, cause.message) for cause in fails.causes]
             room = RECORD_BYTES_MAX - len(sent.value or b"")
-            # one record has the note: the acker of each that had it would pass it on
-            is_noted = not publication.acks and fails is publication.fails[0]
-            note = _fitting(publication.note, room) if is_noted else ()
+            note = _fitting(publication.note, room) if id(fails) in noted else ()
             stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
             producer.send(sent._replace(headers=(*note, *stacks)))
         if publication.fails:
@@ -514,8 +540,8 @@ class Publisher:
         for acks in publication.acks:
             sent = self._outgoing(acks, partitions)
             value_bytes = len(sent.value or b"")
-            is_noted = acks is publication.acks[0]
-            note = _fitting(publication.note, RECORD_BYTES_MAX - value_bytes) if is_noted else ()
+            room = RECORD_BYTES_MAX - value_bytes
+            note = _fitting(publication.note, room) if id(acks) in noted else ()
             others = ack_headers(acks, publication, value_bytes + _bytes_of(note))
             producer.send(sent._replace(headers=(*note, *others)))
         for acks in publication.held:
@@ -525,8 +551,7 @@ class Publisher:
 
     def _outgoing(self, record: Acks | Fails, partitions: int) -> Outgoing:
         topic = self._topics.fail if isinstance(record, Fails) else self._topics.ack
-        partition = acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
-        return Outgoing(topic, partition, self._codec.encode(record))
+        return Outgoing(topic, _acker_of(record, partitions), self._codec.encode(record))
 
     def close(self) -> None:
         if self._producer is not None and self._log is not None:

@@ -105,15 +105,20 @@ def settle(
 
 
 def _passed(report: TaskReport, plan: BatchPlan, keyed: KeyedRoots) -> Iterator[PassedCall]:
-    """Yield the calls of one task that passed when they came again, with the positions of their roots."""
+    """Yield the calls of one task that passed when they came again, with the positions of their roots.
+
+    A former life of the query may have left the note of such a call: roots that this batch does not have are
+    left out.
+    """
     for cause, roots in report.passed:
         if report.keyed_roots is None:
-            runs = [_run_of(plan, root) for root in roots.tolist()]
+            runs = [_run_of(plan, root) for root in roots.tolist() if 0 <= root < plan.count]
         else:
-            places = keyed.find(roots)
+            places = keyed.find(roots[np.isin(roots, keyed.numbers)])
             pairs = zip(places.sources.tolist(), places.positions.tolist(), strict=True)
             runs = [SourceRun(source, position, position + 1) for source, position in pairs]
-        yield PassedCall(cause.operator, cause.error, cause.message, tuple(united(runs)))
+        if runs:
+            yield PassedCall(cause.operator, cause.error, cause.message, tuple(united(runs)))
 
 
 def _missing(

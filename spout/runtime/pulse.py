@@ -8,18 +8,26 @@ Source: docs/design/protocol.md, section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 Progress = Callable[[], int]
 """Returns a number that differs for each call of a bolt."""
 
-Work = tuple[str, Progress]
-"""The bolt that is running, and its progress."""
+Roots = Callable[[], Iterable[int]]
+"""Returns the roots of the rows that a call works on now, as a task names them."""
+
+Work = tuple[str, Progress, Roots]
+"""The bolt that is running, its progress, and the roots that it works on."""
 
 
 def one_call() -> int:
     """Return the progress within a single call, which never changes."""
     return 0
+
+
+def no_roots() -> Iterable[int]:
+    """Return nothing: which roots a call works on is unknown."""
+    return ()
 
 
 class Pulse:
@@ -30,9 +38,12 @@ class Pulse:
     def __init__(self) -> None:
         self.work: Work | None = None
 
-    def begin(self, bolt: str, progress: Progress = one_call) -> None:
-        """Note that a bolt is called, once, or for rows of which `progress` returns how many are done."""
-        self.work = (bolt, progress)
+    def begin(self, bolt: str, progress: Progress = one_call, roots: Roots = no_roots) -> None:
+        """Note that a bolt is called, once, or for rows of which `progress` returns how many are done.
+
+        `roots` is called by another thread, and only where the call takes too long.
+        """
+        self.work = (bolt, progress, roots)
 
     def end(self) -> None:
         self.work = None

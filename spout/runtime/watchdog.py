@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from acker.units import duration_text
 from spout.runtime.pulse import OverdueCalls, Pulse
@@ -31,8 +31,27 @@ CHECK_EVERY_S_MAX: Final = 1.0
 
 _STDERR: Final = 2
 
-Expire = Callable[[str, int, str], None]
-"""Called with the bolt, the limit in ms, and the place where its code hangs."""
+ROOTS_LOGGED_MAX: Final = 10
+
+
+class Hang(NamedTuple):
+    """A call of a bolt that takes too long.
+
+    Attributes:
+        bolt: the bolt's name.
+        limit_ms: how long a call of it may take.
+        place: where its code is, file and line; empty: unknown.
+        roots: the roots that it works on, ascending, as its task names them; empty: unknown.
+    """
+
+    bolt: str
+    limit_ms: int
+    place: str
+    roots: tuple[int, ...]
+
+
+Expire = Callable[[Hang], None]
+"""Called once a call takes too long."""
 
 PlaceOf = Callable[[int], str]
 _LOGGER = logging.getLogger("windhover.spout")
@@ -42,10 +61,16 @@ def _nowhere(_thread_id: int) -> str:
     return ""
 
 
-def end_worker(bolt: str, limit_ms: int, place: str) -> None:
+def end_worker(hang: Hang) -> None:
     """Log which bolt hangs, and where, write a trace, and end this process."""
-    limit = duration_text(limit_ms)
-    _LOGGER.error("bolt_hung bolt=%s limit=%s place=%s pid=%d", bolt, limit, place or "unknown", os.getpid())
+    _LOGGER.error(
+        "bolt_hung bolt=%s limit=%s place=%s pid=%d roots=%s",
+        hang.bolt,
+        duration_text(hang.limit_ms),
+        hang.place or "unknown",
+        os.getpid(),
+        list(hang.roots[:ROOTS_LOGGED_MAX]),
+    )
     faulthandler.dump_traceback(file=_STDERR)
     os._exit(EXIT_HUNG)
 
@@ -86,10 +111,12 @@ class Watchdog:
         calls = OverdueCalls(self._limit_ms)
         while not self._stopping.wait(self._every_s):
             self._set_alarm()
-            bolt = calls.overdue(self._pulse.work, time.monotonic_ns() // 1_000_000)
-            if bolt:
+            work = self._pulse.work
+            if work is not None and calls.overdue(work, time.monotonic_ns() // 1_000_000):
                 # as long as the bolt lets this thread run; else faulthandler's trace alone has the place
-                self._expire(bolt, self._limit_ms, self._place_of(self._task_thread_id))
+                place = self._place_of(self._task_thread_id)
+                bolt, _progress, roots = work
+                self._expire(Hang(bolt, self._limit_ms, place, tuple(sorted(set(roots())))))
 
     def _set_alarm(self) -> None:
         alarm_s = ALARM_LIMITS * self._limit_ms / 1_000

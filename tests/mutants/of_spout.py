@@ -198,6 +198,33 @@ MUTANTS = (
         "each culprit of an ArrowBolt would stand in `failures` as one that passed, too",
     ),
     Mutant(
+        "a-hang-outside-of-a-child-is-forgotten",
+        "spout/isolation/task_runs.py",
+        "    notes.leave(HangNote(hang.bolt, hang.roots))\n",
+        "",
+        "tests/unit/spout/isolation/test_hang_notes.py"
+        "::test_a_hang_outside_of_a_child_that_does_not_repeat_leaves_its_records",
+        "nobody would hear of which record a bolt hung",
+    ),
+    Mutant(
+        "a-hang-that-repeats-is-shown-as-passed",
+        "spout/isolation/inquest.py",
+        "if self._hung is not None and not self._hangs_again(self._hung):",
+        "if self._hung is not None:",
+        "tests/unit/spout/isolation/test_hang_notes.py"
+        "::test_a_hang_that_repeats_fails_its_record_and_is_not_shown_twice",
+        "each record that hangs its worker would be counted as passed, too",
+    ),
+    Mutant(
+        "a-note-of-calls-stands-with-the-first-acker-alone",
+        "spout/publishing/publish.py",
+        "return {id(firsts[acker]) for acker in ackers if acker in firsts} or {id(records[0])}",
+        "return {id(records[0])}",
+        "tests/unit/spout/inspect/test_passed_calls.py"
+        "::test_each_acker_of_such_a_record_has_the_note_beside_its_verdict",
+        "`inspect` of a record of another acker would not have it",
+    ),
+    Mutant(
         "a-stopped-input-is-an-alarm",
         "spout/inspect/overview.py",
         'if row["query_lives"] is False and not row["stopped"]]',
@@ -2589,8 +2616,8 @@ MUTANTS = (
     Mutant(
         "each-record-of-a-batch-has-its-note",
         "spout/publishing/publish.py",
-        "            is_noted = acks is publication.acks[0]",
-        "            is_noted = bool(publication.acks[0])",
+        "_fitting(publication.note, room) if id(acks) in noted else ()",
+        "_fitting(publication.note, room)",
         "tests/unit/spout/publishing/test_sent_records.py::test_the_first_record_of_a_batch_alone_has_its_note",
         "the acker of each would pass it on",
     ),

@@ -13,6 +13,7 @@ from acker.kafka.reading import Follower
 from acker.ledger.tally import OTHERS
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
+from replay.records.headers import parse_lineage
 from spout.inspect.failures import GROUPS_MAX, FailureLog, LogFigures, share_text
 from tests.support.worlds.replay_world import COPIES, LETTERS, World, topics
 
@@ -86,6 +87,30 @@ def test_the_share_of_an_attempt_is_of_its_settled_replays_alone(world: World) -
     assert (found["split", "ValueError"]["acked_at_3"], found["split", "ValueError"]["dead"]) == (0.5, 0)
     assert (found["split", "KeyError"]["failures"], found["split", "KeyError"]["dead"]) == (1, 1)
     assert share_text(1 / 3) == "33.3 %"
+
+
+def test_each_group_names_the_record_that_failed_last_and_which_attempt_that_was(world: World) -> None:
+    """D1412: also where a later attempt was acked; a copy is named by the record that it is of."""
+    worker = world.worker(of=THRICE)
+    world.lose(*(world.emit(b"%d" % number) for number in range(4)), error="HUNG")
+    row = rows(world)["split", "HUNG"]
+    assert (row["last_record"], row["last_attempt"]) == ("sentences/0@3", 1)
+    world.settle(worker)
+    copies = world.copies()
+    origins = {copy.offset: parse_lineage(copy.headers, *copy[:3]).origin for copy in copies}
+    world.now_ms += 1_000
+    world.cluster.now_ms = world.now_ms
+    world.lose(world.emission_of(copies[1]), error="HUNG")
+    ack(world, 0)
+    world.settle(worker)
+    row = rows(world)["split", "HUNG"]
+    assert (row["failures"], row["acked_at_2"]) == (5, 0.5)
+    assert (row["last_record"], row["last_attempt"]) == (origins[copies[1].offset], 2)
+    ack(world, 4)
+    assert rows(world)["split", "HUNG"]["last_attempt"] == 2
+    world.lose(world.emission_of(copies[2]), reason=Reason.TIMED_OUT)
+    row = rows(world)[None, "TIMED_OUT"]
+    assert (row["last_record"], row["last_attempt"]) == (origins[copies[2].offset], 2)
 
 
 def test_what_is_read_in_pieces_is_the_same(world: World) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acker.identity import source_of
+from acker.identity import WIRE_BLOCK_BITS, acker_partition, source_of
 from acker.wire.events import SourceRun
 from acker.wire.passed_calls import (
     CALLS_MAX,
@@ -22,7 +22,9 @@ from acker.wire.passed_calls import (
     read_passed_calls,
 )
 from replay.records.places import run_places
+from spout.inspect.diagnosis import explained
 from spout.inspect.failures import FailureLog
+from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
@@ -91,6 +93,77 @@ def test_failures_count_its_records_and_name_them(fails_all: bool, times: int) -
     (note,) = [note for note in notes if "passed when it was made again" in note]
     assert HOW in note
     assert note.endswith("sentences/0@2-4")
+    assert (row["last_record"], row["last_attempt"]) == ("sentences/0@4", 1)
+
+
+@pytest.mark.parametrize("fails_all", [False, True], ids=["acked", "failed"])
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "published twice"])
+@pytest.mark.parametrize(("place", "is_named"), [("sentences/0@3", True), ("sentences/0@5", False)])
+def test_inspect_shows_it_for_its_records_alone(
+    fails_all: bool, times: int, place: str, is_named: bool
+) -> None:
+    """D1412"""
+    story = inspected(published(CALL, fails_all=fails_all, times=times), place)
+    row = {
+        "attempt": 1,
+        "root": place,
+        "operator": "embed",
+        "error": HUNG,
+        "how": f"{HOW}, and passed when it was made again",
+    }
+    noted = [
+        {name: value for name, value in call.items() if name != "noted"} for call in story["passed_calls"]
+    ]
+    assert noted == ([row] if is_named else [])
+    assert all(call["noted"].startswith("2027-01-15T08:00:") for call in story["passed_calls"])
+
+
+def inspected(world: World, place: str) -> dict[str, Any]:
+    trail = Trail(world.cluster.log(), world.topics)
+    (here,) = trail.origin(place)
+    evidence = trail.follow(here)
+    return explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+
+
+def test_each_acker_of_such_a_record_has_the_note_beside_its_verdict() -> None:
+    """D1412: who follows one record reads one acker partition. `failures` counts the note once."""
+    world = World()
+    for partition in range(2):
+        world.produce(10, partition=partition)
+    end = batch(world.ready(), BEGINNING, world)
+    plan = plan_between(BEGINNING, end, "g", world.topics.acker.partitions, 4_000)
+    ackers = {acker_partition(source, 0, world.topics.acker.partitions) for source in (A, A + 1)}
+    assert len(ackers) == 2, "else both records have the same acker"
+    call = PassedCall("embed", HUNG, HOW, (SourceRun(A, 2, 3), SourceRun(A + 1, 7, 8)))
+    publication = publication_of(BatchOutcome(plan, passed=(call,)), BatchLane(f"q/{end.session}", 1))
+    Publisher(lambda: world.log, world.topics.ack_topics).publish(publication, plan.partitions)
+    world.run(1_000)
+    for place in ("sentences/0@2", "sentences/1@7"):
+        assert [row["root"] for row in inspected(world, place)["passed_calls"]] == [place]
+    (row,) = failures_in(world)[0]
+    assert row["passed"] == 2
+
+
+def test_a_note_on_roots_that_this_batch_does_not_have_stands_in_its_first_record() -> None:
+    """They are of earlier batches, behind a keyed bolt."""
+    far = SourceRun(A, 40 << WIRE_BLOCK_BITS, (40 << WIRE_BLOCK_BITS) + 1)
+    assert acker_partition(far.source, far.start, 3) != acker_partition(A, 0, 3)
+    rows, _ = failures_in(published(CALL._replace(runs=(far,))))
+    assert [row["passed"] for row in rows] == [1]
+
+
+def test_what_a_former_life_of_the_query_has_noted_of_other_roots_is_left_out() -> None:
+    """D1410: a note may be older than the batch that is run now."""
+    plan = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(A, 10, 20),))
+    cause = Cause("embed", HUNG, HOW)
+    reads = TaskReport(
+        "embed",
+        plan=plan,
+        ranges=plan.ranges,
+        passed=((cause, np.array([-1, 9, 10])), (cause, np.array([99]))),
+    )
+    (call,) = settle([Evaluated(0, 0, 0, reads)], (), lambda _stage: 1).passed
+    assert call.runs == (SourceRun(A, 19, 20),)
 
 
 def test_a_batch_without_such_a_call_has_no_note() -> None:

@@ -57,11 +57,13 @@ class Asking:
         self.watch = Pulse()
         self.seen: list[tuple[str, int]] = []
         self.works: list[Work | None] = []
+        self.roots: list[list[int]] = []
 
     def look(self) -> None:
         """Look, from within a bolt."""
         work = self.watch.work
         self.works.append(work)
+        self.roots.append(sorted(work[2]()) if work else [])
         self.seen.append((work[0], work[1]()) if work else ("", -1))
 
 
@@ -107,6 +109,8 @@ def test_each_form_of_a_bolt_tells_each_call() -> None:
         made = StageRun(Chain(steps, arrives=Carry.PACKED).stage, CONTEXT, asking.watch)
         made.feed(*rows_of("a", "b"))
         assert asking.seen == seen
+        # D1410: the row that is worked on, or all rows of a call for many
+        assert asking.roots == [[0], [1], *([[0], [1]] if len(seen) == 4 else [[0, 1]])]
         distinct = {(id(work), number) for work, (_, number) in zip(asking.works, asking.seen, strict=True)}
         assert len(distinct) == len(seen)
         assert asking.watch.work is None
@@ -166,7 +170,7 @@ def test_a_watchdog_leaves_alone_what_waits(monkeypatch: pytest.MonkeyPatch) -> 
         def work(self, value: Work | None) -> None:
             pass
 
-    with Watchdog(Counting(), 40, lambda bolt, _limit, _place: ended.append(bolt)):
+    with Watchdog(Counting(), 40, lambda hang: ended.append(hang.bolt)):
         eventually(lambda: len(looks) > 20)
     assert not ended
     with Watchdog(Pulse(), 0):

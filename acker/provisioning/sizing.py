@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS
+from acker.wire.stacks import STACK_BYTES_MAX, WAITING_STACK_BYTES_MAX
 
 BATCH_BYTES: Final = 68
 """What Kafka adds to one write of one record: 61 bytes for the record batch, 7 for the record."""
@@ -76,6 +77,10 @@ POSITION_BYTES: Final = 8
 """A lost root in `_ack_fail`, and again in `_ack_verdict`."""
 DUE_BYTES: Final = 300
 """A root that waits, in `_ack_due`: its history, origin and cause, with its key of 12."""
+STACK_SHARE: Final = 0.55
+"""What compression leaves of a stack that stands in a write for the first time."""
+MORE_STACK_BYTES: Final = 30
+"""What it leaves of each further one in a write, which is the same: those of one cause are alike."""
 TOMBSTONE_BYTES: Final = 12
 COPY_BYTES: Final = 300
 """Headers of a copy: lineage, history, and the cause."""
@@ -148,6 +153,8 @@ class Load:
         lost: share of the emissions that fail or time out, 0 to 1.
         wait_s: how long a lost record waits for its replay, on average.
         holds: trees are acked across micro-batches (windows, joins), tuple by tuple.
+        stack_bytes: of the exception by which a record fails, with ten frames; 0: it fails by a text, or
+            times out.
     """
 
     records_s: float
@@ -161,6 +168,7 @@ class Load:
     lost: float = 0.001
     wait_s: float = 10.0
     holds: bool = False
+    stack_bytes: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +305,7 @@ def _topics(load: Load, writes: _Writes) -> dict[str, float]:
     runs_s = _blocks(load, ACKER_BLOCK_BITS) * RUN_BYTES * writes.batches
     acks_s = max(writes.inits, _blocks(load, WIRE_BLOCK_BITS) * writes.batches)
     pairs_s = load.records_s * (load.tuples + 1) * PAIR_BYTES if load.holds else 0.0
+    stack_bytes = STACK_SHARE * min(load.stack_bytes, STACK_BYTES_MAX)
     state_bytes = STATE_BYTES + CLOCK_BYTES + STATE_OF_SOURCE_BYTES * load.sources
     return {
         "_ack_init": writes.inits * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
@@ -307,16 +316,29 @@ def _topics(load: Load, writes: _Writes) -> dict[str, float]:
         + (acks_s - writes.inits) * MORE_ACKS_BYTES
         + writes.lost * COPY_ACKS_BYTES
         + pairs_s,
-        "_ack_fail": writes.fails * (BATCH_BYTES + FAILS_BYTES) + writes.lost * POSITION_BYTES,
+        "_ack_fail": writes.fails * (BATCH_BYTES + FAILS_BYTES + stack_bytes) + writes.lost * POSITION_BYTES,
         "_ack_verdict": writes.verdicts * (BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES)
         + runs_s
-        + writes.fails * LOST_CAUSE_BYTES
+        + writes.fails * (LOST_CAUSE_BYTES + stack_bytes)
         + writes.lost * POSITION_BYTES,
         "_ack_state": writes.states * (BATCH_BYTES + state_bytes + MARKER_BYTES),
         "_ack_due": writes.progress * (BATCH_BYTES + PROGRESS_BYTES + CLOCK_BYTES + MARKER_BYTES)
         + writes.copies * (BATCH_BYTES + MARKER_BYTES)
-        + writes.lost * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES),
+        + writes.lost * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES)
+        + _waiting_stacks_s(load, writes),
     }
+
+
+def _waiting_stacks_s(load: Load, writes: _Writes) -> float:
+    """Return the bytes/s of the stacks in `_ack_due`: each root that waits has its own, cut to a limit.
+
+    What fails in one batch is taken over in one transaction of each partition: the first stack there is
+    compressed, and the others are alike.
+    """
+    if not load.stack_bytes:
+        return 0.0
+    first_bytes = STACK_SHARE * min(load.stack_bytes, WAITING_STACK_BYTES_MAX)
+    return writes.fails * first_bytes + max(0.0, writes.lost - writes.fails) * MORE_STACK_BYTES
 
 
 def _fetches_s(bursts_s: float, partitions: float) -> float:

@@ -103,6 +103,7 @@ class SizeOptions:
             sources=self.sources,
             partitions=self.ackers,
             lost=1 / self.lost_every if self.lost_every else 0.0,
+            stack_bytes=0,  # `Copied` fails records by a text
         )
 
 

@@ -102,13 +102,14 @@ def inspect(
                 named = inputs_named(topics, inputs or ())
                 found, notes = trail.search(named, key or "", since, wall_ms(), "--")
             stories, missing = [], False
+            brokers = missing_brokers(log, topics)
             for here in found:
                 evidence = trail.follow(here)
                 missing |= bool(evidence.missing)
-                around = trail.around(here, evidence, wall_ms())
+                around = trail.around(here, evidence, wall_ms(), brokers)
                 stories.append(explained(evidence, around, wall_ms(), not_default(config)))
             _clear(watch, output)
-            _name_missing_brokers(missing_brokers(log, topics), config)
+            _name_missing_brokers(brokers, config)
             if output is not OutputFormat.TABLE:
                 print_encoded(stories, output)
             else:
@@ -149,12 +150,13 @@ def roots(
                 for n, age_ms in found.old_ms.items()
             ]
             _clear(watch, output)
-            _name_missing_brokers(missing_brokers(log, topics), config)
+            brokers = missing_brokers(log, topics)
+            _name_missing_brokers(brokers, config)
             write(found.rows, ROOTS, output)
             notes = [f"{hidden:,} more are not shown; see --limit"] if hidden else []
-            notes += [*unknown, *missing_members(log, topics, topics.acker.group)]
+            notes += [*unknown, *missing_members(log, topics, topics.acker.group, brokers)]
             groups = dict.fromkeys(row["group"] for row in found.rows)
-            print_notes([*notes, *missing_queries(log, topics, groups, wall_ms())], config)
+            print_notes([*notes, *missing_queries(log, topics, groups, wall_ms(), brokers)], config)
             if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if unknown else ""
                 say(f"{total:,} open root{'' if total == 1 else 's'}{more}")
@@ -204,15 +206,15 @@ def failures(
             for _ in _rounds(log, watch):
                 _read_all(found)
                 _clear(watch, output)
-                _name_missing_brokers(missing_brokers(log, topics), config)
+                brokers = missing_brokers(log, topics)
+                _name_missing_brokers(brokers, config)
                 rows = found.rows(wall_ms())
                 write(rows, FAILURES, output)
                 nothing = (
                     [] if rows or not found.is_whole else [f"no failure since {moment(since_ms)} was found"]
                 )
-                print_notes(
-                    [*nothing, *found.all_notes(), *missing_members(log, topics, topics.acker.group)], config
-                )
+                absent = missing_members(log, topics, topics.acker.group, brokers)
+                print_notes([*nothing, *found.all_notes(), *absent], config)
     return 0
 
 
@@ -243,7 +245,8 @@ def latency(
             for _ in _rounds(log, watch):
                 _read_all(found)
                 _clear(watch, output)
-                _name_missing_brokers(missing_brokers(log, topics), config)
+                brokers = missing_brokers(log, topics)
+                _name_missing_brokers(brokers, config)
                 rows = with_bolts(found.rows(wall_ms(), timeout_ms), topics, drivers, wall_ms())
                 write(rows, LATENCY, output)
                 for row in rows:
@@ -251,9 +254,8 @@ def latency(
                         say(f"bolts of {row['input']}:")
                         write(row["by_bolt"], BOLTS, output)
                 unknown = {f"by bolt: {row['unknown']['by_bolt']}": None for row in rows if row["unknown"]}
-                print_notes(
-                    [*found.notes(), *unknown, *missing_members(log, topics, topics.acker.group)], config
-                )
+                absent = missing_members(log, topics, topics.acker.group, brokers)
+                print_notes([*found.notes(), *unknown, *absent], config)
     return 0
 
 

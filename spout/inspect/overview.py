@@ -318,27 +318,37 @@ def topics_of_installation(topics: Topics) -> list[str]:
     return [*topics.ack_topics.names(), *of_inputs]
 
 
-def missing_members(log: Log, topics: Topics, group: str) -> list[str]:
+def missing_members(
+    log: Log, topics: Topics, group: str, brokers: Sequence[MissingBroker] | None = None
+) -> list[str]:
     """Describe that no acker lives, or no replay worker, or that nobody knows; empty: one does.
 
-    `group` is theirs. Without an acker there is no verdict, and no State of what is emitted: that nothing
-    failed or is open then says little.
+    `group` is theirs; `brokers` are those that are missing, and None where nobody has asked for them yet.
+    Without an acker there is no verdict, and no State of what is emitted: that nothing failed or is open then
+    says little.
     """
-    missing = broker_names(missing_brokers(log, topics))
+    missing = broker_names(missing_brokers(log, topics) if brokers is None else brokers)
     members = if_it_lives(Questions(log)(log.members, group), missing)
     if members.unknown:
         return [_unknown_life("a member", group, members.unknown)]
     return [] if members.value else [_absent(topics, group)]
 
 
-def missing_queries(log: Log, topics: Topics, groups: Iterable[str], now_ms: int) -> list[str]:
+def missing_queries(
+    log: Log,
+    topics: Topics,
+    groups: Iterable[str],
+    now_ms: int,
+    brokers: Sequence[MissingBroker] | None = None,
+) -> list[str]:
     """Read the signs of life in some groups, and describe those in which no query is seen to live.
 
-    `groups` have open roots, which wait for their query. The lines come in this order: groups of which
-    nobody knows it, those that are stopped on purpose, with the reason, and one for all whose query is gone.
+    `groups` have open roots, which wait for their query; `brokers` is as for `missing_members`. The lines
+    come in this order: groups of which nobody knows it, those that are stopped on purpose, with the reason,
+    and one for all whose query is gone.
     """
     ask = Questions(log)
-    broker = broker_names(missing_brokers(log, topics))
+    broker = broker_names(missing_brokers(log, topics) if brokers is None else brokers)
     unknown, stopped, gone = list[str](), list[str](), list[str]()
     for group in groups:
         lives = if_it_lives(ask(_query_lives, log, topics, group, now_ms), broker)

@@ -29,7 +29,7 @@ from acker.identity import (
     root_edge,
     source_of,
 )
-from acker.kafka.port import Log, Record, TopicInfo, TopicPartition, broker_names
+from acker.kafka.port import Log, MissingBroker, Record, TopicInfo, TopicPartition, broker_names
 from acker.notation import show_bytes
 from acker.service.view import AckerView, OpenRange, ViewReader
 from acker.units import any_time_text, named_past_ms
@@ -330,16 +330,25 @@ class Trail:
             recreated=found.is_recreated,
         )
 
-    def around(self, here: InputRecord, evidence: Evidence, now_ms: int) -> Circumstances:
+    def around(
+        self,
+        here: InputRecord,
+        evidence: Evidence,
+        now_ms: int,
+        brokers: Sequence[MissingBroker] | None = None,
+    ) -> Circumstances:
         """Read what is around a record: which processes live, and how much of its input is pending.
 
-        No error of Kafka is raised: what it hides is unknown. `now_ms` is wall time.
+        No error of Kafka is raised: what it hides is unknown. `now_ms` is wall time; `brokers` are those that
+        are missing, and None where nobody has asked for them yet.
         """
         one, acker = here.input, self._topics.acker
         ask = Questions(self._log)
         last = evidence.emissions[-1] if evidence.emissions else None
         lives = ask(self._lives, one, last.open if last else None, now_ms)
-        missing = broker_names(missing_brokers(self._log, self._topics))
+        if brokers is None:
+            brokers = missing_brokers(self._log, self._topics)
+        missing = broker_names(brokers)
 
         def members(group: str) -> Reading[int]:
             return if_it_lives(ask(self._log.members, group).then(len), missing)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from acker.identity import source_of
@@ -14,6 +15,7 @@ from acker.provisioning import sizing
 from acker.provisioning.sizing import Load, size_of
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Event, Init, PositionRun, SourceRun, Tick, Verdicts
+from acker.wire.stacks import WAITING_STACK_BYTES_MAX, cut_stack
 from replay.records.due import Progress, due_codec
 from spout.cli.main import run
 from spout.group.presence import Who
@@ -78,6 +80,51 @@ def test_trees_that_are_acked_across_batches_cost_a_pair_for_each_tuple() -> Non
     load = Load(10_000, tuples=9, lost=0.0)
     more = size_of(replace(load, holds=True)).ack_bytes_s - size_of(load).ack_bytes_s
     assert more == pytest.approx(10_000 * 10 * sizing.PAIR_BYTES)
+
+
+TRACE = "Traceback (most recent call last):\n" + "".join(
+    f'  File "/srv/jobs/{module}.py", line {line}, in {function}\n    {code}\n'
+    for module, line, function, code in [
+        ("bolts/split", 31, "execute", "for word in self._words(tuple['value']):"),
+        ("bolts/split", 47, "_words", "document = self._client.get(f'/documents/{number}').json()"),
+        ("clients/documents", 112, "get", "return self._session.request('GET', self._base + path)"),
+        ("clients/retrying", 58, "request", "response = self._transport.send(request, timeout=10)"),
+        ("lib/python3.11/json/__init__", 346, "loads", "return _default_decoder.decode(s)"),
+        ("lib/python3.11/json/decoder", 337, "decode", "obj, end = self.raw_decode(s, idx=_w(s, 0).end())"),
+    ]
+) + "json.decoder.JSONDecodeError: Expecting value: line 1 column 11 (char 10)\n"  # fmt: skip
+
+
+def test_a_stack_takes_what_compression_leaves_of_it() -> None:
+    """Of several in one write, which are alike, the first one counts."""
+    stack = cut_stack(TRACE, WAITING_STACK_BYTES_MAX).encode()
+    entries = [b"%020d" % number + bytes(number % 7 for number in range(20)) + stack for number in range(50)]
+    alone = len(pa.compress(entries[0], codec="lz4", asbytes=True))
+    together = len(pa.compress(b"".join(entries), codec="lz4", asbytes=True))
+    assert alone == pytest.approx(sizing.STACK_SHARE * len(stack), rel=0.35)
+    bare = len(pa.compress(b"".join(entry[:40] for entry in entries), codec="lz4", asbytes=True))
+    assert together - bare < alone + 50 * sizing.MORE_STACK_BYTES
+
+
+def test_stacks_count_in_each_topic_that_has_them_cut_to_their_limits() -> None:
+    """What fails by a text, or times out, has none. Of `_ack_due` each root that waits has one."""
+    load = Load(10_000, lost=0.01, stack_bytes=0)
+    bare = size_of(load).topic_bytes_s
+    more = {
+        stack_bytes: {
+            name: size_of(replace(load, stack_bytes=stack_bytes)).topic_bytes_s[name] - bare[name]
+            for name in bare
+        }
+        for stack_bytes in (1_000, 4_000, 40_000)
+    }
+    with_stacks = {name for name, bytes_s in more[1_000].items() if bytes_s}
+    assert with_stacks == {"_ack_fail", "_ack_verdict", "_ack_due"}
+    assert more[4_000]["_ack_fail"] == pytest.approx(4 * more[1_000]["_ack_fail"])
+    assert more[40_000] == more[4_000]
+    assert more[4_000]["_ack_due"] == more[1_000]["_ack_due"] > more[1_000]["_ack_fail"]
+    assert sum(size_of(replace(load, lost=0.0)).topic_bytes_s.values()) == pytest.approx(
+        sum(size_of(replace(load, lost=0.0, stack_bytes=1_000)).topic_bytes_s.values())
+    )
 
 
 def test_memory_is_planned_for_the_roots_that_are_open_when_nothing_is_acked() -> None:

@@ -210,7 +210,7 @@ def test_a_record_that_a_note_names_stays_named_whatever_later_notes_say_of_its_
     run = SourceRun(root.source, root.position, root.position + 1)
     named = TooLate("g", "q/s1", 1, True, 1, 2, 3, 4, (), (run,), (run,))
     later = replace(named, seq=2, roots=())
-    decided = Decided({}, {})
+    decided = Decided({}, {}, {})
     for note in (later, named, later):
         decided.note(note, [root])
     assert decided.too_late == {root: named}

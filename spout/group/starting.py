@@ -203,8 +203,9 @@ def older_checkpoint(spec: SourceSpec, acked: SourceRun, way: str) -> Disagreeme
         f" to {last} are ACKED, and no batch of it has emitted them. From here Spark would use batch numbers"
         " twice, so that acks do not count and records time out; and its state lacks what was read since."
         " Start the query with a fresh checkpoint, where its state needs older records after"
-        f" `windhover offsets reset {spec.input.name}`; or go on from this one with {way}, which replays what"
-        " is open. If another driver has run from this checkpoint a moment ago, only start again"
+        f" `windhover offsets reset {spec.input.name} --to TIME --execute`; or go on from this one with"
+        f" {way}, which replays what is open. If another driver has run from this checkpoint a moment ago,"
+        " only start again"
     )
 
 

@@ -4,17 +4,27 @@ A process that waits calls `LongWait.look` each time that it looks whether its w
 it is. Where `look` returns a time, the process logs one line: for how long it has waited, for what, and what
 helps. So a wait of an hour has sixty lines, and one of a second has none.
 
-Where a wait ends by itself, with an error say, `PassedTime` measures it: a wall clock that is set ahead by an
-hour has not made anybody wait for an hour.
+Where a wait ends by itself, with an error say, no wall clock measures it: one that is set ahead by an hour
+has not made anybody wait for an hour. What looks several times a second takes `PassedTime`; what may do
+something else for long in between takes a clock that nobody can set, `steady_ms`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import time
+from collections.abc import Callable, Hashable
 from typing import Final
 
 LOGGED_EVERY_MS: Final = 60_000
 """A wait is logged after a minute, and then each minute."""
+
+
+SteadyMs = Callable[[], int]
+"""Returns the time in ms by a clock that nobody can set; only differences of two readings say something."""
+
+
+def steady_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 class LongWait:
@@ -58,26 +68,53 @@ class LongWait:
 
 
 READING_MS_MAX: Final = 1_000
-"""Between two readings of a clock passes at most this much, whatever it shows."""
+"""What looks all the time counts at most this much between two readings of a clock, whatever it shows."""
 
 
 class PassedTime:
     """The time that has passed for a process, measured with a wall clock that may be set meanwhile.
 
-    It goes by slower than the clock where readings lie further apart than `READING_MS_MAX`: the process was
-    busy, or its machine slept, and did not look whether its wait is over.
+    It goes by slower than the clock where readings lie further apart than that: the process was busy, or its
+    machine slept, and did not look whether its wait is over.
     """
 
-    __slots__ = ("_read_ms", "ms")
+    __slots__ = ("_between_ms_max", "_read_ms", "ms")
 
-    def __init__(self, now_ms: int | None = None) -> None:
-        """Begin at 0 now; None: with the first reading."""
+    def __init__(self, now_ms: int | None = None, between_ms_max: int = READING_MS_MAX) -> None:
+        """Begin at 0 now; None: with the first reading.
+
+        `between_ms_max`: so much passes between two readings at most, whatever the clock shows.
+        """
         self.ms = 0
         self._read_ms = now_ms
+        self._between_ms_max = between_ms_max
 
     def read(self, now_ms: int) -> int:
         """Take a reading of the clock; return how much time has passed since the beginning, ms."""
         if self._read_ms is not None:
-            self.ms += min(READING_MS_MAX, max(0, now_ms - self._read_ms))
+            self.ms += min(self._between_ms_max, max(0, now_ms - self._read_ms))
         self._read_ms = now_ms
         return self.ms
+
+
+class SilentBroker:
+    """For how long a broker has answered nothing, by a clock that nobody can set."""
+
+    def __init__(self, clock_ms: SteadyMs) -> None:
+        self._clock_ms = clock_ms
+        self._since_ms: int | None = None
+
+    def failed(self) -> bool:
+        """Note that something was not answered; return whether what came before was."""
+        is_first = self._since_ms is None
+        if self._since_ms is None:
+            self._since_ms = self._clock_ms()
+        return is_first
+
+    def answered(self) -> None:
+        self._since_ms = None
+
+    @property
+    def silent_ms(self) -> int:
+        """Milliseconds since the first call that was not answered; 0: all was answered."""
+        return 0 if self._since_ms is None else self._clock_ms() - self._since_ms

@@ -41,6 +41,7 @@ from acker.service.restore import Restore
 from acker.service.silent import SilentPartitions
 from acker.service.state import state_codec
 from acker.service.step_reader import StepReader
+from acker.waits import SilentBroker, SteadyMs, steady_ms
 from acker.wire.codec import wire_codec
 
 
@@ -110,6 +111,7 @@ class AckerService:
         tally: VerdictTally | None = None,
         report: Callable[[AckerEvent], None] = lambda _event: None,
         at: Callable[[str], None] = lambda _operation: None,
+        clock_ms: SteadyMs = steady_ms,
     ) -> None:
         """Join the ackers of a cluster.
 
@@ -119,6 +121,7 @@ class AckerService:
             tally: counts the verdicts; None: a plain one.
             report: called with each `AckerEvent`, in the thread that calls `step`.
             at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
+            clock_ms: measures for how long the broker does not answer.
 
         Raises `TopicError`: an ack topic is missing; `Disagreement`: it does not have N partitions.
         """
@@ -145,7 +148,7 @@ class AckerService:
         self._waiting_since_ms: dict[int, int] = {}
         self._restored = self._restored_ms = 0
         self._damaged: dict[int, Damaged] = {}
-        self._away_since_ms: int | None = None
+        self._broker = SilentBroker(clock_ms)
         self._is_amid_step = False
         self._reader = StepReader(log, topics, self._limits)
         pause_ms = PAUSE_LIMITS * self._limits.hung_ms
@@ -167,14 +170,12 @@ class AckerService:
         self._is_amid_step = True
         try:
             worked = self._round(now_ms)
-            self._away_since_ms = None
+            self._broker.answered()
         except Unreachable as error:
             worked = False
-            if self._away_since_ms is None:
-                self._away_since_ms = now_ms
+            if self._broker.failed():
                 self._report(AckerEvent(_kind_of(error), -1, str(error)))
-            self._away_since_ms = min(self._away_since_ms, now_ms)
-            if now_ms - self._away_since_ms > self._limits.unreachable_ms:
+            if self._broker.silent_ms > self._limits.unreachable_ms:
                 raise
         self._is_amid_step = False
         return worked

@@ -27,6 +27,7 @@ from acker.kafka.reading import poll_past_damage
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import damage_passed_over
 from acker.service.silent import SilentPartitions
+from acker.waits import SilentBroker, SteadyMs, steady_ms
 from replay.worker.partition import VerdictPartition, paused_text
 from replay.worker.report import Counters, ReplayStatus, Report, Written
 from replay.worker.worker import Worker
@@ -48,11 +49,13 @@ class ReplayService:
         report: Report = lambda _event: None,
         at: Callable[[str], None] = lambda _operation: None,
         written: Written | None = None,
+        clock_ms: SteadyMs = steady_ms,
     ) -> None:
         """Prepare a worker; it sends no request to the cluster before the first step.
 
         `at` is called with the name of each operation that a step begins; a watchdog sees by it what hangs.
-        `written` is called for each copy and each dead letter, once it is committed.
+        `written` is called for each copy and each dead letter, once it is committed. `clock_ms` measures for
+        how long the broker does not answer.
         """
         self._limits = limits or topics.replay.limits
         self._fixed_limits = limits
@@ -71,7 +74,7 @@ class ReplayService:
         self._silent = SilentPartitions(self._limits.operation_timeout_ms, self._limits.unreachable_ms)
         self._damaged: dict[int, Damaged] = {}
         self._aborts: dict[int, int] = {}
-        self._away_since_ms: int | None = None
+        self._broker = SilentBroker(clock_ms)
 
     def step(self, now_ms: int) -> bool:
         """Do one round, of bounded size, for all owned partitions; return whether anything was done.
@@ -92,14 +95,12 @@ class ReplayService:
             worked = self._round(now_ms)
         except Unreachable as error:
             self._is_assignment_stale = True  # read again what a failed poll has fetched and not returned
-            if self._away_since_ms is None:
-                self._away_since_ms = now_ms
+            if self._broker.failed():
                 self._worker.report("unreachable", error=str(error))
-            self._away_since_ms = min(self._away_since_ms, now_ms)  # the clock may have been set back
-            if now_ms - self._away_since_ms > self._limits.unreachable_ms:
+            if self._broker.silent_ms > self._limits.unreachable_ms:
                 raise
             return False
-        self._away_since_ms = None
+        self._broker.answered()
         return worked
 
     def _round(self, now_ms: int) -> bool:

@@ -20,6 +20,7 @@ from acker.errors import UsageError
 from acker.waits import LongWait
 from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
 from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
+from spout.builder.settled import SettledWatch
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
 from spout.planner.mailbox import Mailbox, PlannerStatus, read_status
@@ -49,8 +50,6 @@ DRAIN_SECONDS = 60.0
 _LOGGER = logging.getLogger("windhover.spout")
 
 POLL_SECONDS = 0.05
-HELD_MS = 2_000
-"""Roots that are pending this long after the last batch of tuples are not late: a keyed bolt holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +220,8 @@ class SubmittedTopology:
         deadline = time.monotonic() + timeout_s
         self._frame.mailbox.deactivate(for_good=self._compiled.keyed is not None)
         self._wait(self._is_idle, deadline)
-        idle_ms = time.time_ns() // 1_000_000
-        self._wait(lambda: self._is_settled(idle_ms), deadline)
+        watch = SettledWatch(holds=self._compiled.keyed is not None)
+        self._wait(lambda: self._is_settled(watch), deadline)
         return self._end("stopped")
 
     def kill(self) -> TopologyStatus:
@@ -292,14 +291,11 @@ class SubmittedTopology:
         waits = not self._query.status["isTriggerActive"]
         return self._frame.mailbox.is_idle() or (self._frame.mailbox.is_inactive() and waits)
 
-    def _is_settled(self, since_ms: int) -> bool:
-        """Return whether after `since_ms` no root was pending, except those that a keyed bolt holds."""
+    def _is_settled(self, watch: SettledWatch) -> bool:
+        """Return whether no root is pending, except those that a keyed bolt holds."""
         if self._query is None or not self._query.isActive or not self._frame.stream.tracked:
             return True
-        found = read_status(self._frame.status_path)
-        if found is None or found.wall <= since_ms:
-            return False
-        return not found.pending or (self._compiled.keyed is not None and found.wall > since_ms + HELD_MS)
+        return watch.is_settled(read_status(self._frame.status_path))
 
     def _wait(self, condition: Callable[[], bool], deadline: float) -> None:
         wait = LongWait()

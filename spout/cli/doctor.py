@@ -195,7 +195,7 @@ def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[Chec
     from spout.doctor.broker import BrokerProbe
     from spout.doctor.codes import CLIENT, REACHABLE, SERVICES, CheckHealth
     from spout.doctor.live import judge_live, judge_unasked
-    from spout.doctor.services import judge_services
+    from spout.doctor.services import judge_service_clocks, judge_services
 
     try:
         probe = BrokerProbe(topics, wall_ms)
@@ -205,7 +205,9 @@ def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[Chec
     results = list(judge_live(probe.facts(str(config)), topics, role))
     yield from results
     if any(result.code is REACHABLE and result.health is CheckHealth.OK for result in results):
-        yield from judge_services(probe.services(str(config)), topics)
+        facts = probe.services(str(config))
+        yield from judge_services(facts, topics)
+        yield from judge_service_clocks(facts, topics)
     else:
         yield SERVICES.unknown(topics.kafka.get("bootstrap.servers", "no broker"), f"{REACHABLE.code} failed")
 

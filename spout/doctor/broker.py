@@ -29,14 +29,17 @@ from acker.kafka.port import MissingBroker, Operation, Resource
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.provision import check
 from acker.provisioning.roles import Role, rights
-from acker.service.state import read_last_state, state_codec
+from acker.service.state import LastState, read_last_state, state_codec
+from acker.writer_clocks import WriterTime, writer_time
+from replay.records.due import PROGRESS_KEY
 from spout.doctor.executors import kafka_servers
 from spout.doctor.live import Allowed, BrokerFacts
 from spout.doctor.services import ServiceFacts, ServiceMember, StateOrigin
 from spout.group.clocks import WATCH_MS as SIGNS_WATCH_MS
-from spout.group.clocks import watch_clocks
+from spout.group.clocks import YOUNG_MS, watch_clocks
 from spout.inspect.overview import live_query, topics_of_installation
 from spout.inspect.readings import Reading
+from spout.runtime.tails import Tails
 
 DEADLINE_MS: Final = 10_000
 """A broker that does not answer the first question within this is unreachable."""
@@ -46,6 +49,9 @@ WATCH_MS: Final = 1_500
 """How long new records are watched for that tell a clock."""
 
 WATCH_EVERY_S: Final = 0.1
+SIGNS_MAX: Final = 1_000
+"""Of each partition of `_ack_due` so many of the last records are read for the progress of its worker."""
+
 BROKER_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
 """Brokers write into these with their own clock."""
 
@@ -121,9 +127,13 @@ class BrokerProbe:
         log = self._log()
         origins: dict[int, Reading[StateOrigin | None]] = {}
         unreadable = {}
+        signs_of_ackers: dict[int, WriterTime] = {}
         for number in range(acker.partitions):
             try:
-                origins[number] = Reading(self._state_origin(log, number))
+                last = self._last_state(log, number)
+                origins[number] = Reading(None if last is None else _origin_of(last))
+                if last is not None:
+                    signs_of_ackers[number] = last.written
             except TopicError as error:  # all partitions are of one topic
                 origins |= dict.fromkeys(range(number, acker.partitions), Reading(unknown=str(error)))
                 break
@@ -131,7 +141,30 @@ class BrokerProbe:
                 unreadable[number] = str(error)
             except WindhoverError as error:
                 origins[number] = Reading(unknown=str(error))
-        return ServiceFacts(file, members, origins, unreadable)
+        signs = {
+            acker.group: Reading[Mapping[int, WriterTime]](self._lately(signs_of_ackers)),
+            acker.replay_group: self._reading(lambda: self._lately(self._signs_of_workers(log))),
+        }
+        return ServiceFacts(file, members, origins, unreadable, signs)
+
+    def _lately(self, signs: Mapping[int, WriterTime]) -> Mapping[int, WriterTime]:
+        """Return the signs of the last minutes: a clock may have been set right since an older one."""
+        now_ms = self._wall_ms()
+        return {
+            number: sign
+            for number, sign in signs.items()
+            if sign.appended_ms is not None and now_ms - sign.appended_ms <= YOUNG_MS
+        }
+
+    def _signs_of_workers(self, log: KafkaLog) -> Mapping[int, WriterTime]:
+        """Return by partition when a replay worker wrote its progress last, as far back as is read."""
+        tails = Tails(log, int(PATIENCE_S * 1_000), SIGNS_MAX)
+        signs: dict[int, WriterTime] = {}
+        for number in range(self._topics.acker.partitions):
+            for record in tails.last(self._topics.ack_topics.due, number, ""):
+                if record.key == PROGRESS_KEY:
+                    signs[number] = writer_time(record)
+        return signs
 
     def _service_members(self, group: str) -> Reading[Sequence[ServiceMember]]:
         use = Use(Operation.DESCRIBE, group=group)
@@ -145,20 +178,17 @@ class BrokerProbe:
                 ServiceMember(
                     f"{member.client_id} on {member.host.lstrip('/')}",
                     frozenset(place.topic for place in member.assignment.topic_partitions or ()),
+                    member.host.lstrip("/"),
+                    frozenset(place.partition for place in member.assignment.topic_partitions or ()),
                 )
                 for member in description.members
             ]
 
         return self._reading(lambda: self._ask(f"describing group {group}", ask, use))
 
-    def _state_origin(self, log: KafkaLog, number: int) -> StateOrigin | None:
+    def _last_state(self, log: KafkaLog, number: int) -> LastState | None:
         place = kafka_port.TopicPartition(self._topics.ack_topics.state, number)
-        last = read_last_state(log, place, state_codec(), wait_ms=int(PATIENCE_S * 1_000))
-        if last is None:
-            return None
-        # in the step of its restore an acker of this version does not note it yet, but names the cluster
-        is_former = last.notes.restored is None and not last.cluster
-        return StateOrigin(last.state.partitions, is_former)
+        return read_last_state(log, place, state_codec(), wait_ms=int(PATIENCE_S * 1_000))
 
     def servers(self) -> Reading[Sequence[tuple[str, int]]]:
         """Return host and port of each broker as clients are sent to it, and of the bootstrap servers."""
@@ -322,6 +352,12 @@ class BrokerProbe:
 
         about = use or Use(Operation.DESCRIBE)
         return self._client.retry(doing, self._client.deadline(), ask, self._background, about)
+
+
+def _origin_of(last: LastState) -> StateOrigin:
+    # in the step of its restore an acker of this version does not note it yet, but names the cluster
+    is_former = last.notes.restored is None and not last.cluster
+    return StateOrigin(last.state.partitions, is_former)
 
 
 def _operations_of(found: Iterable[Enum] | None) -> frozenset[Operation]:

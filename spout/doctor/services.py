@@ -6,20 +6,28 @@ Neither writes its version or its file anywhere. What can be known of them:
 - The last State of an acker partition has the number of acker partitions for which it was written.
 - A State that this version cannot read was written by a later one; one that names neither its last restore
   nor its cluster by an earlier one.
+- The last State of an acker, and the last progress of a replay worker, say what the clock of their machine
+  said, and the broker dates them. A clock that is ahead is ahead for certain. One that is behind has to be
+  behind by more: the record may have taken a while to the broker.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from acker.clock_watch import CLOCKS_APART_MS, SKEW_MS_MAX
+from acker.clocks import difference_text
 from acker.config.topics import Topics
 from acker.untrusted import Untrusted
-from spout.doctor.codes import SERVICES, CheckResult
+from acker.writer_clocks import WriterTime
+from spout.doctor.codes import CLOCKS, SERVICES, CheckResult
 from spout.inspect.readings import Reading
 
+NO_SIGNS: Final = "none of them has written lately, or the broker does not date their topic (CreateTime)"
+CLOCK_EXPECTED: Final = "at most 2 s ahead of the broker's, and less than a minute behind"
 RESTART: Final = "end them, and start them with this file: windhover {command} --config {file}"
 
 
@@ -30,10 +38,14 @@ class ServiceMember:
     Attributes:
         name: its client id and host.
         topics: of which the group has assigned partitions to it; empty while it shares them out anew.
+        host: its host alone.
+        partitions: the numbers of its partitions.
     """
 
     name: str
     topics: frozenset[str]
+    host: str = ""
+    partitions: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +70,15 @@ class ServiceFacts:
         members: who is in each of the two groups, by the name of the group.
         origins: of acker partitions who wrote their last State; None: nobody wrote one yet.
         unreadable: of acker partitions why their last State cannot be read.
+        signs: by the name of the group, and by partition, when its owner wrote there last; without what is
+            old.
     """
 
     file: str
     members: Mapping[str, Reading[Sequence[ServiceMember]]]
     origins: Mapping[int, Reading[StateOrigin | None]]
     unreadable: Mapping[int, str]
+    signs: Mapping[str, Reading[Mapping[int, WriterTime]]] = field(default_factory=dict)
 
 
 def judge_services(facts: ServiceFacts, topics: Topics) -> Iterator[CheckResult]:
@@ -78,6 +93,56 @@ def judge_services(facts: ServiceFacts, topics: Topics) -> Iterator[CheckResult]
         yield from _judge_group(kind, group, facts.members[group], expected, cure)
     cure = RESTART.format(command="acker run", file=shlex.quote(facts.file))
     yield from _judge_states(facts, acker.partitions, cure)
+
+
+def judge_service_clocks(facts: ServiceFacts, topics: Topics) -> Iterator[CheckResult]:
+    """Judge the clocks of the machines with ackers, and of those with replay workers."""
+    acker = topics.acker
+    for kind, group in (("ackers", acker.group), ("replay workers", acker.replay_group)):
+        yield from _judge_clocks(kind, facts.members[group], facts.signs[group])
+
+
+def _judge_clocks(
+    kind: str, members: Reading[Sequence[ServiceMember]], signs: Reading[Mapping[int, WriterTime]]
+) -> Iterator[CheckResult]:
+    """Judge the clock of each machine with such a process, by what it wrote last to its partitions."""
+    subject = f"clocks of {kind}"
+    if members.value is None or signs.value is None:
+        yield CLOCKS.unknown(subject, members.unknown or signs.unknown)
+        return
+    if not members.value:
+        yield CLOCKS.unknown(subject, f"no {kind} run")
+        return
+    aheads_ms = {
+        member: ahead_ms
+        for member in members.value
+        if (ahead_ms := _ahead_ms(signs.value[n] for n in member.partitions if n in signs.value)) is not None
+    }
+    wrong = {member: ms for member, ms in aheads_ms.items() if ms > SKEW_MS_MAX or ms < -CLOCKS_APART_MS}
+    for member, ahead_ms in wrong.items():
+        numbers = ", ".join(map(str, sorted(member.partitions)))
+        plural = "s" * (len(member.partitions) > 1)
+        text = (
+            f"{difference_text(ahead_ms)} the broker's, on the machine of {Untrusted(member.name)}, which has"
+            f" acker partition{plural} {numbers}: what it says of times, and when it replays, is wrong by as"
+            " much; set the clock right there"
+        )
+        cure = f"ssh {shlex.quote(member.host)} {CLOCKS.cure}"
+        yield CLOCKS.failed(subject, text, expected=CLOCK_EXPECTED, cure=cure)
+    if not aheads_ms:
+        yield CLOCKS.unknown(subject, NO_SIGNS)
+    elif not wrong:
+        counts = f"{len(aheads_ms)} of {len(members.value)}"
+        yield CLOCKS.ok(subject, f"of {counts}, none differs from the broker's")
+
+
+def _ahead_ms(times: Iterable[WriterTime]) -> int | None:
+    """Return by how much a clock is ahead of the broker's, by the newest of its signs; None: unknown.
+
+    An older sign may be of the process that had the partition before.
+    """
+    dated = [time for time in times if time.appended_ms is not None and time.ahead_ms is not None]
+    return max(dated, key=lambda time: time.appended_ms or 0).ahead_ms if dated else None
 
 
 def _judge_group(

@@ -14,6 +14,7 @@ from typing import Final
 from acker.hot_paths import distinct
 from acker.identity import generation_of
 from acker.ledger import sessions
+from acker.waits import PassedTime
 from acker.wire.events import PositionRun, SourceRun, Taken, Verdicts, positions, runs_of
 from spout.group.announce import REPEAT_MS, pieces
 from spout.group.opening import Opened
@@ -44,7 +45,10 @@ class Sibling:
     ) -> None:
         self.question = SessionName(0, name.id + QUESTION_SUFFIX)
         self._clock = clock
-        self._began, self._began_ms = clock.now, now_ms
+        self._began = clock.now
+        self._passed = PassedTime(now_ms)  # a clock that is set ahead ends no process
+        # the other process may have gone on while this one did not look: rather too much than too little
+        self._other_passed = PassedTime(now_ms, between_ms_max=SIBLING_MS)
         self._sent_ms: int | None = None
         self._answers = Answers(group, self.question.id, partitions, ())
 
@@ -54,16 +58,17 @@ class Sibling:
         At the restart the other clock may have been a step ahead of the last tick, and have moved since by
         what this clock is behind wall time.
         """
-        behind_ms = (now_ms - self._began_ms) - (self._clock.now - self._began)
+        behind_ms = self._other_passed.read(now_ms) - (self._clock.now - self._began)
         return STEP_MS_MAX + min(SIBLING_MS, max(0, behind_ms))
 
     def to_ask(self, now_ms: int) -> list[int]:
         """Return the acker partitions that should get the question for the session's clock now."""
-        if 0 <= now_ms - self._began_ms < SIBLING_MS:
+        passed_ms = self._passed.read(now_ms)
+        if passed_ms < SIBLING_MS:
             return []
-        if self._sent_ms is not None and 0 <= now_ms - self._sent_ms < REPEAT_MS:
+        if self._sent_ms is not None and passed_ms - self._sent_ms < REPEAT_MS:
             return []
-        self._sent_ms = now_ms
+        self._sent_ms = passed_ms
         return self._answers.missing
 
     def read(self, partition: int, taken: Taken) -> bool:

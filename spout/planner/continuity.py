@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from acker.identity import generation_of, offset_of, position_at
 from acker.kafka.epochs import unknown_epoch
 from acker.kafka.port import NO_EPOCH, Log, ReadTo, TopicPartition
+from acker.waits import PassedTime
 from spout.group.sources import SourceSpec
 from spout.group.tenure import Tenure
 from spout.planning.intake import SourceCursor
@@ -67,6 +68,8 @@ class Continuity:
         self._specs = specs
         self._tenure = tenure
         self._before: dict[int, _Before] = {}
+        # it looks once a batch, so between two looks much time may pass; a clock that is set counts for half
+        self._passed = PassedTime(between_ms_max=OLDER_LEADER_MS_MAX // 2)
         self._older_since_ms: dict[int, int] = {}
 
     def restore(self, kept: Mapping[int, ReadTo]) -> None:
@@ -90,6 +93,7 @@ class Continuity:
 
         `epochs` are of the leaders that answered now. Raises `Disagreement`: a leader knows no such epoch.
         """
+        passed_ms = self._passed.read(now_ms)
         to_compare: dict[int, ReadTo] = {}
         older: set[int] = set()
         for source, cursor in self._tenure.cursors.items():
@@ -101,7 +105,7 @@ class Continuity:
                 cursor.leader_epoch = epoch
             elif epoch < read.leader_epoch:
                 older.add(source)
-                self._require_patience(spec, read.leader_epoch, now_ms)
+                self._require_patience(spec, read.leader_epoch, passed_ms)
             elif epoch > read.leader_epoch:
                 to_compare[source] = read
             else:
@@ -138,9 +142,9 @@ class Continuity:
         self._before.pop(source, None)
         cursor.leader_epoch = epoch
 
-    def _require_patience(self, spec: SourceSpec, epoch: int, now_ms: int) -> None:
-        since_ms = self._older_since_ms.setdefault(spec.source, now_ms)
-        if now_ms - since_ms >= OLDER_LEADER_MS_MAX:
+    def _require_patience(self, spec: SourceSpec, epoch: int, passed_ms: int) -> None:
+        since_ms = self._older_since_ms.setdefault(spec.source, passed_ms)
+        if passed_ms - since_ms >= OLDER_LEADER_MS_MAX:
             raise unknown_epoch(spec.place, epoch)
 
 

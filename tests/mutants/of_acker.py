@@ -1322,9 +1322,18 @@ MUTANTS = (
         "the sixteenth aborted transaction of its life would end an acker",
     ),
     Mutant(
+        "an-outage-goes-by-the-wall-clock",
+        "acker/waits.py",
+        "return 0 if self._since_ms is None else self._clock_ms() - self._since_ms",
+        "return 0 if self._since_ms is None else time.time_ns() // 1_000_000",
+        "tests/unit/acker/service/test_acker_clock.py"
+        "::test_an_acker_without_a_broker_waits_for_it_as_long_as_ever",
+        "a clock that is set ahead would end an acker at once",
+    ),
+    Mutant(
         "each-outage-has-its-own-time",
         "acker/service/service.py",
-        "            self._away_since_ms = None\n        except",
+        "            self._broker.answered()\n        except",
         "        except",
         "tests/unit/acker/service/test_budgets.py::test_one_acker_lives_through_many_outages",
         "a second outage would end an acker at once",

@@ -198,6 +198,40 @@ MUTANTS = (
         "each culprit of an ArrowBolt would stand in `failures` as one that passed, too",
     ),
     Mutant(
+        "a-jump-of-the-clock-ends-the-patience-with-an-older-leader",
+        "spout/planner/continuity.py",
+        "PassedTime(between_ms_max=OLDER_LEADER_MS_MAX // 2)",
+        "PassedTime(between_ms_max=1 << 60)",
+        "tests/unit/spout/planner/test_continuity.py"
+        "::test_a_leader_with_an_older_epoch_is_given_a_minute_by_a_clock_that_is_set",
+        "a query would end where somebody sets the clock",
+    ),
+    Mutant(
+        "the-first-status-after-a-stop-is-believed",
+        "spout/builder/settled.py",
+        "NEWER_MIN: Final = 2",
+        "NEWER_MIN: Final = 1",
+        "tests/unit/spout/builder/test_settled.py"
+        "::test_the_second_status_of_after_that_counts_whatever_the_clock_shows",
+        "a status of before the last batch could end a topology with open roots",
+    ),
+    Mutant(
+        "a-clock-that-may-be-right-is-wrong",
+        "spout/doctor/services.py",
+        "ms < -CLOCKS_APART_MS}",
+        "ms < -SKEW_MS_MAX}",
+        "tests/unit/spout/doctor/test_services.py::test_a_clock_that_may_be_right_passes",
+        "an acker that is slow to write would be told to set its clock",
+    ),
+    Mutant(
+        "a-view-asks-for-missing-brokers-again",
+        "spout/inspect/overview.py",
+        "    broker = broker_names(missing_brokers(log, topics) if brokers is None else brokers)",
+        "    broker = broker_names(missing_brokers(log, topics))",
+        "tests/unit/spout/inspect/test_metadata_questions.py::test_which_brokers_are_missing_is_asked_once",
+        "each look would wait for a silent broker again",
+    ),
+    Mutant(
         "a-hang-outside-of-a-child-is-forgotten",
         "spout/isolation/task_runs.py",
         "    notes.leave(HangNote(hang.bolt, hang.roots))\n",

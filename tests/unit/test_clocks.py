@@ -6,6 +6,7 @@ must neither leave undone for an hour, nor do again and again while the clock st
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -32,7 +33,7 @@ WALL_CLOCKS = {
     "acker/kafka/tokens.py": "compared with the end of a token, which is wall time, when the token comes",
     "spout/bolts/trace_hook.py": "when a span ended: for people",
     "spout/builder/streams.py": "tests/unit/spout/builder/test_stream_metrics.py",
-    "spout/builder/submitted.py": "whether a status is newer than a call; a monotonic deadline ends it",
+    "spout/builder/submitted.py": "how old a status is: for metrics",
     "spout/cli/common.py": "tests/unit/test_clocks.py",
     "spout/demo/run.py": "when the demo killed a driver: for its report",
     "spout/doctor/on_executor.py": "how far an executor's clock is from the driver's, within some seconds",
@@ -169,3 +170,76 @@ def test_the_series_of_the_page_go_on_by_a_clock_that_steps(step_ms: int) -> Non
     assert all(series[-1][0] == second.at_ms for series in points.values())
     times = [[at_ms for at_ms, _ in series] for series in points.values()]
     assert all(series == sorted(series) for series in times)
+
+
+VIEWS = ("spout/cli", "spout/demo", "spout/doctor", "spout/inspect", "spout/ui")
+"""Rooms that show ages, and do nothing by them: what they show is wrong for as long as the clock is."""
+
+OPEN_DIFFERENCES = {
+    "acker/clock_watch.py:broker_ms": "never below nothing; the broker's time, for reports",
+    "acker/clock_watch.py:polled": "it compares clocks: a jump is what it looks for",
+    "acker/clocks.py:clocks_differ": "the other clock's time, for people",
+    "acker/kafka/cluster.py:note_progress": "by the clock of its client, which nobody can set",
+    "acker/kafka/standing.py:look": "a look counts for a second at most, and never backwards",
+    "acker/kafka/standing.py:standing": "by the time that its own looks have counted",
+    "acker/ledger/tally.py:_add_copies": "how long roots took, for metrics",
+    "acker/ledger/tally.py:add": "how long roots took, for metrics",
+    "acker/service/service.py:_readable": "from which offset on verdicts are kept: a time in the log",
+    "acker/service/service.py:_time_restores": "how long a restore took, for people",
+    "acker/units.py:past_ms": "a time that a person gave, such as 2h",
+    "acker/waits.py:look": "a line in the log, by whatever clock its caller has",
+    "acker/waits.py:read": "`PassedTime`, which bounds it",
+    "acker/waits.py:waited_ms": "by the clock of its caller: `PassedTime` where a wait ends by it",
+    "replay/handling/letter_handling.py:room": "at most what a second allows, and never below nothing",
+    "replay/policy/breaker.py:_bucket": "the bucket that a loss counts in; a jump empties the window",
+    "replay/policy/breaker.py:_forget": "the bucket that a loss counts in; a jump empties the window",
+    "replay/policy/breaker.py:_reach_ms": "for people",
+    "replay/worker/worker.py:is_too_old": "the age of a record by the time in it, as `max_age` is meant",
+    "spout/group/clocks.py:wrong_clocks": "it compares clocks, and passes over what is old",
+    "spout/group/presence.py:__init__": "from which offset on signs are read: a time in the log",
+    "spout/isolation/child_process.py:_refuse_late": "by a clock that nobody can set",
+    "spout/planner/draining.py:_wait_for_replays": "no more than what has passed by `PassedTime`",
+    "spout/planner/draining.py:verdict_wait": "an age for people",
+    "spout/planner/planner.py:status": "an age for people",
+    "spout/planning/pace.py:done": "the pace of one batch, which the next one corrects",
+    "spout/planning/session.py:look": "a look moves a session's clock by a second at most, and never back",
+    "spout/publishing/batch_warnings.py:warn": "by a clock that nobody can set",
+    "spout/publishing/watermarks.py:report": "by a clock that nobody can set",
+    "spout/runtime/process.py:check": "when a line in the log says that a process stands by",
+    "spout/runtime/pulse.py:overdue": "by a clock that nobody can set",
+    "spout/standalone/engine.py:_plan": "by a clock that nobody can set",
+    "spout/standalone/store.py:_turn": "by a clock that nobody can set",
+}
+"""Where a time is taken from now, without a bound on both sides, and why that ends nothing too early."""
+
+
+def open_differences(path: Path) -> set[str]:
+    """Return the functions of a file that take a time from now.
+
+    ``0 <= now_ms - since_ms < limit_ms`` and ``abs(now_ms - since_ms) >= limit_ms`` are bounded on both
+    sides: what they wait for comes at once where the clock was set back.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    bounded = set[ast.AST]()
+    for node in ast.walk(tree):
+        has_two_bounds = isinstance(node, ast.Compare) and len(node.ops) == 2
+        is_absolute = isinstance(node, ast.Call) and ast.unparse(node.func) == "abs"
+        if has_two_bounds or is_absolute:
+            bounded.update(ast.walk(node))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return {
+        f"{path.relative_to(ROOT).as_posix()}:{function.name}"
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Sub)
+        and ast.unparse(node.left) in ("now_ms", "wall_ms")
+        and node not in bounded
+    }
+
+
+def test_what_waits_for_a_time_to_pass_has_two_bounds_or_a_reason() -> None:
+    """D413: a wait that ends by the wall clock ends at once where somebody sets that ahead."""
+    files = [path for room in ("acker", "replay", "spout") for path in (ROOT / room).rglob("*.py")]
+    doing = [path for path in files if not path.relative_to(ROOT).as_posix().startswith(VIEWS)]
+    assert set().union(*map(open_differences, doing)) == OPEN_DIFFERENCES.keys()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from acker.config.limits import ReplayLimits
 from acker.config.topics import Topics, parse
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, Record, TopicPartition
@@ -18,13 +19,15 @@ from acker.service.service import AckerService
 from acker.service.state import part_key
 from acker.wire.codec import wire_codec
 from acker.wire.events import Take
+from replay.worker.service import ReplayService
 from spout.doctor.broker import BrokerProbe
-from spout.doctor.codes import SERVICES, CheckHealth, CheckResult
-from spout.doctor.services import judge_services
+from spout.doctor.codes import CLOCKS, SERVICES, CheckHealth, CheckResult
+from spout.doctor.services import judge_service_clocks, judge_services
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
 
 DEADLINE_S = 60.0
+HOUR_MS = 3_600_000
 
 
 def wall_ms() -> int:
@@ -165,3 +168,49 @@ def test_a_service_of_another_prefix_in_the_group_is_named(installation: Install
     assert (result.code, result.health) == (SERVICES, CheckHealth.FAILED)
     assert "windhover-acker-elsewhere on " in result.observed
     assert f"has partitions of {other}" in result.observed
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 2 * HOUR_MS, -2 * HOUR_MS], ids=["right", "ahead", "behind"])
+def test_the_clocks_of_an_acker_and_of_a_replay_worker_are_judged(
+    installation: Installation, ahead_ms: int
+) -> None:
+    """D414: they say what their clock says, the broker dates it."""
+    topics = installation.topics
+    create_topics(topics)
+    probe = BrokerProbe(topics, wall_ms)
+
+    def judged() -> list[CheckResult]:
+        return list(judge_service_clocks(probe.services("topics.yaml"), topics))
+
+    with closing(KafkaLog(topics.kafka)) as log, ExitStack() as undo:
+        acker = AckerService(log, topics.ack_topics, 2, group=topics.acker.group)
+        undo.callback(acker.close)
+        limits = ReplayLimits(position_interval_ms=0)
+        worker = ReplayService(log, topics, jitter=lambda: 0.0, limits=limits)
+        undo.callback(worker.close)
+        take = Take(f"{installation.prefix}g", "session", 1, 0, 2, ())
+        producer = log.producer()
+        for number in range(2):
+            producer.send(Outgoing(topics.ack_topics.init, number, wire_codec().encode(take)))
+        producer.flush(30_000)
+
+        def step() -> None:
+            acker.step(wall_ms() + ahead_ms)
+            worker.step(wall_ms() + ahead_ms)
+
+        due = [TopicPartition(topics.ack_topics.due, number) for number in range(2)]
+        eventually(
+            lambda: acker.status().partitions and all(end > 0 for end in log.stable_ends(due).values()),
+            DEADLINE_S,
+            told=worker.status,
+            step=step,
+        )
+        results = judged()
+    assert {result.code for result in results} == {CLOCKS}
+    expected = CheckHealth.FAILED if ahead_ms else CheckHealth.OK
+    assert {result.subject: result.health for result in results} == {
+        "clocks of ackers": expected,
+        "clocks of replay workers": expected,
+    }
+    how = "2.0 h ahead of" if ahead_ms > 0 else "2.0 h behind"
+    assert all(how in result.observed for result in results if ahead_ms)

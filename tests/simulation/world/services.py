@@ -47,7 +47,7 @@ class AckerProcess(Process):
             self._service = AckerService(
                 self.client, topics.ack_topics, topics.acker.partitions, group=topics.acker.group,
                 replay_group=topics.acker.replay_group, limits=self._limits,
-                verdict_retention_ms=self._verdict_retention_ms,
+                verdict_retention_ms=self._verdict_retention_ms, clock_ms=lambda: self.world.now_ms,
             )  # fmt: skip
             return
         worked = self._service.step(self.wall_ms)
@@ -94,7 +94,11 @@ class ReplayProcess(Process):
         """Step the service; one with an older topics.yaml reads the newer one at some time."""
         if self._service is None:
             self._service = ReplayService(
-                self.client, self._topics, jitter=self.rng.random, limits=self._limits
+                self.client,
+                self._topics,
+                jitter=self.rng.random,
+                limits=self._limits,
+                clock_ms=lambda: self.world.now_ms,
             )
         elif self._topics is not self.world.topics and (
             self.world.is_healed or self.rng.random() < _READS_AGAIN

@@ -159,13 +159,17 @@ class Writer:
 
 @dataclass
 class World:
-    """A cluster with the ack topics, one acker process at a time, and the reader of what it wrote."""
+    """A cluster with the ack topics, one acker process at a time, and the reader of what it wrote.
+
+    `now_ms` is wall time, and `clock_set_ms` by how much it was set, and did not pass.
+    """
 
     partitions: int = 1
     limits: AckerLimits = field(default_factory=lambda: AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0))
     cluster: MemoryCluster = field(default_factory=MemoryCluster)
     events: list[AckerEvent] = field(default_factory=list)
     now_ms: int = 0
+    clock_set_ms: int = 0
 
     def __post_init__(self) -> None:
         """Create the topics and start an acker."""
@@ -178,8 +182,13 @@ class World:
         """Start a further acker process."""
         return AckerService(
             log or self.cluster.log(faults), TOPICS, self.partitions, group="windhover-acker",
-            limits=self.limits, report=self.events.append,
+            limits=self.limits, report=self.events.append, clock_ms=lambda: self.now_ms - self.clock_set_ms,
         )  # fmt: skip
+
+    def set_clock(self, by_ms: int) -> None:
+        """Set the wall clock ahead, or back, while no time passes."""
+        self.now_ms += by_ms
+        self.clock_set_ms += by_ms
 
     def crash(self, faults: Faults | None = None, log: Log | None = None) -> None:
         """Kill the acker, wherever it is, and start another that takes its place."""

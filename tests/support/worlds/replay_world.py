@@ -151,6 +151,7 @@ class World:
     def __init__(self) -> None:
         self.cluster = MemoryCluster()
         self.now_ms = 1_000_000
+        self.clock_set_ms = 0
         self.events: list[ReplayEvent] = []
         for name in (TOPIC, COPIES, LETTERS):
             self.cluster.create_topic(name, PARTITIONS)
@@ -250,10 +251,15 @@ class World:
         client = client or Client(self.cluster, faults or NoFaults())
         service = ReplayService(
             client, of or topics(), jitter=lambda: jitter, limits=limits, report=self.events.append,
-            written=written,
+            written=written, clock_ms=lambda: self.now_ms - self.clock_set_ms,
         )  # fmt: skip
         self._clients[id(service)] = client
         return service
+
+    def set_clock(self, by_ms: int) -> None:
+        """Set the wall clock ahead, or back, while no time passes."""
+        self.now_ms += by_ms
+        self.clock_set_ms += by_ms
 
     def kill(self, service: ReplayService) -> None:
         """End a worker as SIGKILL does, and let its session time out."""

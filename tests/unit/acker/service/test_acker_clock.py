@@ -46,15 +46,19 @@ def test_logs_are_shortened_all_the_same() -> None:
     assert world.writer_log.starts([inits])[inits] == 1
 
 
-def test_an_acker_without_a_broker_waits_for_it_no_longer() -> None:
+@pytest.mark.parametrize("by_ms", [0, -HOUR_MS, HOUR_MS], ids=["right", "set back", "set ahead"])
+def test_an_acker_without_a_broker_waits_for_it_as_long_as_ever(by_ms: int) -> None:
+    """D412: a clock that was set ahead by an hour ended it at the next step."""
     world = late_world()
     silence = Failing("membership", Unreachable("gone"))
     world.crash(silence)
     silence.is_on = True
     world.step()
-    world.now_ms -= HOUR_MS
+    world.set_clock(by_ms)
     world.step()
-    world.now_ms += world.limits.unreachable_ms
+    world.now_ms += world.limits.unreachable_ms - 1_000
+    world.step()
+    world.now_ms += 1_000
     with pytest.raises(Unreachable):
         world.step()
 

@@ -55,7 +55,10 @@ def test_what_was_taken_over_is_committed_all_the_same(world: World) -> None:
     assert log.committed("windhover-replay", [verdict]) == log.ends([verdict])
 
 
-def test_a_worker_without_a_broker_waits_for_it_no_longer(world: World) -> None:
+@pytest.mark.parametrize("by_ms", [0, -HOUR_MS, HOUR_MS], ids=["right", "set back", "set ahead"])
+def test_a_worker_without_a_broker_waits_for_it_as_long_as_ever(world: World, by_ms: int) -> None:
+    """D412: a clock that was set ahead by an hour ended it at the next step."""
+
     class Silence(FailOnce):
         def before(self, operation: str) -> None:
             if operation == "membership":
@@ -63,8 +66,10 @@ def test_a_worker_without_a_broker_waits_for_it_no_longer(world: World) -> None:
 
     worker = world.worker(Silence("membership", Unreachable("gone")))
     worker.step(world.now_ms)
-    world.now_ms -= HOUR_MS
+    world.set_clock(by_ms)
     worker.step(world.now_ms)
-    world.now_ms += LIMITS.unreachable_ms + 1
+    world.now_ms += LIMITS.unreachable_ms
+    worker.step(world.now_ms)
+    world.now_ms += 1
     with pytest.raises(Unreachable):
         worker.step(world.now_ms)

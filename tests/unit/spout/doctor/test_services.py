@@ -7,9 +7,17 @@ from typing import Final
 
 import pytest
 
+from acker.clock_watch import CLOCKS_APART_MS, SKEW_MS_MAX
 from acker.config.topics import parse
-from spout.doctor.codes import SERVICES, CheckHealth, CheckResult
-from spout.doctor.services import ServiceFacts, ServiceMember, StateOrigin, judge_services
+from acker.writer_clocks import UNKNOWN_TIME, WriterTime
+from spout.doctor.codes import CLOCKS, SERVICES, CheckHealth, CheckResult
+from spout.doctor.services import (
+    ServiceFacts,
+    ServiceMember,
+    StateOrigin,
+    judge_service_clocks,
+    judge_services,
+)
 from spout.inspect.readings import Reading
 
 FILE: Final = parse("acker: {partitions: 2}\ninputs: {a: {id: 1, group: g}}", file="topics.yaml", environ={})
@@ -87,3 +95,98 @@ def test_what_could_not_be_read_is_unknown() -> None:
     assert "no leader" in result.observed
     group = wrong(replace(RIGHT, members={**RIGHT.members, ACKERS: Reading(unknown="no right")}))
     assert group.health is CheckHealth.UNKNOWN
+
+
+NOW_MS: Final = 1_800_000_000_000
+HOUR_MS: Final = 3_600_000
+KINDS = pytest.mark.parametrize(
+    ("kind", "group"), [("ackers", ACKERS), ("replay workers", REPLAY)], ids=["acker", "worker"]
+)
+
+
+def machine(number: int, *partitions: int) -> ServiceMember:
+    return ServiceMember(
+        f"windhover-{number} on 10.0.0.{number}", frozenset({"t"}), f"10.0.0.{number}", frozenset(partitions)
+    )
+
+
+def ahead(ms: int, appended_ms: int = NOW_MS) -> WriterTime:
+    return WriterTime(appended_ms + ms, appended_ms)
+
+
+def clocks_of(
+    group: str, members: Reading[list[ServiceMember]], signs: Reading[dict[int, WriterTime]]
+) -> list[CheckResult]:
+    """Judge the clocks of one kind of process; the other kind has nobody."""
+    nobody: dict[str, Reading[list[ServiceMember]]] = {ACKERS: Reading([]), REPLAY: Reading([])}
+    nothing: dict[str, Reading[dict[int, WriterTime]]] = {ACKERS: Reading({}), REPLAY: Reading({})}
+    facts = replace(RIGHT, members={**nobody, group: members}, signs={**nothing, group: signs})
+    return [result for result in judge_service_clocks(facts, FILE) if "run" not in result.observed]
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("ahead_ms", "how"),
+    [
+        (2 * HOUR_MS, "2.0 h ahead of"),
+        (-2 * HOUR_MS, "2.0 h behind"),
+        (SKEW_MS_MAX + 1, "2.0 s ahead of"),
+        (-CLOCKS_APART_MS - 1, "1.0 min behind"),
+    ],
+)
+def test_the_machine_whose_clock_is_off_is_named_by_how_much_with_the_cure(
+    kind: str, group: str, ahead_ms: int, how: str
+) -> None:
+    """D414: the others beside it are right."""
+    members = [machine(1, 0), machine(2, 1, 2)]
+    signs = {0: ahead(0), 1: ahead(0, NOW_MS - 10), 2: ahead(ahead_ms)}
+    (result,) = clocks_of(group, Reading(members), Reading(signs))
+    assert (result.code, result.health, result.subject) == (CLOCKS, CheckHealth.FAILED, f"clocks of {kind}")
+    assert result.observed.startswith(f"{how} the broker's, on the machine of windhover-2 on 10.0.0.2")
+    assert "acker partitions 1, 2" in result.observed
+    assert result.cure == "ssh 10.0.0.2 chronyc tracking"
+
+
+@KINDS
+@pytest.mark.parametrize("ahead_ms", [0, SKEW_MS_MAX, -CLOCKS_APART_MS])
+def test_a_clock_that_may_be_right_passes(kind: str, group: str, ahead_ms: int) -> None:
+    """D414: a record that took a while to its broker seems to come from a clock that is behind."""
+    members = [machine(1, 0), machine(2)]
+    (result,) = clocks_of(group, Reading(members), Reading({0: ahead(ahead_ms), 5: ahead(HOUR_MS)}))
+    assert (result.health, result.subject) == (CheckHealth.OK, f"clocks of {kind}")
+    assert result.observed == "of 1 of 2, none differs from the broker's"
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("members", "signs", "why"),
+    [
+        (Reading(unknown="no answer"), Reading({}), "no answer"),
+        (Reading([machine(1, 0)]), Reading(unknown="no answer"), "no answer"),
+        (Reading([machine(1, 0)]), Reading({}), "none of them has written lately"),
+        (Reading([machine(1, 0)]), Reading({0: UNKNOWN_TIME}), "none of them has written lately"),
+        (Reading([machine(1, 0)]), Reading({0: WriterTime(5)}), "none of them has written lately"),
+        (Reading([machine(1, 0)]), Reading({0: WriterTime(None, 5)}), "none of them has written lately"),
+        (Reading([machine(1, 0)]), Reading({1: ahead(HOUR_MS)}), "none of them has written lately"),
+    ],
+)
+def test_what_nobody_says_is_unknown(
+    kind: str,
+    group: str,
+    members: Reading[list[ServiceMember]],
+    signs: Reading[dict[int, WriterTime]],
+    why: str,
+) -> None:
+    """D410, D414"""
+    (result,) = clocks_of(group, members, signs)
+    assert (result.health, result.subject) == (CheckHealth.UNKNOWN, f"clocks of {kind}")
+    assert why in result.observed
+
+
+def test_where_nobody_runs_no_clock_is_wrong() -> None:
+    results = list(judge_service_clocks(replace(RIGHT, members={ACKERS: Reading([]), REPLAY: Reading([])},
+        signs={ACKERS: Reading({}), REPLAY: Reading({})}), FILE))  # fmt: skip
+    assert [result.observed for result in results] == [
+        "could not tell: no ackers run",
+        "could not tell: no replay workers run",
+    ]

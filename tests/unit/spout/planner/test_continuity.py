@@ -11,10 +11,11 @@ from typing import Any, Final
 import pytest
 
 from acker.config.topics import parse
+from acker.errors import Disagreement
 from acker.identity import position_at, source_of
 from acker.kafka.port import NO_EPOCH, ReadTo, TopicPartition
 from spout.group.sources import SourceSpec
-from spout.planner.continuity import Continuity, Cut
+from spout.planner.continuity import OLDER_LEADER_MS_MAX, Continuity, Cut
 from spout.planning.intake import SourceCursor
 from tests.support.worlds.planning import YAML
 
@@ -45,6 +46,26 @@ class Leaders:
         """Answer for those that are known."""
         self.asked = places
         return {place: self.intact[place] for place in places if place in self.intact}
+
+
+@pytest.mark.parametrize("step_ms", [0, -3_600_000, 3_600_000], ids=["right", "set back", "set ahead"])
+def test_a_leader_with_an_older_epoch_is_given_a_minute_by_a_clock_that_is_set(step_ms: int) -> None:
+    """D413: a clock that was set ahead by an hour ended the query; of a jump half of the minute counts."""
+    source, place = source_of(1, 0), TopicPartition("sentences", 0)
+    tenure: Any = SimpleNamespace(cursors={source: SourceCursor(0, position_at(0, READ_TO), None, 3)})
+    log: Any = Leaders({}, {})
+    continuity = Continuity(log, {source: SourceSpec(source, place, "id", INPUT)}, tenure)
+    now_ms = 10_000_000
+    assert continuity.compare({place: 2}, now_ms).unknown == {source}
+    now_ms += step_ms
+    # the look after a step ahead counts for half of the minute, and the one after a step back for nothing
+    minute = OLDER_LEADER_MS_MAX // 1_000
+    left = minute // 2 if step_ms > 0 else minute
+    for _ in range(left):
+        assert continuity.compare({place: 2}, now_ms).unknown == {source}
+        now_ms += 1_000
+    with pytest.raises(Disagreement):
+        continuity.compare({place: 2}, now_ms)
 
 
 @pytest.mark.parametrize("states", list(product(STATES, repeat=2)), ids=" and ".join)

@@ -1,0 +1,42 @@
+"""Whether a topology that emits nothing any more has settled its roots, by its status; pure.
+
+The planning process writes the status, with the wall time of its machine. Only whether that time is another
+one than before counts here, since somebody may set the clock meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from acker.waits import SteadyMs, steady_ms
+from spout.planner.mailbox import PlannerStatus
+
+HELD_MS: Final = 2_000
+"""Roots that are pending this long after the last batch of tuples are not late: a keyed bolt holds them."""
+
+NEWER_MIN: Final = 2
+"""The first one that differs may have been made, and not written, before; the second one was not."""
+
+
+class SettledWatch:
+    """Judges the statuses that are written after a topology has emitted its last tuple."""
+
+    def __init__(self, *, holds: bool, clock_ms: SteadyMs = steady_ms) -> None:
+        """Begin now; `holds`: the topology has a keyed bolt, which may keep roots open for long."""
+        self._holds = holds
+        self._clock_ms = clock_ms
+        self._began_ms = clock_ms()
+        self._wall_ms: int | None = None
+        self._newer = 0
+
+    def is_settled(self, status: PlannerStatus | None) -> bool:
+        """Return whether a status that was made since shows no pending root, except those that are held."""
+        if status is None:
+            return False
+        if self._wall_ms is not None and status.wall != self._wall_ms:
+            self._newer += 1
+        self._wall_ms = status.wall
+        if self._newer < NEWER_MIN:
+            return False
+        is_held = self._holds and self._clock_ms() - self._began_ms > HELD_MS
+        return not status.pending or is_held

@@ -82,8 +82,8 @@ def test_as_many_items_are_counted_as_there_are(value: dict[str, Any], begin: in
     [
         (b"\x00", 0),
         (b"\x02\x05\x00", 1),
-        # a block of -2 items, whose size in bytes follows; then another one of one item
-        (b"\x03\x04\x02\x04\x02\x06\x00", 3),
+        # a block of -3 items, whose size in bytes follows; then another one of one item
+        (b"\x05\x06\x02\x04\x08\x02\x06\x00", 4),
         # 64 items: the count has two bytes
         (b"\x80\x01" + bytes(64) + b"\x00", 64),
         # the longest number: ten bytes

@@ -6,7 +6,7 @@ import json
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Final
@@ -18,6 +18,7 @@ from spout.cli import main as windhover
 from tests.mutation.edits import Edit, edits_of
 from tests.mutation.equivalents import equivalents, reasons
 from tests.mutation.host import MEASURED, PROJECT
+from tests.mutation.kept import keys, line_of, read_verdicts
 from tests.mutation.run import Hosts
 from tests.mutation.verdict import Fate, Verdict
 
@@ -40,7 +41,10 @@ def mutation(
     budget: Annotated[float, typer.Option(help="Seconds of tests for one edit.")] = 20.0,
     at_least: Annotated[float, typer.Option(help="Exit with 1 if a smaller share falls, in %.")] = 0.0,
     again: Annotated[
-        Path | None, typer.Option(help="Judge only what survived in this file, which --out wrote.")
+        Path | None,
+        typer.Option(
+            help="Judge only what survived in this file, which --out wrote; shares are of all edits in it."
+        ),
     ] = None,
     kept_map: Annotated[
         Path | None,
@@ -51,26 +55,33 @@ def mutation(
 ) -> int:
     """Edit the functions of rooms, one at a time; print edits that no test sees, and the shares by room."""
     edits = _edits(rooms)
-    if again is not None:
-        survivors = _survivors(again)
-        edits = [edit for edit in edits if _key(edit) in survivors]
-    if sample and sample < len(edits):
-        edits = sorted(random.Random(seed).sample(edits, sample))
+    keys_of_edits = keys(edits)
     began = monotonic()
     listed = reasons(edits, equivalents())
     verdicts: list[Verdict] = []
+    if again is not None:
+        former = read_verdicts(again, keys_of_edits)
+        if len(former) < len(edits):
+            typer.echo(f"{len(edits) - len(former)} edits are not in {again}, and are left out", err=True)
+        # the shares below are of all edits in the file, so what fell there counts without being judged again
+        verdicts = [verdict for verdict in former if not _is_open(verdict, listed)]
+        edits = [verdict.edit for verdict in former if _is_open(verdict, listed)]
+    if sample and sample < len(edits):
+        edits = sorted(random.Random(seed).sample(edits, sample))
     with Hosts(jobs, [*(tests or _default_tests(rooms)), "-m", SELECTION]) as hosts:
         lines = hosts.mapped(kept_map)
         typer.echo(f"{len(lines.seconds)} tests are mapped, {monotonic() - began:.0f} s; {len(edits)} edits")
         for test in lines.failed:
             typer.echo(f"falls without any edit, and is left out: {test}", err=True)
         with (out or Path("/dev/null")).open("a", encoding="utf-8") as written:
+            # what fell before is written too, so that the new file is as good as both
+            for verdict in verdicts:
+                written.write(line_of(verdict, keys_of_edits[verdict.edit]))
             for verdict in hosts.judged(edits, lambda edit: lines.tests_of(edit, budget)):
                 if verdict.fate in (Fate.SURVIVED, Fate.NOT_RUN) and verdict.edit in listed:
                     verdict = verdict._replace(fate=Fate.EQUIVALENT)
                 verdicts.append(verdict)
-                row = {"key": _key(verdict.edit), "fate": verdict.fate, "test": verdict.test}
-                written.write(json.dumps(row) + "\n")
+                written.write(line_of(verdict, keys_of_edits[verdict.edit]))
                 written.flush()
                 if verdict.fate in (Fate.SURVIVED, Fate.NOT_RUN):
                     typer.echo(_entry(verdict.edit) if toml else f"{verdict.fate:<8} {verdict.edit.name}")
@@ -95,14 +106,15 @@ def _default_tests(rooms: Sequence[str]) -> list[str]:
     return [*(f"tests/unit/{package}" for package in packages), "tests/property"]
 
 
-def _key(edit: Edit) -> tuple[str, ...]:
-    return (edit.file, edit.function, edit.kind, edit.before, edit.after)
-
-
-def _survivors(path: Path) -> set[tuple[str, ...]]:
-    """Return the keys of those edits that had survived when the file was written."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return {tuple(row["key"]) for row in rows if row["fate"] in (Fate.SURVIVED, Fate.NOT_RUN)}
+def _is_open(verdict: Verdict, listed: Container[Edit]) -> bool:
+    """Return whether an edit is judged again: nothing fell, and no reason for that is listed."""
+    match verdict.fate:
+        case Fate.SURVIVED | Fate.NOT_RUN:
+            return True
+        case Fate.EQUIVALENT:
+            return verdict.edit not in listed
+        case Fate.KILLED | Fate.HUNG | Fate.UNSWAPPABLE:
+            return False
 
 
 def _entry(edit: Edit) -> str:

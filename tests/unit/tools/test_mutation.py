@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -14,9 +15,10 @@ from tests.mutation.coverage_map import CoverageMap
 from tests.mutation.edits import Edit, edits_of
 from tests.mutation.equivalents import Equivalent, equivalents, reasons
 from tests.mutation.host import PROJECT
+from tests.mutation.kept import keys, line_of, read_verdicts
 from tests.mutation.run import Hosts
 from tests.mutation.swap import Functions, Unswappable
-from tests.mutation.verdict import Fate
+from tests.mutation.verdict import Fate, Verdict
 
 
 def edited(body: str, kind: str) -> list[str]:
@@ -143,15 +145,49 @@ def test_what_does_not_live_cannot_be_swapped(tmp_path: Path) -> None:
         swapped(text, tmp_path / "nobody.py", edits_of("f.py", text)[0])
 
 
-def test_the_quickest_tests_of_a_line_come_first_and_one_at_least() -> None:
-    edit = next(iter(edits_of("f.py", "def f(a):\n    return a + 1\n")))
-    lines = CoverageMap(
-        {"slow": 9.0, "quick": 1.0, "other": 0.1}, {"f.py": {2: {"slow", "quick"}, 3: {"other"}}}
-    )
-    assert [test for test, _ in lines.tests_of(edit, 20)] == ["quick", "slow"]
-    assert [test for test, _ in lines.tests_of(edit, 5)] == ["quick"]
-    assert [test for test, _ in lines.tests_of(edit, 0.5)] == ["quick"]
-    assert CoverageMap().tests_of(edit, 20) == []
+IN_ROOM = "tests/unit/acker/wire/test_room.py::"
+ELSEWHERE = "tests/unit/spout/test_other.py::"
+
+
+def mapped(seconds: dict[str, float], lines_run: dict[str, int]) -> CoverageMap:
+    """Return a map of tests that all run line 2 of a file of a room, and so many lines of another file."""
+    tests: dict[str, dict[int, set[str]]] = {"acker/wire/f.py": {2: set(seconds)}, "acker/g.py": {}}
+    for test in seconds:
+        for line in range(lines_run.get(test, 0)):
+            tests["acker/g.py"].setdefault(line, set()).add(test)
+    return CoverageMap(seconds, tests)
+
+
+def chosen(lines: CoverageMap, budget_s: float) -> list[str]:
+    edit = edits_of("acker/wire/f.py", "def f(a):\n    return a + 1\n")[0]
+    return [test for test, _ in lines.tests_of(edit, budget_s)]
+
+
+def test_tests_of_the_own_folder_come_first_and_the_quickest_of_both() -> None:
+    quick, slow, foreign = IN_ROOM + "quick", IN_ROOM + "slow", ELSEWHERE + "quick"
+    lines = mapped({slow: 9.0, foreign: 0.1, quick: 1.0}, {slow: 5})
+    assert chosen(lines, 20) == [quick, slow, foreign]
+    # what is too slow for the rest of the budget makes room for what is not
+    assert chosen(lines, 5) == [quick, foreign]
+    assert chosen(lines, 0.5) == [quick]
+    assert chosen(CoverageMap(), 20) == []
+
+
+@pytest.mark.parametrize("budget_s", [0.5, 5.0, 20.0])
+def test_the_test_that_runs_fewest_lines_is_kept_however_slow_it_is(budget_s: float) -> None:
+    broad, close = IN_ROOM + "broad", IN_ROOM + "close"
+    foreign = ELSEWHERE + "closer"
+    lines = mapped({broad: 0.1, close: 30.0, foreign: 0.1}, {broad: 50, close: 3, foreign: 1})
+    assert close in chosen(lines, budget_s)
+    # without one in the own folder, the closest of all others is kept
+    others = mapped({ELSEWHERE + "broad": 0.1, ELSEWHERE + "closer": 30.0}, {ELSEWHERE + "broad": 50})
+    assert ELSEWHERE + "closer" in chosen(others, budget_s)
+
+
+def test_a_folder_below_or_above_is_not_the_own_one() -> None:
+    above, below, own = "tests/unit/acker/test_a.py::", "tests/unit/acker/wire/more/test_a.py::", IN_ROOM
+    lines = mapped({above: 0.1, below: 0.2, own: 0.3}, {})
+    assert chosen(lines, 20) == [own, above, below]
 
 
 def test_a_map_is_written_and_read_and_cut(tmp_path: Path) -> None:
@@ -180,6 +216,71 @@ def test_an_edit_that_is_listed_has_its_reason() -> None:
     operator, number = edits_of("f.py", "def f(a):\n    return a + 1\n")
     listed = Equivalent("f.py", "f", "return a + 1", "return a - 1", "nobody asks")
     assert reasons([operator, number], [listed]) == {operator: "nobody asks"}
+
+
+def test_verdicts_are_kept_for_edits_that_look_the_same(tmp_path: Path) -> None:
+    edits = edits_of("f.py", "def f(a):\n    if a > 1:\n        return g(a, 5)\n    return g(a, 5)\n")
+    keys_of_edits = keys(edits)
+    assert len(set(keys_of_edits.values())) == len(edits) == 4
+    fates = [Fate.HUNG, Fate.SURVIVED, Fate.KILLED, Fate.SURVIVED]
+    verdicts = [Verdict(edit, fate, "test") for edit, fate in zip(edits, fates, strict=True)]
+    kept = tmp_path / "kept"
+    kept.write_text("".join(line_of(verdict, keys_of_edits[verdict.edit]) for verdict in verdicts))
+    assert read_verdicts(kept, keys_of_edits) == verdicts
+    # the file goes on: of two verdicts the last counts; what cannot be made any more is left out
+    fell = verdicts[1]._replace(fate=Fate.KILLED)
+    with kept.open("a") as written:
+        written.write(line_of(fell, keys_of_edits[fell.edit]))
+    assert read_verdicts(kept, keys_of_edits)[1] == fell
+    assert read_verdicts(kept, keys(edits[:2])) == [verdicts[0], fell]
+
+
+class JudgesAll:
+    """Stands in for the hosts: every edit that it gets falls."""
+
+    def __init__(self, *_arguments: object) -> None:
+        """Take what `Hosts` takes."""
+
+    def __enter__(self) -> JudgesAll:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close nothing."""
+
+    def mapped(self, _kept: Path | None) -> CoverageMap:
+        return CoverageMap()
+
+    def judged(self, edits: Sequence[Edit], _tests_of: object) -> Iterator[Verdict]:
+        for edit in edits:
+            yield Verdict(edit, Fate.KILLED, "test")
+
+
+def test_the_share_of_a_second_run_is_that_of_the_whole_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tests.mutation.__main__.Hosts", JudgesAll)
+    name = "acker/identity.py"
+    edits = edits_of(name, (PROJECT / name).read_text(encoding="utf-8"))
+    first = [Verdict(edit, Fate.KILLED, "test") for edit in edits[:-1]]
+    first[0] = first[0]._replace(fate=Fate.SURVIVED)
+    first[1] = first[1]._replace(fate=Fate.NOT_RUN)
+    first[2] = first[2]._replace(fate=Fate.EQUIVALENT)  # it is no longer listed
+    first[3] = first[3]._replace(fate=Fate.UNSWAPPABLE)
+    kept = tmp_path / "kept"
+    kept.write_text("".join(line_of(verdict, keys(edits)[verdict.edit]) for verdict in first))
+    second = tmp_path / "second"
+    options = ["--again", str(kept), "--out", str(second), "--at-least", "100"]
+    assert run([name, *options], app, "mutation") == 0
+    printed = capsys.readouterr()
+    assert "0 tests are mapped" in printed.out
+    assert "; 3 edits" in printed.out
+    fell = len(edits) - 2
+    assert f"acker: 100.0 % of {fell} ({fell} killed, 1 unswappable)" in printed.out
+    assert f"1 edits are not in {kept}, and are left out" in printed.err
+    # the file of the second run has the verdicts of the first, so a third run can go on from it
+    rows = read_verdicts(second, keys(edits))
+    assert [verdict.fate for verdict in rows].count(Fate.KILLED) == fell
+    assert len(rows) == len(first)
 
 
 @pytest.mark.slow

@@ -232,6 +232,29 @@ def test_verdicts_of_a_source_that_is_not_read_settle_nothing() -> None:
     assert tenure.cursors[A].next == 0
 
 
+@pytest.mark.parametrize("joins_later", [False, True])
+def test_verdicts_of_what_was_emitted_before_the_session_are_late_and_others_unknown(
+    joins_later: bool,
+) -> None:
+    first = {} if joins_later else {A: SourceCursor(0, 10)}
+    tenure = Tenure(NAME, SessionClock(0, 0), first, PARTITIONS)
+    if joins_later:
+        tenure.add_source(A, SourceCursor(0, 10))
+    tenure.settle(0, Verdicts((SourceRun(A, 8, 11),), (), ()))
+    assert (tenure.window.late, tenure.window.unknown) == (2, 1)
+
+
+@pytest.mark.parametrize("is_in_journal", [False, True])
+def test_the_first_position_of_a_source_is_planned_again_where_the_journal_does_not_have_it(
+    is_in_journal: bool,
+) -> None:
+    """Position 0 is no special one."""
+    marks = {A: SourceMark(0, 1)} if is_in_journal else {}
+    tenure = Tenure(NAME, SessionClock(0, 0), {A: SourceCursor(0, 2)}, PARTITIONS)
+    tenure.restore([SourceRun(A, 0, 2)], journal_with(marks), WALL_MS)
+    assert tenure.take_unjournalled() == [SourceRun(A, int(is_in_journal), 2)]
+
+
 def test_a_query_that_is_not_tracked_settles_what_it_emits_and_ticks_nowhere() -> None:
     tenure = Tenure(SessionName(0, ""), SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
     tenure.emit([SourceRun(A, 0, 4), SourceRun(A, 6, 8)], WALL_MS)
@@ -354,6 +377,18 @@ def test_an_idle_session_s_clock_stands_and_its_next_tick_adds_a_second_at_most(
     assert tenure.look(WALL_MS + 60_400) == 5_400
     assert tenure.look(WALL_MS + 90_000) == 5_000 + STEP_MS_MAX
     assert tenure.look(WALL_MS + 120_000) == 5_000 + STEP_MS_MAX
+
+
+def test_a_session_that_was_idle_for_a_while_may_add_a_whole_second_again() -> None:
+    """The Init of its next batch carries the clock, so what was not ticked before it counts no more."""
+    tenure = restarted(is_restart=False)
+    runs = [SourceRun(A, 10, 12)]
+    tenure.emit(runs, WALL_MS)
+    assert tenure.look(WALL_MS + 600) == 5_600
+    tenure.settle(owner_of(A, 10), Verdicts(tuple(runs), (), ()))
+    assert tenure.look(WALL_MS + 700) == 5_600
+    tenure.emit([SourceRun(A, 12, 13)], WALL_MS)
+    assert tenure.look(WALL_MS + 9_000) == 5_600 + STEP_MS_MAX
 
 
 def test_a_restart_has_what_the_ackers_have_open_of_the_sources_that_it_reads() -> None:

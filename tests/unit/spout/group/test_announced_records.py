@@ -308,7 +308,14 @@ def contribution(note: Sent) -> tuple[object, ...]:
     return acks.seq, acks.source, acks.block, acks.absent, positions(acks.touched).tolist()
 
 
-EDGE: Final = 5 << WIRE_BLOCK_BITS
+FAR_BLOCK: Final = next(
+    block
+    for block in range(4, 100, 2)
+    if acker_partition(A, block << WIRE_BLOCK_BITS, PARTITIONS) != acker_partition(A, 0, PARTITIONS)
+)
+"""A wire block of another acker partition than the first one; the block behind it is of the same."""
+
+EDGE: Final = (FAR_BLOCK + 1) << WIRE_BLOCK_BITS
 CONTRIBUTED: Final = [SourceRun(B, 1, 3), SourceRun(A, EDGE - 2, EDGE + 1), SourceRun(A, EDGE + 4, EDGE + 5)]
 
 
@@ -317,8 +324,8 @@ def test_what_left_the_log_is_said_block_by_block_to_the_owners() -> None:
     wire.announcer().absent(NAME, "lane", 9, 5, CONTRIBUTED)
     assert wire.shape() == "sssf"
     assert [contribution(note) for note in wire.sent()] == [
-        (9, A, 4, (PositionRun(EDGE - 2, EDGE),), []),
-        (9, A, 5, (PositionRun(EDGE, EDGE + 1), PositionRun(EDGE + 4, EDGE + 5)), []),
+        (9, A, FAR_BLOCK, (PositionRun(EDGE - 2, EDGE),), []),
+        (9, A, FAR_BLOCK + 1, (PositionRun(EDGE, EDGE + 1), PositionRun(EDGE + 4, EDGE + 5)), []),
         (9, B, 0, (PositionRun(1, 3),), []),
     ]
 
@@ -328,8 +335,8 @@ def test_timeouts_begin_anew_block_by_block_with_the_owners() -> None:
     wire.announcer().reset_timeouts(NAME, "lane", 9, 5, CONTRIBUTED)
     assert wire.shape() == "sssf"
     assert [contribution(note) for note in wire.sent()] == [
-        (9, A, 4, (), [EDGE - 2, EDGE - 1]),
-        (9, A, 5, (), [EDGE, EDGE + 4]),
+        (9, A, FAR_BLOCK, (), [EDGE - 2, EDGE - 1]),
+        (9, A, FAR_BLOCK + 1, (), [EDGE, EDGE + 4]),
         (9, B, 0, (), [1, 2]),
     ]
 

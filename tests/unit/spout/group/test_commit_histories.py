@@ -140,6 +140,7 @@ def test_a_group_without_commits_has_none_and_commits_nothing_at_offset_0() -> N
     assert not committer.commit({A: position_at(0, 0), B: position_at(3, 0)})
     assert not committer.commit({})
     assert (broker.sent, committer.committed(), committer.failures) == ([], {}, 0)
+    assert committer.refused == ""
 
 
 def test_a_source_that_begins_again_may_be_committed_below_whatever_its_generation() -> None:
@@ -185,10 +186,11 @@ def test_a_look_at_the_commits_comes_half_a_minute_after_the_first_step_and_afte
         first_ms + 2 * VERIFY_EVERY_MS + COMMIT_IDLE_MS,
         first_ms,
         first_ms + COMMIT_IDLE_MS,
+        first_ms,
     ):
         committer.step(dict, now_ms, idle=True)
         looks.append(broker.looks)
-    assert looks == [0, 0, 1, 1, 2, 3, 3]
+    assert looks == [0, 0, 1, 1, 2, 3, 3, 3]
 
 
 def verified(broker: Broker, committer: Committer, done: Mapping[int, int], now_ms: int) -> None:

@@ -69,6 +69,8 @@ class Group:
         )
         self.sources: dict[int, SourceSpec] = sources_of(self.world.log, spec.inputs, tracked=True)
 
+        self.troubles = Troubles(self.world.log)
+
         def leave_out(since_ms: Mapping[int, int]) -> None:
             for source in since_ms:
                 del self.sources[source]
@@ -79,7 +81,7 @@ class Group:
             spec=spec,
             sources=self.sources,
             report=lambda event, fields: self.reports.append((event, fields)),
-            troubles=Troubles(self.world.log),
+            troubles=self.troubles,
             leave_out=leave_out,
         )
         announcer: Any = self
@@ -198,7 +200,9 @@ def test_it_says_once_for_whom_it_waits_and_gives_up_in_the_end(group: Group) ->
     assert group.it.waits_for().startswith("acker partition 0, 2 to answer; where no acker runs")
     group.pass_time(WAIT_REPORTED_MS - 500)
     assert group.reports == []
-    group.pass_time(20_000)
+    group.pass_time(500)
+    assert len(group.reports) == 1
+    group.pass_time(19_500)
     [(event, fields)] = group.reports
     assert (event, fields["group"], fields["acker_partitions"]) == ("waits_for_ackers", "g", "0,2")
     group.pass_time(GIVE_UP_MS - WAIT_REPORTED_MS - 20_000)
@@ -292,7 +296,7 @@ def test_a_restart_whose_answers_lie_a_second_apart_takes_once_more_and_no_more(
     for _ in range(times):
         assert group.it.opened is None
         sent = len(group.takes)
-        group.step(3_000)  # that nobody answers makes no answer old
+        group.pass_time(3_000)  # that nobody answers makes no answer old
         group.answer([0], owner=OWN)
         group.step()
         group.step(apart_ms)
@@ -408,6 +412,42 @@ def test_a_partition_of_an_input_without_history_begins_at_its_commit(group: Gro
     group.answer()
     group.step()
     assert group.takes[-1].firsts == BEGINNINGS | {B: 12}
+
+
+@pytest.mark.parametrize("by_journal", [False, True])
+def test_a_new_partition_of_an_input_that_was_read_begins_at_0(group: Group, by_journal: bool) -> None:
+    """Its records came since, whatever the commit says; that it was read the ackers or the journal know."""
+    group.world.log.commit("g", {TopicPartition("sentences", 1): 12}, "by hand")
+    marks = {A: SourceMark(0, 0)} if by_journal else {}
+    group.opening(changed(JOURNAL, sources=marks))
+    group.answer(sources=[] if by_journal else [group.entry(A, 0, 0)])
+    group.step()
+    assert group.takes[-1].firsts == BEGINNINGS
+
+
+def test_nothing_is_asked_of_the_log_of_a_source_that_has_a_history(group: Group) -> None:
+    """It may have no leader now, and where it begins is known."""
+    group.opening()
+    group.world.cluster.lose_leader("sentences", 1)
+    group.answer(sources=[group.entry(B, 0, 4)])
+    group.step()
+    assert group.takes[-1].firsts == BEGINNINGS
+    assert not group.troubles
+
+
+@pytest.mark.parametrize("rewinds", [False, True])
+@pytest.mark.parametrize("has_history", [False, True])
+def test_a_commit_of_which_the_ackers_have_no_history_is_named_unless_it_is_rewound(
+    group: Group, has_history: bool, rewinds: bool
+) -> None:
+    group.world.produce(9)
+    group.world.log.commit("g", {TopicPartition("sentences", 0): 4}, "by hand")
+    group.spec |= {"rewind": {A: 0} if rewinds else {}, "checks_commits": False}
+    group.opening()
+    group.answer(sources=[group.entry(A, 0, 4)] if has_history else [])
+    group.step()
+    reports = [fields["committed"] for event, fields in group.reports if event == "commit_without_state"]
+    assert reports == ([] if has_history or rewinds else ["sentences/0@4"])
 
 
 def test_what_an_untracked_run_has_emitted_is_done_but_its_gaps(group: Group) -> None:

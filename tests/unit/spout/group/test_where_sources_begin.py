@@ -26,6 +26,7 @@ from spout.group.starting import (
     WRITERS_WAIT_MS,
     Begun,
     Reached,
+    check_cluster,
     check_commits,
     check_journal,
     log_was_cut,
@@ -149,6 +150,13 @@ def test_what_was_left_out_at_the_latest_record_begins_a_while_before_that(recor
     assert cluster.starts([OTHER], begun) == {OTHER: first}
 
 
+def test_what_was_left_out_soon_after_1970_begins_with_its_first_record() -> None:
+    cluster = Cluster()
+    cluster.memory.now_ms = -60_000
+    cluster.produce(3, topic="others")
+    assert cluster.starts([OTHER], Begun([], {OTHER: 5})) == {OTHER: 0}
+
+
 def test_a_replay_topic_begins_at_0_or_at_a_spout_s_commit_that_its_log_has(cluster: Cluster) -> None:
     replay = cluster.topics.input("sentences").replay_topic
     cluster.produce(5, topic=replay)
@@ -227,6 +235,18 @@ def test_a_checkpoint_that_names_another_topic_or_id_is_refused(cluster: Cluster
         with pytest.raises(Disagreement, match=rf"sentences was re-created.*knows x; .*{cure}"):
             check_journal([a], replace(BEGINNING, topics={"sentences": "x"}), tracked=tracked)
     assert "offsets reset" in str(re_created(a, "x"))
+
+
+@pytest.mark.parametrize(("written_in", "is_refused"), [("", False), ("memory", False), ("other", True)])
+def test_a_checkpoint_of_another_cluster_is_refused_and_one_without_a_name_is_not(
+    written_in: str, is_refused: bool
+) -> None:
+    journal = replace(BEGINNING, cluster=written_in)
+    if is_refused:
+        with pytest.raises(Disagreement, match="of cluster other, and this is cluster memory"):
+            check_cluster(journal, "memory")
+    else:
+        check_cluster(journal, "memory")
 
 
 def test_what_an_older_checkpoint_lacks_is_named_by_its_offsets(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from acker.config.topics import parse
-from acker.errors import Disagreement, TopicError
+from acker.errors import Disagreement, OutOfRange, TopicError
 from acker.identity import position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.provisioning.topic_times import in_seconds_ms, longest_need_ms
@@ -300,6 +300,7 @@ def test_the_sources_of_a_query_are_its_partitions_and_those_of_its_replay_topic
     )
     assert b.taken_from(position_at(3, 4)) == TakeSource(B, "sentences", b.topic_id, 3, position_at(3, 4))
     assert (cluster.spec().group, cluster.spec().timeout_ms) == ("g", 4_000)
+    assert PlannerSpec(inputs[1:], cluster.topics.ack_topics, 3).group == "g"
 
 
 @pytest.mark.parametrize(("timeouts", "shortest_ms"), [(("0", "0"), 0), (("0", "9s"), 9_000)])
@@ -492,7 +493,52 @@ def test_a_record_as_old_as_the_longest_need_begins_at_1970(cluster: Cluster) ->
     need_ms = longest_need_ms(source)
     assert need_ms is not None
     assert CarriedCommit(source, {}, True, in_seconds_ms(need_ms)).begin == "1970-01-01T00:00:00Z"
-    assert CarriedCommit(source, {}, True, need_ms - 1).begin == "earliest"
+    assert CarriedCommit(source, {}, True, in_seconds_ms(need_ms) - 1).begin == "earliest"
+
+
+def test_an_input_that_does_not_begin_at_its_commit_hides_none_behind_it() -> None:
+    cluster = Cluster(
+        TEXT.replace("timeout: 4s", "timeout: 4s, start: latest").replace(", start: latest}", "}")
+    )
+    assert [source.start for source in cluster.topics.inputs.values()] == ["latest", "committed"]
+    cluster.produce(6, topic="others")
+    cluster.commit("others/0", 4)
+    assert [commit.input.name for commit in carried(cluster)] == ["others"]
+
+
+def test_a_record_that_was_aborted_below_a_commit_says_nothing(cluster: Cluster) -> None:
+    writer = cluster.log.transactions("somebody's")
+    writer.init(0)
+    writer.begin()
+    writer.send(Outgoing("sentences", 0, b"x"))
+    writer.abort(0)
+    cluster.commit("sentences/0", 11)
+    assert [commit.last_ms for commit in carried(cluster)] == [None]
+
+
+def test_a_record_of_1970_has_a_time() -> None:
+    cluster = Cluster()
+    cluster.memory.now_ms = -60_000
+    cluster.produce(1)
+    cluster.commit("sentences/0", 1)
+    assert [commit.last_ms for commit in carried(cluster)] == [0]
+
+
+class Deleted(Polls):
+    """What is polled is deleted meanwhile."""
+
+    def before(self, operation: str) -> None:
+        """Count one, and say so."""
+        super().before(operation)
+        if operation == "poll":
+            raise OutOfRange("it is not there any more")
+
+
+def test_records_that_are_deleted_meanwhile_are_not_waited_for(cluster: Cluster) -> None:
+    cluster.commit("sentences/0", 10)
+    polls = Deleted()
+    [commit] = carried(cluster, log=MemoryLog(cluster.memory, polls))
+    assert (commit.last_ms, polls.count) == (None, 1)
 
 
 # --- sources that join
@@ -564,6 +610,8 @@ def test_new_partitions_are_named_to_the_ackers_and_read_when_all_have_answered(
     assert growing.takes == []
     assert growing.step(SOURCES_EVERY_MS) == {}
     assert growing.takes == [(SessionName(1, "s"), 77, JOINING, [0, 1, 2])]
+    growing.step(SOURCES_EVERY_MS)
+    assert len(growing.takes) == 1
     growing.answer(0, 2)
     assert growing.step(SOURCES_EVERY_MS + REPEAT_MS - 1) == {}
     assert len(growing.takes) == 1
@@ -582,6 +630,36 @@ def test_new_partitions_are_named_to_the_ackers_and_read_when_all_have_answered(
     assert growing.step(SOURCES_EVERY_MS + 2) == {}
     assert growing.step(5 * SOURCES_EVERY_MS) == {}
     assert len(growing.takes) == 3
+
+
+class TopicLooks(NoFaults):
+    """Counts how often topics are asked for."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.count = 0
+
+    def before(self, operation: str) -> None:
+        """Count one."""
+        self.count += operation == "topics"
+
+
+def test_the_broker_is_asked_for_topics_each_two_seconds(cluster: Cluster) -> None:
+    growing = Growing(cluster)
+    looks = TopicLooks()
+    growing.context.log = MemoryLog(cluster.memory, looks)
+    counts: list[int] = []
+    every_ms = SOURCES_EVERY_MS
+    for ms in (0, every_ms - 1, every_ms, every_ms, every_ms + 1, 2 * every_ms, every_ms):
+        growing.step(ms)
+        counts.append(looks.count)
+    assert counts == [0, 0, 1, 1, 1, 2, 3], "the last one: the clock was set back"
+
+
+def test_an_answer_that_nobody_waits_for_changes_nothing(cluster: Cluster) -> None:
+    growing = Growing(cluster)
+    growing.it.read(0, Taken("g", "s", 1, "s", "", 0, 1, 0, (), ()))
+    assert growing.step(SOURCES_EVERY_MS) == {}
 
 
 def test_an_untracked_query_reads_new_partitions_at_once(cluster: Cluster) -> None:

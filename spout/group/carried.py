@@ -59,7 +59,7 @@ class CarriedCommit:
         """Where to begin so that nothing is left out, as `windhover offsets reset --to` takes it."""
         need_ms = longest_need_ms(self.input)
         # None: an input without a timeout, whose records may wait for ever
-        if need_ms is None or self.last_ms is None or self.last_ms < need_ms:
+        if need_ms is None or self.last_ms is None or self.last_ms < in_seconds_ms(need_ms):
             return "earliest"
         return second_text(self.last_ms - in_seconds_ms(need_ms))
 

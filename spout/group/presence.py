@@ -186,9 +186,10 @@ class Presence:
             undo.callback(self.close)
             for record in self._follower.read():
                 self._read(record)
+            if not patient:
+                # a partition may have lost its leader since the offsets were asked for
+                all_answers(self._follower.answers, self._what)
             undo.pop_all()
-        if not patient:
-            all_answers(self._follower.answers, self._what)
         self._has_read = self._follower.is_whole
 
     def look(self, now_ms: int) -> None:

@@ -74,7 +74,7 @@ def test_a_blame_is_for_the_same_bolt_feed_number_row_and_roots() -> None:
 
 
 @pytest.mark.parametrize(("first", "end"), [(0, 3), (2, 3), (2, 5), (0, 2), (3, 5), (0, 9)])
-@pytest.mark.parametrize(("bolt", "feed", "number"), product(["it", "other"], [3, 4], [5, 6]), ids=str)
+@pytest.mark.parametrize(("bolt", "feed", "number"), list(product(["it", "other"], [3, 4], [5, 6])), ids=str)
 def test_a_call_is_divided_only_if_one_of_its_own_rows_is_a_culprit(
     bolt: str, feed: int, number: int, first: int, end: int
 ) -> None:

@@ -123,18 +123,41 @@ def _leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(have) and pa.types.is_timestamp(kind):
         return _timestamp(column, kind)
     _refuse_other_family(have, kind)
-    if pa.types.is_integer(have) and pa.types.is_decimal(kind):
-        # to a decimal that has room for all of them, whatever these are
-        return column.cast(pa.decimal128(38, min(kind.scale, 18))).cast(kind)
-    if pa.types.is_floating(have) and pa.types.is_decimal(kind):
-        # by its shortest digits: 0.1, and not what a float has behind them
-        column = column.cast(pa.string())
+    if pa.types.is_decimal(kind):
+        return _decimal(column, kind)
     found = column.cast(kind)
     if pa.types.is_floating(kind) and not pa.types.is_decimal(have):
         _refuse_infinite(column, found)
     elif _loses_in_silence(have, kind):
         _refuse_changed(column, found)
     return found
+
+
+def _decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    found = column
+    if pa.types.is_integer(column.type):
+        # to a decimal that has room for all of them, whatever these are
+        found = column.cast(pa.decimal128(38, min(kind.scale, 18)))
+    elif pa.types.is_floating(column.type):
+        # by its shortest digits: 0.1, and not what a float has behind them
+        found = column.cast(pa.string())
+    found = found.cast(kind)
+    _refuse_wrapped(column, found)
+    return found
+
+
+def _refuse_wrapped(column: pa.Array, found: pa.Array) -> None:
+    """Raise `ArrowInvalid` if a number has no room in the decimals that a cast made of it.
+
+    Arrow multiplies a number by the power of ten of its new scale, and does not see that 128 bits overflow:
+    of 2^63 it makes 46826544.815... in a decimal(38, 30). What lies just beyond the range it refuses itself,
+    so a comparison of floats is exact enough here.
+    """
+    kind = found.type
+    range_end = float(10 ** (kind.precision - kind.scale))
+    sizes = pc.abs(column.cast(pa.float64(), safe=False))
+    for row in pc.indices_nonzero(pc.greater(sizes, range_end)).to_pylist():
+        raise pa.ArrowInvalid(f"{column[row]} is beyond the range of {kind}")
 
 
 def _refuse_other_family(have: pa.DataType, kind: pa.DataType) -> None:

@@ -160,7 +160,8 @@ class Descendants(Sequence[Deliveries]):
     def __getitem__(self, row: int | slice) -> Deliveries | Descendants:
         if isinstance(row, slice):
             return Descendants(self._anchors, self.parents[row], self._own, self._hop)
-        return () if self._anchors is None else self._own()[int(self.parents[row])]
+        parent = int(self.parents[row])  # also of an untracked row: behind the last it ends an iteration
+        return () if self._anchors is None else self._own()[parent]
 
     def roots(self) -> I64:
         """Return `only_roots` of them."""

@@ -109,7 +109,7 @@ class ArrowRows:
         return int(self.batch.num_rows)
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value; `ValueError`: it is no UTF-8, or a time beyond the year 9999, and so on.
+        """Return one value; `ValueError`, `OverflowError`: it is no UTF-8, or a time beyond the year 9999.
 
         A time has the column's zone, that of the session. It is in UTC where the calendar of Python has no
         such day in that zone, or Python does not know the zone.

@@ -71,6 +71,8 @@ def by_names(row: tuple[Any, ...], fields: Sequence[str]) -> tuple[Any, ...]:
         return row
     if len(names) != len(fields) or set(names) != set(fields):
         return row
+    if len(row) != len(names):
+        return row  # `Row("b", "a")(2)` names more than it has; whoever checks the size tells it
     values = dict(zip(names, row, strict=True))
     return tuple([values[name] for name in fields])
 

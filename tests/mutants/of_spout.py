@@ -1671,6 +1671,31 @@ MUTANTS = (
         "a column of times would become dates, and 2 would be true",
     ),
     Mutant(
+        "a-number-has-room-in-its-decimal",
+        "spout/tuples/casts.py",
+        "    _refuse_wrapped(column, found)\n",
+        "",
+        "tests/unit/spout/tuples/test_casts.py::test_a_number_becomes_the_same_decimal_or_is_refused",
+        "a large number would become any other in a decimal with many digits behind the point",
+    ),
+    Mutant(
+        "a-row-that-lacks-a-value-is-told-by-its-size",
+        "spout/tuples/tuple.py",
+        "if len(row) != len(names):",
+        "if False:",
+        "tests/unit/spout/tuples/test_rows.py::test_a_row_without_one_value_for_each_field_is_told_with_its_size",
+        "its cause would speak of an argument of zip()",
+    ),
+    Mutant(
+        "a-loop-over-untracked-places-ends",
+        "spout/tuples/places.py",
+        "parent = int(self.parents[row])  # also of",
+        "parent = 0 if self._anchors is None else int(self.parents[row])  # also of",
+        "tests/unit/spout/tuples/test_place_arrays.py"
+        "::test_descendants_of_rows_that_are_not_tracked_have_no_places",
+        "whoever looks at each of them would do so for ever",
+    ),
+    Mutant(
         "a-column-has-a-key-of-a-map-once",
         "spout/tuples/casts.py",
         'return bool(pairs.group_by(["row", "key"]).aggregate([]).num_rows == len(keys))',

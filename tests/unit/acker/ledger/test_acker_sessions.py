@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 
 from acker.identity import position_at, source_of
+from acker.ledger.cohort import Session
 from acker.ledger.output import AckerEventKind
-from acker.ledger.sessions import SIBLING_MS, UNSENT_MS_MAX, Barrier, Sessions
+from acker.ledger.sessions import (
+    SIBLING_MS,
+    UNSENT_MS_MAX,
+    Barrier,
+    Clock,
+    Pending,
+    PendingQueue,
+    SessionRank,
+    Sessions,
+)
 from acker.service.state import SHARED_HEADER, read_shared
 from acker.wire.events import Lost, Take, Taken, TakenSource, Verdicts
 from spout.runtime.logs import WARNINGS
@@ -396,6 +406,51 @@ def test_verdicts_before_an_answer_stand_before_it(world: World) -> None:
     assert isinstance(lost, Verdicts)
     assert [tuple(run) for run in taken.open] == [(SOURCE, 1, 2)]
     assert [type(entry) for entry in lost.lost] == [Lost]
+
+
+OWNER, NEVER_TOOK = Session(GROUP, 7, "owner"), Session(GROUP, 7, "stranger")
+
+
+def test_a_session_that_never_took_has_a_clock_that_shows_nothing() -> None:
+    """In a group that nobody has, and in one that another session has; asking keeps no clock of it."""
+    sessions = Sessions(4)
+    for _ in range(2):
+        for stranger in (NEVER_TOOK, Session("other", 7, "owner")):
+            assert sessions.clock(stranger) == Clock(0, 0, None)
+            assert not sessions.clock(stranger).is_shared
+            assert not sessions.has_clock(stranger)
+        sessions.take(Take(GROUP, OWNER.id, OWNER.epoch, 500, 1, ()))
+    assert sessions.clock(OWNER) == Clock(500, 500, 500 + SIBLING_MS)
+
+
+@pytest.mark.parametrize(
+    ("session", "rank"),
+    [
+        (Session(GROUP, 6, "z"), SessionRank.LOWER),
+        (Session(GROUP, 7, "o"), SessionRank.LOWER),
+        (OWNER, SessionRank.OWNER),
+        (Session(GROUP, 7, "owner2"), SessionRank.HIGHER),
+        (Session(GROUP, 8, ""), SessionRank.HIGHER),
+        (Session("other", 8, "s"), SessionRank.NO_OWNER),
+    ],
+)
+def test_a_session_is_ranked_by_its_epoch_and_then_by_its_id(session: Session, rank: SessionRank) -> None:
+    sessions = Sessions(4)
+    sessions.take(Take(GROUP, OWNER.id, OWNER.epoch, 500, 1, ()))
+    assert sessions.rank(session) is rank
+
+
+def test_the_line_remembers_nobody_who_does_not_wait_in_it() -> None:
+    """An acker lives for months, and each batch of each query is a session's tick."""
+    line = PendingQueue()
+    items = [Pending(session, now_ms, take=take)
+             for session in (OWNER, NEVER_TOOK) for now_ms in range(3) for take in (False, True)]  # fmt: skip
+    for item in items:
+        line.append(item)
+    assert [line.popleft() for _ in items] == items
+    assert not line
+    assert line._alike == {}
+    assert list(line.withdraw_takes(OWNER)) == []
 
 
 def test_too_many_waiting_ticks_of_a_session_are_merged(world: World) -> None:

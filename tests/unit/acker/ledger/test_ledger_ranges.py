@@ -10,7 +10,7 @@ import pytest
 from acker.identity import source_of
 from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
 from acker.ledger.contribution import Contribution
-from acker.ledger.ledger import Ledger, block_runs
+from acker.ledger.ledger import Ledger, Register, block_runs
 from acker.ledger.verdicts import LossCause
 from acker.wire.events import (
     Acks,
@@ -224,3 +224,42 @@ def test_what_is_read_again_counts_from_the_offset_on_at_which_a_range_began(
     [other] = untouched.cohorts()
     changed = (cohort.roots.missing() != other.roots.missing()).any() or len(cohort._later_at) > 0
     assert changed == (counts and not is_carried)
+
+
+@pytest.mark.parametrize("starts", [STARTS[:1], STARTS], ids=["one range", "several ranges"])
+def test_an_empty_run_lies_in_no_range(starts: tuple[int, ...]) -> None:
+    """Wherever it is; nor does one that ends before it begins."""
+    register = Register()
+    _, cohorts = ledger_of(*starts)
+    for cohort in cohorts:
+        register.add(cohort)
+    for start in range(95, 155):
+        for end in (start - 1, start):
+            assert list(register.within(SESSION, SOURCE, start, end)) == []
+        overlapping = [cohort for cohort in cohorts if cohort.start <= start < cohort.end]
+        assert list(register.within(SESSION, SOURCE, start, start + 1)) == overlapping
+        assert list(register.within(OTHER, SOURCE, start, start + 1)) == []
+
+
+@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("last", range(4))
+@pytest.mark.parametrize("at", [0, 1, BLOCK - 2, BLOCK - 1])
+@pytest.mark.parametrize("others", [0, 9])
+def test_a_run_of_any_length_spans_the_ranges_that_it_overlaps(
+    others: int, at: int, last: int, first: int
+) -> None:
+    """Ranges in three of four blocks, and far away; runs that begin and end at each edge of a block."""
+    register = Register()
+    ledger = Ledger()
+    starts = [(0, 1), (0, BLOCK - 1), (1, 0), (1, 1), (3, 0), (3, BLOCK - 1)]
+    starts += [(20 + number, 0) for number in range(others)]
+    for block, offset in starts:
+        position = block * BLOCK + offset
+        ledger.init(emission_of(), SourceRun(SOURCE, position, position + 1), 0)
+    for cohort in ledger.cohorts():
+        register.add(cohort)
+    for begin in (0, 1, BLOCK - 1):
+        run = SourceRun(SOURCE, first * BLOCK + begin, last * BLOCK + at + 1)
+        expected = [cohort for cohort in ledger.cohorts() if run.start <= cohort.start < run.end]
+        assert sorted(register.spanning(run), key=lambda cohort: cohort.start) == expected
+    assert list(register.spanning(SourceRun(SOURCE + 1, 0, 9 * BLOCK))) == []

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acker.identity import Root, Source, copies_source, source_of
+from acker.identity import Position, Root, Source, copies_source, source_of
 from acker.kafka.port import Record
 from acker.ledger.cohort import InitEmission, Session
 from acker.ledger.tally import BOUNDS_MS, CAUSES_MAX, OTHERS, PARTS_MAX, EmissionTimes, VerdictTally
 from acker.ledger.verdicts import LossCause, VerdictSet
 from acker.wire.causes import EXPLICIT, HELD
-from acker.wire.events import FIRST_EMISSIONS, Reason, pack_root_numbers
+from acker.wire.events import FIRST_EMISSIONS, Reason, SourceRun, pack_root_numbers
+from acker.wire.lateness import TooLate
 
 NOW_MS = 1_800_000_000_000
 EMISSION = InitEmission(Session("g", 1, "s"), "sentences", "t", 0, NOW_MS, 4_000)
@@ -129,3 +130,99 @@ def test_a_copy_does_not_change_any_more() -> None:
     tally.add([lost()], NOW_MS)
     assert copied.inputs[1].verdicts == {"FAILED": 2}
     assert tally.inputs[1].verdicts == {"FAILED": 4}
+
+
+def test_absent_roots_count_by_input_beside_all_others() -> None:
+    """Of several inputs, runs and steps; a source and its copies are one input."""
+    settled, later = VerdictSet(), VerdictSet()
+    for source, start, hits in ((SOURCE, 7, range(2, 5)), (SOURCE, 100, range(1)), (COPIES, 7, range(2))):
+        settled.absent.add(source, start, hits)
+    settled.absent.add(source_of(2, 0), 50, np.array([1, 3, 4]))
+    later.absent.add(SOURCE, 300, range(10))
+    tally = VerdictTally()
+    tally.add([settled], NOW_MS)
+    assert {number: found.verdicts for number, found in tally.inputs.items()} == {
+        1: {"ABSENT": 6},
+        2: {"ABSENT": 3},
+    }
+    tally.add([later, lost()], NOW_MS)
+    assert tally.inputs[1].verdicts == {"ABSENT": 16, "FAILED": 2}
+    assert sum(tally.inputs[1].took) == tally.inputs[1].took_ms == 0, "only what was acked took a time"
+
+
+def test_what_was_blocked_hides_no_other_loss_of_its_step() -> None:
+    """The causes of one step: blocked ones before, between and behind others."""
+    step = VerdictSet()
+    for number, error in enumerate((HELD, "ValueError", HELD, "KeyError")):
+        cause = LossCause(Reason.FAILED, "split", error, f"{number}", 0)
+        step.lose(cause, EMISSION, SOURCE, 10 * number, range(1 + number))
+    tally = VerdictTally()
+    tally.add([step], NOW_MS)
+    assert tally.inputs[1].verdicts == {"BLOCKED": 1 + 3, "FAILED": 2 + 4}
+    assert tally.inputs[1].failures == {("split", "ValueError"): 2, ("split", "KeyError"): 4}
+
+
+@pytest.mark.parametrize("passed_ms", [-3_600_000, -1, 0, 1, 2])
+@pytest.mark.parametrize("source", [SOURCE, COPIES])
+def test_a_root_took_no_less_than_no_time_though_a_clock_stepped_back(source: int, passed_ms: int) -> None:
+    """Of first emissions and copies; the clock that stands gives 0 as well."""
+    settled = VerdictSet()
+    settled.ack(EMISSION, source, 5, range(3))
+    tally = VerdictTally()
+    tally.add([settled], EMISSION.wall_ms + passed_ms)
+    assert tally.inputs[1].took_ms == 3 * max(0, passed_ms)
+    [slow] = [each for each in tally.inputs[1].last if each is not None]
+    assert slow == (Root(Source(source), Position(5)), max(0, passed_ms), EMISSION.wall_ms + passed_ms)
+
+
+def test_headers_of_copies_are_joined_when_they_are_too_many_and_not_before() -> None:
+    """To join them each time would make each dearer to note than the one before."""
+    firsts = EmissionTimes()
+    parts = []
+    for position in range(2 * PARTS_MAX):
+        firsts.note(COPIES, np.array([position]), np.array([position]))
+        parts.append(len(firsts._parts[COPIES]))
+    joined_every = [1 + number % PARTS_MAX for number in range(2 * PARTS_MAX)]
+    assert parts[:PARTS_MAX] == joined_every[:PARTS_MAX]
+    assert parts[PARTS_MAX] == 1
+
+
+@pytest.mark.parametrize("parts", [[2, 1], [1, 2], [4], [5], [3, 3]])
+def test_copies_are_forgotten_only_where_they_are_twice_as_many_as_may_wait(parts: list[int]) -> None:
+    """Of two; then the last ones stay."""
+    firsts = EmissionTimes(limit=2)
+    given = np.arange(sum(parts))
+    for part in np.split(given, np.cumsum(parts)[:-1]):
+        firsts.note(COPIES, part, 100 + part)
+    kept = given if len(given) <= 4 else given[-2:]
+    assert firsts.take(COPIES, given, 7).tolist() == [100 + at if at in kept else 7 for at in given.tolist()]
+
+
+def note_of(group: str, rows: int = 3) -> TooLate:
+    """Note rows that a watermark of a group dropped, and two roots."""
+    roots = (SourceRun(SOURCE, 4, 6),)
+    return TooLate(group, "query", 1, True, 5, 6, rows, 7, (SourceRun(SOURCE, 1, 2),), roots, ())
+
+
+def test_what_came_too_late_counts_by_group_and_a_copy_keeps_it() -> None:
+    tally = VerdictTally()
+    tally.add_too_late([note_of("g"), note_of("other"), note_of("g", 4)])
+    copied = tally.copy()
+    assert copied.too_late == tally.too_late
+    tally.add_too_late([note_of("g", 5)])
+    counted = {group: (counts.roots, counts.rows) for group, counts in tally.too_late.items()}
+    assert counted == {"g": (6, 12), "other": (2, 3)}
+    assert (copied.too_late["g"].roots, copied.too_late["g"].rows) == (4, 7)
+
+
+def test_a_thousand_groups_that_came_too_late_are_a_hundred_and_the_others_together() -> None:
+    """A group that has its own count keeps it."""
+    tally = VerdictTally()
+    for number in range(1_000):
+        tally.add_too_late([note_of(f"g{number}")])
+    tally.add_too_late([note_of("g0"), note_of(f"g{CAUSES_MAX - 1}"), note_of(f"g{CAUSES_MAX}")])
+    assert len(tally.too_late) == CAUSES_MAX + 1
+    assert tally.too_late[OTHERS].roots == 2 * (1_000 - CAUSES_MAX + 1)
+    for number in (0, CAUSES_MAX - 1):
+        assert tally.too_late[f"g{number}"].roots == 4
+    assert tally.too_late["g1"].roots == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -174,3 +175,24 @@ def test_what_lost_roots_take_in_a_record_is_not_less_than_what_is_written(text:
     assert max(sizes) <= RECORD_BUDGET_BYTES
     assert [entry.source for record in records for entry in record.lost] == each_source
     assert min(sizes[:-1]) > RECORD_BUDGET_BYTES // 4, "and they are not half empty"
+
+
+def test_lost_roots_fill_a_record_by_their_own_size() -> None:
+    """Eight bytes a position, three a character, and 100: so many fit, and the next begins a record."""
+    cause = LossCause(Reason.FAILED, "it", "E", "0000", 7)
+    emission = replace(EMISSIONS[0], topic="t", topic_id="i")
+    texts = (
+        emission.session.group,
+        emission.topic,
+        emission.topic_id,
+        cause.operator,
+        cause.error,
+        cause.message,
+    )
+    needed = 8 + 3 * sum(map(len, texts)) + 100
+    fit = RECORD_BUDGET_BYTES // needed
+    assert fit != RECORD_BUDGET_BYTES // (needed + 1)
+    settled = VerdictSet()
+    for number in range(fit + 1):
+        settled.lose(cause._replace(message=f"{number:04}"), emission, SOURCES[0], number, range(1))
+    assert [len(record.lost) for record in settled.records()] == [fit, 1]

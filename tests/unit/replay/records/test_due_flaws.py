@@ -19,6 +19,7 @@ from replay.records.due import (
     PROGRESS_KEY,
     Aside,
     Due,
+    DueCodec,
     DueView,
     Loss,
     Pause,
@@ -130,7 +131,7 @@ def test_a_glance_at_what_is_no_root_says_so(value: Stored) -> None:
 
 
 def test_only_roots_that_were_put_aside_are_called_so() -> None:
-    codec = due_codec()
+    codec = DueCodec()
     for value in (ASIDE, REFUSED_COPY, REFUSED_LETTER):
         assert codec.is_aside(codec.encode(value))
     for other in (DUE, Progress(0, 0), Pause(1, 5, "why")):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spout.tuples.casts import exact_cast
+from spout.tuples.casts import check_nulls, exact_cast, has_not_null, in_zone, with_zone
 from spout.tuples.exact import exact_values
 
 NEW_YORK = ZoneInfo("America/New_York")
@@ -21,6 +24,7 @@ NTZ = pa.timestamp("us")
 PAIR = pa.struct([("a", pa.int32()), ("b", pa.int32())])
 NOON = datetime(2026, 1, 1, 12, 0, 0, 5)
 INTS = pa.list_(pa.int32())
+WORDS = pa.map_(pa.string(), pa.int32())
 
 
 def nanoseconds(count: int, kind: pa.DataType) -> pa.Array:
@@ -144,3 +148,238 @@ def test_a_column_and_rows_mean_the_same_local_time(times: list[datetime | None]
     kind = pa.timestamp("us", zone)
     by_row = pa.array(exact_values(times, kind), kind)
     assert exact_cast(pa.array(times, NTZ), kind).cast(pa.int64()).equals(by_row.cast(pa.int64()))
+
+
+UINTS = pa.array([2**64 - 1, 7, None], pa.uint64())
+
+
+@pytest.mark.parametrize("scale", [0, 1, 18])
+def test_the_largest_number_of_64_bits_becomes_a_decimal_that_has_room(scale: int) -> None:
+    found = exact_cast(UINTS, pa.decimal128(38, scale))
+    assert found.to_pylist() == [Decimal(2**64 - 1), Decimal(7), None]
+
+
+@pytest.mark.parametrize("scale", [19, 30, 37])
+def test_a_number_becomes_a_decimal_of_any_scale_if_it_has_room_itself(scale: int) -> None:
+    """Whatever others of its type would need."""
+    assert exact_cast(UINTS.slice(1), pa.decimal128(38, scale)).to_pylist() == [Decimal(7), None]
+    with pytest.raises(pa.ArrowInvalid):
+        exact_cast(UINTS, pa.decimal128(38, scale))
+
+
+def in_forms(number: Decimal, scale: int) -> list[pa.Array]:
+    """Return columns of each type that can hold a number of so many digits behind the point."""
+    forms: list[tuple[Any, pa.DataType]] = [
+        (number, pa.decimal128(38, scale)), (number, pa.decimal256(76, scale)), (f"{number:f}", pa.string()),
+        (str(number), pa.large_string()), (str(number).encode(), pa.binary()), (float(number), pa.float64()),
+    ]  # fmt: skip
+    if number == int(number) and abs(number) < 2**63:
+        forms.append((int(number), pa.int64()))
+    if number == int(number) and 0 <= number < 2**64:
+        forms.append((int(number), pa.uint64()))
+    columns = []
+    for value, kind in forms:
+        with suppress(pa.ArrowInvalid):  # it does not fit the form
+            columns.append(pa.array([value], kind))
+    return columns
+
+
+@pytest.mark.parametrize("scale", range(39))
+@pytest.mark.parametrize("precision", [10, 28, 38])
+def test_a_number_becomes_the_same_decimal_or_is_refused(precision: int, scale: int) -> None:
+    """O805: 2^63 became 46826544.815... in a decimal(38, 30), and 1 with 15 zeros 6.387... in a (38, 37)."""
+    if scale > precision:
+        return
+    random = Random(100 * precision + scale)
+    kind = pa.decimal128(precision, scale)
+    edge = precision - scale
+    kept = 0
+    for digits in [*range(max(1, edge - 2), edge + 3), *random.choices(range(1, 39), k=8)]:
+        behind = random.choice([0, 0, 3, scale])
+        for unscaled in (10**digits, 10**digits - 1, 2**63, 2**64 - 1, random.randrange(10**digits)):
+            number = Decimal(random.choice([-1, 1]) * unscaled).scaleb(-min(behind, digits))
+            for column in in_forms(number, min(behind, digits)):
+                meant = number if column.type != pa.float64() else Decimal(repr(float(number)))
+                try:
+                    [found] = exact_cast(column, kind).to_pylist()
+                except pa.ArrowInvalid:
+                    has_room = abs(meant) < 10**edge and meant == round(meant, scale)
+                    assert (
+                        not has_room or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+                    )
+                else:
+                    kept += 1
+                    assert found == meant, column.type
+    assert kept or not edge
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([True]), pa.decimal128(10, 2)),
+        (pa.array([{"a": 1}], PAIR), WORDS),
+        (pa.array([[("a", 1)]], WORDS), pa.int32()),
+        (pa.array([[("a", 1)]], WORDS), PAIR),
+        (pa.array([1]), WORDS),
+        (pa.array([[1]]), WORDS),
+    ],
+)
+def test_no_column_of_these_types_becomes_one_of_those(column: pa.Array, kind: pa.DataType) -> None:
+    with pytest.raises((pa.ArrowTypeError, pa.ArrowNotImplementedError)):
+        exact_cast(column, kind)
+
+
+def test_a_column_of_nulls_has_no_local_times() -> None:
+    for rows in (0, 1, 3):
+        found = exact_cast(pa.nulls(rows, NTZ), ZONED)
+        assert found.equals(pa.nulls(rows, ZONED))
+
+
+@pytest.mark.parametrize("digits", [1, 15, 16, 17, 20, 37, 38])
+def test_a_decimal_becomes_a_float_only_if_it_is_the_same_number(digits: int) -> None:
+    """Up to the largest decimal, which no float is: 38 nines would become 1 with 38 zeros."""
+    nines = Decimal("9" * digits)
+    column = pa.array([None, Decimal(5), nines], pa.decimal128(38, 0))
+    if Decimal(float(nines)) == nines:
+        assert exact_cast(column, pa.float64()).to_pylist() == [None, 5.0, float(nines)]
+        return
+    with pytest.raises(pa.ArrowInvalid):
+        exact_cast(column, pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["a", "c"], "no field c, or has it twice; its fields are a, b"),
+        (["d", "c"], "no field c, d, or has it twice; its fields are a, b"),
+        (["a", "a"], "no field a, a, or has it twice; its fields are a, b"),
+    ],
+)
+def test_a_struct_with_other_fields_is_told_with_those_that_are_wrong(names: list[str], says: str) -> None:
+    column = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names)
+    with pytest.raises(pa.ArrowTypeError, match=says):
+        exact_cast(column, PAIR)
+
+
+INT32_MAX = 2**31 - 1
+
+
+def test_a_column_has_as_many_elements_as_its_offsets_can_count() -> None:
+    """Elements that are all null take no memory."""
+    longest = pa.FixedSizeListArray.from_arrays(pa.nulls(INT32_MAX), INT32_MAX)
+    found = exact_cast(longest, pa.list_(pa.null()))
+    assert found.offsets.to_pylist() == [0, INT32_MAX]
+    too_long = pa.FixedSizeListArray.from_arrays(pa.nulls(2**31), 2**30)
+    with pytest.raises(pa.ArrowInvalid, match="2,147,483,648 elements are more than one column can have"):
+        exact_cast(too_long, pa.list_(pa.null()))
+
+
+# -- keys of maps
+
+STRUCT_KEY = pa.struct([("x", pa.int32())])
+NAN, OTHER_NAN = (np.array([bits], np.uint64).view(np.float64)[0] for bits in (0x7FF8 << 48, 0x7FF9 << 48))
+KEYS: list[tuple[pa.DataType, Any, Any]] = [
+    (pa.int32(), 1, 2), (pa.int64(), 0, -1), (pa.string(), "a", "b"), (pa.binary(), b"a", b"b"),
+    (pa.date32(), date(2026, 1, 1), date(2026, 1, 2)), (pa.float64(), 0.5, 0.25),
+    (pa.float64(), NAN, 0.25), (NTZ, NOON, NOON + timedelta(1)), (pa.bool_(), True, False),
+    (pa.decimal128(10, 2), Decimal(1), Decimal(2)), (STRUCT_KEY, {"x": 1}, {"x": 2}),
+    (pa.list_(pa.int32()), [1], [1, 2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("nested", range(4))
+@pytest.mark.parametrize(("kind", "key", "other"), KEYS)
+def test_a_key_that_a_map_has_twice_is_refused_and_two_maps_may_have_it(
+    kind: pa.DataType, key: Any, other: Any, nested: int
+) -> None:
+    """Of each type; alone, in a list, in a struct, and in the values of a map. It is seen nowhere else."""
+    map_type = pa.map_(kind, pa.int32())
+    good = pa.array([[(key, 1), (other, 2)], None, [(key, 1)], [(other, 1)]], map_type)
+    bad = pa.array([[(other, 1)], [(key, 1), (other, 2), (key, 3)]], map_type)
+    for column, twice in ((good, False), (bad, True)):
+        rows = len(column)
+        whole: pa.Array = (
+            column,
+            pa.ListArray.from_arrays([0, 1, rows], column),
+            pa.StructArray.from_arrays([pa.array(range(rows)), column], ["n", "map"]),
+            pa.MapArray.from_arrays([0, 1, rows], pa.array([str(row) for row in range(rows)]), column),
+        )[nested]
+        if twice:
+            with pytest.raises(pa.ArrowInvalid, match=r"the map has the key .* twice"):
+                exact_cast(whole, whole.type)
+        else:
+            assert repr(exact_cast(whole, whole.type)) == repr(whole)
+
+
+def test_a_number_that_is_none_is_one_key_whatever_its_bits() -> None:
+    keys = pa.array(np.array([NAN, OTHER_NAN]))
+    column = pa.MapArray.from_arrays([0, 2], keys, pa.array([1, 2], pa.int32()))
+    with pytest.raises(pa.ArrowInvalid, match="the map has the key nan twice"):
+        exact_cast(column, column.type)
+
+
+# -- zones
+
+TOKYO = pa.timestamp("us", "Asia/Tokyo")
+IN_ZONES = [
+    (ZONED, TOKYO), (pa.timestamp("s", "UTC"), pa.timestamp("s", "Asia/Tokyo")),
+    (pa.list_(ZONED), pa.list_(TOKYO)), (pa.map_(ZONED, ZONED), pa.map_(TOKYO, TOKYO)),
+    (pa.struct([("at", ZONED), ("local", NTZ)]), pa.struct([("at", TOKYO), ("local", NTZ)])),
+    (pa.list_(pa.struct([("at", pa.list_(ZONED))])), pa.list_(pa.struct([("at", pa.list_(TOKYO))]))),
+]  # fmt: skip
+WITHOUT_ZONES = [NTZ, pa.int32(), pa.date32(), pa.list_(NTZ), pa.map_(NTZ, NTZ), pa.struct([("at", NTZ)])]
+
+
+@pytest.mark.parametrize(("kind", "expected"), [*IN_ZONES, *((kind, kind) for kind in WITHOUT_ZONES)])
+def test_only_times_that_have_a_zone_get_another(kind: pa.DataType, expected: pa.DataType) -> None:
+    assert with_zone(kind, "Asia/Tokyo") == expected
+
+
+def test_a_batch_has_the_same_instants_in_another_zone_and_is_not_copied_in_its_own() -> None:
+    instants = pa.array([0, None, 5], pa.int64())
+    batch = pa.record_batch(
+        {"n": [1, 2, 3], "at": instants.cast(ZONED), "local": instants.cast(NTZ), "word": ["a", "b", "c"]}
+    )
+    assert in_zone(batch, "America/New_York") is batch
+    found = in_zone(batch, "Asia/Tokyo")
+    assert found.schema.types == [pa.int64(), TOKYO, NTZ, pa.string()]
+    assert found.schema.names == batch.schema.names
+    assert found.column("at").cast(pa.int64()).equals(instants)
+    assert found.drop_columns(["at"]).equals(batch.drop_columns(["at"]))
+    without = batch.drop_columns(["at"])
+    assert in_zone(without, "Asia/Tokyo") is without
+
+
+# -- nulls
+
+FULL = pa.field("full", pa.int32(), nullable=False)
+FREE = pa.field("free", pa.int32())
+NULLS: list[tuple[pa.DataType, Any, Any]] = [
+    (pa.struct([FREE, FULL]), {"free": None, "full": 1}, {"free": 1, "full": None}),
+    (pa.list_(FULL), [1], [1, None]),
+    (pa.map_(pa.string(), FULL), [("a", 1)], [("a", 1), ("b", None)]),
+    (pa.list_(pa.struct([FREE, FULL])), [{"free": None, "full": 1}], [None, {"free": 1, "full": None}]),
+    (pa.map_(pa.string(), pa.list_(FULL)), [("a", None)], [("a", [1, None])]),
+    (pa.struct([("in", pa.struct([FREE, FULL]))]), {"in": None}, {"in": {"free": 1, "full": None}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "good", "bad"), NULLS)
+def test_a_null_is_found_in_each_part_that_takes_none(kind: pa.DataType, good: Any, bad: Any) -> None:
+    """Below a null, which has no parts, there is none."""
+    field = pa.field("outer", kind)
+    assert has_not_null(field)
+    check_nulls("it", field, pa.array([good, None], kind))
+    with pytest.raises(
+        ValueError, match=r"'it' emitted a null as '(full|item|value|element)', which is NOT|non-nullable"
+    ):
+        check_nulls("it", field, pa.array([good, None, bad], kind))
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.list_(pa.int32()), pa.struct([FREE]), pa.struct([]), WORDS])
+def test_a_field_that_takes_nulls_everywhere_needs_no_look(kind: pa.DataType) -> None:
+    assert not has_not_null(pa.field("outer", kind))
+    assert has_not_null(pa.field("outer", kind, nullable=False))
+    check_nulls("it", pa.field("outer", kind), pa.nulls(2, kind))
+    with pytest.raises(ValueError, match="'it' emitted a null as 'outer', which is NOT NULL"):
+        check_nulls("it", pa.field("outer", kind, nullable=False), pa.nulls(2, kind))

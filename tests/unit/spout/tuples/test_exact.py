@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict, UserDict, deque, namedtuple
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -253,6 +254,100 @@ def test_a_time_with_a_zone_stays_the_same_instant(times: list[datetime | None],
 @given(st.lists(st.integers(-(2**31), 2**31 - 1) | st.none()))
 def test_values_that_are_exact_are_not_copied(values: list[int | None]) -> None:
     assert exact_values(values, pa.int32()) is values
+
+
+ALREADY_EXACT: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int32(), [1, None]), (pa.int32(), [1, 2]), (pa.int32(), [None]), (pa.int32(), []),
+    (pa.decimal128(10, 2), [1, Decimal("1.5"), None]), (pa.decimal128(10, 2), [Decimal(1)]),
+    (pa.float32(), [1.0, 2, None]), (pa.float32(), [1.0]),
+    (pa.date32(), [date(2026, 1, 1), None]), (pa.time64("ns"), [None, None]),
+    (pa.duration("us"), [timedelta(1), None]),
+    (NTZ, [NOON, None]), (NTZ, [NOON]),
+    (ZONED, [NOON.replace(tzinfo=UTC), NOON.replace(tzinfo=NEW_YORK), None]), (ZONED, [None]),
+    (pa.list_(pa.int32()), [[1, None], (2,), None, []]), (pa.list_(pa.int32()), [[1]]),
+    (pa.list_(pa.float32()), [[1.0, 2, None], None]),
+    (pa.list_(NTZ), [[NOON, None], (NOON,), None]),
+    (pa.list_(pa.list_(pa.int32())), [[[1, None], None], None]),
+    (PAIR, [{"a": 1, "b": 2}, None]), (PAIR, [{"a": 1, "b": None}, {"b": 2, "a": None}]), (PAIR, [{"a": 1}]),
+    (WORDS, [{"a": 1, "b": None}, None, {}]), (WORDS, [{"a": 1}]),
+    (pa.map_(pa.int32(), pa.list_(pa.int32())), [{1: [1, None], 2: None}, None]),
+    (pa.string(), ["a", 1, None]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "values"), ALREADY_EXACT)
+def test_what_pyarrow_converts_exactly_stays_the_same_object(kind: pa.DataType, values: list[Any]) -> None:
+    """Of all classes that are exact, with nulls and without; a copy would cost as much as the conversion."""
+    assert exact_values(values, kind) is values
+
+
+REFUSED: list[tuple[pa.DataType, Any, type[Exception], str]] = [
+    (PAIR, VariantVal(b"\x0c\x01", b"\x01\x00\x00"), pa.ArrowTypeError, "a VariantVal is no struct: emit"),
+    (VARIANT, Grade.GOOD, pa.ArrowTypeError, "a Grade is no struct"),
+    (PAIR, (1,), pa.ArrowInvalid, "1 values for the 2 fields of the struct: a, b"),
+    (PAIR, (1, 2, 3), pa.ArrowInvalid, "3 values for the 2 fields"),
+    (PAIR, [1, 2], pa.ArrowTypeError, "a list is no struct: emit a dictionary, or a tuple"),
+    (PAIR, [("a", 1), 5], pa.ArrowTypeError, "a list is no struct"),
+    (PAIR, [("a", 1), ("b", 2, 3)], pa.ArrowTypeError, "a list is no struct"),
+    (PAIR, [["a", 1], ["b", 2]], pa.ArrowTypeError, "a list is no struct"),
+    (PAIR, [("a", 1), ("a", 2)], pa.ArrowTypeError, "a list is no struct"),
+    (PAIR, {1, 2}, pa.ArrowTypeError, "a set is no struct"),
+    (PAIR, {"a": 1, "c": 2}, pa.ArrowInvalid, "the struct has no field 'c'; it has a, b"),
+    (PAIR, {"a": 1, "b": 2, "c": 3}, pa.ArrowInvalid, "the struct has no field 'c'; it has a, b"),
+    (WORDS, "ab", pa.ArrowTypeError, "a str is no map: emit a dictionary"),
+    (WORDS, b"ab", pa.ArrowTypeError, "a bytes is no map: emit a dictionary"),
+    (WORDS, 1, pa.ArrowTypeError, "a int is no map: emit a dictionary"),
+    (WORDS, [("a", 1, 2)], pa.ArrowInvalid, "for a pair of key and value"),
+    (WORDS, [["a", 1]], pa.ArrowInvalid, "for a pair of key and value"),
+    (WORDS, [{"key": "a"}], pa.ArrowInvalid, "for a pair of key and value"),
+    (WORDS, [("a", 1), ("b", 2), ("a", 3)], pa.ArrowInvalid, "the map has the key 'a' twice"),
+    (pa.list_(pa.int32()), (n for n in [1]), pa.ArrowTypeError, "a generator is no list: emit a list"),
+    (pa.list_(pa.int32()), {1: 2}, pa.ArrowTypeError, "a dict is no list: emit a list"),
+    (pa.list_(pa.int32()), "ab", pa.ArrowTypeError, "a str is no list: emit a list"),
+    (pa.list_(pa.int32()), 1, pa.ArrowTypeError, "a int is no list: emit a list"),
+    (pa.int32(), np.array([1]), pa.ArrowTypeError, "is an array, no number: emit value.item"),
+    (pa.int32(), np.array([[1]]), pa.ArrowTypeError, "is an array, no number: emit value.item"),
+    (pa.int32(), np.array([], int), pa.ArrowTypeError, "is an array, no number: emit value.item"),
+    (pa.int32(), 1.5, pa.ArrowInvalid, "1.5 is no whole number"),
+    (pa.duration("us"), pd.Timedelta(1_500, "ns"), pa.ArrowInvalid, "has nanoseconds, and an interval has"),
+    (pa.duration("us"), np.timedelta64(1, "M"), pa.ArrowInvalid, "is no duration of whole microseconds"),
+    (pa.duration("us"), np.timedelta64(10**15, "D"), pa.ArrowInvalid, "is no duration of whole microseconds"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "value", "error", "says"), REFUSED)
+def test_what_is_refused_is_told_by_its_kind_and_its_cure(
+    kind: pa.DataType, value: Any, error: type[Exception], says: str
+) -> None:
+    """The class tells whether another value of the same kind would fit."""
+    with pytest.raises(error, match=re.escape(says)) as raised:
+        exact_values([None, value], kind)
+    assert type(raised.value) is error
+
+
+MORE_KEPT: list[tuple[pa.DataType, Any, Any]] = [
+    (WORDS, [("a", 1), ("b", 2)], [("a", 1), ("b", 2)]),
+    (WORDS, [{"key": "a", "value": 1}, ("b", 2)], [("a", 1), ("b", 2)]),
+    (pa.map_(pa.float64(), pa.int32()), {0.5: 1, 1: 2}, [(0.5, 1), (1.0, 2)]),
+    (VARIANT, {"value": b"\x0c", "metadata": b"\x01"}, {"value": b"\x0c", "metadata": b"\x01"}),
+    (VARIANT, (b"\x0c", b"\x01"), {"value": b"\x0c", "metadata": b"\x01"}),
+    (pa.struct([("a", pa.int32())]), {"a": 1.0}, {"a": 1}),
+    (pa.struct([("a", pa.int32())]), (1.0,), {"a": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "value", "expected"), MORE_KEPT)
+def test_forms_of_structs_and_maps_are_equal(kind: pa.DataType, value: Any, expected: Any) -> None:
+    column = pa.array(exact_values([None, value, value], kind), kind).to_pylist()
+    assert column == [None, expected, expected]
+
+
+def test_durations_are_those_of_python() -> None:
+    """A text is left to PyArrow, which refuses it."""
+    values = [pd.Timedelta(1, "us"), np.timedelta64(1, "us"), timedelta(microseconds=1), pd.NaT, "1 us"]
+    found = exact_values(values, pa.duration("us"))
+    assert found == [*[timedelta(microseconds=1)] * 3, None, "1 us"]
+    assert [type(value) for value in found[:3]] == [timedelta] * 3
 
 
 def test_a_zone_that_is_not_known_is_refused() -> None:

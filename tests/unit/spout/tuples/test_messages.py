@@ -148,3 +148,87 @@ def test_keys_and_values_are_those_of_the_record_in_each_form_of_a_row() -> None
     assert batch.column("key").to_pylist() == list(made.values("key")) == record_keys(messages) == keys
     assert batch.column("value").to_pylist() == list(made.values("value")) == values
     assert list(map(record_key, messages)) == keys
+
+
+def messages_at(partition: int, offset: int, *, told: Headers = (), replayed: bool = False) -> MessageRows:
+    """Make one message at some place; the topic's id in Kafka is known."""
+    message = Message(
+        topic="lines",
+        partition=partition,
+        offset=offset,
+        key=None,
+        value=b"a",
+        headers=list(told),
+        timestamp=WALL,
+    )
+    found = MessageRows(
+        [message], source_of(3, partition, replay=replayed), np.array([position_at(0, offset)])
+    )
+    found.topic_id = "an-id"
+    return found
+
+
+@pytest.mark.parametrize("partition", [0, 2])
+@pytest.mark.parametrize("offset", [0, 7])
+def test_the_first_partition_and_the_first_record_are_named_as_all_others(
+    partition: int, offset: int
+) -> None:
+    of_record = messages_at(partition, offset).message_id(0)
+    assert of_record.origin == f"lines/{partition}@{offset}"
+    assert of_record.record_id == f"an-id/{partition}@{offset}#-"
+    assert messages_at(partition, offset, replayed=True).message_id(0).origin == f"lines/{partition}@{offset}"
+
+
+@pytest.mark.parametrize("partition", [0, 2])
+def test_a_time_that_no_column_holds_is_told_once_with_the_place_of_the_first(
+    partition: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = f"of.partition.{partition}"
+    messages = [
+        Message(topic=topic, partition=partition, offset=offset, key=None, value=b"a", headers=None,
+                timestamp=(1, time_ms))
+        for offset, time_ms in enumerate((COLUMN_MS_MAX + 1, 5, -COLUMN_MS_MAX - 1))
+    ]  # fmt: skip
+    positions = np.array([position_at(0, offset) for offset in range(3)])
+    found = MessageRows(messages, source_of(3, partition), positions)
+    for _ in range(3):
+        column = found.arrow(["timestamp"]).column(0)
+        assert column.cast(pa.int64()).to_pylist() == [None, 5_000, None]
+    [told] = [record.getMessage() for record in caplog.records]
+    assert f"record={topic}/{partition}@0 timestamp_ms={COLUMN_MS_MAX + 1}:" in told
+
+
+@pytest.mark.parametrize("time_ms", [COLUMN_MS_MAX, COLUMN_MS_MAX - 1, -COLUMN_MS_MAX, 0])
+def test_the_last_and_the_first_time_of_a_column_are_in_it(time_ms: int) -> None:
+    column = timed((1, time_ms)).arrow(["timestamp"]).column(0)
+    assert column.cast(pa.int64()).to_pylist() == [time_ms * 1_000]
+
+
+@pytest.mark.parametrize(("zone", "hours"), [("UTC", 0), ("America/New_York", -5), ("Asia/Tokyo", 9)])
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_tuple_shows_the_clock_of_the_zone(zone: str, hours: int, replayed: bool) -> None:
+    """In UTC where Python's calendar has no such day there."""
+    last_ms = TIME_MS_MAX
+    times = ((1, WALL[1]), (1, last_ms))
+    rows_ = timed(*times, replayed=replayed)
+    in_zone = MessageRows(
+        [Message(topic="lines", partition=2, offset=at, key=None, value=b"a", headers=None, timestamp=time)
+         for at, time in enumerate(times)],
+        int(rows_.source), np.array([position_at(0, at) for at in range(2)]), zone,
+    )  # fmt: skip
+    first, last = (Tuple(in_zone, row)["timestamp"] for row in range(2))
+    assert first == datetime.fromtimestamp(WALL[1] / 1_000, UTC)
+    assert first.utcoffset() == timedelta(hours=hours)
+    assert last == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=last_ms)
+    assert last.utcoffset() == timedelta(hours=min(hours, 0))
+    assert in_zone.arrow(["timestamp"]).column(0).type == pa.timestamp("us", tz=zone)
+
+
+def test_only_copies_that_say_it_have_the_time_of_their_first_emission() -> None:
+    """`rows` has it on its first copy alone."""
+    at, wall_ms = rows(replayed=True).first_emissions()
+    assert (at.tolist(), wall_ms.tolist()) == ([position_at(1, 7)], [1_600_000_000_000])
+    assert at.dtype == wall_ms.dtype == np.int64
+    for others in (rows(), messages_at(0, 0, replayed=True)):
+        at, wall_ms = others.first_emissions()
+        assert (at.tolist(), wall_ms.tolist()) == ([], [])

@@ -43,6 +43,7 @@ from spout.tuples.raised import (
     Tracebacks,
     first_of_each,
     place_of,
+    place_of_code,
 )
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple, values_in_order
@@ -457,3 +458,61 @@ def test_the_driver_logs_what_the_tasks_of_a_batch_raised(caplog: pytest.LogCapt
     assert record.name == "windhover.spout"
     assert f"operator=it error=ValueError place={PLACE} batch=7: " in record.getMessage()
     assert record.getMessage().endswith("ValueError: no words")
+
+
+def raised_error(text: str) -> ValueError:
+    """Raise an error of some text, and catch it."""
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        return error
+
+
+def test_a_task_keeps_the_first_traceback_of_each_kind_up_to_its_limit() -> None:
+    """Kinds differ by bolt, class and place; what was taken does not come again until all is forgotten."""
+    tracebacks = Tracebacks()
+    assert tracebacks.code_place == ""
+    kinds = [("it", "ValueError", f"a.py:{line}") for line in range(KINDS_MAX - 2)]
+    kinds += [("other", "ValueError", "a.py:0"), ("it", "KeyError", "a.py:0")]
+    for number, kind in enumerate([*kinds, *kinds, ("it", "ValueError", "one more")]):
+        tracebacks.keep(*kind, raised_error(f"number {number}"))
+    kept = tracebacks.take()
+    assert [found.kind for found in kept] == kinds
+    assert [found.text.rsplit("ValueError: ", 1)[1] for found in kept] == [
+        f"number {number}" for number in range(KINDS_MAX)
+    ]
+    tracebacks.keep(*kinds[0], raised_error("again"))
+    assert tracebacks.take() == []
+    tracebacks.clear()
+    tracebacks.keep(*kinds[0], raised_error("again"))
+    assert [found.kind for found in tracebacks] == kinds[:1]
+    tracebacks.clear()
+    assert list(tracebacks) == []
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1, 2, 1_000])
+def test_a_traceback_is_whole_up_to_its_limit_and_then_keeps_both_its_ends(beyond: int) -> None:
+    def traceback_of(text: str) -> str:
+        tracebacks = Tracebacks()
+        tracebacks.keep("it", "ValueError", "", raised_error(text))
+        [kept] = tracebacks
+        return kept.text
+
+    frame = len(traceback_of(""))
+    whole = traceback_of("x" * 10).removesuffix("x" * 10)
+    text = f"{'a' * 5_000}{'z' * (TRACEBACK_CHARACTERS_MAX - 5_000 - len(whole) + beyond)}"
+    found = traceback_of(text)
+    assert frame <= len(whole)
+    if beyond <= 0:
+        assert found == whole + text
+        return
+    half = TRACEBACK_CHARACTERS_MAX // 2
+    expected = f"{(whole + text)[:half]}\n… {beyond:,} characters left out …\n{text[-half:]}"
+    assert found == expected
+
+
+def test_a_bolt_begins_where_its_author_wrote_it_and_nowhere_if_nobody_did() -> None:
+    """Code of Windhover, and what has no code of Python, is nobody's; so is what is no bolt."""
+    assert place_of_code(Basic()) == f"{HERE}:{inspect.getsourcelines(Basic.execute)[1]}"
+    for nobodys in (object(), BasicBolt, 5, type("Compiled", (), {"execute": len})()):
+        assert place_of_code(nobodys) == ""

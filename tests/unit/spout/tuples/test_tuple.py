@@ -132,6 +132,13 @@ def test_a_message_is_cut_to_its_bytes_and_never_inside_a_character(text: str) -
     assert short.decode()  # raises if a character were cut
 
 
+@pytest.mark.parametrize("size", [MESSAGE_BYTES_MAX - 1, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX + 1])
+def test_a_message_is_whole_up_to_the_last_byte_that_it_may_have(size: int) -> None:
+    place = " (split.py:12)"
+    text = "x" * (size - len(place)) + place
+    assert cut_text(text) == "x" * (min(size, MESSAGE_BYTES_MAX) - len(place)) + place
+
+
 def test_a_tuple_gives_its_values_by_name_and_by_position() -> None:
     tuple_ = Tuple(ListRows(["word", "length"], [["a", 1], ["bb", 2]]), 1)
     assert (tuple_["word"], tuple_[1], tuple_.value(0)) == ("bb", 2, "bb")

@@ -1,0 +1,208 @@
+"""Columns of anchors that stay valid: which anchors the row of a join has, computed without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
+
+from acker.errors import UsageError
+from spout.tuples import anchor_columns
+from spout.tuples.anchor_columns import ANCHORS, HELD, gathered, join_anchors, joined_anchors, kinds_of
+from spout.tuples.columns import ANCHOR
+
+HELD_TYPE = StructType([StructField(name, LongType()) for name in ("source", "position", "edge")])
+ANCHORS_TYPE = ArrayType(HELD_TYPE)
+Row = Sequence[Any]
+
+
+class Computed:
+    """Stands for a column of Spark: it is computed from a row."""
+
+    def __init__(self, read: Callable[[Row], Any], name: str = "") -> None:
+        """Compute a value by `read`."""
+        self.read = read
+        self.name = name
+
+    def alias(self, name: str) -> Computed:
+        """Have another name."""
+        return Computed(self.read, name)
+
+    def cast(self, kind: str) -> Computed:
+        """Be of the type that anchors have."""
+        assert kind == ANCHORS
+        return self
+
+
+def array(*columns: Computed) -> Computed:
+    """Build an array of the values of columns."""
+    return Computed(lambda row: [column.read(row) for column in columns])
+
+
+def array_compact(column: Computed) -> Computed:
+    """Leave the nulls of an array out."""
+    return Computed(lambda row: [value for value in column.read(row) if value is not None])
+
+
+def coalesce(column: Computed, other: Computed) -> Computed:
+    """Put another column's value in the place of a null."""
+    return Computed(lambda row: other.read(row) if column.read(row) is None else column.read(row))
+
+
+def concat(*columns: Computed) -> Computed:
+    """Join arrays; it is null if one of them is, as in Spark."""
+
+    def read(row: Row) -> Any:
+        arrays = [column.read(row) for column in columns]
+        return None if None in arrays else [value for values in arrays for value in values]
+
+    return Computed(read)
+
+
+def col(name: str) -> Computed:
+    """Read the column whose name was made of its place, as `toDF` has renamed it."""
+    place = int(name.rsplit("_", 1)[1])
+    return Computed(lambda row: row[place], name)
+
+
+class Frame:
+    """Stands for a DataFrame: columns, of which several may have one name, and rows."""
+
+    def __init__(self, columns: Sequence[tuple[str, DataType]], rows: Sequence[Row] = ()) -> None:
+        """Have these columns, each with its type."""
+        self.schema = StructType([StructField(name, kind) for name, kind in columns])
+        self.columns = [name for name, _ in columns]
+        self.rows = rows
+
+    def __getitem__(self, name: str) -> Computed:
+        """Return the only column of a name; the place is that of the whole row of a join."""
+        return Computed(lambda row: row[id(self)], name)
+
+    def toDF(self, *names: str) -> Frame:  # noqa: N802 - as Spark calls it
+        """Rename all columns."""
+        kinds = [field.dataType for field in self.schema.fields]
+        return Frame(list(zip(names, kinds, strict=True)), self.rows)
+
+    def select(self, *columns: Computed) -> Frame:
+        """Compute other columns; their types are not needed."""
+        rows = [[column.read(row) for column in columns] for row in self.rows]
+        return Frame([(column.name, StringType()) for column in columns], rows)
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's functions build nothing without a session."""
+    functions = SimpleNamespace(
+        array=array, array_compact=array_compact, coalesce=coalesce, concat=concat, col=col
+    )
+    monkeypatch.setattr(anchor_columns, "sql", functions)
+
+
+def frame(*kinds: DataType, rows: Sequence[Row] = ()) -> DataFrame:
+    """Make a frame with a text, then columns of anchors of these types, each followed by a number."""
+    columns: list[tuple[str, DataType]] = [("line", StringType())]
+    for number, kind in enumerate(kinds):
+        columns += [(ANCHOR, kind), (f"n{number}", LongType())]
+    return cast("DataFrame", Frame(columns, rows))
+
+
+def anchor(position: int) -> tuple[int, int, int]:
+    """Make an anchor, which nothing looks into."""
+    return 65_537, position, 7 * position
+
+
+A, B, C, D = map(anchor, range(4))
+
+
+def test_the_types_of_anchors_are_those_that_spark_shows() -> None:
+    assert (HELD_TYPE.simpleString(), ANCHORS_TYPE.simpleString()) == (HELD, ANCHORS)
+    assert kinds_of(frame()) == []
+    assert kinds_of(frame(HELD_TYPE, LongType(), ANCHORS_TYPE)) == [HELD, "bigint", ANCHORS]
+
+
+@pytest.mark.parametrize(
+    ("values", "joined"),
+    [
+        ((A, [B, C], D), [A, B, C, D]),
+        ((None, [B, C], D), [B, C, D]),
+        ((A, None, D), [A, D]),
+        ((A, [], None), [A]),
+        ((None, None, None), []),
+    ],
+)
+def test_a_joined_row_has_the_anchors_of_all_sides_and_a_side_without_a_row_adds_none(
+    values: tuple[Any, ...], joined: list[Any]
+) -> None:
+    """Sides of both forms; an outer join leaves a side empty."""
+    sides = [frame(HELD_TYPE), frame(ANCHORS_TYPE), frame(HELD_TYPE)]
+    row = cast("Row", {id(side): value for side, value in zip(sides, values, strict=True)})
+    for column in (
+        join_anchors(*sides),
+        joined_anchors([(side[ANCHOR], kind) for side in sides for kind in kinds_of(side)]),
+    ):
+        computed = cast("Computed", column)
+        assert computed.name == ANCHOR
+        assert computed.read(row) == joined
+
+
+@pytest.mark.parametrize(
+    ("kinds", "row", "expected"),
+    [
+        ((HELD_TYPE,), ["a", A, 1], ["a", 1, [A]]),
+        ((HELD_TYPE,), ["a", None, 1], ["a", 1, []]),
+        ((HELD_TYPE, HELD_TYPE), ["a", A, 1, B, 2], ["a", 1, 2, [A, B]]),
+        ((HELD_TYPE, ANCHORS_TYPE), ["a", A, 1, [B, C], 2], ["a", 1, 2, [A, B, C]]),
+        ((ANCHORS_TYPE, HELD_TYPE), ["a", None, 1, B, 2], ["a", 1, 2, [B]]),
+        ((ANCHORS_TYPE, ANCHORS_TYPE), ["a", [A], 1, [B], 2], ["a", 1, 2, [A, B]]),
+        ((HELD_TYPE, ANCHORS_TYPE, HELD_TYPE), ["a", A, 1, None, 2, D, 3], ["a", 1, 2, 3, [A, D]]),
+    ],
+)
+def test_several_columns_of_anchors_become_one_and_the_others_keep_their_order(
+    kinds: tuple[DataType, ...], row: Row, expected: Row
+) -> None:
+    """Behind a join, whose columns of anchors differ only by their places."""
+    found = cast("Frame", gathered(frame(*kinds, rows=[row, row]), "ack_anchors"))
+    assert found.columns == ["line", *(f"n{number}" for number in range(len(kinds))), ANCHOR]
+    assert found.rows == [expected, expected]
+
+
+def test_a_single_array_of_anchors_stays_as_it_is() -> None:
+    rows = frame(ANCHORS_TYPE)
+    assert gathered(rows, "ack_anchors") is rows
+
+
+@pytest.mark.parametrize(
+    "kinds", [(), (LongType(),), (HELD_TYPE, LongType()), (LongType(), ANCHORS_TYPE), (StringType(),)]
+)
+def test_rows_whose_anchors_spark_may_not_keep_are_refused(kinds: tuple[DataType, ...]) -> None:
+    """An anchor of one batch means nothing in another; one such column among good ones is enough."""
+    with pytest.raises(UsageError, match="'ack': the rows carry no anchors that Spark's state may keep"):
+        gathered(frame(*kinds), "ack")
+
+
+def test_a_join_of_no_sides_is_refused() -> None:
+    with pytest.raises(UsageError, match="join_anchors needs the DataFrames that were joined"):
+        join_anchors()
+
+
+@pytest.mark.parametrize("good", [HELD_TYPE, ANCHORS_TYPE])
+@pytest.mark.parametrize(
+    ("kinds", "cure"),
+    [
+        ((), "the side with the columns line is not held"),
+        ((LongType(),), "the side with the columns line, _windhover, n0 is not held"),
+        ((HELD_TYPE, HELD_TYPE), "a side has several columns of anchors"),
+        ((ANCHORS_TYPE, HELD_TYPE, HELD_TYPE), "a side has several columns of anchors"),
+    ],
+)
+def test_each_side_of_a_join_has_just_one_column_of_held_anchors(
+    kinds: tuple[DataType, ...], cure: str, good: DataType
+) -> None:
+    """Whichever of the sides it is."""
+    for sides in ((frame(*kinds), frame(good)), (frame(good), frame(*kinds))):
+        with pytest.raises(UsageError, match=cure):
+            join_anchors(*sides)

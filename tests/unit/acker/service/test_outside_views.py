@@ -103,7 +103,7 @@ def test_a_view_has_the_deadline_that_was_moved() -> None:
 
 def test_another_number_of_partitions_is_refused() -> None:
     world, _ = begun()
-    with pytest.raises(Disagreement, match="written with acker.partitions: 1, topics"):
+    with pytest.raises(Disagreement, match=r"topics.yaml says 2"):
         reader_of(world, 2).view(0)
 
 

@@ -317,6 +317,12 @@ def test_a_process_that_closes_leaves_nothing_open(process: Process) -> None:
     assert process.world.cluster.members("windhover-acker") == []
 
 
+def test_a_process_may_close_before_its_first_step(process: Process) -> None:
+    process.acker.close()
+    assert process.operations == ["leaving the group"]
+    assert process.log.open_readers == set()
+
+
 @pytest.mark.parametrize("is_amid_step", [False, True])
 def test_what_was_put_off_is_committed_at_the_end_unless_a_step_was_cut_short(is_amid_step: bool) -> None:
     """Contributions may be read and not folded then."""

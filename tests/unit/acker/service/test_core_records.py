@@ -15,7 +15,7 @@ from acker.ledger.output import AckerEventKind, StepOutput
 from acker.ledger.sessions import SourceGeneration
 from acker.service import core as core_module
 from acker.service.core import RECORD_BYTES, PartitionCore, weight
-from acker.service.snapshot import state_of
+from acker.service.snapshot import carry, state_of
 from acker.wire.checks import CLOCK_AHEAD_MS_MAX
 from acker.wire.clusters import cluster_header
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
@@ -214,6 +214,33 @@ def test_state_names_the_first_verdict_that_a_restart_needs(owned: Partition) ->
     for offset in (1, 5):
         owned.core.ledger.ahead_pin = Pin(offset, 0)
         assert state_of(owned.core).verdict == min(2, offset)
+
+
+def test_roots_are_carried_where_more_than_so_much_would_be_read_again() -> None:
+    """Of contributions and of verdicts; what lies before their own ranges does not count."""
+    partition = Partition(PartitionCore(0, 1, AckerLimits(refold_bytes=2 * RECORD_BYTES), CODEC))
+    core = partition.core
+    partition.read(TAKE)
+    garbage = Record("_ack", 0, 1, None, b"x")
+    core.apply_acks([garbage] * 3)
+    core.committed([b""] * 3)
+    partition.init((0, 10))
+    partition.ack(replace(ACKS, runs=(PositionRun(0, 1),)))
+    core.apply_acks([garbage])
+    core.committed([b""] * 2)
+    carry(core)
+    assert core.ledger.counts.carried == 0
+    core.committed([b""])
+    carry(core)
+    assert core.ledger.counts.carried == 1
+    partition.init((10, 20), source=B)
+    partition.ack(replace(ACKS, source=B, positions=packed(15), values=pack_values(np.array([7], np.uint64))))
+    core.apply_acks([garbage])
+    carry(core)
+    assert core.ledger.counts.carried == 1
+    core.apply_acks([garbage])
+    carry(core)
+    assert core.ledger.counts.carried == 2
 
 
 # inits ---------------------------------------------------------------------------------------------------

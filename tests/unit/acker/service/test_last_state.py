@@ -506,6 +506,14 @@ def test_a_state_that_is_loaded_is_written_again_as_it_was() -> None:
     assert clocks == [(True, None), (True, 40), (False, None)]
 
 
+@pytest.mark.parametrize(
+    "columns", [(b"", bytes(8), bytes(4)), (bytes(4), bytes(8), b""), (bytes(4), bytes(16), bytes(8))]
+)
+def test_marks_whose_columns_differ_in_length_are_none(columns: tuple[bytes, bytes, bytes]) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        loaded(replace(FULL, acks=(StoredLane(0, "q/s1", 12, *columns),)))
+
+
 def test_only_a_range_that_is_not_carried_has_its_deadline_beside_state() -> None:
     core = loaded()
     carried, other = core.ledger.cohorts()

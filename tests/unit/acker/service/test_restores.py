@@ -89,6 +89,7 @@ def test_a_restore_takes_over_what_is_noted_beside_state(installed: Installation
     installed.cluster.cluster_id = "here"
     notes = StateNotes(too_late={GROUP: LateCounts(1, 2)})
     epochs = LeaderEpochs([EpochStep(SOURCE, 0, 4)])
+    installed.write(TOPICS.init, b"x", b"x")
     installed.state(headers=(*notes.headers(), *epochs.headers()))
     core = installed.restored()
     assert core.cluster_id == "here"
@@ -186,7 +187,8 @@ def test_without_a_state_all_topics_are_needed_from_their_beginning(
 
 def test_verdicts_without_state_are_an_error_wherever_they_stand(installed: Installation) -> None:
     installed.write(TOPICS.verdict, b"garbage", b"more")
-    assert installed.restored().ledger.open == 0
+    assert installed.restored().ledger.verdict_next.offset == 2
+    assert installed.operations == ["restoring: looking for verdicts without State"]
     installed.write(TOPICS.verdict, CODEC.encode(ACKED))
     with pytest.raises(Disagreement, match=r"holds verdicts .first at 2. but"):
         installed.restored()

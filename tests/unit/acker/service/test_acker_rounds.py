@@ -9,10 +9,13 @@ import pytest
 from acker.config.limits import AckerLimits
 from acker.errors import Aborted, Disagreement, Fenced, Unreachable
 from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.standing import StandingNews
 from acker.ledger.output import AckerEvent, AckerEventKind, Counts
 from acker.ledger.tally import VerdictTally
+from acker.service.partition import NAMED_AFTER_MS
 from acker.service.partition_counts import CHECK_EVERY_MS
 from acker.service.service import PAUSE_LIMITS, AckerService
+from acker.service.state_notes import read_notes
 from acker.wire.events import Tick
 from acker.wire.lateness import TooLate, too_late_header
 from tests.support.memory.clients import MemoryMembership, NoFaults
@@ -197,11 +200,37 @@ def test_a_step_says_whether_anything_was_done(process: Process) -> None:
 
 
 def test_one_partition_with_work_is_work() -> None:
-    process = Process(3)
+    process = Process(3, AckerLimits(poll_ms=40, pace_ms=0, put_off_ms=900_000))
     process.begin()
     process.world.write(TOPICS.init, Tick(GROUP, "s1", 1, 9), 1)
     process.world.now_ms += 1
     assert process.acker.step(process.world.now_ms) is True
+
+
+def test_a_process_is_quiet_where_all_partitions_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(2)
+    process.begin()
+    flags: list[bool] = []
+    fetch = process.acker._reader.fetch
+
+    def noted(now_ms: int, *, is_quiet: bool) -> StandingNews:
+        flags.append(is_quiet)
+        return fetch(now_ms, is_quiet=is_quiet)
+
+    monkeypatch.setattr(process.acker._reader, "fetch", noted)
+    process.steps()
+    process.writer.acks(runs=[(0, 3)])
+    process.steps(2)
+    assert flags == [False, False, True]
+
+
+def test_an_init_alone_is_work() -> None:
+    process = Process(limits=AckerLimits(poll_ms=40, pace_ms=0, put_off_ms=900_000))
+    process.begin()
+    process.writer.init((3, 5))
+    process.world.now_ms += 1
+    assert process.acker.step(process.world.now_ms) is True
+    assert process.acker.step(process.world.now_ms) is False
 
 
 # what is counted -------------------------------------------------------------------------------------------
@@ -288,6 +317,12 @@ def test_a_process_that_closes_leaves_nothing_open(process: Process) -> None:
     assert process.world.cluster.members("windhover-acker") == []
 
 
+def test_a_process_may_close_before_its_first_step(process: Process) -> None:
+    process.acker.close()
+    assert process.operations == ["leaving the group"]
+    assert process.log.open_readers == set()
+
+
 @pytest.mark.parametrize("is_amid_step", [False, True])
 def test_what_was_put_off_is_committed_at_the_end_unless_a_step_was_cut_short(is_amid_step: bool) -> None:
     """Contributions may be read and not folded then."""
@@ -349,6 +384,49 @@ def test_restores_that_fail_again_and_again_end_the_process_and_one_commit_begin
     process.faults.errors = [("commit", Aborted("no"))] * 3
     with pytest.raises(Aborted):
         process.steps(12)
+
+
+def test_a_partition_that_is_given_up_is_read_no_more() -> None:
+    process = Process(2)
+    process.begin()
+    process.faults.errors = [("commit", Fenced("another"))]
+    process.world.write(TOPICS.init, Tick(GROUP, "s1", 1, 9), 1)
+    process.steps()
+    assert process.acker.status().partitions == (0,)
+    assert set(process.acker._reader.records) == {0}
+
+
+def test_a_partition_that_was_fenced_while_it_came_up_is_left_alone_too(process: Process) -> None:
+    process.faults.errors = [("init", Fenced("another"))]
+    process.steps()
+    [event] = process.world.events
+    assert (event.kind, event.partition) == (AckerEventKind.FENCED, 0)
+    process.steps()
+    assert process.acker.status().partitions == ()
+    process.steps(1, LIMITS.fenced_ms)
+    assert process.acker.status().partitions == (0,)
+    assert [writer._is_closed for writer in process.log.writers] == [True, False]
+
+
+def test_a_restore_is_named_in_state(process: Process) -> None:
+    process.begin()
+    process.log.memberships[-1].vanish()
+    process.start()
+    process.steps(2, 70)
+    process.steps(1, NAMED_AFTER_MS)
+    record = process.world.read(TOPICS.state)[-1]
+    restored = read_notes(record.headers).restored
+    assert restored is not None
+    assert restored.took_ms == 70
+
+
+def test_a_partition_that_should_not_be_there_ends_the_process_at_once(process: Process) -> None:
+    process.begin()
+    for name in TOPICS.names():
+        process.world.cluster.add_partitions(name, 2)
+    process.log.memberships[-1].poll = lambda _timeout_ms: frozenset({0, 1})  # type: ignore[method-assign]
+    with pytest.raises(Disagreement, match="has 2 partitions"):
+        process.steps()
 
 
 # the broker is away ----------------------------------------------------------------------------------------

@@ -79,6 +79,11 @@ def test_after_a_restart_the_last_bin_is_filled_on(filled: Filled) -> None:
     assert filled.put(1).bin == 0
 
 
+def test_after_a_restart_a_full_bin_gets_no_root_more(filled: Filled) -> None:
+    filled.bins.load(5, cohort(BIN_ROOTS))
+    assert filled.put(1).bin == 0
+
+
 def test_a_bin_has_its_cohorts_with_open_roots_and_keeps_no_other(filled: Filled) -> None:
     kept, settled = filled.put(3), filled.put(4)
     assert filled.bins.live(0) == [kept, settled]

@@ -15,6 +15,7 @@ from acker.ledger.output import AckerEventKind, StepOutput
 from acker.ledger.sessions import SourceGeneration
 from acker.service import core as core_module
 from acker.service.core import RECORD_BYTES, PartitionCore, weight
+from acker.service.snapshot import carry, state_of
 from acker.wire.checks import CLOCK_AHEAD_MS_MAX
 from acker.wire.clusters import cluster_header
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
@@ -167,7 +168,7 @@ def test_what_was_committed_moves_the_next_verdict_behind_its_marker(owned: Part
     assert core.ledger.verdict_next == Pin(6, 4 * RECORD_BYTES + 5)
 
 
-SIZES = [400_000, 400_000, 248_576, 0, 1_048_576, 1, 1_048_575, 7, 3_000_000, 5]
+SIZES = [1_048_575, 1, 1_048_575, 3, 400_000, 400_000, 248_576, 0, 1_048_576, 1, 1_048_575, 7, 3_000_000, 5]
 
 
 def test_contributions_are_applied_by_the_megabyte(owned: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +184,63 @@ def test_contributions_are_applied_by_the_megabyte(owned: Partition, monkeypatch
         if sum(expected[-1]) >= 1 << 20:
             expected.append([])
     assert sweeps == expected
+
+
+def test_a_count_says_whether_anything_counted(owned: Partition) -> None:
+    core = owned.core
+    assert core.count() is False
+    core.read_inits([owned.record(Tick("g", "s1", 1, 5))])
+    assert core.count() is False
+    core.set_ends(1, 0)
+    assert core.count() is False
+    core.pass_to(0, 0, 1)
+    assert core.count() is True
+    assert core.count() is False
+
+
+def test_state_names_the_first_verdict_that_a_restart_needs(owned: Partition) -> None:
+    """Of a range with open roots, or of what was settled before its init."""
+    owned.core.committed([b"x"])
+    owned.init((0, 10))
+    owned.ack(
+        replace(
+            ACKS,
+            runs=(PositionRun(0, 1),),
+            positions=packed(2),
+            values=pack_values(np.array([root_edge(A, 2)], np.uint64)),
+        )
+    )
+    assert state_of(owned.core).verdict == 2
+    for offset in (1, 5):
+        owned.core.ledger.ahead_pin = Pin(offset, 0)
+        assert state_of(owned.core).verdict == min(2, offset)
+
+
+def test_roots_are_carried_where_more_than_so_much_would_be_read_again() -> None:
+    """Of contributions and of verdicts; what lies before their own ranges does not count."""
+    partition = Partition(PartitionCore(0, 1, AckerLimits(refold_bytes=2 * RECORD_BYTES), CODEC))
+    core = partition.core
+    partition.read(TAKE)
+    garbage = Record("_ack", 0, 1, None, b"x")
+    core.apply_acks([garbage] * 3)
+    core.committed([b""] * 3)
+    partition.init((0, 10))
+    partition.ack(replace(ACKS, runs=(PositionRun(0, 1),)))
+    core.apply_acks([garbage])
+    core.committed([b""] * 2)
+    carry(core)
+    assert core.ledger.counts.carried == 0
+    core.committed([b""])
+    carry(core)
+    assert core.ledger.counts.carried == 1
+    partition.init((10, 20), source=B)
+    partition.ack(replace(ACKS, source=B, positions=packed(15), values=pack_values(np.array([7], np.uint64))))
+    core.apply_acks([garbage])
+    carry(core)
+    assert core.ledger.counts.carried == 1
+    core.apply_acks([garbage])
+    carry(core)
+    assert core.ledger.counts.carried == 2
 
 
 # inits ---------------------------------------------------------------------------------------------------

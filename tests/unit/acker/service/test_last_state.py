@@ -226,6 +226,15 @@ def test_a_state_of_another_cluster_is_refused(log: StateLog) -> None:
         log.last()
 
 
+def test_a_bin_is_found_by_its_number(log: StateLog) -> None:
+    ranges = pack_ranges([StoredRange(0, A, 3, 100, 0, 12)])
+    log.bin(3)
+    log.state(replace(FULL, ranges=ranges))
+    last = log.last()
+    assert last is not None
+    assert last.bins == {3: BIN}
+
+
 # what is none ----------------------------------------------------------------------------------------------
 
 GARBAGE = StatePart(0, 0, 1, b"nonsense")
@@ -249,6 +258,13 @@ def test_what_does_not_unpack_is_named_by_its_place_and_a_mark_lets_it_pass(
     last = log.last()
     assert last is not None
     assert (last.state, last.bins) == (FULL, {0: BIN})
+
+
+def test_the_state_that_counts_is_named_and_not_the_piece_behind_it(log: StateLog) -> None:
+    offset = log.part(GARBAGE)
+    log.part(in_pieces(FULL, 2)[0])
+    with pytest.raises(Disagreement, match=rf"^_ack_state/0@{offset} cannot be read as State"):
+        log.last()
 
 
 @pytest.mark.parametrize("value", [b"x", b"\xc3\x01" + bytes(20)])
@@ -415,7 +431,7 @@ LATE = TooLate("g", "q/s1", 7, True, 5, 6, 8, 9, (), (), ())
 
 def test_notes_come_back_each_group_with_its_own() -> None:
     notes = StateNotes(
-        LastRestore(5, 70), {0: 100, 3: -7, 9: 1 << 60},
+        LastRestore(5, 70), {2: 100, 3: -7, 9: 1 << 60},
         {"g": LateCounts(1, 2, LATE), "h": LateCounts(3, 4), "": LateCounts(5, 6, LATE)},
     )  # fmt: skip
     assert read_notes((("x", b"y"), *notes.headers(), ("x", None))) == notes
@@ -488,6 +504,14 @@ def test_a_state_that_is_loaded_is_written_again_as_it_was() -> None:
     assert core.ledger.open == 101
     clocks = [(item.take, item.before_ms) for item in core.sessions.line]
     assert clocks == [(True, None), (True, 40), (False, None)]
+
+
+@pytest.mark.parametrize(
+    "columns", [(b"", bytes(8), bytes(4)), (bytes(4), bytes(8), b""), (bytes(4), bytes(16), bytes(8))]
+)
+def test_marks_whose_columns_differ_in_length_are_none(columns: tuple[bytes, bytes, bytes]) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        loaded(replace(FULL, acks=(StoredLane(0, "q/s1", 12, *columns),)))
 
 
 def test_only_a_range_that_is_not_carried_has_its_deadline_beside_state() -> None:

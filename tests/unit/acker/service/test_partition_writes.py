@@ -201,6 +201,9 @@ def test_a_partition_that_never_read_anything_names_no_restore(partition: Partit
     partition.acker.restored(70, 0)
     assert not partition.acker.must_write(NAMED_AFTER_MS)
     assert not owned().acker.must_write(NOW_MS)
+    # it has read something since, and never wrote
+    partition.read(TAKE)
+    assert partition.acker.must_write(NAMED_AFTER_MS)
 
 
 @pytest.mark.parametrize(("has_changed", "is_open", "waits"), list(product((False, True), repeat=3)))
@@ -216,7 +219,8 @@ def test_a_partition_is_quiet_where_nothing_is_open_or_waits(
         partition.core.read_inits([partition.record(Tick("g", "s1", 1, 5))])
     if has_changed:
         partition.acker.changed(5, has_read_acks=False)
-    assert partition.acker.is_quiet is not (has_changed or is_open or waits)
+    assert bool(partition.acker.is_quiet) == (not (has_changed or is_open or waits))
+    assert not Partition().acker.has_quarantined
 
 
 # what ------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from acker.wire.codec import RECORD_BYTES_MAX
 
 TOPICS = AckTopics.with_prefix("")
 POLL_MS, QUIET_MS, PACE_MS = 50, 250, 200
+INIT, FAIL = TopicPartition(TOPICS.init, 0), TopicPartition(TOPICS.fail, 0)
 FETCH = 200
 """So many records a poll asks for at most."""
 
@@ -211,6 +212,17 @@ def test_what_was_not_fetched_at_once_is_not_paid_for() -> None:
         assert offsets(fetching.fetch().acks) == [3 * number, 3 * number + 1, 3 * number + 2]
 
 
+def test_bytes_that_wait_count_against_the_next_step() -> None:
+    limits = AckerLimits(poll_ms=POLL_MS, pace_ms=0, step_bytes=3 * RECORD_BYTES_MAX)
+    fetching = Fetching(limits=limits)
+    fetching.log.write(TOPICS.ack, size=3 * RECORD_BYTES_MAX - 1)
+    fetching.reader.fetch(0)
+    fetching.log.write(TOPICS.ack, 10)
+    fetching.log.polls = []
+    fetching.reader.fetch(0)
+    assert next(most for name, _, most in fetching.log.polls if name == "acks") == 1
+
+
 def test_only_the_first_poll_for_contributions_waits(fetching: Fetching) -> None:
     fetching.log.write(TOPICS.ack, 5)
     fetching.log.piece = 2
@@ -289,14 +301,49 @@ def test_fails_behind_the_end_that_was_found_wait_for_the_next_step(fetching: Fe
     assert offsets(fetching.reader.take(0).fails) == []
 
 
-def test_a_backlog_of_ticks_is_read_in_several_steps_and_all_else_waits() -> None:
-    fetching = Fetching(limits=AckerLimits(poll_ms=POLL_MS, pace_ms=0, step_records=5))
-    fetching.log.write(TOPICS.init, 12)
+@pytest.mark.parametrize(("records_max", "inits"), [(5, [9, 6, 0]), (6, [9, 6, 0]), (7, [12, 3, 0])])
+def test_a_backlog_of_ticks_is_read_in_several_steps_and_all_else_waits(
+    records_max: int, inits: list[int]
+) -> None:
+    """Three come at once; what came before their end was found does not count."""
+    fetching = Fetching(limits=AckerLimits(poll_ms=POLL_MS, pace_ms=0, step_records=records_max))
+    fetching.log.write(TOPICS.init, 15)
     fetching.log.write(TOPICS.ack, 2)
     fetching.log.piece = 3
-    taken = [fetching.fetch(now_ms) for now_ms in range(4)]
-    assert [len(records.inits) for records in taken] == [9, 3, 0, 0]
-    assert [len(records.acks) for records in taken] == [0, 2, 0, 0]
+    taken = [fetching.fetch(now_ms) for now_ms in range(3)]
+    assert [len(records.inits) for records in taken] == inits
+    assert [len(records.acks) for records in taken] == [0, 2, 0]
+
+
+def test_a_partition_with_a_backlog_may_be_given_up() -> None:
+    fetching = Fetching((0, 1), limits=AckerLimits(poll_ms=POLL_MS, pace_ms=0, step_records=5))
+    fetching.log.write(TOPICS.init, 15)
+    fetching.log.write(TOPICS.ack, 2)
+    fetching.log.piece = 3
+    fetching.reader.fetch(0)
+    fetching.reader.drop(0)
+    fetching.log.write(TOPICS.init, number=1)
+    fetching.reader.fetch(1)
+    assert offsets(fetching.reader.take(1).inits) == [0]
+
+
+def test_a_reader_of_nothing_fetches_nothing() -> None:
+    log = ScriptedLog()
+    reader = StepReader(log, TOPICS, AckerLimits())
+    assert list(reader.fetch(0).stand) == []
+    assert (reader.clock_news, reader.standing()) == ("", ())
+
+
+def test_a_partition_is_set_apart_as_many_polls_after_the_last_progress() -> None:
+    fetching = Fetching((0,))
+    fetching.log.write(TOPICS.ack)
+    fetching.log.write(TOPICS.init, 3)
+    fetching.log.write(TOPICS.fail)
+    fetching.log.piece = 1
+    fetching.log.silent = {FAIL}
+    fetching.fetch()
+    # one init comes before, two in a poll each
+    assert fetching.waits()[1:] == [("control", APART_POLL_MS)] * (2 + APART_POLLS)
 
 
 def test_barriers_are_where_both_topics_end() -> None:
@@ -310,9 +357,6 @@ def test_barriers_are_where_both_topics_end() -> None:
 
 
 # partitions that are apart ---------------------------------------------------------------------------------
-
-
-INIT, FAIL = TopicPartition(TOPICS.init, 0), TopicPartition(TOPICS.fail, 0)
 
 
 @pytest.mark.parametrize("place", [INIT, FAIL])
@@ -395,10 +439,15 @@ def test_after_an_error_the_readers_begin_behind_what_is_held(fetching: Fetching
 
 
 def test_readers_are_not_assigned_again_without_an_error(fetching: Fetching) -> None:
-    fetching.fetch()
     acks = fetching.log.made[0]
+    for now_ms in range(3):
+        before = acks.positions
+        fetching.fetch(now_ms)
+        assert acks.positions is before
+    fetching.reader.drop(0)
+    fetching.reader.assign({0: (0, 0, 0)})
     before = acks.positions
-    fetching.fetch(1)
+    fetching.fetch(3)
     assert acks.positions is before
 
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spout.planning.pace import BatchPace
@@ -160,6 +160,8 @@ HISTORY = st.lists(
 
 
 @settings(max_examples=400)
+@example([(10, 900), (100, 4_100), (1_000, 5_000)])  # all of the timeout is fixed, to the millisecond
+@example([(10, 1_000)])  # a first batch of the very target counts
 @given(HISTORY)
 def test_a_batch_is_as_large_as_the_rules_say(history: Sequence[tuple[int, int]]) -> None:
     pace, plain = BatchPace(TIMEOUT_MS), PlainPace()

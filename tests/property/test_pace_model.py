@@ -161,6 +161,7 @@ HISTORY = st.lists(
 
 @settings(max_examples=400)
 @example([(10, 900), (100, 4_100), (1_000, 5_000)])  # all of the timeout is fixed, to the millisecond
+@example([(100, 400), (150, 500)])  # sizes that differ just enough to show a fixed time
 @example([(10, 1_000)])  # a first batch of the very target counts
 @given(HISTORY)
 def test_a_batch_is_as_large_as_the_rules_say(history: Sequence[tuple[int, int]]) -> None:

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from acker.identity import WIRE_BLOCK_BITS, source_of
 from acker.wire.events import SourceRun
 from spout.planning.order import LineUp
-from spout.planning.plan import TASK_RECORDS_MIN, BatchPlan, PlanIndex, cut_ranges, holes, read_tasks
+from spout.planning.plan import (
+    TASK_RECORDS_MIN,
+    BatchPlan,
+    PlanIndex,
+    by_block,
+    cut_ranges,
+    holes,
+    read_tasks,
+)
 
 BLOCK: Final = 1 << WIRE_BLOCK_BITS
 
@@ -81,6 +89,9 @@ def test_shares_are_cut_at_the_nearest_edge_that_a_quarter_of_a_share_reaches(
         ([SourceRun(1, 100, 140)], 4, [110, 120, 130]),
         ([SourceRun(1, 100, 108), SourceRun(1, 200, 232)], 4, [200, 212, 222]),
         ([SourceRun(1, 100, 107), SourceRun(1, 200, 233)], 4, [203, 213, 223]),
+        # the edge of a block in the second range is nearer than its beginning
+        ([SourceRun(1, 0, 24_576), SourceRun(2, BLOCK - 10_000, BLOCK + 30_000)], 2, [BLOCK]),
+        ([SourceRun(1, 100, 440), SourceRun(1, 500, 800)], 2, [500]),
         ([SourceRun(1, 0, 1)], 9, []),
         ([SourceRun(1, 0, 2 * BLOCK)], 2, [BLOCK]),
         ([SourceRun(1, 0, 3)], 0, []),
@@ -128,6 +139,19 @@ def test_positions_of_a_source_that_the_plan_lacks_and_no_positions_are_found_no
     assert index.find(2, np.array([5, 6], np.int64)).tolist() == [-1, -1]
     assert index.find(1, np.array([1, 4], np.int64)).tolist() == [-1, -1]
     assert index.find(1, np.array([], np.int64)).tolist() == []
+    assert index.find(1, np.array([5], np.int64)).tolist() == [0]
+
+
+def test_runs_are_cut_at_the_ends_of_blocks() -> None:
+    runs = [SourceRun(1, BLOCK - 2, 2 * BLOCK), SourceRun(2, 5, 6), SourceRun(1, 3 * BLOCK, 3 * BLOCK + 1),
+            SourceRun(1, 3 * BLOCK + 4, 4 * BLOCK + 1)]  # fmt: skip
+    assert by_block(runs) == {
+        (1, 0): [(BLOCK - 2, BLOCK)],
+        (1, 1): [(BLOCK, 2 * BLOCK)],
+        (2, 0): [(5, 6)],
+        (1, 3): [(3 * BLOCK, 3 * BLOCK + 1), (3 * BLOCK + 4, 4 * BLOCK)],
+        (1, 4): [(4 * BLOCK, 4 * BLOCK + 1)],
+    }
 
 
 def plan_of(*runs: SourceRun) -> BatchPlan:

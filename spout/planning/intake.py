@@ -284,16 +284,14 @@ class BatchIntake:
 def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
     """Distribute a budget of records over sources in equal parts; none gets more than it has available.
 
-    What cannot be divided goes to the sources with the lowest numbers. Sources that get nothing are missing.
+    What cannot be divided goes to the sources that have most; of equal ones to those with the highest
+    numbers. Sources that get nothing are missing.
     """
     shares: dict[int, int] = {}
     by_size = sorted((count, source) for source, count in available.items() if count > 0)
     left = max(0, budget)
+    # what one has too little to take goes to those behind it, which have more: the last one leaves nothing
     for rank, (count, source) in enumerate(by_size):
         shares[source] = min(count, left // (len(by_size) - rank))
         left -= shares[source]
-    for source in sorted(shares):
-        more = min(left, available[source] - shares[source])
-        shares[source] += more
-        left -= more
     return {source: share for source, share in sorted(shares.items()) if share}

@@ -3,6 +3,50 @@
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
+    # -- who owns a group, and what it has in hand
+    Mutant(
+        "a-reader-of-signs-stays-open-where-a-leader-is-lost",
+        "spout/group/presence.py",
+        "            undo.callback(self.close)\n",
+        "            pass\n",
+        "tests/unit/spout/group/test_signs_of_life.py"
+        "::test_who_does_not_wait_is_told_at_once_of_a_partition_without_a_leader",
+        "each look of the page would leave a consumer behind for as long as the partition has no leader",
+    ),
+    Mutant(
+        "verdicts-before-the-emission-leave-the-commit-behind",
+        "spout/group/tenure.py",
+        "        self.window.open_source(source, cursor.next)\n\n    def _count_open",
+        "\n    def _count_open",
+        "tests/unit/spout/group/test_tenure.py::test_what_is_emitted_and_settled_agrees_with_plain_sets",
+        "the group's commit would stand below records that are done",
+    ),
+    Mutant(
+        "a-new-partition-is-no-new-one-where-only-the-journal-has-its-input",
+        "spout/group/opening.py",
+        "Begun(histories.keys() | marks.keys(), self._left_out_before)",
+        "Begun(histories.keys(), self._left_out_before)",
+        "tests/unit/spout/group/test_opening.py::test_a_new_partition_of_an_input_that_was_read_begins_at_0",
+        "its first records would be passed over where somebody has committed an offset of it",
+    ),
+    Mutant(
+        "a-part-of-a-source-is-sent-before-the-one-below-it-is-durable",
+        "spout/group/announce.py",
+        "if written and (first or wave > last):",
+        "if written and wave > last:",
+        "tests/unit/spout/group/test_announced_records.py"
+        "::test_an_init_of_too_many_runs_is_cut_and_its_pieces_follow_each_other",
+        "a crash between the two could leave the upper one initialised, and the lower one not",
+    ),
+    Mutant(
+        "a-whole-run-is-cut-at-a-block-and-the-next-one-is-taken",
+        "spout/planning/supply.py",
+        "if ends_with_block and end < part.end:",
+        "if ends_with_block:",
+        "tests/unit/spout/planning/test_plain_sharing.py"
+        "::test_a_run_that_is_taken_to_its_end_does_not_end_at_a_block",
+        "the positions between the two would wait below what is emitted",
+    ),
     # -- the stack of an exception
     Mutant(
         "a-state-for-another-number-of-partitions-is-found",

@@ -261,8 +261,8 @@ class Signs:
         """Make a reader."""
         assert not committed
 
-        def poll(timeout_ms: int, _max_records: int) -> list[Record]:
-            assert timeout_ms == POLL_MS
+        def poll(timeout_ms: int, max_records: int) -> list[Record]:
+            assert (timeout_ms, max_records) == (POLL_MS, 1_000)
             self.passed_ms += timeout_ms
             self.polls += 1
             times_ms = self.times_ms.pop(0) if self.times_ms else ()
@@ -395,6 +395,9 @@ def test_who_has_nothing_else_to_do_waits_for_so_long() -> None:
     troubles = Broker(1, 2).troubles()
     for ms in range(0, STANDS_MS + 10_000, 1_000):
         troubles.step({}, NOW_MS + ms)
-    troubles.require_patience(STANDS_MS + 60_000)
+    stood_ms = STANDS_MS + 9_000
+    troubles.require_patience(stood_ms + 1)
+    with pytest.raises(PartitionStands):
+        troubles.require_patience(stood_ms)
     with pytest.raises(PartitionStands, match=r"t/1 stands since .*; t/2 stands since .*start it again"):
         troubles.require_patience(STANDS_MS)

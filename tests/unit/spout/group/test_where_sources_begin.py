@@ -497,9 +497,8 @@ def test_a_record_as_old_as_the_longest_need_begins_at_1970(cluster: Cluster) ->
 
 
 def test_an_input_that_does_not_begin_at_its_commit_hides_none_behind_it() -> None:
-    cluster = Cluster(
-        TEXT.replace("timeout: 4s", "timeout: 4s, start: latest").replace(", start: latest}", "}")
-    )
+    text = TEXT.replace(", start: latest", "").replace("timeout: 4s", "timeout: 4s, start: latest")
+    cluster = Cluster(text)
     assert [source.start for source in cluster.topics.inputs.values()] == ["latest", "committed"]
     cluster.produce(6, topic="others")
     cluster.commit("others/0", 4)

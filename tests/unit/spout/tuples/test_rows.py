@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -49,6 +51,17 @@ def test_rows_of_arrow_keep_their_places_and_the_list_of_a_column() -> None:
     assert rows.places is places
     assert ArrowRows(batch).places is None
     assert rows.value("word", 0) is rows.value("word", 0), "a column is converted once"
+
+
+def test_rows_of_arrow_have_names_and_say_what_they_descend_from() -> None:
+    batch = pa.RecordBatch.from_pydict({"word": ["a", "b"], "length": [1, 2]})
+    message_id = MessageId(Root(Source(1), Position(2)), 1, "lines/3@7", None)
+    ids = [message_id, replace(message_id, attempt=2)]
+    line = Tuple(ArrowRows(batch, ids.__getitem__, StreamId("split")), 1)
+    assert line.fields == ("word", "length")
+    assert (line.values, line[0], line.message_id, line.source_component) == (("b", 2), "b", ids[1], "split")
+    with pytest.raises(MessageIdUnknown):
+        _ = Tuple(ArrowRows(batch), 0).message_id
 
 
 NEW_YORK = "America/New_York"
@@ -99,6 +112,17 @@ def test_rows_that_all_have_another_size_than_their_output_are_no_batch(size: in
 def test_a_batch_of_no_rows_has_the_columns_of_the_output() -> None:
     assert batch_of([], PAIR, "it").schema.equals(PAIR)
     assert one_batch([], PAIR, "it").schema.equals(PAIR)
+
+
+def test_parts_that_are_too_large_for_one_column_are_told_with_their_size() -> None:
+    """Three times the same gigabyte of zeros, which nobody writes and so takes no memory."""
+    gigabyte = 1 << 30
+    zeros = mmap.mmap(-1, gigabyte)
+    offsets = pa.py_buffer(np.array([0, gigabyte], np.int32))
+    words = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(zeros))
+    part = pa.RecordBatch.from_arrays([words], ["word"])
+    with pytest.raises(TupleError, match=r"'it' emitted 3 tuples of 3,221,225,484 bytes at once"):
+        one_batch([part] * 3, part.schema, "it")
 
 
 def test_parts_of_a_batch_become_one() -> None:

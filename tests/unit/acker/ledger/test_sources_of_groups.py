@@ -11,6 +11,7 @@ from acker.ledger.sessions import (
     GENERATION_FIRST_MAX,
     GENERATION_STEP_MAX,
     NO_ROOM,
+    SIBLING_MS,
     Barrier,
     Sessions,
     SourceGeneration,
@@ -196,3 +197,19 @@ def test_a_forgotten_group_leaves_nothing_in_the_line_and_the_others_their_order
     sessions.forget_group("unknown")
     assert len(sessions.line) == 4
     assert [item.session.group for item in sessions.counting(barrier)] == ["h", "i", "h", "i"]
+
+
+def test_a_session_is_shared_until_its_clock_has_moved_on() -> None:
+    """It is told of those alone of which two processes may live; a restore tells it again."""
+    sessions = taken(take(), take(group="h"), take())
+    first, other = Session("g", 1, "s"), Session("h", 1, "s")
+    assert sessions.shared() == {first: SIBLING_MS}
+    sessions.tick(first, SIBLING_MS - 1)
+    assert sessions.shared() == {first: SIBLING_MS}
+    sessions.tick(first, SIBLING_MS)
+    assert sessions.shared() == {}
+    for stranger in (Session("unknown", 1, "s"), Session("g", 9, "t")):
+        sessions.set_shared(stranger, 77)
+        assert sessions.shared() == {}
+    sessions.set_shared(other, 5)
+    assert sessions.shared() == {other: 5}

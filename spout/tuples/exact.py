@@ -86,8 +86,23 @@ class _Form(Protocol):
 
 
 @cache
+def _forms_alike(_kind: pa.DataType) -> list[tuple[pa.DataType, _Form | None]]:
+    """Return a list that keeps the forms of equal types, each with its type."""
+    return []
+
+
 def _form_of(kind: pa.DataType) -> _Form | None:
     """Return the form of a type; None: PyArrow converts all values of it exactly, or refuses them."""
+    forms = _forms_alike(kind)
+    for known, form in forms:
+        # types are equal whatever the metadata of their fields are, by which a variant is marked
+        if known.equals(kind, check_metadata=True):
+            return form
+    forms.append((kind, _new_form(kind)))
+    return forms[-1][1]
+
+
+def _new_form(kind: pa.DataType) -> _Form | None:
     form: _Form | None = None
     if pa.types.is_integer(kind):
         form = _Leaf(kind, frozenset({int, NoneType}), _whole_number)

@@ -1715,6 +1715,14 @@ MUTANTS = (
         "a column of times would become dates, and 2 would be true",
     ),
     Mutant(
+        "a-variant-is-marked-whatever-was-used-before",
+        "spout/tuples/exact.py",
+        "if known.equals(kind, check_metadata=True):",
+        "if known.equals(kind):",
+        "tests/unit/spout/tuples/test_exact.py::test_only_a_struct_that_spark_marks_is_a_variant",
+        "a variant would fail where a struct of the same fields was emitted first",
+    ),
+    Mutant(
         "a-number-has-room-in-its-decimal",
         "spout/tuples/casts.py",
         "    _refuse_wrapped(column, found)\n",

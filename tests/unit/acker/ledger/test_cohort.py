@@ -209,3 +209,26 @@ def test_what_is_settled_between_positions_are_the_roots_there(start: int, end: 
     cohort = cohort_of()
     settled = [START + index for index in indices(cohort.settle_between(start, end))]
     assert settled == [position for position in range(START, START + SIZE) if start <= position < end]
+
+
+def test_the_first_deadline_stays_first_when_those_of_settled_cohorts_are_removed() -> None:
+    """What is left of a heap without its root is no heap by itself."""
+    register = Register()
+    first, late, soon = (cohort_of(ms, serial) for serial, ms in enumerate((10, 500, 20), start=1))
+    for cohort in (first, late, soon):
+        register.add(cohort)
+    first.roots.settle_all()
+    register.drop(first)
+    deadlines = 3
+    for serial in range(4, 2_000):
+        passing = cohort_of(1_000, serial)
+        register.add(passing)
+        passing.roots.settle_all()
+        register.drop(passing)
+        deadlines, before = len(register._books[SESSION].deadlines), deadlines
+        if deadlines < before:
+            break
+    assert deadlines == 2
+    assert list(register.due(SESSION, EMITTED_MS + 19)) == []
+    assert list(register.due(SESSION, EMITTED_MS + 20)) == [soon]
+    assert list(register.due(SESSION, EMITTED_MS + 500)) == [late]

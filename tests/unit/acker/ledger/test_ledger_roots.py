@@ -7,7 +7,7 @@ import pytest
 
 from acker.hot_paths import among, as_array, distinct, xor_sums
 from acker.identity import I64, root_edges, root_edges_of_run
-from acker.ledger.roots import Roots
+from acker.ledger.roots import SPARSE_SHARE, Roots
 
 SOURCE, START, SIZE = 65_539, 1_000, 1_024
 EDGES = root_edges_of_run(SOURCE, START, START + SIZE)
@@ -138,3 +138,39 @@ def test_edges_are_summed_up_by_what_they_are_named(far: int) -> None:
     assert (members.tolist(), sums.tolist()) == ([5, 6 + far + 1], [3, 4])
     members, sums = xor_sums(np.empty(0, np.int64), np.empty(0, np.uint64))
     assert (members.tolist(), sums.tolist()) == ([], [])
+
+
+def test_contributions_to_settled_roots_do_not_count() -> None:
+    roots = Roots(SOURCE, START, SIZE)
+    roots.settle(np.array([2, 5]))
+    at = np.array([1, 2, 3, 5])
+    assert roots.xor(at, EDGES[at]) == 2
+    assert roots.open == SIZE - 2
+
+
+def test_all_roots_that_are_settled_together_come_as_a_run_and_leave_nothing() -> None:
+    """Their verdicts then cost 16 bytes, and not 8 for each."""
+    roots = Roots(SOURCE, START, SIZE)
+    assert roots.settle(np.arange(SIZE)) == range(SIZE)
+    assert (roots.open, roots.bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [1, 2, SPARSE_SHARE - 1])
+def test_roots_that_are_settled_one_by_one_leave_nothing(size: int) -> None:
+    """Of so few that they never become sparse."""
+    roots = Roots(SOURCE, START, size)
+    roots.fold(range(size), np.ones(size, np.uint64))
+    for at in range(size):
+        assert roots.bytes > 0
+        assert list(roots.settle(np.array([at]))) == [at]
+    assert (roots.open, roots.bytes, list(roots.open_at())) == (0, 0, [])
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_only_the_open_roots_are_kept_once_they_are_few(left: int) -> None:
+    """From a sixteenth of all on: 4 bytes for each, in place of a byte for each of all."""
+    size = 2 * SPARSE_SHARE
+    roots = Roots(SOURCE, START, size)
+    roots.settle_run(0, size - left)
+    assert roots.bytes == (4 * left if left <= 2 else size)
+    assert list(roots.open_at()) == list(range(size - left, size))

@@ -311,3 +311,41 @@ def test_a_history_is_written_as_text_that_people_can_read() -> None:
             history_json(history)
             == json.dumps([entry._asdict() for entry in history], ensure_ascii=False).encode()
         )
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("last", [b"\x02", b"\x03", b"\x04", b"\x7f"])
+@pytest.mark.parametrize("before", [b"\x80", b"\xff"])
+def test_each_number_of_more_than_64_bits_is_refused_though_others_follow(
+    before: bytes, last: bytes, place: int
+) -> None:
+    """The source, the position, and the time."""
+    numbers = [b"\x02"] * 3
+    numbers[place] = before * 9 + last
+    with pytest.raises(CodecError, match="has more than 64 bits"):
+        due_codec().glance(due_codec().encode(DUE)[:10] + b"".join(numbers))
+
+
+def test_a_history_may_have_its_last_byte_of_room_when_it_was_shortened() -> None:
+    """96 losses of 484 bytes and the entry for the others take just all; a hundred do not fit."""
+    history = losses(100)
+    padded = tuple(
+        loss._replace(message=loss.message + "x" * (484 - text_bytes((loss,)))) for loss in history
+    )
+    assert HISTORY_BYTES_MAX == 96 * 484 + 1_536
+    shortened = extended(padded[:-1], padded[-1])
+    assert shortened == (padded[0], left_out_entry(padded[4], 4), *padded[5:])
+
+
+@pytest.mark.parametrize(("count", "is_read"), [(1, True), (HISTORY_MAX, True), (HISTORY_MAX + 1, False)])
+def test_a_history_of_as_many_losses_as_a_worker_writes_is_read(count: int, is_read: bool) -> None:
+    written = history_json(losses(count))
+    assert parse_history(written) == (losses(count) if is_read else ())
+
+
+@pytest.mark.parametrize(("beyond", "is_read"), [(-1, True), (0, True), (1, False)])
+def test_a_history_is_read_up_to_the_size_that_a_worker_may_write(beyond: int, is_read: bool) -> None:
+    """That is where each character of each text has to be escaped."""
+    bytes_max = HISTORY_MAX * (6 * (2 * 256 + 2 * 512) + 400)
+    value = history_json((LOSS,)).ljust(bytes_max + beyond)
+    assert parse_history(value) == ((LOSS,) if is_read else ())

@@ -12,7 +12,17 @@ from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
 from replay.records.due import Loss
 from replay.records.headers import Lineage, parse_lineage
-from replay.records.letters import Filter, KeyIs, Letter, copy_of, own_headers, parse_letter
+from replay.records.letters import (
+    Filter,
+    KeyIs,
+    Letter,
+    LetterAction,
+    Mark,
+    copy_of,
+    mark_record,
+    own_headers,
+    parse_letter,
+)
 from replay.records.redrives import RedriveBegun, RedriveEnded, audit_record, parse_audit, redrive_of
 
 LOSS = Loss(4, Reason.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/3@7")
@@ -124,6 +134,56 @@ def test_a_note_is_meant_only_if_something_says_that_notes_are(
 def test_a_filter_that_names_nothing_means_every_letter(which: Filter, is_everything: bool) -> None:
     """A page asks before it lets all of them go."""
     assert which.is_everything is is_everything
+
+
+@pytest.mark.parametrize(
+    ("which", "words"),
+    [
+        (Filter(), "all"),
+        (Filter(notes=True), "all"),
+        (Filter(places=frozenset({"b/0@1", "a/0@2"})), "places a/0@2, b/0@1"),
+        (Filter(error="ValueError"), "error ValueError"),
+        (Filter(operator="split"), "operator split"),
+        (Filter(dead="GONE"), "dead GONE"),
+        (Filter(key=KeyIs(b"k")), "key k"),
+        (Filter(since_ms=0), "since 1970-01-01T00:00:00Z"),
+        (Filter(until_ms=1), "until 1970-01-01T00:00:00.001000Z"),
+        (Filter(handled=True), "handled ones too"),
+        (Filter(error="E", dead="GONE", handled=True), "error E; dead GONE; handled ones too"),
+    ],
+)
+def test_a_filter_is_told_in_words(which: Filter, words: str) -> None:
+    """They stand in the audit record of a redrive."""
+    assert str(which) == words
+
+
+# -- marks
+
+
+@pytest.mark.parametrize("redrive", ["", "r-1"])
+@pytest.mark.parametrize("action", LetterAction)
+def test_a_mark_is_read_again(action: LetterAction, redrive: str) -> None:
+    mark = Mark(LETTER.place, action, "jürgen", "grün", 7_000, redrive)
+    written = mark_record(LETTER, "sentences.g.dlq", mark)
+    assert written[:4] == ("sentences.g.dlq", LETTER.partition, None, None)
+    assert redrive_of(written.headers) == redrive
+    assert ("windhover.redrive" in dict(written.headers)) is bool(redrive)
+    record = Record("sentences.g.dlq", 0, 10, None, None, written.headers, written.timestamp_ms or 0)
+    assert parse_letter(record) == mark
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (("windhover.handled", b"EATEN"), ("windhover.letter", b"sentences.g.dlq/0@9")),
+        (("windhover.handled", b"DROPPED"), ("windhover.letter", b"nowhere")),
+        (("windhover.handled", b"DROPPED"),),
+        (("windhover.letter", b"sentences.g.dlq/0@9"),),
+        (),
+    ],
+)
+def test_what_is_neither_letter_nor_mark_is_somebody_elses(headers: Headers) -> None:
+    assert parse_letter(Record("sentences.g.dlq", 0, 10, None, None, headers, 7_000)) is None
 
 
 # -- copies

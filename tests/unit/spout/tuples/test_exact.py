@@ -22,6 +22,7 @@ from pyspark.sql import Row
 from pyspark.sql.types import VariantVal
 
 from acker.errors import TupleError
+from spout.tuples import exact
 from spout.tuples.exact import exact_values, zone_of
 from spout.tuples.rows import batch_of, misfits
 from spout.tuples.tuple import by_names, values_in_order
@@ -45,6 +46,10 @@ class Grade(IntEnum):
     """A number with a name."""
 
     GOOD = 1
+
+
+class OwnDuration(timedelta):
+    """A duration of somebody's own."""
 
 
 class NoOffset(tzinfo):
@@ -327,6 +332,7 @@ def test_what_is_refused_is_told_by_its_kind_and_its_cure(
 
 MORE_KEPT: list[tuple[pa.DataType, Any, Any]] = [
     (WORDS, [("a", 1), ("b", 2)], [("a", 1), ("b", 2)]),
+    (pa.duration("us"), OwnDuration(days=1), timedelta(days=1)),
     (WORDS, [{"key": "a", "value": 1}, ("b", 2)], [("a", 1), ("b", 2)]),
     (pa.map_(pa.float64(), pa.int32()), {0.5: 1, 1: 2}, [(0.5, 1), (1.0, 2)]),
     (VARIANT, {"value": b"\x0c", "metadata": b"\x01"}, {"value": b"\x0c", "metadata": b"\x01"}),
@@ -340,6 +346,34 @@ MORE_KEPT: list[tuple[pa.DataType, Any, Any]] = [
 def test_forms_of_structs_and_maps_are_equal(kind: pa.DataType, value: Any, expected: Any) -> None:
     column = pa.array(exact_values([None, value, value], kind), kind).to_pylist()
     assert column == [None, expected, expected]
+
+
+VARIANT_FIELDS = [pa.field("value", pa.binary()), pa.field("metadata", pa.binary())]
+MARKED = pa.struct(
+    [VARIANT_FIELDS[0], VARIANT_FIELDS[1].with_metadata({b"variant": b"true", b"of": b"test"})]
+)
+UNMARKED = pa.struct([VARIANT_FIELDS[0], VARIANT_FIELDS[1].with_metadata({b"of": b"test"})])
+
+
+@pytest.mark.parametrize("nested", range(4))
+@pytest.mark.parametrize("types", [[MARKED, UNMARKED], [UNMARKED, MARKED], [UNMARKED, UNMARKED, MARKED]])
+def test_only_a_struct_that_spark_marks_is_a_variant(types: list[pa.DataType], nested: int) -> None:
+    """O801: whichever of them was used first in the process: to Arrow their types are equal."""
+    exact._forms_alike.cache_clear()
+    variant = VariantVal(b"\x0c", b"\x01")
+    for kind in types:
+        value, outer = (
+            (variant, kind),
+            ([variant], pa.list_(kind)),
+            ({"in": variant}, pa.struct([("in", kind)])),
+            ({"in": [variant]}, pa.map_(pa.string(), pa.list_(kind))),
+        )[nested]
+        if kind is MARKED:
+            [found] = pa.array(exact_values([value], outer), outer).to_pylist()
+            assert "'value': b'\\x0c', 'metadata': b'\\x01'" in repr(found)
+        else:
+            with pytest.raises(pa.ArrowTypeError, match="a VariantVal is no struct"):
+                exact_values([value], outer)
 
 
 def test_durations_are_those_of_python() -> None:

@@ -179,6 +179,10 @@ def test_the_first_partition_and_the_first_record_are_named_as_all_others(
     assert messages_at(partition, offset, replayed=True).message_id(0).origin == f"lines/{partition}@{offset}"
 
 
+def test_a_single_record_has_its_topic_and_its_partition_in_its_columns() -> None:
+    assert messages_at(2, 7).arrow(["topic", "partition"]).to_pylist() == [{"topic": "lines", "partition": 2}]
+
+
 @pytest.mark.parametrize("partition", [0, 2])
 def test_a_time_that_no_column_holds_is_told_once_with_the_place_of_the_first(
     partition: int, caplog: pytest.LogCaptureFixture

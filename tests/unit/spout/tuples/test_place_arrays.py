@@ -90,6 +90,7 @@ def test_arrays_of_places_are_what_the_list_is(hops: list[tuple[int, I64 | int]]
     assert list(fast.take(np.array([2, 2, 0]))) == [slow[2], slow[2], slow[0]]
     assert fast.numbers().tolist() == [number_of(delivery) for (delivery,) in slow]
     assert column_of(fast).equals(hops_column(slow))
+    assert column_of(slow).equals(hops_column(slow))
     assert fast.fingerprint() == fingerprint_of(Carry.HOPS, hops_column(slow))
     arrived = places_of(Anchors(Carry.HOPS, column_of(fast)))
     assert isinstance(arrived, Places)
@@ -115,6 +116,13 @@ def test_rows_of_several_subscriptions_arrive_as_arrays(keys: tuple[int, ...]) -
     assert column_of(arrived).equals(hops_column(sent))
     assert arrived.numbers().tolist() == [number_of(delivery) for (delivery,) in sent]
     assert arrived.fingerprint() == fingerprint_of(Carry.HOPS, hops_column(sent))
+
+
+@pytest.mark.parametrize("path", [(), ((3, 5),), ((3, 5), (HIGH_KEY, 0))])
+def test_a_single_row_arrives_as_arrays(path: tuple[tuple[int, int], ...]) -> None:
+    arrived = alike(hops_column([place(7, *path)]))
+    assert arrived is not None
+    assert list(arrived) == [place(7, *path)]
 
 
 ONE, OTHER = Delivery(4, ((1, 2),)), Delivery(5, ((1, 3),))

@@ -6,6 +6,7 @@ import inspect
 import json
 import logging
 import pickle
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -35,7 +36,7 @@ from spout.streaming.application import Stream
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause, FailTuple, RejectTuple, cause_of
+from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause, FailTuple, RejectTuple, cause_of, cause_of_output
 from spout.tuples.raised import (
     KINDS_MAX,
     TRACEBACK_CHARACTERS_MAX,
@@ -44,6 +45,7 @@ from spout.tuples.raised import (
     first_of_each,
     place_of,
     place_of_code,
+    place_of_thread,
 )
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple, values_in_order
@@ -509,6 +511,22 @@ def test_a_traceback_is_whole_up_to_its_limit_and_then_keeps_both_its_ends(beyon
     half = TRACEBACK_CHARACTERS_MAX // 2
     expected = f"{(whole + text)[:half]}\n… {beyond:,} characters left out …\n{text[-half:]}"
     assert found == expected
+
+
+def test_an_output_that_does_not_fit_has_the_place_of_the_bolt_unless_somebody_raised_it() -> None:
+    tracebacks = Tracebacks()
+    tracebacks.code_place = "split.py:3"
+    assert cause_of_output("it", ValueError("no words"), tracebacks).message == "no words (split.py:3)"
+    own = raised_error("no words")
+    place = place_of(own)
+    assert place.startswith(f"{HERE}:")
+    assert cause_of_output("it", own, tracebacks).message == f"no words ({place})"
+    assert [found.place for found in tracebacks] == ["split.py:3", place]
+
+
+def test_a_thread_is_at_a_place_of_the_author_and_one_that_is_gone_is_nowhere() -> None:
+    assert place_of_thread(threading.get_ident()).startswith(f"{HERE}:")
+    assert place_of_thread(-1) == ""
 
 
 def test_a_bolt_begins_where_its_author_wrote_it_and_nowhere_if_nobody_did() -> None:

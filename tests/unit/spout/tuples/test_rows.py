@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -16,7 +19,16 @@ from acker.errors import MessageIdUnknown, TupleError
 from acker.identity import Position, Root, Source
 from spout.tuples.places import Places
 from spout.tuples.rows import ArrowRows, ListRows, batch_of, in_order, misfits, missized, one_batch, tuple_of
-from spout.tuples.tuple import MessageId, StreamId, Tuple
+from spout.tuples.tuple import (
+    AnchoredTuple,
+    Delivery,
+    MessageId,
+    PlacedTuple,
+    StreamId,
+    Tuple,
+    TupleState,
+    values_in_order,
+)
 
 PAIR = pa.schema([("word", pa.string()), ("length", pa.int32())])
 STRICT = pa.schema([pa.field("word", pa.string(), nullable=False)])
@@ -49,6 +61,17 @@ def test_rows_of_arrow_keep_their_places_and_the_list_of_a_column() -> None:
     assert rows.places is places
     assert ArrowRows(batch).places is None
     assert rows.value("word", 0) is rows.value("word", 0), "a column is converted once"
+
+
+def test_rows_of_arrow_have_names_and_say_what_they_descend_from() -> None:
+    batch = pa.RecordBatch.from_pydict({"word": ["a", "b"], "length": [1, 2]})
+    message_id = MessageId(Root(Source(1), Position(2)), 1, "lines/3@7", None)
+    ids = [message_id, replace(message_id, attempt=2)]
+    line = Tuple(ArrowRows(batch, ids.__getitem__, StreamId("split")), 1)
+    assert line.fields == ("word", "length")
+    assert (line.values, line[0], line.message_id, line.source_component) == (("b", 2), "b", ids[1], "split")
+    with pytest.raises(MessageIdUnknown):
+        _ = Tuple(ArrowRows(batch), 0).message_id
 
 
 NEW_YORK = "America/New_York"
@@ -99,6 +122,17 @@ def test_rows_that_all_have_another_size_than_their_output_are_no_batch(size: in
 def test_a_batch_of_no_rows_has_the_columns_of_the_output() -> None:
     assert batch_of([], PAIR, "it").schema.equals(PAIR)
     assert one_batch([], PAIR, "it").schema.equals(PAIR)
+
+
+def test_parts_that_are_too_large_for_one_column_are_told_with_their_size() -> None:
+    """Three times the same gigabyte of zeros, which nobody writes and so takes no memory."""
+    gigabyte = 1 << 30
+    zeros = mmap.mmap(-1, gigabyte)
+    offsets = pa.py_buffer(np.array([0, gigabyte], np.int32))
+    words = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(zeros))
+    part = pa.RecordBatch.from_arrays([words], ["word"])
+    with pytest.raises(TupleError, match=r"'it' emitted 3 tuples of 3,221,225,484 bytes at once"):
+        one_batch([part] * 3, part.schema, "it")
 
 
 def test_parts_of_a_batch_become_one() -> None:
@@ -189,3 +223,67 @@ def test_an_error_within_a_field_that_is_there_stays_what_it_is(field: str | int
 def test_a_position_beyond_the_fields_is_told_with_the_fields(field: int) -> None:
     with pytest.raises(IndexError, match=f"no field {field} in a tuple of spark; its fields are: word, len"):
         Tuple(ListRows(PAIR.names, [("a", 1)]), 0)[field]
+
+
+# -- one emission
+
+FIELDS = ("word", "length")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (("a", 1), ("a", 1)),
+        (["a", 1], ("a", 1)),
+        ({"length": 1, "word": "a"}, ["a", 1]),
+        (deque(["a", 1]), ["a", 1]),
+        (np.array([5, 6]), [5, 6]),
+        ((), ()),
+    ],
+)
+def test_an_emission_is_taken_in_the_order_of_its_fields(values: Any, expected: Any) -> None:
+    found = values_in_order(values, FIELDS, "it")
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"word": "a"}, "emitted a mapping without length, whose fields are word, length"),
+        ({}, "emitted a mapping without word, length, whose"),
+        ({"word": "a", "length": 1, "n": 2}, "emitted a mapping with the unknown 'n', whose fields are"),
+        ({"word": "a", 5: 1}, "emitted a mapping without length and with the unknown 5, whose"),
+        ({"a", 1}, "for a row, a set, which has no order; emit a tuple of its values, whose fields are"),
+        (frozenset("a"), "for a row, a frozenset, which has no order; emit a tuple of its values, whose"),
+        ("ab", "emitted 'ab' for a row; emit a tuple of its values, whose fields are word, length"),
+        (b"ab", "emitted b'ab' for a row; emit a tuple of its values, whose fields are"),
+        (bytearray(b"ab"), "emitted bytearray(b'ab') for a row; emit a tuple of its values, whose"),
+        (5, "emitted 5 for a row; emit a tuple of its values, whose fields are word, length"),
+        (None, "emitted None for a row; emit a tuple of its values, whose fields are word, length"),
+    ],
+)
+def test_what_is_no_row_of_the_fields_is_told_with_them(values: Any, says: str) -> None:
+    """Where the fields are not known yet, without them; a mapping waits until they are."""
+    with pytest.raises(TupleError) as raised:
+        values_in_order(values, FIELDS, "it")
+    assert str(raised.value).startswith("bolt 'it' emitted ")
+    assert says in str(raised.value)
+    if isinstance(values, dict):
+        assert values_in_order(values, None, "it") == values
+        return
+    with pytest.raises(TupleError) as raised:
+        values_in_order(values, None, "it")
+    assert str(raised.value).endswith("emit a tuple of its values")
+
+
+def test_a_tuple_of_a_task_is_open_at_its_places() -> None:
+    rows = ListRows(FIELDS, [("a", 1), ("b", 2)])
+    places: list[tuple[Delivery, ...]] = [(), (Delivery(3, ()),)]
+    assert PlacedTuple(rows, 1, places).deliveries == places[1]
+    assert PlacedTuple(rows, 1, places).row == 1
+    line = AnchoredTuple(rows, 1, places, "split", since_ns=7)
+    assert (line.state, line.receiver, line.since_ns, line["word"]) == (TupleState.OPEN, "split", 7, "b")
+    assert list(line.children) == []
+    assert [line.bear(9), line.bear(9), line.bear(8)] == [0, 1, 0]
+    assert list(line.children) == [Delivery(3, ((9, 0),)), Delivery(3, ((9, 1),)), Delivery(3, ((8, 0),))]

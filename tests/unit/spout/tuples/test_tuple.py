@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -130,6 +130,13 @@ def test_a_message_is_cut_to_its_bytes_and_never_inside_a_character(text: str) -
     short = cut_text(text).encode("utf-8", "replace")
     assert len(short) <= MESSAGE_BYTES_MAX
     assert short.decode()  # raises if a character were cut
+
+
+@pytest.mark.parametrize("why", [5, ValueError, ["not now"]])
+def test_what_is_neither_a_text_nor_an_exception_is_no_cause(why: object) -> None:
+    """A class is the usual slip."""
+    with pytest.raises(TupleError, match=r"bolt 'split' gave .* as a cause; give a text or an exception"):
+        cause_of("split", cast("Any", why))
 
 
 @pytest.mark.parametrize("size", [MESSAGE_BYTES_MAX - 1, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX + 1])

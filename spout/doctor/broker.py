@@ -141,8 +141,8 @@ class BrokerProbe:
                 unreadable[number] = str(error)
             except WindhoverError as error:
                 origins[number] = Reading(unknown=str(error))
-        signs = {
-            acker.group: Reading[Mapping[int, WriterTime]](self._lately(signs_of_ackers)),
+        signs: dict[str, Reading[Mapping[int, WriterTime]]] = {
+            acker.group: Reading(self._lately(signs_of_ackers)),
             acker.replay_group: self._reading(lambda: self._lately(self._signs_of_workers(log))),
         }
         return ServiceFacts(file, members, origins, unreadable, signs)

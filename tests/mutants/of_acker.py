@@ -1195,7 +1195,7 @@ MUTANTS = (
     Mutant(
         "a-clock-that-is-set-ahead-makes-nobody-wait",
         "acker/waits.py",
-        "min(READING_MS_MAX, max(0, now_ms - self._read_ms))",
+        "min(self._between_ms_max, max(0, now_ms - self._read_ms))",
         "max(0, now_ms - self._read_ms)",
         "tests/unit/spout/planner/test_stepping_clock.py::test_silent_ackers_are_waited_for_as_long_as_the_error_says",
         "a query would end since ackers had not answered for a minute, of which one second has passed",
@@ -1203,8 +1203,8 @@ MUTANTS = (
     Mutant(
         "a-clock-that-is-set-back-takes-no-time-away",
         "acker/waits.py",
-        "min(READING_MS_MAX, max(0, now_ms - self._read_ms))",
-        "min(READING_MS_MAX, now_ms - self._read_ms)",
+        "min(self._between_ms_max, max(0, now_ms - self._read_ms))",
+        "min(self._between_ms_max, now_ms - self._read_ms)",
         "tests/unit/spout/planner/test_stepping_clock.py::test_a_living_owner_keeps_its_group_where_the_clock_of_a_newcomer_steps",
         "who waits for a group would look for signs of life an hour later",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,13 @@ from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Record, TopicPartition
 from spout.builder.topology import TopologyBuilder
+from spout.inspect.failures import FailureLog
+from spout.inspect.trail import Trail
 from spout.isolation.safety import IDLE_KILLS, IDLE_LIMITS
 from spout.tuples.culprits import HUNG, WORKER_DIED
 from tests.support.bolts.poison_bolts import (
     Decode,
+    HangsOnce,
     HangsTogether,
     Poisoned,
     PoisonedBatch,
@@ -38,7 +41,7 @@ INPUT = (
     '  NAME: {{id: ID, topic: "{prefix}NAME", group: "{prefix}NAME", partitions: 2, timeout: 300s,'
     " bolt_timeout: LIMIT, retry: {{attempts: 2, initial: 100ms}}, dead_letter: {{max_ratio: 1}}}}"
 )
-INPUTS = ("read", "batch", "shuffled", "rich", "topology", "slow", "again", "cast", "together")
+INPUTS = ("read", "batch", "shuffled", "rich", "topology", "slow", "again", "cast", "together", "once")
 LINES = 300
 POISON = {40: "exit", 77: "crash", 191: "hang"}
 CAUSES = {
@@ -181,6 +184,40 @@ def test_a_call_that_hangs_for_many_rows_and_passes_for_few_is_named_in_the_driv
         assert f"bolt=Together error={HUNG} how='took longer than bolt_timeout, 2s'" in line
         assert "together/" in line.partition("records=")[2]
     assert not world.dead_letters("together")
+
+
+def test_a_hang_that_does_not_come_back_names_its_record(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D1410, D1412: the second attempt of the task is isolated, and passes: no record fails."""
+    written = [f"line-{number}" for number in range(6)]
+    world.produce("once", written)
+    bolt = HangsOnce("line-3", str(tmp_path / "hung"))
+    rows = world.read("once").transform(spout.bolt(bolt, name="Once"))
+    with caplog.at_level("WARNING", "windhover.spout"), world.running("once", rows) as query:
+        eventually(lambda: len(world.rows) >= len(written) or query.exception(), DEADLINE_S)
+        assert query.exception() is None
+        eventually(lambda: any("call_passed_again" in line for line in caplog.messages), DEADLINE_S)
+        inputs = [world.topics.input("once")]
+
+        def passed() -> list[tuple[str, str, int, str]]:
+            with closing(FailureLog(world.log, world.topics, inputs, 0)) as log:
+                list(log.read_all())
+                keys = ("operator", "cause", "passed", "last_record")
+                return [tuple(row[key] for key in keys) for row in log.rows(0)]
+
+        eventually(passed, DEADLINE_S)
+    assert sorted(world.rows) == written
+    (line,) = [line for line in caplog.messages if line.startswith("call_passed_again")]
+    assert f"bolt=Once error={HUNG} how='took longer than bolt_timeout, 2s'" in line
+    place = line.partition("records=")[2].partition(":")[0]
+    assert passed() == [("Once", HUNG, 1, place)]
+    (here,) = Trail(world.log, world.topics).origin(place)
+    evidence = Trail(world.log, world.topics).follow(here)
+    assert isinstance(evidence.record, Record)
+    assert evidence.record.value == b"line-3"
+    assert [call.operator for call in evidence.emissions[-1].passed] == ["Once"]
+    assert not world.dead_letters("once")
 
 
 @pytest.mark.parametrize(("name", "last"), [("shuffled", Poisoned), ("rich", PoisonedRich)])

@@ -87,6 +87,24 @@ class HangsTogether(ArrowBolt):
         collector.emit([pa.array(lines, pa.string())], np.arange(len(lines)))
 
 
+class HangsOnce(BasicBolt):
+    """Hangs at one line, the first time that it comes to any worker."""
+
+    output = "value string"
+
+    def __init__(self, at: str, mark: str) -> None:
+        """Hang at the line `at`; the file `mark` says that this was done."""
+        self.at, self.mark = at, mark
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Hang, or emit the line."""
+        line = text(tuple["value"])
+        if line == self.at and not os.path.exists(self.mark):
+            with open(self.mark, "w", encoding="utf-8"):
+                act("hang")
+        collector.emit((line,))
+
+
 class PoisonedBatch(ArrowBolt):
     """Acts as the lines request, whole batches at once."""
 

@@ -94,9 +94,9 @@ def _forms_alike(_kind: pa.DataType) -> list[tuple[pa.DataType, _Form | None]]:
 def _form_of(kind: pa.DataType) -> _Form | None:
     """Return the form of a type; None: PyArrow converts all values of it exactly, or refuses them."""
     forms = _forms_alike(kind)
-    for known, form in forms:
+    for type_before, form in forms:
         # types are equal whatever the metadata of their fields are, by which a variant is marked
-        if known.equals(kind, check_metadata=True):
+        if type_before.equals(kind, check_metadata=True):
             return form
     forms.append((kind, _new_form(kind)))
     return forms[-1][1]

@@ -1717,8 +1717,8 @@ MUTANTS = (
     Mutant(
         "a-variant-is-marked-whatever-was-used-before",
         "spout/tuples/exact.py",
-        "if known.equals(kind, check_metadata=True):",
-        "if known.equals(kind):",
+        "if type_before.equals(kind, check_metadata=True):",
+        "if type_before.equals(kind):",
         "tests/unit/spout/tuples/test_exact.py::test_only_a_struct_that_spark_marks_is_a_variant",
         "a variant would fail where a struct of the same fields was emitted first",
     ),

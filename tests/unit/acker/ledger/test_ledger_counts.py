@@ -150,6 +150,13 @@ def test_a_run_becomes_a_range_for_each_block_that_it_lies_in() -> None:
     assert counted(ledger) == {"initialised": 2 * BLOCK + 3, "ignored": 2}
 
 
+def test_an_empty_run_opens_nothing_and_moves_no_watermark() -> None:
+    ledger = Ledger()
+    for start, end in ((500, 500), (0, 0), (7, 5)):
+        ledger.init(emission_of(), SourceRun(SOURCE, start, end), 0)
+    assert (ledger.watermark(SOURCE), ledger.open, counted(ledger)) == (0, 0, {})
+
+
 # -- what a restart has to read again
 
 

@@ -125,6 +125,15 @@ def test_copies_are_of_another_topic_of_the_same_input() -> None:
     assert sessions.objection(take(named(COPIES, "lines"))).startswith("input 1 is topic lines.g.replay")
 
 
+def test_inputs_whose_ids_are_neighbours_have_topics_of_their_own() -> None:
+    inputs = [named(source_of(number, 0), f"topic-{number}") for number in range(1, 9)]
+    sessions = taken(take(*inputs))
+    assert sessions.objection(take(*inputs)) == ""
+    assert [kept.topic for _, kept in sessions.sources_of("g")] == [
+        f"topic-{number}" for number in range(1, 9)
+    ]
+
+
 @pytest.mark.parametrize(("sources_max", "has_room"), [(2, False), (3, False), (4, True)])
 def test_there_is_room_for_so_many_sources_and_those_that_are_there_are_always_taken(
     sources_max: int, has_room: bool

@@ -16,6 +16,7 @@ from acker.service.partition import NAMED_AFTER_MS
 from acker.service.partition_counts import CHECK_EVERY_MS
 from acker.service.service import PAUSE_LIMITS, AckerService
 from acker.service.state_notes import read_notes
+from acker.service.step_reader import StepReader
 from acker.wire.events import Tick
 from acker.wire.lateness import TooLate, too_late_header
 from tests.support.memory.clients import MemoryMembership, NoFaults
@@ -211,13 +212,13 @@ def test_a_process_is_quiet_where_all_partitions_are(monkeypatch: pytest.MonkeyP
     process = Process(2)
     process.begin()
     flags: list[bool] = []
-    fetch = process.acker._reader.fetch
+    fetch = StepReader.fetch
 
-    def noted(now_ms: int, *, is_quiet: bool) -> StandingNews:
+    def noted(reader: StepReader, now_ms: int, *, is_quiet: bool) -> StandingNews:
         flags.append(is_quiet)
-        return fetch(now_ms, is_quiet=is_quiet)
+        return fetch(reader, now_ms, is_quiet=is_quiet)
 
-    monkeypatch.setattr(process.acker._reader, "fetch", noted)
+    monkeypatch.setattr(StepReader, "fetch", noted)
     process.steps()
     process.writer.acks(runs=[(0, 3)])
     process.steps(2)

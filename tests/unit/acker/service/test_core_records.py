@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +14,6 @@ from acker.kafka.port import Headers, Record
 from acker.ledger.cohort import Pin, Session
 from acker.ledger.output import AckerEventKind, StepOutput
 from acker.ledger.sessions import SourceGeneration
-from acker.service import core as core_module
 from acker.service.core import RECORD_BYTES, PartitionCore, weight
 from acker.service.snapshot import carry, state_of
 from acker.wire.checks import CLOCK_AHEAD_MS_MAX
@@ -171,19 +171,26 @@ def test_what_was_committed_moves_the_next_verdict_behind_its_marker(owned: Part
 SIZES = [1_048_575, 1, 1_048_575, 3, 400_000, 400_000, 248_576, 0, 1_048_576, 1, 1_048_575, 7, 3_000_000, 5]
 
 
-def test_contributions_are_applied_by_the_megabyte(owned: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+class NotedSweeps(PartitionCore):
+    """Notes how large the records of each sweep are, and applies none."""
+
+    sweeps: list[list[int]]
+
+    def _sweep(self, records: Sequence[Record]) -> None:
+        self.sweeps.append([len(record.value or b"") for record in records])
+
+
+def test_contributions_are_applied_by_the_megabyte() -> None:
     """In each sweep what is absent counts before what is acked, so where they end is told by their sizes."""
-    sweeps: list[list[int]] = []
-    monkeypatch.setattr(
-        core_module.PartitionCore, "_sweep", lambda _, records: sweeps.append([len(r.value) for r in records])
-    )
-    owned.core.apply_acks(Record("_ack", 0, offset, None, bytes(size)) for offset, size in enumerate(SIZES))
+    core = NotedSweeps(0, 1, AckerLimits(), CODEC)
+    core.sweeps = []
+    core.apply_acks(Record("_ack", 0, offset, None, bytes(size)) for offset, size in enumerate(SIZES))
     expected: list[list[int]] = [[]]
     for size in SIZES:
         expected[-1].append(size)
         if sum(expected[-1]) >= 1 << 20:
             expected.append([])
-    assert sweeps == expected
+    assert core.sweeps == expected
 
 
 def test_a_count_says_whether_anything_counted(owned: Partition) -> None:

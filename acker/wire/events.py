@@ -19,21 +19,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from acker.identity import I64, U64
-
-
-class PositionRun(NamedTuple):
-    """Positions [start, end) of the source that the record names."""
-
-    start: int
-    end: int
-
-
-class SourceRun(NamedTuple):
-    """Positions [start, end) of one source."""
-
-    source: int
-    start: int
-    end: int
+from acker.root_sets.runs import PositionRun as PositionRun
+from acker.root_sets.runs import SourceRun as SourceRun
 
 
 class Reason(StrEnum):

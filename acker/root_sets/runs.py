@@ -4,9 +4,9 @@ A run is a half-open stretch of positions of one source: [start, end). A table o
 array with a row for each run: source, start, end. It is *canonical* if no run is empty, rows ascend, and
 between two runs of one source a position is left out. So a set of roots has one canonical table only.
 
-Union, intersection and difference walk along the edges of both tables. A run of the first one adds 1 where it
-begins and takes 1 away where it ends; a run of the second one does so with 2. The sum says what follows an
-edge, 1: positions of the first alone, 2: of the second alone, 3: of both, 0: of none:
+Intersection and difference walk along the edges of two tables. A run of the first one adds 1 where it begins
+and takes 1 away where it ends; a run of the second one does so with 2. The sum says what follows an edge, 1:
+positions of the first alone, 2: of the second alone, 3: of both, 0: of none:
 
     first    0 ─────────── 10         20 ──── 30
     second         5 ──────────────── 20
@@ -16,8 +16,9 @@ edge, 1: positions of the first alone, 2: of the second alone, 3: of both, 0: of
     sum      1     3        2          1       0
 
 A run of the result begins at an edge whose sum counts where the one before it did not, and ends where that
-changes back. The difference counts 1 alone: it is [0, 5) and [20, 30). The union counts 1, 2 and 3: it is
-[0, 30), in one run. Edges at one position, as at 20, have one sum: that behind the last of them.
+changes back. The difference counts 1 alone: it is [0, 5) and [20, 30). Edges at one position, as at 20, have
+one sum: that behind the last of them. Runs of one table that overlap are joined in the same way: each adds 1,
+and every sum but 0 counts.
 """
 
 from __future__ import annotations
@@ -34,10 +35,9 @@ Flags = npt.NDArray[np.bool_]
 SOURCE_MAX: Final = (1 << 31) - 1
 """Sources are int32 on the wire."""
 
-IN_EITHER: Final = np.array([False, True, True, True])
 IN_BOTH: Final = np.array([False, False, False, True])
 IN_FIRST_ALONE: Final = np.array([False, True, False, False])
-"""Which sums count for a union, an intersection and a difference; see the head of this module."""
+"""Which sums count for an intersection and for a difference; see the head of this module."""
 
 
 class PositionRun(NamedTuple):
@@ -98,7 +98,7 @@ def canonical(table: I64) -> I64:
 
 
 def combined(first: I64, second: I64, counts: Flags) -> I64:
-    """Return a canonical table of what is in two: `IN_EITHER`, `IN_BOTH` or `IN_FIRST_ALONE`."""
+    """Return a canonical table of what is in two: `IN_BOTH` or `IN_FIRST_ALONE`."""
     runs = (len(first), len(second))
     steps = np.repeat([1, 2, -1, -2], runs * 2)
     sources = np.concatenate([first[:, 0], second[:, 0]] * 2)

@@ -124,6 +124,8 @@ def test_blocks_hold_each_root_once_in_their_order(runs: list[Run]) -> None:
         inside = {root for root in roots_of(found.runs()) if root[0] == source}
         require_same(part, {root for root in inside if root[1] >> WIRE_BLOCK_BITS == block})
     assert [root for part in blocks.values() for root in roots_of(part.runs())] == roots_of(found.runs())
+    bounds = {key: tuple(run[1:] for run in part.runs()) for key, part in blocks.items()}
+    assert list(found.runs_by_block().items()) == list(bounds.items())
 
 
 @given(RUNS, st.integers(1, 5))

@@ -53,7 +53,7 @@ MUTANTS = (
         "acker/root_sets/runs.py",
         "(is_same_source & (table[1:, 1] > table[:-1, 2]))",
         "(is_same_source & (table[1:, 1] >= table[:-1, 2]))",
-        "tests/property/test_root_sets.py::test_runs_in_any_order_become_the_set_of_their_roots",
+        "tests/property/test_root_sets.py::test_the_parts_of_a_run_are_one_run_again",
         "equal sets would not be equal, and a batch that was read whole would count as read in part",
     ),
     Mutant(

@@ -57,6 +57,16 @@ def test_runs_in_any_order_become_the_set_of_their_roots(runs: list[Run]) -> Non
     require_same(RootSet.of_runs(iter(sorted(runs))), roots)
 
 
+@given(st.data(), SOURCES, st.sets(st.integers(1, 30), min_size=1))
+def test_the_parts_of_a_run_are_one_run_again(data: st.DataObject, source: int, cuts: set[int]) -> None:
+    edges = [0, *sorted(cuts), 31]
+    parts = [(source, start, end) for start, end in pairwise(edges)]
+    shuffled = data.draw(st.permutations(parts))
+    assert RootSet.of_runs(shuffled).table.tolist() == [[source, 0, 31]]
+    halves = RootSet.of_runs(shuffled[::2]), RootSet.of_runs(shuffled[1::2])
+    assert (halves[0] | halves[1]).table.tolist() == [[source, 0, 31]]
+
+
 @given(ROOTS)
 def test_positions_in_any_order_become_their_set(roots: list[Root]) -> None:
     require_same(set_of(roots), set(roots))

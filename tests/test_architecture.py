@@ -81,8 +81,7 @@ SETS_BY_HAND = {
     "spout/planning/supply.py", "spout/planning/window.py", "spout/publishing/delayed.py",
     "spout/publishing/fold.py", "spout/publishing/publish.py", "spout/publishing/settle.py",
     "spout/standalone/item_records.py", "spout/standalone/read_ahead.py", "spout/standalone/store.py",
-    "spout/streaming/read_task.py", "spout/tuples/anchors.py", "spout/tuples/intervals.py",
-    "spout/ui/machinery.py",
+    "spout/tuples/anchors.py", "spout/tuples/intervals.py", "spout/ui/machinery.py",
 }  # fmt: skip
 """Files that look positions up, or join and cut their runs, without `RootSet`. The list only shrinks."""
 

@@ -957,7 +957,7 @@ MUTANTS = (
     Mutant(
         "all-shares-were-read",
         "spout/publishing/settle.py",
-        "        and united(shares) == united(plan.ranges)\n",
+        "        and RootSet.of_runs(shares) == RootSet.of_runs(plan.ranges)\n",
         "",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_as_many_positions_as_planned_are_not_yet_those_that_were_planned",

@@ -85,7 +85,7 @@ MUTANTS = (
         "acker/root_sets/runs.py",
         "if sources[0] == sources[-1] and sources.min() == sources.max():",
         "if sources[0] == sources[-1]:",
-        "tests/property/test_root_sets.py::test_the_algebra_is_that_of_sets",
+        "tests/property/test_root_sets.py::test_equal_positions_of_two_sources_are_different_roots",
         "runs of two partitions would be taken for one",
     ),
     # -- the XOR fold

@@ -100,6 +100,15 @@ def test_runs_that_touch_runs_of_the_other_set_are_joined_with_them(
     assert not (left - right) & right
 
 
+def test_equal_positions_of_two_sources_are_different_roots() -> None:
+    """Also where the first and the last run that are compared are of one source."""
+    left = RootSet.of_runs([(0, 0, 5), (7, 0, 9)])
+    right = RootSet.of_runs([(0, 3, 4)])
+    assert (left - right).runs() == [(0, 0, 3), (0, 4, 5), (7, 0, 9)]
+    assert (left & right).runs() == [(0, 3, 4)]
+    assert (left | right) == left
+
+
 @given(RUNS)
 def test_a_set_counts_and_names_its_roots(runs: list[Run]) -> None:
     found, roots = RootSet.of_runs(runs), set(roots_of(runs))

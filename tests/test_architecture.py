@@ -86,7 +86,7 @@ SETS_BY_HAND = {
 """Files that look positions up, or join and cut their runs, without `RootSet`. The list only shrinks."""
 
 SEARCHES = {"searchsorted", "reduceat"}
-RUNS_BY_HAND = {"joined_bounds", "joined_runs", "united", "difference", "runs_of", "IntervalSet"}
+RUNS_BY_HAND = {"joined_bounds", "joined_runs", "difference", "runs_of", "IntervalSet"}
 """What makes, joins or subtracts runs of positions outside `acker/root_sets`."""
 
 IMPURE = {

@@ -21,8 +21,8 @@ FILES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglo
 MAY_IMPORT = {"acker": {"acker"}, "replay": {"acker", "replay"}, "spout": {"acker", "replay", "spout"}}
 
 ROOMS = [
-    "acker/wire", "acker/config", "acker/kafka", "acker/provisioning", "acker/ledger", "acker/service",
-    "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/serving",
+    "acker/root_sets", "acker/wire", "acker/config", "acker/kafka", "acker/provisioning", "acker/ledger",
+    "acker/service", "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/serving",
     "spout/runtime", "spout/spark", "spout/tuples", "spout/bolts", "spout/planning", "spout/group",
     "spout/planner", "spout/publishing", "spout/topology", "spout/execution", "spout/isolation",
     "spout/streaming", "spout/held", "spout/sinks", "spout/builder", "spout/standalone",
@@ -68,8 +68,26 @@ PURE = [
     "spout/tuples/counts.py",
     "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
     "spout/topology/keyed_graph.py", "spout/tuples/columns.py", "spout/doctor/codes.py", "acker/id_ranges.py",
+    "acker/root_sets/root_set.py",
 ]  # fmt: skip
 """What needs no clock, thread, log or broker to be tested. See docs/design/protocol.md, section 6."""
+
+SETS_BY_HAND = {
+    "acker/hot_paths.py", "acker/ledger/cohort.py", "acker/ledger/contribution.py", "acker/ledger/roots.py",
+    "acker/ledger/tally.py", "acker/wire/events.py", "replay/worker/waiting.py", "spout/demo/judge.py",
+    "spout/group/tenure.py", "spout/held/holding.py", "spout/planner/batches.py", "spout/planner/planner.py",
+    "spout/planner/state_watch.py", "spout/planner/verdict_reader.py", "spout/planning/intake.py",
+    "spout/planning/journal.py", "spout/planning/order.py", "spout/planning/plan.py",
+    "spout/planning/supply.py", "spout/planning/window.py", "spout/publishing/delayed.py",
+    "spout/publishing/fold.py", "spout/publishing/publish.py", "spout/publishing/settle.py",
+    "spout/standalone/item_records.py", "spout/standalone/read_ahead.py", "spout/standalone/store.py",
+    "spout/tuples/anchors.py", "spout/tuples/intervals.py", "spout/ui/machinery.py",
+}  # fmt: skip
+"""Files that look positions up, or join and cut their runs, without `RootSet`. The list only shrinks."""
+
+SEARCHES = {"searchsorted", "reduceat"}
+RUNS_BY_HAND = {"joined_bounds", "joined_runs", "difference", "runs_of", "IntervalSet"}
+"""What makes, joins or subtracts runs of positions outside `acker/root_sets`."""
 
 IMPURE = {
     "asyncio", "confluent_kafka", "logging", "multiprocessing", "pyspark", "random", "secrets", "signal",
@@ -317,6 +335,36 @@ def test_a_pure_file_reads_no_clock(name: str) -> None:
     ]
 
     assert wrong == []
+
+
+def test_no_further_file_does_algebra_on_positions_by_hand() -> None:
+    """`RootSet` has it. Take a file that does without out of the list; add none."""
+    by_hand = {
+        short(path)
+        for path in FILES
+        if room_of(path) != "acker/root_sets"
+        and any(_is_algebra_by_hand(node) for node in ast.walk(tree_of(path)))
+    }
+    assert by_hand == SETS_BY_HAND
+
+
+def _is_algebra_by_hand(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(attr=name):
+            return name in SEARCHES
+        case ast.ImportFrom(names=aliases):
+            return any(alias.name in RUNS_BY_HAND for alias in aliases)
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return name in RUNS_BY_HAND
+        case _:
+            return False
+
+
+def test_sets_of_roots_need_numbers_alone() -> None:
+    """Everything may build on them, so they build on NumPy, and on how roots are numbered."""
+    room = {path for path in FILES if room_of(path) == "acker/root_sets"}
+    outside = {short(path) for file in room for path in imported(file) - room}
+    assert outside == {"acker/identity.py"}
 
 
 def test_an_endless_loop_ends_by_itself_or_is_the_loop_of_the_process() -> None:

@@ -32,7 +32,8 @@ from acker.ledger.contribution import Contribution, at_or_above, clip
 from acker.ledger.output import Counts
 from acker.ledger.roots import Roots
 from acker.ledger.verdicts import LossCause, RunSet, VerdictSet
-from acker.wire.events import PositionRun, Reason, SourceRun, Verdicts, positions, runs_of
+from acker.root_sets.root_set import RootSet
+from acker.wire.events import PositionRun, Reason, SourceRun, Verdicts, positions
 
 _BLOCK = 1 << WIRE_BLOCK_BITS
 
@@ -215,8 +216,9 @@ class Ledger:
                 self._settle_logged(cohort, len(cohort.settle_between(run.start, run.end)), pin)
         for lost in verdicts.lost:
             named = distinct(positions(lost.positions))
-            for start, end in runs_of(named[np.searchsorted(named, self.watermark(lost.source)) :]):
-                self._keep_ahead(SourceRun(lost.source, start, end), pin)
+            ahead = named[named >= self.watermark(lost.source)]
+            for run in RootSet.of_positions(lost.source, ahead).runs():
+                self._keep_ahead(run, pin)
             for run in block_runs(lost.source, named):
                 for cohort in self._register.spanning(run):
                     self._settle_logged(cohort, len(cohort.roots.settle(clip(named, cohort))), pin)

@@ -17,8 +17,9 @@ import numpy as np
 from acker.hot_paths import Hits, as_array
 from acker.identity import I64, is_replay
 from acker.ledger.cohort import InitEmission
+from acker.root_sets.root_set import RootSet
 from acker.wire.causes import clipped
-from acker.wire.events import Lost, Reason, SourceRun, Verdicts, joined_bounds, pack_positions
+from acker.wire.events import Lost, Reason, SourceRun, Verdicts, pack_positions
 
 RUN_BYTES: Final = 24
 """Size of a run on the wire, at most: 4 bytes for the source and 10 for each of two positions."""
@@ -49,44 +50,29 @@ class LossCause(NamedTuple):
 
 
 class RunSet:
-    __slots__ = ("_bounds", "_scattered")
+    """Collects roots of one step, and returns them as runs."""
+
+    __slots__ = ("_neighbours", "_scattered")
 
     def __init__(self) -> None:
-        self._bounds: dict[int, list[tuple[int, int]]] = {}
-        self._scattered: dict[int, list[I64]] = {}
+        self._neighbours: list[tuple[int, int, int]] = []
+        self._scattered: list[tuple[int, I64]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._bounds or self._scattered)
+        return bool(self._neighbours or self._scattered)
 
     def add(self, source: int, start: int, hits: Hits) -> None:
         """Add the positions ``start + i`` for each i of `hits`."""
         if not len(hits):
             return
         if isinstance(hits, range):
-            self._bounds.setdefault(source, []).append((start + hits.start, start + hits.stop))
+            self._neighbours.append((source, start + hits.start, start + hits.stop))
         else:
-            self._scattered.setdefault(source, []).append(hits + start)
+            self._scattered.append((source, hits + start))
 
     def runs(self) -> list[SourceRun]:
         """Return maximal runs, ascending by source, then by position."""
-        result: list[SourceRun] = []
-        for source in sorted(self._bounds.keys() | self._scattered.keys()):
-            starts, ends = self._merged(source)
-            result += [SourceRun(source, s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
-        return result
-
-    def _merged(self, source: int) -> tuple[I64, I64]:
-        bounds = np.array(self._bounds.get(source, []), np.int64).reshape(-1, 2)
-        starts, ends = [bounds[:, 0]], [bounds[:, 1]]
-        scattered = self._scattered.get(source)
-        if scattered:
-            positions = np.sort(np.concatenate(scattered))
-            firsts, lasts = joined_bounds(positions, positions + 1)
-            starts.append(firsts)
-            ends.append(lasts)
-        all_starts, all_ends = np.concatenate(starts), np.concatenate(ends)
-        order = np.argsort(all_starts)
-        return joined_bounds(all_starts[order], all_ends[order])
+        return (RootSet.of_runs(self._neighbours) | RootSet.of_parts(self._scattered)).runs()
 
 
 class VerdictSet:

@@ -18,10 +18,11 @@ from typing import Final
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import Disagreement, OutOfRange
-from acker.hot_paths import Hits, distinct
+from acker.hot_paths import Hits
 from acker.kafka.port import Log, TopicPartition
 from acker.ledger.cohort import NEVER, Pin, RootCohort, Session
 from acker.ledger.sessions import SourceGeneration
+from acker.root_sets.root_set import RootSet
 from acker.service.core import PartitionCore
 from acker.service.passed_over import read_ours
 from acker.service.snapshot import load_deadlines, load_state
@@ -29,7 +30,7 @@ from acker.service.state import EMPTY_SIZE, StateSize, encode_state, loading, re
 from acker.service.state_notes import LastRestore, StateNotes
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import wire_codec
-from acker.wire.events import SourceRun, Verdicts, positions, runs_of
+from acker.wire.events import SourceRun, Verdicts, positions
 from acker.writer_clocks import UNKNOWN_TIME, WriterTime
 
 RUNS_MAX: Final = 10_000
@@ -166,8 +167,8 @@ class _Settled:
         for source, start, end in event.acked + event.absent:
             self._add(source, start, end)
         for lost in event.lost:
-            for start, end in runs_of(distinct(positions(lost.positions))):
-                self._add(lost.source, start, end)
+            for run in RootSet.of_positions(lost.source, positions(lost.positions)).runs():
+                self._add(*run)
 
     def _add(self, source: int, start: int, end: int) -> None:
         """Add a run, to the last one of the source if it follows that."""

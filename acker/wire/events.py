@@ -13,27 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from acker.identity import I64, U64
-
-
-class PositionRun(NamedTuple):
-    """Positions [start, end) of the source that the record names."""
-
-    start: int
-    end: int
-
-
-class SourceRun(NamedTuple):
-    """Positions [start, end) of one source."""
-
-    source: int
-    start: int
-    end: int
+from acker.root_sets.runs import PositionRun as PositionRun
+from acker.root_sets.runs import SourceRun as SourceRun
 
 
 class Reason(StrEnum):
@@ -281,16 +267,6 @@ def joined_runs(runs: Iterable[tuple[int, int]]) -> Iterator[PositionRun]:
             elif other_end > end:
                 end = other_end
         yield PositionRun(start, end)
-
-
-def united(runs: Iterable[SourceRun]) -> tuple[SourceRun, ...]:
-    """Return the union of runs of several sources: ascending, disjoint and joined."""
-    by_source = groupby(sorted(run for run in runs if run.start < run.end), lambda run: run.source)
-    return tuple(
-        SourceRun(source, *run)
-        for source, found in by_source
-        for run in joined_runs(each[1:] for each in found)
-    )
 
 
 def difference(

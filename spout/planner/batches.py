@@ -24,7 +24,8 @@ from acker.identity import (
     position_at,
 )
 from acker.kafka.port import Bound, OffsetAnswers, TopicPartition
-from acker.wire.events import PositionRun, SourceRun, difference, united
+from acker.root_sets.root_set import RootSet
+from acker.wire.events import PositionRun, SourceRun, difference
 from spout.group.announce import PlannerContext, Reach
 from spout.group.starting import log_was_cut
 from spout.group.tenure import Tenure
@@ -163,7 +164,7 @@ class Batches:
         new, most = choice.portion, choice.most
         gone_before = self._gone([*old.ranges, *choice.copies.ranges], starts)
         now = self._tenure.look(now_ms)
-        fresh = united([*new.ranges, *new.holes, *choice.gone])
+        fresh = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone]).runs()
         if self._announcer is not None and fresh:
             grace_ms = self._tenure.grace_ms(now_ms)
             name, specs, epochs = self._tenure.name, self._specs, self._epochs_but_of(choice.copies.sources)
@@ -585,7 +586,9 @@ class Batches:
             return
         self._absences += 1
         if self._announcer is not None:
-            self._announcer.absent(self._tenure.name, self._lane, self._absences, now, united(runs))
+            self._announcer.absent(
+                self._tenure.name, self._lane, self._absences, now, RootSet.of_runs(runs).runs()
+            )
 
 
 def _records_by_source(ranges: Iterable[SourceRun], empty: Iterable[SourceRun]) -> Counter[int]:

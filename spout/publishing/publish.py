@@ -26,6 +26,7 @@ from acker.hot_paths import among
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, input_id_of, root_edges
 from acker.kafka.port import Headers, Log, Outgoing, Producer
 from acker.listing import and_more
+from acker.root_sets.root_set import NO_ROOTS, RootSet
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
     FIRST_EMISSION_BYTES,
@@ -37,19 +38,15 @@ from acker.wire.events import (
     Fails,
     PositionRun,
     SourceRun,
-    difference,
-    joined_runs,
     pack_positions,
     pack_root_numbers,
     pack_values,
-    runs_of,
-    united,
 )
 from acker.wire.lateness import MOVED_BY_MAX, Mover, TooLate, too_late_header
 from acker.wire.passed_calls import passed_calls_header, read_passed_calls
 from acker.wire.stacks import CauseKey, Stacks, key_of, stacks_header
 from spout.planning.order import NotAcked
-from spout.planning.plan import BatchPlan, by_block
+from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import Older, RootPositions, by_key
 from spout.publishing.fold import BatchOutcome, LateNote
 from spout.tuples.failures import Cause, cut_text
@@ -111,12 +108,14 @@ def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchO
         "the sink skipped this batch: it had written it before, and its bolts may have done something else"
         " this time; or it had another checkpoint's batch under this id"
     )
-    holes = united(absent)  # of several evaluations, between which records may have left the log
+    holes = RootSet.of_runs(absent)  # of several evaluations, between which records may have left the log
     left = np.ones(plan.count, np.bool_)
-    for source, start, end in holes:
+    for source, start, end in holes.runs():
         first = int(plan.index_of(source, np.array([start]))[0])
         left[first : first + end - start] = False
-    return BatchOutcome(plan, ((Cause("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), holes)
+    return BatchOutcome(
+        plan, ((Cause("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), tuple(holes.runs())
+    )
 
 
 def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
@@ -142,13 +141,8 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
 
 def held_runs(outcome: BatchOutcome) -> Sequence[SourceRun] | None:
     """Return which roots of its own a batch leaves in Spark's state; None: more runs than `HELD_RUNS_MAX`."""
-    places = _places(outcome.plan, outcome.held)
-    runs = [
-        SourceRun(source, *run)
-        for source, rows in places.by_source()
-        for run in runs_of(places.positions[rows])
-    ]
-    return runs if len(runs) <= HELD_RUNS_MAX else None
+    held = _roots(outcome.plan, outcome.held)
+    return held.runs() if len(held.table) <= HELD_RUNS_MAX else None
 
 
 def publication_of(
@@ -190,17 +184,12 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[tu
 
     A block without such a root says it where rows were dropped: any of its records may have been among them.
     """
-    roots = _places(outcome.plan, outcome.late_roots)
-    late_runs = by_block(
-        SourceRun(source, *run)
-        for source, rows in roots.by_source()
-        for run in runs_of(roots.positions[rows])
-    )
-    emitted = by_block(outcome.plan.ranges) if late.rows else {}
+    late_roots = _roots(outcome.plan, outcome.late_roots).by_block()
+    emitted = RootSet.of_runs(outcome.plan.ranges).by_block() if late.rows else {}
     mover = late.mover or Mover(0, ())
     notes: dict[tuple[int, int], TooLate] = {}
-    for source, block in sorted(late_runs.keys() | emitted.keys()):
-        notes[source, block] = TooLate(
+    for block in sorted(late_roots.keys() | emitted.keys()):
+        notes[block] = TooLate(
             outcome.plan.group,
             *lane,
             first=not notes,
@@ -209,8 +198,8 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[tu
             rows=late.rows,
             moved_at=mover.at_ms,
             moved_by=mover.runs[:MOVED_BY_MAX],
-            roots=tuple(SourceRun(source, *run) for run in late_runs.get((source, block), ())),
-            batch=tuple(SourceRun(source, *run) for run in emitted.get((source, block), ())),
+            roots=tuple(late_roots.get(block, NO_ROOTS).runs()),
+            batch=tuple(emitted.get(block, NO_ROOTS).runs()),
         )
     return notes
 
@@ -272,17 +261,14 @@ def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
     if failed:
         kept = ~np.isin(at, taken)
         at, value = at[kept], value[kept]
-    named = np.sort(np.concatenate([taken, at])) if failed else at
-    elsewhere = runs_of(named) if block.runs and len(named) else []
     if not value.all():
         at, value = at[value != 0], value[value != 0]
     return Acks(
         *_head(block, plan, lane),
-        runs=tuple(joined_runs(difference(block.runs, sorted([*block.absent, *elsewhere])))),
+        runs=block.runs,
         positions=pack_positions(at),
         values=pack_values(value),
-        # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
-        absent=tuple(joined_runs(difference(block.absent, runs_of(np.sort(taken))))),
+        absent=block.absent,
         touched=pack_positions(block.touched[~np.isin(block.touched, taken)]),
         touched_at=plan.now,
     )
@@ -326,8 +312,8 @@ def _shared(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
 class _Block:
     """What an outcome says of one block, in positions, ascending.
 
-    `at` are the roots whose contribution, in `values`, is not their root edge; those of `runs` that it does
-    not name, and that are neither failed nor absent, have theirs.
+    `runs` have the roots whose contribution is their root edge. `at` are those with another one, in `values`,
+    which may have failed as well.
     """
 
     source: int
@@ -349,27 +335,42 @@ def _blocks_of(outcome: BatchOutcome) -> Iterator[_Block]:
 
 
 def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
-    pieces = by_block(outcome.plan.ranges)
-    absent = by_block(outcome.absent)
+    planned = RootSet.of_runs(outcome.plan.ranges)
+    pieces = planned.runs_by_block()
     bounds = np.cumsum([0, *(sum(end - start for start, end in runs) for runs in pieces.values())])
     failed, number = _flat(outcome.failed)
     touched = outcome.touched[among(outcome.touched, outcome.partial)]
     columns = failed, outcome.partial, touched
     ends_of = [np.searchsorted(indices, bounds).tolist() for indices in columns]
     failed_at, partial_at, touched_at = (_positions(outcome.plan, indices) for indices in columns)
-    for row, ((source, block), runs) in enumerate(pieces.items()):
+    whole, absent = _whole_and_absent(outcome, planned, failed)
+    # of most batches all is acked, and its runs are cut already
+    whole_runs = pieces if whole is planned else whole.runs_by_block()
+    absent_runs = absent.runs_by_block()
+    for row, (source, block) in enumerate(pieces):
         fails, partial, reset = (slice(ends[row], ends[row + 1]) for ends in ends_of)
         at = partial_at[partial]
         yield _Block(
             source,
             block,
-            tuple(runs),
+            whole_runs.get((source, block), ()),
             _causes(outcome, failed_at[fails], number[fails]),
-            tuple(absent.get((source, block), ())),
+            absent_runs.get((source, block), ()),
             at,
             root_edges(source, at) ^ outcome.residual[partial],
             touched_at[reset],
         )
+
+
+def _whole_and_absent(outcome: BatchOutcome, planned: RootSet, failed: I64) -> tuple[RootSet, RootSet]:
+    """Return the planned roots whose contribution is their root edge, and those without a record.
+
+    `failed` are indices into the plan, ascending.
+    """
+    absent = RootSet.of_runs(outcome.absent)
+    failed_roots, partial = _roots(outcome.plan, failed), _roots(outcome.plan, outcome.partial)
+    # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
+    return planned - absent - failed_roots - partial, absent - failed_roots
 
 
 def _positions(plan: BatchPlan, indices: I64) -> I64:
@@ -392,6 +393,10 @@ def _places(plan: BatchPlan, indices: I64) -> RootPositions:
     return RootPositions(
         sources[np.searchsorted(firsts, indices, side="right") - 1], _positions(plan, indices)
     )
+
+
+def _roots(plan: BatchPlan, indices: I64) -> RootSet:
+    return RootSet.of_positions(*_places(plan, indices)) if len(indices) else NO_ROOTS
 
 
 def _older_blocks(older: Older) -> Iterator[_Block]:

@@ -24,9 +24,10 @@ from acker.errors import TrackingError
 from acker.hot_paths import among, distinct
 from acker.identity import I64, U64
 from acker.kafka.port import DamagedRun
+from acker.root_sets.root_set import RootSet
 from acker.units import any_time_text
 from acker.wire.causes import HELD, LATE
-from acker.wire.events import SourceRun, united
+from acker.wire.events import SourceRun
 from acker.wire.passed_calls import PassedCall
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan
@@ -118,7 +119,7 @@ def _passed(report: TaskReport, plan: BatchPlan, keyed: KeyedRoots) -> Iterator[
             pairs = zip(places.sources.tolist(), places.positions.tolist(), strict=True)
             runs = [SourceRun(source, position, position + 1) for source, position in pairs]
         if runs:
-            yield PassedCall(cause.operator, cause.error, cause.message, tuple(united(runs)))
+            yield PassedCall(cause.operator, cause.error, cause.message, tuple(RootSet.of_runs(runs).runs()))
 
 
 def _missing(
@@ -133,7 +134,7 @@ def _missing(
     stages = {each.stage for each in evaluations if id(each.report) in counted}
     reads = [each for each in evaluations if each.stage in stages and each.report.plan is not None]
     lost = [sum(each.report.lost for each in reads if each.stage == stage) for stage in stages]
-    absent = united(run for each in reads for run in each.report.absent)
+    absent = tuple(RootSet.of_runs(run for each in reads for run in each.report.absent).runs())
     damaged = {run for each in reads for run in each.report.damaged}
     return absent, max(lost, default=0), tuple(sorted(damaged))
 
@@ -322,7 +323,7 @@ def _covers(reports: Sequence[TaskReport]) -> bool:
     shares = [run for report in reports for run in report.ranges]
     return (
         plan is not None
-        and united(shares) == united(plan.ranges)
+        and RootSet.of_runs(shares) == RootSet.of_runs(plan.ranges)
         and sum(run.end - run.start for run in shares) == plan.count
     )
 

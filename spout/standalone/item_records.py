@@ -14,6 +14,7 @@ import numpy as np
 from confluent_kafka import Message
 
 from acker.identity import I64, is_replay
+from acker.root_sets.root_set import RootSet
 from acker.wire.events import PositionRun, SourceRun, runs_of
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome, FirstEmissions
@@ -192,14 +193,5 @@ class NextPublication:
 
 
 def _ranges(parts: Iterable[dict[int, I64]], absent: Sequence[SourceRun]) -> tuple[SourceRun, ...]:
-    found: dict[int, list[I64]] = {}
-    for part in parts:
-        for source, positions in part.items():
-            found.setdefault(source, []).append(positions)
-    for source, start, end in absent:
-        found.setdefault(source, []).append(np.arange(start, end, dtype=np.int64))
-    return tuple(
-        SourceRun(source, start, end)
-        for source, pieces in sorted(found.items())
-        for start, end in runs_of(np.sort(np.concatenate(pieces)))
-    )
+    records = RootSet.of_parts(of_source for part in parts for of_source in part.items())
+    return tuple((records | RootSet.of_runs(absent)).runs())

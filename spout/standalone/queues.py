@@ -13,7 +13,8 @@ from confluent_kafka import Message
 from acker.config.settings import Input
 from acker.errors import Damaged, TupleError, UsageError
 from acker.identity import I64, Root, input_id_of, offset_of, partition_of
-from acker.wire.events import Lost, PositionRun, SourceRun, positions, runs_of
+from acker.root_sets.root_set import RootSet
+from acker.wire.events import Lost, PositionRun, SourceRun, positions
 from spout.planner.mailbox import PlannerStatus
 from spout.standalone.item_records import ItemRecords, NextPublication
 from spout.standalone.items import Item, Items, Part, shortened
@@ -265,8 +266,7 @@ class QueueCollection:
     def _touch(self, limits: ClientLimits, lease: Lease, serials: Sequence[PositionRun], now_ms: int) -> int:
         if limits.auto_abort_ms is not None:
             lease.store.prolong(limits.client, lease, now_ms + limits.auto_abort_ms)
-        for source, at in self.records.positions(serials).items():
-            self.touched += [SourceRun(source, *run) for run in runs_of(at)]
+        self.touched += RootSet.of_parts(self.records.positions(serials).items()).runs()
         return sum(end - start for start, end in serials)
 
     def split(self, client: str, item: Item, parts: int) -> list[Part]:

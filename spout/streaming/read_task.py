@@ -5,7 +5,7 @@ Source: docs/design/protocol.md, sections 5.1 ("Executors read exact ranges") an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,8 @@ from acker.identity import (
     partition_of,
 )
 from acker.kafka.headers import headers_of
-from acker.wire.events import SourceRun, difference, united
+from acker.root_sets.root_set import RootSet
+from acker.wire.events import SourceRun
 from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
@@ -77,19 +78,6 @@ UNTRACKED_CURE: Final = (
     "set on_data_loss: skip for the input to go on without such batches; a query that is tracked goes on"
     " behind them when it is started again"
 )
-
-
-def _without(runs: Iterable[SourceRun], left_out: Sequence[SourceRun]) -> tuple[SourceRun, ...]:
-    """Return runs, ascending, without the positions of others."""
-    these, others = united(runs), united(left_out)
-    return tuple(
-        SourceRun(source, *part)
-        for source in dict.fromkeys(run.source for run in these)
-        for part in difference(
-            [run[1:] for run in these if run.source == source],
-            [run[1:] for run in others if run.source == source],
-        )
-    )
 
 
 def _rows(task: ReadTask, reading: _Reading, worker: TaskRun | _Bare) -> Iterator[pa.RecordBatch]:
@@ -172,11 +160,12 @@ class _Reading:
         narrow = self._options.narrow
         stops = not_done(done) if narrow is not None and narrow.stage.carry is Carry.NONE else None
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
+        left_out = RootSet.of_runs(run for run, _ in self._unreadable)
         return replace(
             done,
             plan=self._task.plan,
             ranges=self._task.ranges,
-            absent=_without(self._absent, [run for run, _ in self._unreadable]),
+            absent=tuple((RootSet.of_runs(self._absent) - left_out).runs()),
             lost=self._log.lost,
             damaged=tuple(self._log.damaged),
             untracked=np.concatenate(self._untracked),

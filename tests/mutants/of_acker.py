@@ -47,6 +47,47 @@ MUTANTS = (
         "tests/unit/acker/wire/test_leader_epochs.py::test_a_session_that_does_not_say_its_epoch_ends_a_step",
         "sound records of a former query would be taken for others, and die",
     ),
+    # -- sets of roots
+    Mutant(
+        "runs-that-touch-are-one",
+        "acker/root_sets/runs.py",
+        "(is_same_source & (table[1:, 1] > table[:-1, 2]))",
+        "(is_same_source & (table[1:, 1] >= table[:-1, 2]))",
+        "tests/property/test_root_sets.py::test_the_parts_of_a_run_are_one_run_again",
+        "equal sets would not be equal, and a batch that was read whole would count as read in part",
+    ),
+    Mutant(
+        "edges-at-one-position-have-one-sum",
+        "acker/root_sets/runs.py",
+        "is_last[:-1] = (edges[1:] != edges[:-1]) | (sources[1:] != sources[:-1])",
+        "is_last[:-1] = True",
+        "tests/property/test_root_sets.py::test_the_algebra_is_that_of_sets",
+        "where a hole begins at the start of a range, an empty run would be acked",
+    ),
+    Mutant(
+        "a-root-that-comes-twice-is-in-one-run",
+        "acker/root_sets/runs.py",
+        "is_new_source | (positions[1:] - positions[:-1] > 1)",
+        "is_new_source | (positions[1:] - positions[:-1] != 1)",
+        "tests/property/test_root_sets.py::test_positions_in_any_order_become_their_set",
+        "a root that two causes fail would be in two runs that overlap",
+    ),
+    Mutant(
+        "the-last-position-of-a-block-is-in-it",
+        "acker/root_sets/runs.py",
+        "ends = np.minimum(parts[:, 2] - 1, last_positions) + 1",
+        "ends = np.minimum(parts[:, 2], last_positions)",
+        "tests/property/test_root_sets.py::test_a_long_run_is_cut_at_every_block_that_it_meets",
+        "one record of each block would be neither acked nor failed",
+    ),
+    Mutant(
+        "positions-are-ordered-within-their-source",
+        "acker/root_sets/runs.py",
+        "if sources[0] == sources[-1] and sources.min() == sources.max():",
+        "if sources[0] == sources[-1]:",
+        "tests/property/test_root_sets.py::test_equal_positions_of_two_sources_are_different_roots",
+        "runs of two partitions would be taken for one",
+    ),
     # -- the XOR fold
     Mutant(
         "contributions-are-xored",

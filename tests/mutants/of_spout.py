@@ -1062,7 +1062,7 @@ MUTANTS = (
     Mutant(
         "all-shares-were-read",
         "spout/publishing/settle.py",
-        "        and united(shares) == united(plan.ranges)\n",
+        "        and RootSet.of_runs(shares) == RootSet.of_runs(plan.ranges)\n",
         "",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_as_many_positions_as_planned_are_not_yet_those_that_were_planned",
@@ -1149,8 +1149,8 @@ MUTANTS = (
     Mutant(
         "a-failed-root-is-not-acked",
         "spout/publishing/publish.py",
-        "taken = np.concatenate([_NO_POSITIONS, *failed])\n    at, value",
-        "taken = _NO_POSITIONS\n    at, value",
+        "return planned - absent - failed_roots - partial,",
+        "return planned - absent - partial,",
         "tests/unit/spout/publishing/test_publish.py::test_failed_roots_are_left_out_of_the_acks",
         "a failed record would be acked where its fail comes late",
     ),

@@ -9,18 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.wire.events import PositionRun, SourceRun, difference, joined_bounds, joined_runs, runs_of, united
+from acker.wire.events import PositionRun, difference, joined_bounds, joined_runs, runs_of
 
 RUNS = st.lists(
     st.builds(lambda start, size: PositionRun(start, start + size), st.integers(0, 60), st.integers(1, 9))
-)
-SOURCE_RUNS = st.lists(
-    st.builds(
-        lambda source, start, size: SourceRun(source, start, start + size),
-        st.integers(0, 2),
-        st.integers(0, 60),
-        st.integers(0, 9),
-    )
 )
 POSITIONS = st.sets(st.integers(0, 60))
 
@@ -58,17 +50,6 @@ def test_arrays_and_lists_are_joined_alike(positions: set[int], cuts: set[int]) 
         runs += [PositionRun(*pair) for pair in pairwise(edges)]
     starts, ends = joined_bounds(*(np.array([run[end] for run in runs], np.int64) for end in (0, 1)))
     assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == list(joined_runs(runs))
-
-
-@given(SOURCE_RUNS)
-def test_runs_are_united_within_their_source(runs: list[SourceRun]) -> None:
-    found = united(runs)
-    assert list(found) == sorted(found)
-    for source in range(3):
-        of_source = [PositionRun(*run[1:]) for run in found if run.source == source]
-        assert are_apart(of_source)
-        wanted = {position for run in runs if run.source == source for position in range(*run[1:])}
-        assert members(of_source) == sorted(wanted)
 
 
 @given(POSITIONS, RUNS)

@@ -85,12 +85,20 @@ def fail_beats_zero() -> Replaced:
 
 def failed_left_out() -> Replaced:
     """Name failed roots in the acks as well, and apply acks first."""
-    original = spout.publishing.publish._acks
+    publish = spout.publishing.publish
+    acks, whole_and_absent = publish._acks, publish._whole_and_absent
 
     def _acks(block: Any, plan: BatchPlan, lane: BatchLane) -> Acks:
-        return original(replace(block, causes=()), plan, lane)
+        return acks(replace(block, causes=()), plan, lane)
 
-    return [(spout.publishing.publish, "_acks", _acks), *fail_beats_zero()]
+    def _whole_and_absent(outcome: Any, planned: Any, failed: Any) -> Any:
+        return whole_and_absent(outcome, planned, failed[:0])
+
+    return [
+        (publish, "_acks", _acks),
+        (publish, "_whole_and_absent", _whole_and_absent),
+        *fail_beats_zero(),
+    ]
 
 
 def session_of_acks() -> Replaced:

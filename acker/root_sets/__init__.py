@@ -1,0 +1,1 @@
+"""Sets of roots, as runs of neighbouring positions; pure."""

@@ -1,0 +1,221 @@
+"""`RootSet`: these positions of these sources, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+
+import numpy as np
+
+from acker.identity import ACKER_BLOCK_BITS, I64, WIRE_BLOCK_BITS, acker_partitions
+from acker.root_sets.packing import packed_table, unpacked_table
+from acker.root_sets.runs import (
+    IN_BOTH,
+    IN_FIRST_ALONE,
+    PositionRun,
+    SourceRun,
+    canonical,
+    combined,
+    cut_by_block,
+    flaw_of_table,
+    order_flaw,
+    table_of_positions,
+    table_of_roots,
+)
+
+
+def _no_runs() -> I64:
+    return np.empty((0, 3), np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RootSet:
+    """A set of roots, which never changes; its cost is the number of its runs, not of its roots.
+
+    >>> left = RootSet.of_runs([(7, 0, 10), (9, 5, 6)]) - RootSet.of_positions(7, np.array([4]))
+    >>> left
+    RootSet([(7, 0, 4), (7, 5, 10), (9, 5, 6)])
+    >>> len(left), (7, 4) in left
+    (10, False)
+
+    Attributes:
+        table: a row for each run: source, start, end; canonical, see `acker.root_sets.runs`. Nobody writes to
+            it: others may hold it.
+    """
+
+    table: I64 = field(default_factory=_no_runs)
+
+    def __post_init__(self) -> None:
+        """Refuse with a `ValueError` an array that is no canonical table."""
+        flaw = flaw_of_table(self.table) or order_flaw(self.table)
+        if flaw:
+            raise ValueError(f"{flaw}; RootSet.of_runs takes runs in any order")
+
+    @classmethod
+    def of_runs(cls, runs: Iterable[tuple[int, int, int]]) -> RootSet:
+        """Return the union of runs (source, start, end), in any order; they may overlap, or be empty.
+
+        Raises `ValueError`: a run ends before it starts, or has a negative number.
+        """
+        numbers = np.fromiter(chain.from_iterable(runs), np.int64)
+        return cls.of_table(numbers.reshape(-1, 3)) if len(numbers) else NO_ROOTS
+
+    @classmethod
+    def of_table(cls, table: I64) -> RootSet:
+        """Do as `of_runs` for runs that are the rows of an ``(n, 3)`` int64 array."""
+        flaw = flaw_of_table(table)
+        if flaw:
+            raise ValueError(flaw)
+        return _of_canonical(canonical(table))
+
+    @classmethod
+    def of_positions(cls, sources: int | I64, positions: I64) -> RootSet:
+        """Return a set of roots, in any order; a root may come twice.
+
+        Args:
+            sources: the source of all of them, or of each one, ``(n,)`` int64.
+            positions: ``(n,)`` int64.
+
+        Raises `ValueError`: the arrays differ in length, or a number is negative.
+        """
+        if isinstance(sources, int):
+            table = table_of_positions(sources, positions)
+        elif len(sources) == len(positions):
+            table = table_of_roots(sources, positions)
+        else:
+            raise ValueError(f"{len(sources):,} sources are named for {len(positions):,} positions")
+        flaw = flaw_of_table(table)
+        if flaw:
+            raise ValueError(flaw)
+        return _of_canonical(table)
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[tuple[int, I64]]) -> RootSet:
+        """Do as `of_positions` for several arrays of positions, each with its source."""
+        parts_by_source: dict[int, list[I64]] = {}
+        for source, positions in parts:
+            parts_by_source.setdefault(source, []).append(positions)
+        # a sort of one source's positions takes half the time of one of (source, position)
+        tables = [
+            table_of_positions(source, arrays[0] if len(arrays) == 1 else np.concatenate(arrays))
+            for source, arrays in parts_by_source.items()
+        ]
+        return cls.of_table(np.concatenate(tables)) if tables else NO_ROOTS
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> RootSet:
+        """Read what `packed` returned. Raises `ValueError`: the bytes are something else."""
+        return cls(unpacked_table(packed))
+
+    def packed(self) -> bytes:
+        """Return the set as bytes: 2 to 16 for each run, the fewer the closer runs are."""
+        return packed_table(self.table)
+
+    def __or__(self, other: RootSet) -> RootSet:
+        if not self or not other:
+            return self or other
+        return _of_canonical(canonical(np.concatenate([self.table, other.table])))
+
+    def __and__(self, other: RootSet) -> RootSet:
+        if not self or not other:
+            return NO_ROOTS
+        return _of_canonical(combined(self.table, other.table, IN_BOTH))
+
+    def __sub__(self, other: RootSet) -> RootSet:
+        if not self or not other:
+            return self
+        return _of_canonical(combined(self.table, other.table, IN_FIRST_ALONE))
+
+    def __len__(self) -> int:
+        lengths = self.table[:, 2] - self.table[:, 1]
+        # in two halves: together, whole sources may have more positions than an int64 can count
+        return (int((lengths >> 32).sum()) << 32) + int((lengths & 0xFFFF_FFFF).sum())
+
+    def __bool__(self) -> bool:
+        return len(self.table) > 0
+
+    def __contains__(self, root: tuple[int, int]) -> bool:
+        source, position = root
+        runs = self.table[self._rows_of(source)]
+        nearest = int(np.searchsorted(runs[:, 1], position, side="right")) - 1
+        return nearest >= 0 and position < int(runs[nearest, 2])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RootSet) and np.array_equal(self.table, other.table)
+
+    def __hash__(self) -> int:
+        return hash(self.table.tobytes())
+
+    def runs(self) -> list[SourceRun]:
+        """Return the runs, ascending; of one source none touches another."""
+        # A set has no `__iter__`: `list` would ask its length, and make room for as many runs as there are
+        # roots. `tuple.__new__` makes a named tuple in a third of the time.
+        return list(map(partial(tuple.__new__, SourceRun), self.table.tolist()))
+
+    def __repr__(self) -> str:
+        return f"RootSet({[tuple(run) for run in self.runs()]})"
+
+    def runs_of_source(self, source: int) -> list[PositionRun]:
+        """Return the runs of one source, ascending."""
+        bounds = self.table[self._rows_of(source), 1:].tolist()
+        return list(map(partial(tuple.__new__, PositionRun), bounds))
+
+    def _rows_of(self, source: int) -> slice:
+        sources = self.table[:, 0]
+        if not len(sources) or sources[0] == source == sources[-1]:  # as of what is cut by block
+            return slice(None)
+        return slice(*np.searchsorted(sources, [source, source + 1]).tolist())
+
+    def by_block(self) -> dict[tuple[int, int], RootSet]:
+        """Return the roots of each wire block of 32,768 positions, by source and number of the block.
+
+        Blocks without a root are missing; the others ascend. A run costs a row for each of its blocks.
+        """
+        parts, blocks = self._cut_by_wire_block()
+        return {block: _of_canonical(parts[rows]) for block, rows in blocks.items()}
+
+    def runs_by_block(self) -> dict[tuple[int, int], tuple[PositionRun, ...]]:
+        """Do as `by_block`, and return the runs of each block, as an `Acks` has them."""
+        parts, blocks = self._cut_by_wire_block()
+        runs = list(map(partial(tuple.__new__, PositionRun), parts[:, 1:].tolist()))
+        return {block: tuple(runs[rows]) for block, rows in blocks.items()}
+
+    def _cut_by_wire_block(self) -> tuple[I64, dict[tuple[int, int], slice]]:
+        """Return a row for each block of a run, and which rows are of each source and block."""
+        if not self:
+            return self.table, {}
+        parts = cut_by_block(self.table, WIRE_BLOCK_BITS)
+        sources, blocks = parts[:, 0], parts[:, 1] >> WIRE_BLOCK_BITS
+        is_new_block = (sources[1:] != sources[:-1]) | (blocks[1:] != blocks[:-1])
+        firsts = np.concatenate(([0], np.flatnonzero(is_new_block) + 1))
+        keys = zip(sources[firsts].tolist(), blocks[firsts].tolist(), strict=True)
+        rows = map(slice, firsts.tolist(), [*firsts[1:].tolist(), len(parts)])
+        return parts, dict(zip(keys, rows, strict=True))
+
+    def by_acker_partition(self, partitions: int) -> dict[int, RootSet]:
+        """Return the roots that each of N acker partitions keeps; those without any are missing.
+
+        A run costs a row for each of its blocks of 65,536 positions, which share an acker partition.
+        """
+        parts = cut_by_block(self.table, ACKER_BLOCK_BITS)
+        owners = acker_partitions(parts[:, 0], parts[:, 1], partitions)
+        order = np.argsort(owners, kind="stable")
+        numbers, firsts = np.unique(owners[order], return_index=True)
+        shares = np.split(parts[order], firsts[1:]) if self else ()
+        # neighbouring blocks of one acker partition become one run again
+        return {
+            number: _of_canonical(canonical(share))
+            for number, share in zip(numbers.tolist(), shares, strict=True)
+        }
+
+
+def _of_canonical(table: I64) -> RootSet:
+    """Return a set of a table that is canonical already: it is not looked through again."""
+    roots = object.__new__(RootSet)
+    object.__setattr__(roots, "table", table)
+    return roots
+
+
+NO_ROOTS = RootSet()

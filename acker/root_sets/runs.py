@@ -1,0 +1,207 @@
+"""Tables of runs: the algebra on arrays that is under `RootSet`.
+
+A run is a half-open stretch of positions of one source: [start, end). A table of runs is an ``(n, 3)`` int64
+array with a row for each run: source, start, end. It is *canonical* if no run is empty, rows ascend, and
+between two runs of one source a position is left out. So a set of roots has one canonical table only.
+
+Intersection and difference walk along the edges of two tables. A run of the first one adds 1 where it begins
+and takes 1 away where it ends; a run of the second one does so with 2. The sum says what follows an edge, 1:
+positions of the first alone, 2: of the second alone, 3: of both, 0: of none:
+
+    first    0 ─────────── 10         20 ──── 30
+    second         5 ──────────────── 20
+
+    edge     0     5       10         20      30
+    step    +1    +2       -1      -2 +1      -1
+    sum      1     3        2          1       0
+
+A run of the result begins at an edge whose sum counts where the one before it did not, and ends where that
+changes back. The difference counts 1 alone: it is [0, 5) and [20, 30). Edges at one position, as at 20, have
+one sum: that behind the last of them. Runs of one table that overlap are joined in the same way: each adds 1,
+and every sum but 0 counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from acker.identity import I64
+
+Flags = npt.NDArray[np.bool_]
+
+SOURCE_MAX: Final = (1 << 31) - 1
+"""Sources are int32 on the wire."""
+
+IN_BOTH: Final = np.array([False, False, False, True])
+IN_FIRST_ALONE: Final = np.array([False, True, False, False])
+"""Which sums count for an intersection and for a difference; see the head of this module."""
+
+
+class PositionRun(NamedTuple):
+    """Positions [start, end) of the source that is named beside it."""
+
+    start: int
+    end: int
+
+
+class SourceRun(NamedTuple):
+    """Positions [start, end) of one source."""
+
+    source: int
+    start: int
+    end: int
+
+
+def flaw_of_table(table: I64) -> str:
+    """Return why an array cannot be a table of runs, in any order; empty: it can."""
+    if table.ndim != 2 or table.shape[1] != 3 or table.dtype != np.int64:
+        return f"a table of runs is an (n, 3) int64 array, not {table.shape} {table.dtype}"
+    if not len(table):
+        return ""
+    lengths = table[:, 2] - table[:, 1]
+    if table.min() < 0 or table[:, 0].max() > SOURCE_MAX:
+        is_outside = (table[:, 0] > SOURCE_MAX) | (table < 0).any(axis=1)
+        return f"a source is not in 0..{SOURCE_MAX}, or a position is negative: {_row(table, is_outside)}"
+    if lengths.min() < 0:
+        return f"a run ends before it starts: {_row(table, lengths < 0)}"
+    return ""
+
+
+def order_flaw(table: I64) -> str:
+    """Return why a table of runs is not canonical; empty: it is."""
+    is_empty = table[:, 1] == table[:, 2]
+    if is_empty.any():
+        return f"a run is empty: {_row(table, is_empty)}"
+    is_misplaced = ~_is_apart(table)
+    if is_misplaced.any():
+        return f"a run does not lie behind the one before it, and apart: {_row(table[1:], is_misplaced)}"
+    return ""
+
+
+def canonical(table: I64) -> I64:
+    """Return the canonical table of the same roots; runs may be in any order, overlap, touch or be empty."""
+    is_filled = table[:, 1] < table[:, 2]
+    if not is_filled.all():
+        table = table[is_filled]
+    if len(table) < 2 or _is_apart(table).all():
+        return table
+    table = table[_order(table[:, 0], table[:, 1])]
+    is_same_source = table[1:, 0] == table[:-1, 0]
+    if not (is_same_source & (table[1:, 1] < table[:-1, 2])).any():
+        return _joined(table)
+    steps = np.repeat([1, -1], len(table))
+    sums_that_count = np.arange(len(table) + 1) > 0
+    return _stretches(np.tile(table[:, 0], 2), table[:, 1:].T.ravel(), steps, sums_that_count)
+
+
+def combined(first: I64, second: I64, counts: Flags) -> I64:
+    """Return a canonical table of what is in two: `IN_BOTH` or `IN_FIRST_ALONE`."""
+    runs = (len(first), len(second))
+    steps = np.repeat([1, 2, -1, -2], runs * 2)
+    sources = np.concatenate([first[:, 0], second[:, 0]] * 2)
+    edges = np.concatenate([first[:, 1], second[:, 1], first[:, 2], second[:, 2]])
+    return _stretches(sources, edges, steps, counts)
+
+
+def table_of_positions(source: int, positions: I64) -> I64:
+    """Return the canonical table of roots of one source, in any order; a root may come twice."""
+    if len(positions) > 1 and (positions[1:] < positions[:-1]).any():
+        positions = np.sort(positions)
+    # a root that comes twice goes on with the run in which it is
+    return _runs_between(positions, np.flatnonzero(positions[1:] - positions[:-1] > 1) + 1, source)
+
+
+def table_of_roots(sources: I64, positions: I64) -> I64:
+    """Return the canonical table of roots, one for one, in any order; a root may come twice."""
+    if len(sources) and sources[0] == sources[-1] == sources.max() == sources.min():
+        return table_of_positions(int(sources[0]), positions)
+    order = np.lexsort((positions, sources))
+    sources, positions = sources[order], positions[order]
+    is_new_source = sources[1:] != sources[:-1]
+    starts = np.flatnonzero(is_new_source | (positions[1:] - positions[:-1] > 1)) + 1
+    return _runs_between(positions, starts, sources)
+
+
+def cut_by_block(table: I64, block_bits: int) -> I64:
+    """Cut runs at the ends of blocks of ``2**block_bits`` positions: a row for each block of a run."""
+    first_blocks = table[:, 1] >> block_bits
+    last_blocks = (table[:, 2] - 1) >> block_bits
+    if (first_blocks == last_blocks).all():
+        return table
+    rows = last_blocks - first_blocks + 1
+    parts = np.repeat(table, rows, axis=0)
+    # of a run of three blocks the rows are 0, 1 and 2 blocks behind its first one
+    behind = np.arange(len(parts)) - np.repeat(np.cumsum(rows) - rows, rows)
+    blocks = np.repeat(first_blocks, rows) + behind
+    last_positions = (blocks << block_bits) | ((1 << block_bits) - 1)
+    starts = np.maximum(parts[:, 1], blocks << block_bits)
+    ends = np.minimum(parts[:, 2] - 1, last_positions) + 1
+    return _table(parts[:, 0], starts, ends)
+
+
+def _order(sources: I64, positions: I64) -> I64:
+    """Return the indices that sort by source, then by position; what is nearly sorted takes little time."""
+    if sources[0] == sources[-1] and sources.min() == sources.max():
+        return np.argsort(positions, kind="stable")
+    return np.lexsort((positions, sources))
+
+
+def _is_apart(table: I64) -> Flags:
+    """Return of each row but the first whether it lies behind the one before it, and does not touch it."""
+    is_same_source = table[1:, 0] == table[:-1, 0]
+    apart: Flags = (table[1:, 0] > table[:-1, 0]) | (is_same_source & (table[1:, 1] > table[:-1, 2]))
+    return apart
+
+
+def _joined(table: I64) -> I64:
+    """Join the runs of an ascending table that touch; none overlaps another."""
+    starts = np.concatenate(([0], np.flatnonzero(_is_apart(table)) + 1))
+    ends = np.append(starts[1:], len(table)) - 1
+    return _table(table[starts, 0], table[starts, 1], table[ends, 2])
+
+
+def _runs_between(positions: I64, starts: I64, sources: int | I64) -> I64:
+    """Return a table of ascending positions; `starts` are the indices at which a run begins, without 0."""
+    if not len(positions):
+        return np.empty((0, 3), np.int64)
+    firsts = np.concatenate(([0], starts))
+    lasts = np.append(starts, len(positions)) - 1
+    return _table(
+        sources if isinstance(sources, int) else sources[firsts], positions[firsts], positions[lasts] + 1
+    )
+
+
+def _stretches(sources: I64, edges: I64, steps: I64, counts: Flags) -> I64:
+    """Return a canonical table of the stretches whose sum of steps counts; see the head of this module.
+
+    Args:
+        sources: of each edge, in any order.
+        edges: the starts and ends of runs, at least one of each.
+        steps: what each edge adds to the sum, or takes away.
+        counts: for each possible sum whether it counts; 0 does not.
+    """
+    order = _order(sources, edges)
+    sources, edges = sources[order], edges[order]
+    sums = steps[order].cumsum()
+    is_last = np.ones(len(edges), np.bool_)  # of the edges at one position
+    is_last[:-1] = (edges[1:] != edges[:-1]) | (sources[1:] != sources[:-1])
+    does_count = np.concatenate(([False], counts[sums[is_last]]))
+    # a source begins and ends with a sum of 0, so the changes are a start, an end, a start, an end ...
+    changes = np.flatnonzero(is_last)[does_count[1:] != does_count[:-1]]
+    starts, ends = changes[::2], changes[1::2]
+    return _table(sources[starts], edges[starts], edges[ends])
+
+
+def _table(sources: int | I64, starts: I64, ends: I64) -> I64:
+    # the columns lie one behind the other, so that what reads one of them reads neighbours
+    table = np.empty((3, len(starts)), np.int64)
+    table[0], table[1], table[2] = sources, starts, ends
+    return table.T
+
+
+def _row(table: I64, is_wrong: Flags) -> str:
+    source, start, end = table[int(np.flatnonzero(is_wrong)[0])].tolist()
+    return f"[{start}, {end}) of source {source}"

@@ -13,6 +13,7 @@ from acker.identity import (
     OFFSET_MAX,
     PARTITION_MAX,
     acker_partition,
+    acker_partitions,
     child_edge,
     child_edges,
     copies_source,
@@ -127,3 +128,13 @@ def test_edges_of_children_are_the_same_one_by_one_and_together(
     assert all(edges)
     only = child_edges(parents, key, ordinals[:1]).tolist()
     assert only == [child_edge(parent, key, children[0][1]) for parent, _ in children]
+
+
+@given(st.lists(st.tuples(SOURCES, POSITIONS), max_size=20), st.integers(1, 1_000))
+def test_arrays_of_roots_have_the_acker_partitions_of_each_root(
+    roots: list[tuple[int, int]], partitions: int
+) -> None:
+    sources, positions = np.array(roots, np.int64).reshape(-1, 2).T
+    assert acker_partitions(sources, positions, partitions).tolist() == [
+        acker_partition(source, position, partitions) for source, position in roots
+    ]

@@ -10,6 +10,7 @@ import pytest
 
 from acker.id_ranges import INPUT_ID_MAX
 from acker.identity import REPLAY_ID_OFFSET, source_of
+from acker.root_sets.root_set import RootSet
 from acker.wire.causes import error_classes, error_text, with_place, without_place
 from acker.wire.checks import NAMED_MAX, wrong_acks, wrong_source
 from acker.wire.clusters import CLUSTER, CLUSTER_BYTES_MAX, cluster_of
@@ -30,7 +31,6 @@ from acker.wire.events import (
     positions,
     runs_of,
     traces,
-    united,
     values,
 )
 from acker.wire.leader_epochs import (
@@ -154,9 +154,9 @@ def test_runs_are_joined_where_they_overlap_or_touch(runs: list[tuple[int, int]]
     joined = in_runs(members(runs))
     assert list(joined_runs(runs)) == joined
     of_two = [SourceRun(source, *run) for run in runs for source in (B, A)]
-    assert united([*of_two, SourceRun(A, 9, 9)]) == tuple(
+    assert RootSet.of_runs([*of_two, SourceRun(A, 9, 9)]).runs() == [
         SourceRun(source, *run) for source in (A, B) for run in joined
-    )
+    ]
     if apart(runs):
         starts, ends = joined_bounds(*(np.array([run[end] for run in runs], np.int64) for end in (0, 1)))
         assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == joined

@@ -98,7 +98,7 @@ class Process:
         self.log = NotedLog(self.world.cluster, self.faults)
         self.acker = self.world.acker = AckerService(
             self.log, TOPICS, self.partitions, group="windhover-acker", limits=self.limits, tally=self.tally,
-            report=self.world.events.append, at=self.operations.append,
+            report=self.world.events.append, at=self.operations.append, clock_ms=lambda: self.world.now_ms,
         )  # fmt: skip
 
     def steps(self, count: int = 1, ms: int = 1) -> None:

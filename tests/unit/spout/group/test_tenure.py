@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from acker.identity import ACKER_BLOCK_BITS, acker_partition, position_at, source_of
 from acker.ledger.sessions import SIBLING_MS
+from acker.waits import READING_MS_MAX
 from acker.wire.events import (
     Lost,
     PositionRun,
@@ -286,6 +287,12 @@ def sibling_at(clock: SessionClock) -> Sibling:
     return Sibling("g", NAME, PARTITIONS, clock, WALL_MS)
 
 
+def asked_on_the_way(sibling: Sibling, to_ms: int, from_ms: int = WALL_MS) -> list[int]:
+    """Let time pass for a process that looks often; return the acker partitions that it wants to ask."""
+    looks_ms = [*range(from_ms, to_ms, READING_MS_MAX // 2), to_ms]
+    return [partition for look_ms in looks_ms for partition in sibling.to_ask(look_ms)]
+
+
 @pytest.mark.parametrize(
     ("passed_ms", "clock_ms", "grace_ms"),
     [
@@ -315,14 +322,20 @@ def test_a_restart_asks_for_the_clock_when_the_process_before_is_gone_and_again_
     sibling = sibling_at(SessionClock(0, WALL_MS))
     everybody = list(range(PARTITIONS))
     gone_ms = WALL_MS + SIBLING_MS
-    assert [sibling.to_ask(ms) for ms in (WALL_MS, WALL_MS + 1, gone_ms - 1)] == [[], [], []]
+    assert asked_on_the_way(sibling, gone_ms - 1) == []
     assert [sibling.to_ask(ms) for ms in (gone_ms, gone_ms, gone_ms + 1)] == [everybody, [], []]
-    assert sibling.to_ask(gone_ms + REPEAT_MS - 1) == []
+    assert asked_on_the_way(sibling, gone_ms + REPEAT_MS - 1, gone_ms + 1) == []
     assert not sibling.read(1, taken())
     assert sibling.to_ask(gone_ms + REPEAT_MS) == [0, 2]
     assert sibling.to_ask(gone_ms + REPEAT_MS + 1) == []
-    assert sibling.to_ask(gone_ms) == [0, 2], "the clock was set back"
-    assert sibling.to_ask(WALL_MS - 1) == [0, 2], "far back"
+
+
+@pytest.mark.parametrize("set_to_ms", [WALL_MS - 3_600_000, WALL_MS + 3_600_000])
+def test_a_clock_that_is_set_neither_ends_the_process_before_nor_keeps_it(set_to_ms: int) -> None:
+    sibling = sibling_at(SessionClock(0, WALL_MS))
+    assert sibling.to_ask(set_to_ms) == []
+    assert asked_on_the_way(sibling, set_to_ms + SIBLING_MS - READING_MS_MAX - 1, set_to_ms) == []
+    assert asked_on_the_way(sibling, set_to_ms + SIBLING_MS, set_to_ms + SIBLING_MS - READING_MS_MAX - 1)
 
 
 def test_a_restart_goes_on_from_the_highest_clock_once_every_acker_partition_has_answered() -> None:
@@ -331,7 +344,7 @@ def test_a_restart_goes_on_from_the_highest_clock_once_every_acker_partition_has
     sibling = sibling_at(clock)
     assert sibling.question == SessionName(0, "s?")
     assert not any(sibling.read(partition, taken(9_000)) for partition in range(PARTITIONS))
-    sibling.to_ask(WALL_MS + SIBLING_MS)
+    assert asked_on_the_way(sibling, WALL_MS + SIBLING_MS)
     assert not sibling.read(0, taken(7_000))
     assert not sibling.read(1, taken(8_000))
     assert not sibling.read(2, taken(9_999, group="another"))
@@ -360,7 +373,7 @@ def test_while_the_process_before_may_live_the_clock_moves_and_goes_to_all() -> 
     assert tenure.grace_ms(WALL_MS + 500) == STEP_MS_MAX + 200
     sibling = tenure.sibling
     assert sibling is not None
-    sibling.to_ask(WALL_MS + SIBLING_MS)
+    assert asked_on_the_way(sibling, WALL_MS + SIBLING_MS)
     for partition in range(PARTITIONS):
         assert tenure.ticked_partitions() == list(range(PARTITIONS))
         tenure.read(partition, taken(7_000))

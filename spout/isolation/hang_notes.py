@@ -68,20 +68,31 @@ class HangNotes:
     def read(self) -> HangNote | None:
         """Return the note; None: there is none, or one that no worker of this user wrote."""
         try:
+            # never through a link that somebody else has put there
             with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-                is_own = os.fstat(file.fileno()).st_uid == os.geteuid()
-                text = file.read(NOTE_BYTES_MAX + 1) if is_own else b""
-            bolt, roots = json.loads(text) if len(text) <= NOTE_BYTES_MAX else (None, ())
-        except (OSError, ValueError, TypeError, RecursionError):
+                if os.fstat(file.fileno()).st_uid != os.geteuid():
+                    return None
+                # one byte more than a note of ours has shows that the file is longer
+                written = file.read(NOTE_BYTES_MAX + 1)
+        except OSError:
             return None
-        if not isinstance(bolt, str) or not isinstance(roots, list) or not all(map(_is_root, roots)):
-            return None
-        return HangNote(bolt, tuple(roots))
+        return None if len(written) > NOTE_BYTES_MAX else _note_of(written)
 
     def remove(self) -> None:
         """Remove the note, if there is one: an attempt has done all, and has reported it."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
+
+
+def _note_of(written: bytes) -> HangNote | None:
+    """Return the note that a file has; None: no worker of ours wrote these bytes."""
+    try:
+        bolt, roots = json.loads(written)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    if not isinstance(bolt, str) or not isinstance(roots, list):
+        return None
+    return HangNote(bolt, tuple(roots)) if all(map(_is_root, roots)) else None
 
 
 def _is_root(root: object) -> bool:

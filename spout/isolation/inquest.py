@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -95,21 +95,28 @@ class Inquest:
         return False
 
     def passed(self) -> tuple[tuple[Cause, I64], ...]:
-        """Return the calls that ended their process, and of which no row is a culprit, with ascending roots.
+        """Return the calls that did not return and passed when they were made again, with ascending roots.
 
-        They are calls for several rows, and the one at which the attempt before hung. A call that was
-        divided, and of which a part ended its process as well, is explained by that part.
+        They are calls for several rows of which no row is a culprit, and the one at which the attempt before
+        hung.
         """
-        calls = [call for call, _ in self._divided]
-        alone = []
-        for place, (call, cause) in enumerate(self._divided):
-            is_explained = any(_is_part(later, call) for later in calls[place + 1 :])
-            if not is_explained and not self.orders.blames_part_of(call):
-                alone.append((cause, np.array(sorted(call.roots), np.int64)))
+        passed = [(cause, _ascending(call.roots)) for call, cause in self._divided_without_reason()]
         if self._hung is not None and not self._hangs_again(self._hung):
             cause = Cause(self._hung.bolt, HUNG, self._too_long())
-            alone.append((cause, np.array(sorted(self._hung.roots), np.int64)))
-        return tuple(alone)
+            passed.append((cause, _ascending(self._hung.roots)))
+        return tuple(passed)
+
+    def _divided_without_reason(self) -> Iterator[tuple[Call, Cause]]:
+        """Yield the calls that were divided, and of which no part ended its process as well.
+
+        Where a part did, that part is the reason; where a row of it is a culprit, that row is.
+        """
+        calls = [call for call, _ in self._divided]
+        for place, (call, cause) in enumerate(self._divided):
+            # the parts of a call are made behind it
+            is_explained = any(_is_part(later, call) for later in calls[place + 1 :])
+            if not is_explained and not self.orders.blames_part_of(call):
+                yield call, cause
 
     def _hangs_again(self, hung: HangNote) -> bool:
         """Return whether a child ended at a call that had hung before: that call's cause says it all."""
@@ -184,6 +191,10 @@ class Inquest:
             self._context.partition,
             sorted(roots)[:10],
         )
+
+
+def _ascending(roots: Iterable[int]) -> I64:
+    return np.array(sorted(roots), np.int64)
 
 
 def _is_part(part: Call, whole: Call) -> bool:

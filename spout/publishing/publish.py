@@ -496,10 +496,10 @@ def _noted_records(publication: Publication, partitions: int) -> set[int]:
     one root finds the note beside its verdict. Where the batch has no record there, it is the first of all.
     No other one has it, since the acker passes on what each of them has.
     """
-    note = read_passed_calls(publication.note)
     records: Sequence[Acks | Fails] = publication.acks or publication.fails
-    if not publication.note or not records:
+    if not publication.note or not records:  # as of nearly every batch
         return set()
+    note = read_passed_calls(publication.note)
     firsts: dict[int, Acks | Fails] = {}
     for record in records:
         firsts.setdefault(_acker_of(record, partitions), record)

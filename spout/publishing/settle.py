@@ -131,11 +131,12 @@ def _missing(
     Both sides of a join read the batch, and what has left the log in between only one of them has seen.
     """
     counted = set(map(id, newest))
-    stages = {each.stage for each in evaluations if id(each.report) in counted}
-    reads = [each for each in evaluations if each.stage in stages and each.report.plan is not None]
-    lost = [sum(each.report.lost for each in reads if each.stage == stage) for stage in stages]
-    absent = tuple(RootSet.of_runs(run for each in reads for run in each.report.absent).runs())
-    damaged = {run for each in reads for run in each.report.damaged}
+    stages = {evaluation.stage for evaluation in evaluations if id(evaluation.report) in counted}
+    # only a report of a read task has the plan
+    reads = [read for read in evaluations if read.stage in stages and read.report.plan is not None]
+    lost = [sum(read.report.lost for read in reads if read.stage == stage) for stage in stages]
+    absent = tuple(RootSet.of_runs(run for read in reads for run in read.report.absent).runs())
+    damaged = {run for read in reads for run in read.report.damaged}
     return absent, max(lost, default=0), tuple(sorted(damaged))
 
 

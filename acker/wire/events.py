@@ -267,23 +267,3 @@ def joined_runs(runs: Iterable[tuple[int, int]]) -> Iterator[PositionRun]:
             elif other_end > end:
                 end = other_end
         yield PositionRun(start, end)
-
-
-def difference(
-    these: Iterable[tuple[int, int]], without: Iterable[tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
-    """Yield the parts of `these`, ascending disjoint runs, that no run of `without`, ascending, covers."""
-    cuts = iter(without)
-    cut = next(cuts, None)
-    for start, end in these:
-        while cut is not None and cut[1] <= start:
-            cut = next(cuts, None)
-        while cut is not None and cut[0] < end:
-            if start < cut[0]:
-                yield start, cut[0]
-            start = max(start, cut[1])
-            if cut[1] > end:
-                break  # this cut reaches into the next run
-            cut = next(cuts, None)
-        if start < end:
-            yield start, end

@@ -18,10 +18,10 @@ import numpy as np
 
 from acker.identity import Position, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Record, TopicPartition
+from acker.root_sets.position_set import PositionSet
 from acker.wire.events import Lost, Reason, Verdicts, joined_bounds, positions
 from replay.records.due import Loss, history_of
 from replay.records.headers import location, parse_lineage, parse_location
-from spout.tuples.intervals import IntervalSet
 
 ACKED: Final = "ACKED"
 ABSENT: Final = "ABSENT"
@@ -136,11 +136,11 @@ class Outcomes:
         self._input_id = input_id
         self._topic = topic
         self._replay_topic = replay_topic
-        self.settled: dict[int, IntervalSet] = defaultdict(IntervalSet)
-        self._acked: dict[int, IntervalSet] = defaultdict(IntervalSet)
+        self.settled: dict[int, PositionSet] = defaultdict(PositionSet)
+        self._acked: dict[int, PositionSet] = defaultdict(PositionSet)
         self.repeated: dict[Root, list[str]] = {}
         self._acked_copies: set[tuple[int, int]] = set()
-        self._ended: dict[int, IntervalSet] = defaultdict(IntervalSet)  # offsets of the topic, by partition
+        self._ended: dict[int, PositionSet] = defaultdict(PositionSet)  # offsets of the topic, by partition
 
     def settle(self, run: SettledRun) -> None:
         """Take note of one verdict of some roots; those of other inputs are passed over."""

@@ -14,6 +14,7 @@ from typing import Final
 from acker.hot_paths import distinct
 from acker.identity import generation_of
 from acker.ledger import sessions
+from acker.root_sets.position_set import PositionSet
 from acker.waits import PassedTime
 from acker.wire.events import PositionRun, SourceRun, Taken, Verdicts, positions, runs_of
 from spout.group.announce import REPEAT_MS, pieces
@@ -22,7 +23,6 @@ from spout.planning.intake import SourceCursor, cursor_of
 from spout.planning.journal import Journal, SourceMark
 from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, SessionClock, SessionName
 from spout.planning.window import ABSENT, ACKED, Window
-from spout.tuples.intervals import IntervalSet
 
 SIBLING_MS: Final = sessions.SIBLING_MS
 """The process before may be alive for so long after a restart."""
@@ -111,24 +111,26 @@ class Tenure:
         """Add roots that an earlier process left pending; those not in the journal are planned again."""
         self.window.restore(runs, now_ms)
         self._count_open(runs)
+        not_journalled = {source: mark.not_emitted() for source, mark in journal.sources.items()}
+        # a source that the journal does not have has emitted nothing
+        not_of_journal = SourceMark(0, 0).not_emitted()
         for source, start, end in runs:
-            mark = journal.sources.get(source, SourceMark(0, 0))
-            journalled = IntervalSet(mark.emitted(start, end))
-            self.unjournalled += [SourceRun(source, *run) for run in journalled.outside(start, end)]
+            parts = not_journalled.get(source, not_of_journal).within(start, end)
+            self.unjournalled += [SourceRun(source, *part) for part in parts]
 
-    def settled_behind(self, journal: Journal) -> dict[int, IntervalSet]:
+    def settled_behind(self, journal: Journal) -> dict[int, PositionSet]:
         """Return, by source, which settled positions its last journalled batch does not have as emitted.
 
         Of a restart these are a few at most: what timed out, or left the log, before Spark journalled it. A
         source that the journal does not have may have been read by another session; it is passed over.
         """
-        found: dict[int, IntervalSet] = {}
+        found: dict[int, PositionSet] = {}
         for source, mark in journal.sources.items():
             cursor = self.cursors.get(source)
             if cursor is None or generation_of(mark.from_) != generation_of(cursor.from_):
                 continue
-            emitted = IntervalSet(mark.emitted(mark.from_, cursor.next))
-            behind = IntervalSet(emitted.outside(mark.from_, cursor.next))
+            emitted = PositionSet(mark.emitted(mark.from_, cursor.next))
+            behind = PositionSet(emitted.outside(mark.from_, cursor.next))
             behind.remove_all(cursor.free_runs(cursor.next))
             behind.remove_all(self.window.pending_within(source, mark.from_, cursor.next))
             if behind:
@@ -161,7 +163,7 @@ class Tenure:
         """Return what batches have emitted of each source; what still waits in `unjournalled` is a gap."""
         found = {source: cursor.mark() for source, cursor in self.cursors.items()}
         for source, start, end in self.unjournalled:
-            gaps = IntervalSet(found[source].gaps)
+            gaps = PositionSet(found[source].gaps)
             gaps.add(start, end)
             found[source] = found[source]._replace(gaps=tuple(gaps))
         return found

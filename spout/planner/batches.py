@@ -25,7 +25,7 @@ from acker.identity import (
 )
 from acker.kafka.port import Bound, OffsetAnswers, TopicPartition
 from acker.root_sets.root_set import RootSet
-from acker.wire.events import PositionRun, SourceRun, difference
+from acker.wire.events import PositionRun, SourceRun
 from spout.group.announce import PlannerContext, Reach
 from spout.group.starting import log_was_cut
 from spout.group.tenure import Tenure
@@ -172,10 +172,7 @@ class Batches:
         gone, holes = [*gone_before, *choice.gone], [*old.holes, *new.holes]
         self._tenure.emit(fresh, now_ms, [*gone, *holes, *old.empty, *new.empty])
         self._settle_empty(gone, holes, now)
-        ends = {(run.source, run.start): run.end for run in gone_before}
-        planned = [*old.ranges, *new.ranges]
-        there = (run._replace(start=ends.get((run.source, run.start), run.start)) for run in planned)
-        ranges = tuple(sorted(run for run in there if run.start < run.end))
+        ranges = tuple(sorted(_still_there([*old.ranges, *new.ranges], gone_before)))
         name = self._tenure.name
         wakes = self._spec.wakes and not self.count
         goes_on = start.session == name.id and start.epoch == name.epoch and start.sources
@@ -351,12 +348,12 @@ class Batches:
         starts = self._ends(list(free), self._reach, Bound.START)
         readable = {source: runs for source, runs in free.items() if source in starts}
         in_question = [SourceRun(source, *run) for source, runs in readable.items() for run in runs]
-        gone: list[SourceRun] = []
-        for run in self._gone(in_question, starts):
-            gone.append(run._replace(end=min(run.end, run.start + HOLE_POSITIONS_MAX)))
-            left = difference(readable[run.source], [run[1:]])
-            readable[run.source] = [PositionRun(*part) for part in left]
-        return _Free(readable, gone, free.keys() - starts.keys())
+        gone = self._gone(in_question, starts)
+        runs: dict[int, list[PositionRun]] = {source: [] for source in readable}
+        for source, start, end in _still_there(in_question, gone):
+            runs[source].append(PositionRun(start, end))
+        passed = [run._replace(end=min(run.end, run.start + HOLE_POSITIONS_MAX)) for run in gone]
+        return _Free(runs, passed, free.keys() - starts.keys())
 
     def _free_below(self, ends: Mapping[int, int]) -> dict[int, Sequence[PositionRun]]:
         """Return the free positions of sources that take part and have some."""
@@ -589,6 +586,16 @@ class Batches:
             self._announcer.absent(
                 self._tenure.name, self._lane, self._absences, now, RootSet.of_runs(runs).runs()
             )
+
+
+def _still_there(runs: Iterable[SourceRun], gone: Iterable[SourceRun]) -> list[SourceRun]:
+    """Return runs without what left the log of them, as `_gone` has it: there a log loses its lowest offsets.
+
+    So each run of `gone` begins as one of `runs` does: of [5, 20) and gone [5, 9) it leaves [9, 20).
+    """
+    gone_to = {(run.source, run.start): run.end for run in gone}
+    cut = (run._replace(start=gone_to.get((run.source, run.start), run.start)) for run in runs)
+    return [run for run in cut if run.start < run.end]
 
 
 def _records_by_source(ranges: Iterable[SourceRun], empty: Iterable[SourceRun]) -> Counter[int]:

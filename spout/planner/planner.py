@@ -24,6 +24,7 @@ from acker.errors import OutOfRange, SessionSuperseded, Unreachable, UsageError
 from acker.identity import offset_of, position_at
 from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
 from acker.kafka.standing import StandingNews
+from acker.root_sets.position_set import PositionSet
 from acker.units import second_text
 from acker.waits import LongWait
 from acker.wire.causes import HELD
@@ -52,7 +53,6 @@ from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import NotAcked
 from spout.planning.session import SessionClock, SessionName
 from spout.planning.window import ABSENT, ACKED
-from spout.tuples.intervals import IntervalSet
 
 TICK_EVERY_MS = 500
 
@@ -496,7 +496,7 @@ class Planner:
         """Begin where the journal ends, or else where the group or the options say."""
         marks = {s: mark for s, mark in self._journal.sources.items() if s in self.sources}
         cursors = {
-            source: SourceCursor(mark.from_, mark.next, IntervalSet(mark.gaps), mark.leader_epoch)
+            source: SourceCursor(mark.from_, mark.next, PositionSet(mark.gaps), mark.leader_epoch)
             for source, mark in marks.items()
         }
         fresh = [spec for source, spec in self.sources.items() if source not in marks]

@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from acker.root_sets.position_set import PositionSet
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec
 from spout.group.tenure import Tenure
 from spout.planner.timeout_resets import TimeoutResets
 from spout.planning.journal import Journal
-from spout.tuples.intervals import IntervalSet
 
 RESETS_A_TIMEOUT: Final = 3
 """How often within a timeout the roots of a batch under way have it reset: one of these may come late."""
@@ -52,7 +52,7 @@ class StateWatch:
         self._limit_ms = max(one.held_timeout_ms for one in spec.inputs)
         self._resets = resets
         self._reset_ms = 0
-        self._held: dict[int, IntervalSet] = {}
+        self._held: dict[int, PositionSet] = {}
         self.under_way: Journal | None = None
         self._add(self._pending())
         self._drop(tenure.unjournalled)
@@ -91,7 +91,7 @@ class StateWatch:
 
     def holds_all(self) -> bool:
         """Return whether every pending root waits in Spark's state."""
-        nothing = IntervalSet()
+        nothing = PositionSet()
         return not any(
             self._held.get(run.source, nothing).outside(run.start, run.end) for run in self._pending()
         )
@@ -103,7 +103,7 @@ class StateWatch:
 
     def _add(self, runs: Iterable[SourceRun]) -> None:
         for source, start, end in runs:
-            self._held.setdefault(source, IntervalSet()).add(start, end)
+            self._held.setdefault(source, PositionSet()).add(start, end)
 
     def _drop(self, runs: Iterable[SourceRun]) -> None:
         for source, start, end in runs:
@@ -117,6 +117,6 @@ class StateWatch:
             return
         within = self._tenure.window.pending_within
         self._held = {
-            source: IntervalSet(part for run in held for part in within(source, *run))
+            source: PositionSet(part for run in held for part in within(source, *run))
             for source, held in self._held.items()
         }

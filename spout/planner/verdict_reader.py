@@ -14,6 +14,7 @@ from acker.errors import CodecError, UnknownVersion, Unreachable
 from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.kafka.reading import Follower, poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
+from acker.root_sets.position_set import PositionSet
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import damage_passed_over, marked_offset, require_passed_over
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
@@ -21,7 +22,6 @@ from acker.wire.clusters import require_cluster
 from acker.wire.codec import wire_codec
 from acker.wire.events import SourceRun, Taken, Verdicts
 from spout.group.announce import Report, pieces
-from spout.tuples.intervals import IntervalSet
 
 POLL_RECORDS_MAX = 1_000
 
@@ -78,7 +78,7 @@ class VerdictReader:
             return lost_below if follower.is_whole else None
 
     def acked_since(
-        self, wall_ms: int, roots: Mapping[int, IntervalSet], patience_ms: int
+        self, wall_ms: int, roots: Mapping[int, PositionSet], patience_ms: int
     ) -> SourceRun | None:
         """Return some of `roots`, positions by source, that were ACKED before this process began; None: none.
 

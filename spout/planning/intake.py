@@ -22,10 +22,10 @@ from acker.identity import (
     position_at,
 )
 from acker.kafka.port import NO_EPOCH
+from acker.root_sets.position_set import PositionSet
 from acker.wire.events import PositionRun
 from spout.planning.journal import SourceMark
 from spout.planning.supply import HOLE_MIN, HOLE_POSITIONS_MAX, Portion, Sighting, Supply
-from spout.tuples.intervals import IntervalSet
 
 NEW_SHARE: Final = 4
 """One record in so many stays for what is new, where copies would take a batch's room, or all that may be
@@ -43,12 +43,12 @@ class SourceCursor:
     __slots__ = ("_gaps", "from_", "leader_epoch", "next")
 
     def __init__(
-        self, from_: int, next: int, gaps: IntervalSet | None = None, leader_epoch: int = NO_EPOCH
+        self, from_: int, next: int, gaps: PositionSet | None = None, leader_epoch: int = NO_EPOCH
     ) -> None:
         self.from_ = from_
         self.next = next
         self.leader_epoch = leader_epoch
-        self._gaps = gaps if gaps is not None else IntervalSet()
+        self._gaps = gaps if gaps is not None else PositionSet()
 
     @property
     def first_free(self) -> int:
@@ -89,7 +89,7 @@ def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions
     # Below the lowest watermark nothing is free. A partition without a block of the source keeps it low, and
     # then the loop visits more blocks, which is all that it costs.
     start = min((own.get(p, from_) for p in range(partitions)), default=from_)
-    free = IntervalSet()
+    free = PositionSet()
     while start < top:
         end = min((start // _BLOCK + 1) * _BLOCK, top)
         free.add(max(start, own.get(acker_partition(source, start, partitions), from_)), end)

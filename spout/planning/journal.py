@@ -21,14 +21,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from acker.errors import Disagreement
 from acker.kafka.port import NO_EPOCH
-from acker.wire.events import PositionRun, SourceRun, difference
+from acker.root_sets.position_set import PositionSet
+from acker.wire.events import PositionRun, SourceRun
 from spout.planning.order import LineUp, line_up_of
 
 VERSION = 1
+
+POSITIONS_END: Final = (1 << 63) - 1
+"""Behind every position: they are int64, as an end is."""
 
 
 class SourceMark(NamedTuple):
@@ -44,7 +48,11 @@ class SourceMark(NamedTuple):
 
     def emitted(self, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that were emitted, ascending."""
-        return [PositionRun(*part) for part in difference([(start, min(end, self.next))], self.gaps)]
+        return self.not_emitted().outside(start, end)
+
+    def not_emitted(self) -> PositionSet:
+        """Return the gaps, and all from `next` on; what is before `from_` counts as emitted."""
+        return PositionSet([*self.gaps, (self.next, POSITIONS_END)])
 
 
 @dataclass(frozen=True, slots=True)

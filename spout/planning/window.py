@@ -14,8 +14,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from acker.root_sets.position_set import PositionSet
 from acker.wire.events import PositionRun, SourceRun
-from spout.tuples.intervals import IntervalSet
 
 ACKED = "ACKED"
 ABSENT = "ABSENT"
@@ -45,8 +45,8 @@ class Window:
     )
 
     def __init__(self) -> None:
-        self._pending: dict[int, IntervalSet] = {}
-        self._empty: dict[int, IntervalSet] = {}
+        self._pending: dict[int, PositionSet] = {}
+        self._empty: dict[int, PositionSet] = {}
         self._high: dict[int, int] = {}
         self._cohorts: deque[_Cohort] = deque()
         self._cohorts_max = COHORTS_MAX
@@ -93,7 +93,7 @@ class Window:
             self.emitted += self._of(source).add(start, end)
             self._high[source] = max(end, self._high.get(source, 0))
         for source, start, end in empty:
-            self._empty.setdefault(source, IntervalSet()).add(start, end)
+            self._empty.setdefault(source, PositionSet()).add(start, end)
         self._remember(_Cohort(now_ms, tuple(runs)))
 
     def settle(self, source: int, runs: Iterable[PositionRun], verdict: str) -> int:
@@ -135,5 +135,5 @@ class Window:
     def _is_pending(self, cohort: _Cohort) -> bool:
         return any(self._of(run.source).overlaps(run.start, run.end) for run in cohort.ranges)
 
-    def _of(self, source: int) -> IntervalSet:
-        return self._pending.setdefault(source, IntervalSet())
+    def _of(self, source: int) -> PositionSet:
+        return self._pending.setdefault(source, PositionSet())

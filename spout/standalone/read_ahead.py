@@ -21,7 +21,8 @@ from acker.identity import I64, acker_partition, generation_of, offset_of, posit
 from acker.kafka.port import NO_EPOCH, Bound, DamagedRun, Log, OffsetAnswers, TopicPartition
 from acker.kafka.reader import too_large_runs
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
-from acker.wire.events import SourceRun, difference
+from acker.root_sets.root_set import RootSet
+from acker.wire.events import SourceRun
 from spout.group.announce import Looked, SightRequest
 from spout.group.sources import SourceSpec
 from spout.planning.plan import holes
@@ -262,9 +263,8 @@ class ReadAhead:
             if (first := damaged.start + shift) < run.end and run.start < (end := damaged.end + shift)
         ]
         buffer.damaged = [damaged for damaged in buffer.damaged if damaged.end > buffer.begin]
-        left_out = [each.run[1:] for each in unreadable]
-        without_record = difference([each[1:] for each in absent], left_out)
-        return TakenRun(taken, [SourceRun(run.source, *part) for part in without_record], unreadable)
+        without_record = RootSet.of_runs(absent) - RootSet.of_runs(part.run for part in unreadable)
+        return TakenRun(taken, without_record.runs(), unreadable)
 
     def forget_below(self, free: Mapping[int, int]) -> None:
         """Drop records that a former owner initialised: nothing below the first free position is planned.

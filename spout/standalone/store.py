@@ -16,8 +16,8 @@ from itertools import count as counting
 from typing import Final
 
 from acker.errors import TupleError
+from acker.root_sets.position_set import PositionSet
 from acker.wire.events import PositionRun, joined_runs
-from spout.tuples.intervals import IntervalSet
 
 NOBODY: Final = ""
 """The client in the lease of an item that comes from `peek`."""
@@ -87,7 +87,7 @@ class PendingStore:
 
     def __init__(self) -> None:
         self.is_closed = False
-        self._waiting = IntervalSet()
+        self._waiting = PositionSet()
         self._leases: dict[str, dict[Lease, None]] = {}
         # by the serials that they had at first, without the lowest bits
         self._holders: dict[int, dict[Lease, None]] = {}

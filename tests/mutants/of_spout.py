@@ -661,8 +661,8 @@ MUTANTS = (
     Mutant(
         "what-left-the-log-takes-no-room",
         "spout/planner/batches.py",
-        "readable[run.source] = [PositionRun(*part) for part in left]",
-        "pass",
+        "for source, start, end in _still_there(in_question, gone):",
+        "for source, start, end in in_question:",
         "tests/unit/spout/planner/test_holes_planning.py::test_what_left_the_log_takes_no_part_of_a_batch",
         "records that are gone would fill batches, and be reported twice",
     ),

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.wire.events import PositionRun, difference, joined_bounds, joined_runs, runs_of
+from acker.wire.events import PositionRun, joined_bounds, joined_runs, runs_of
 
 RUNS = st.lists(
     st.builds(lambda start, size: PositionRun(start, start + size), st.integers(0, 60), st.integers(1, 9))
@@ -50,9 +50,3 @@ def test_arrays_and_lists_are_joined_alike(positions: set[int], cuts: set[int]) 
         runs += [PositionRun(*pair) for pair in pairwise(edges)]
     starts, ends = joined_bounds(*(np.array([run[end] for run in runs], np.int64) for end in (0, 1)))
     assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == list(joined_runs(runs))
-
-
-@given(POSITIONS, RUNS)
-def test_a_difference_keeps_what_no_other_run_holds(positions: set[int], without: list[PositionRun]) -> None:
-    left = list(difference(runs_of(np.array(sorted(positions), np.int64)), sorted(without)))
-    assert members(left) == sorted(positions - set(members(without)))

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acker.root_sets.position_set import PositionSet
 from acker.wire.events import SourceRun, runs_of
 from spout.planning.window import ACKED, Window
-from spout.tuples.intervals import IntervalSet
 
 SOURCE = 7
 positions = st.integers(0, 60)
@@ -27,7 +27,7 @@ def test_an_interval_set_is_a_set_of_positions(
 ) -> None:
     """Adding and removing runs in any order; counts are those of positions that changed."""
     model: set[int] = set()
-    found = IntervalSet()
+    found = PositionSet()
     for adds, (start, end) in changes:
         span = set(range(start, end))
         if adds:
@@ -49,7 +49,7 @@ def test_an_interval_set_is_a_set_of_positions(
 @given(sets, sets)
 def test_many_runs_are_removed_at_once(members: set[int], removed: set[int]) -> None:
     """One pass gives what single removals give."""
-    found = IntervalSet(runs(members))
+    found = PositionSet(runs(members))
     assert found.remove_all(runs(removed)) == len(members & removed)
     assert list(found) == runs(members - removed)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from acker.identity import ACKER_BLOCK_BITS, acker_partition, position_at, source_of
 from acker.ledger.sessions import SIBLING_MS
+from acker.root_sets.position_set import PositionSet
 from acker.waits import READING_MS_MAX
 from acker.wire.events import (
     Lost,
@@ -30,7 +31,6 @@ from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning.session import STEP_MS_MAX, Answers, SessionClock, SessionName, SourceHistory
 from spout.planning.window import ABSENT, ACKED
-from spout.tuples.intervals import IntervalSet
 
 PARTITIONS: Final = 3
 SOURCES: Final[tuple[int, ...]] = (source_of(1, 0), source_of(1, 1), source_of(1, 0, replay=True))
@@ -54,7 +54,7 @@ POSITIONS = st.sets(st.integers(FIRST, FIRST + SPAN - 1))
 
 
 def runs_of_set(source: int, positions: Iterable[int]) -> list[SourceRun]:
-    return [SourceRun(source, *run) for run in IntervalSet((p, p + 1) for p in positions)]
+    return [SourceRun(source, *run) for run in PositionSet((p, p + 1) for p in positions)]
 
 
 def set_of(runs: Iterable[tuple[int, int]]) -> set[int]:
@@ -154,7 +154,7 @@ def cursor_that_used(positions: set[int]) -> SourceCursor:
 
 def mark_of(positions: set[int]) -> SourceMark:
     next_position = max(positions, default=FIRST - 1) + 1
-    gaps = IntervalSet([(FIRST, next_position)])
+    gaps = PositionSet([(FIRST, next_position)])
     gaps.remove_all((p, p + 1) for p in sorted(positions))
     return SourceMark(FIRST, next_position, tuple(gaps))
 

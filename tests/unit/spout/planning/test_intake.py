@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acker.identity import acker_partition, position_at, source_of
+from acker.root_sets.position_set import PositionSet
 from acker.wire.events import PositionRun, SourceRun
 from spout.planning.intake import (
     BatchIntake,
@@ -22,7 +23,6 @@ from spout.planning.intake import (
 from spout.planning.journal import SourceMark
 from spout.planning.pace import FIRST_BATCH_RECORDS, PROBE_RECORDS, TIMEOUT_SHARE, BatchPace
 from spout.planning.supply import Supply, joined_portions
-from spout.tuples.intervals import IntervalSet
 
 A, B = source_of(1, 0), source_of(1, 1)
 REPLAY = source_of(1, 0, replay=True)
@@ -86,7 +86,7 @@ def test_a_partition_without_records_leaves_its_share_to_the_others() -> None:
 
 def test_gaps_are_taken_before_what_lies_above() -> None:
     """What a crash between two parts left out comes first."""
-    cursor = SourceCursor(0, 100, IntervalSet([(20, 30), (50, 60)]))
+    cursor = SourceCursor(0, 100, PositionSet([(20, 30), (50, 60)]))
     found = taken({A: cursor}, {A: 200}, Room(25, {1: 1_000}))
     assert found == [SourceRun(A, 20, 30), SourceRun(A, 50, 60), SourceRun(A, 100, 105)]
     for run in found:
@@ -96,7 +96,7 @@ def test_gaps_are_taken_before_what_lies_above() -> None:
 
 def test_everything_is_taken_when_there_is_room_for_everything() -> None:
     """Nothing is left behind for the sake of a block's end."""
-    cursor = SourceCursor(0, 40_000, IntervalSet([(0, 30_000)]))
+    cursor = SourceCursor(0, 40_000, PositionSet([(0, 30_000)]))
     found = taken({A: cursor}, {A: 80_000}, Room(None, {1: 1_000_000}))
     assert found == [SourceRun(A, 0, 30_000), SourceRun(A, 40_000, 80_000)]
 
@@ -117,7 +117,7 @@ def test_a_position_is_free_at_or_above_from_and_the_watermark_of_its_own_partit
     marks = {p: data.draw(st.one_of(st.just(0), st.integers(0, 600_000))) for p in range(partitions)}
     cursor = cursor_of(A, from_, marks, partitions)
     end = 700_000
-    free = IntervalSet(cursor.free_runs(end))
+    free = PositionSet(cursor.free_runs(end))
     edges = {from_, from_ - 1, *marks.values(), *(m - 1 for m in marks.values()), *range(0, end, BLOCK)}
     for position in (p for p in edges if 0 <= p < end):
         mark = marks[acker_partition(A, position, partitions)]

@@ -1,4 +1,8 @@
-"""A set of positions, kept as disjoint half-open intervals: its cost is the number of holes, not of members.
+"""`PositionSet`: positions of one source that come and go, as runs.
+
+`RootSet` never changes: each sum or difference is another set, and costs the runs of both. Here a run comes,
+or goes, at the cost of the runs that it touches. So it is for what changes with each verdict, as the pending
+roots of a source do.
 
 Source: docs/design/protocol.md, section 5.1 (the pending window); docs/design/conformance.md, S101.
 """
@@ -8,11 +12,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from acker.wire.events import PositionRun, difference
+from acker.root_sets.runs import PositionRun
 
 
-class IntervalSet:
-    """Positions as ascending intervals [start, end) that neither overlap nor touch each other."""
+class PositionSet:
+    """A set of positions of one source, which changes; its cost is the number of its runs."""
 
     def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
         """Begin with the union of runs [start, end), in any order."""
@@ -29,11 +33,11 @@ class IntervalSet:
         return map(PositionRun, self._starts, self._ends)
 
     def __repr__(self) -> str:
-        return f"IntervalSet({[tuple(run) for run in self]})"
+        return f"PositionSet({[tuple(run) for run in self]})"
 
     @property
     def holes(self) -> int:
-        """The number of intervals: what it costs."""
+        """The number of runs: what it costs."""
         return len(self._starts)
 
     @property
@@ -49,8 +53,8 @@ class IntervalSet:
         """Add [start, end) and return how many positions of it were not there before."""
         if start >= end:
             return 0
-        # Intervals that touch the new one merge with it: those ending at or after its start and
-        # beginning at or before its end.
+        # Runs that touch the new one merge with it: those that end at its start or behind it, and begin at
+        # its end or before it.
         low = bisect_left(self._ends, start)
         high = bisect_right(self._starts, end)
         before = sum(self._ends[i] - self._starts[i] for i in range(low, high))
@@ -70,8 +74,8 @@ class IntervalSet:
     def remove_all(self, runs: Iterable[tuple[int, int]]) -> int:
         """Remove ascending, disjoint runs and return how many of their positions were there.
 
-        The intervals between the first and the last run are rebuilt once, so that a million single
-        positions cost one pass, not a million shifts of the lists.
+        What lies between the first and the last of them is rebuilt once, so that a million single positions
+        cost one pass, not a million shifts of the lists.
         """
         parts = [(start, end) for start, end in runs if start < end]
         if not parts:
@@ -81,7 +85,7 @@ class IntervalSet:
         if low >= high:
             return 0
         old = list(zip(self._starts[low:high], self._ends[low:high], strict=True))
-        kept = list(difference(old, parts))
+        kept = list(_uncovered(old, parts))
         removed = sum(end - start for start, end in old) - sum(end - start for start, end in kept)
         self._starts[low:high] = [start for start, _ in kept]
         self._ends[low:high] = [end for _, end in kept]
@@ -98,7 +102,27 @@ class IntervalSet:
 
     def outside(self, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that are not in the set, ascending."""
-        return list(map(PositionRun._make, difference([(start, end)], self.within(start, end))))
+        return list(map(PositionRun._make, _uncovered([(start, end)], self.within(start, end))))
 
     def overlaps(self, start: int, end: int) -> bool:
         return start < end and bisect_right(self._ends, start) < bisect_left(self._starts, end)
+
+
+def _uncovered(
+    runs: Iterable[tuple[int, int]], covers: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield the parts of runs, ascending and disjoint, that none of `covers`, ascending, covers."""
+    rest = iter(covers)
+    cover = next(rest, None)
+    for start, end in runs:
+        while cover is not None and cover[1] <= start:
+            cover = next(rest, None)
+        while cover is not None and cover[0] < end:
+            if start < cover[0]:
+                yield start, cover[0]
+            start = max(start, cover[1])
+            if cover[1] > end:
+                break  # it reaches into the next run
+            cover = next(rest, None)
+        if start < end:
+            yield start, end

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from spout.tuples.intervals import IntervalSet
+from acker.root_sets.position_set import PositionSet
 
 END = 8
 RUNS = [(start, end) for start in range(END) for end in range(END)]
@@ -20,7 +20,7 @@ def runs_of(members: set[int]) -> list[tuple[int, int]]:
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
-def assert_same(found: IntervalSet, members: set[int]) -> None:
+def assert_same(found: PositionSet, members: set[int]) -> None:
     """Compare a set of intervals with a plain set."""
     assert list(found) == runs_of(members)
     assert all(before.end < after.start for before, after in pairwise(found)), "neither overlap nor touch"
@@ -38,14 +38,14 @@ def test_runs_are_added_removed_and_looked_up_as_in_a_plain_set(start: int) -> N
         kept = random.sample(RUNS, 3)
         members = {position for run in kept for position in range(*run)}
         span = set(range(start, end))
-        found = IntervalSet(kept)
+        found = PositionSet(kept)
         assert_same(found, members)
         assert found.overlaps(start, end) is bool(members & span)
         assert found.within(start, end) == runs_of(members & span)
         assert found.outside(start, end) == runs_of(span - members)
         assert found.add(start, end) == len(span - members)
         assert_same(found, members | span)
-        found = IntervalSet(kept)
+        found = PositionSet(kept)
         assert found.remove(start, end) == len(span & members)
         assert_same(found, members - span)
 
@@ -55,17 +55,17 @@ def test_many_runs_are_removed_at_once(seed: int) -> None:
     """Empty ones among them."""
     random = Random(seed)
     members, removed = ({position for position in range(END) if random.random() < 0.5} for _ in range(2))
-    found = IntervalSet(runs_of(members))
+    found = PositionSet(runs_of(members))
     runs = sorted([*runs_of(removed), (random.randrange(END),) * 2])
     assert found.remove_all(runs) == len(members & removed)
     assert_same(found, members - removed)
 
 
 def test_nothing_is_removed_from_nothing() -> None:
-    found = IntervalSet()
+    found = PositionSet()
     assert found.remove_all([]) == found.remove(0, 9) == 0
     assert_same(found, set())
 
 
 def test_a_set_shows_its_runs() -> None:
-    assert repr(IntervalSet([(5, 7), (1, 2)])) == "IntervalSet([(1, 2), (5, 7)])"
+    assert repr(PositionSet([(5, 7), (1, 2)])) == "PositionSet([(1, 2), (5, 7)])"

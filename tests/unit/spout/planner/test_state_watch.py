@@ -10,7 +10,7 @@ from acker.service.view import ViewReader
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, SourceRun, positions
 from spout.planner.planner import Planner
-from spout.planner.state_watch import HOLES_MIN, RESETS_A_TIMEOUT
+from spout.planner.state_watch import HOLES_MIN, RESETS_A_TIMEOUT, StateWatch
 from spout.planning.journal import BEGINNING
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import held_runs
@@ -34,6 +34,11 @@ def resets(world: World) -> list[int]:
         for each in events
         if isinstance(each, Acks) and each.lane.endswith("/resets")
     ]
+
+
+def runs_listed(state: StateWatch) -> int:
+    """Return how many runs a planning process lists of what Spark's state holds."""
+    return sum(positions.holes for positions in state._held.values())
 
 
 @pytest.mark.parametrize("acker_dies", [False, True])
@@ -218,4 +223,4 @@ def test_what_has_got_its_verdict_is_forgotten_once_it_is_most_of_what_was_held(
     state = planner._require().state
     assert state is not None
     assert state.holds_all()
-    assert sum(each.holes for each in state._held.values()) == 1
+    assert runs_listed(state) == 1

@@ -47,6 +47,8 @@ NAME_CHARS: Final = 1_000
 NUMBER_MAX: Final = 1 << 53
 """No epoch, and no time in ms, lies further from 0: 285,000 years, and sums of some still have 64 bits."""
 
+_INT64_MAX: Final = (1 << 63) - 1
+
 CLOCK_AHEAD_MS_MAX: Final = 2 * 3_600_000
 """So far a session's clock may be ahead of the time of its record: the clock of its machine may be wrong by
 an hour, and be set right while the session lives."""
@@ -260,8 +262,13 @@ def wrong_verdicts(verdicts: Verdicts) -> str:
             return found
         if len(lost.positions) % _PACKED:
             return f"{len(lost.positions)} bytes of positions are no whole number of them"
-        if lost.positions and int(positions(lost.positions).min()) < 0:
+        if not lost.positions:
+            continue
+        lowest, highest = positions(lost.positions).min(), positions(lost.positions).max()
+        if lowest < 0:
             return f"a position of source {lost.source} is below 0"
+        if highest == _INT64_MAX:  # a run with it has no end that an int64 could hold
+            return f"a position of source {lost.source} is above every other one"
     return found
 
 

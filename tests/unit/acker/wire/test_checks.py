@@ -378,6 +378,7 @@ WRONG_VERDICTS: dict[str, tuple[Verdicts, str]] = {
     "decided at no time": (of_lost(decided_at=-NUMBER_MAX - 1), "no time"),
     "no whole positions": (of_lost(positions=b"123"), "no whole number"),
     "a position below 0": (of_lost(positions=packed(4, -1)), "below 0"),
+    "a position without one behind it": (of_lost(positions=packed(4, (1 << 63) - 1)), "above every other"),
     "the second of two": (replace(VERDICTS, lost=(LOST, LOST._replace(source=0))), "of no input"),
     "the first of two": (replace(VERDICTS, lost=(LOST._replace(source=0), LOST)), "of no input"),
 }

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from acker.hot_paths import distinct
 from acker.identity import generation_of
 from acker.ledger import sessions
 from acker.root_sets.position_set import PositionSet
+from acker.root_sets.root_set import RootSet
 from acker.waits import PassedTime
-from acker.wire.events import PositionRun, SourceRun, Taken, Verdicts, positions, runs_of
+from acker.wire.events import PositionRun, SourceRun, Taken, Verdicts, positions
 from spout.group.announce import REPEAT_MS, pieces
 from spout.group.opening import Opened
 from spout.planning.intake import SourceCursor, cursor_of
@@ -118,24 +118,23 @@ class Tenure:
             parts = not_journalled.get(source, not_of_journal).within(start, end)
             self.unjournalled += [SourceRun(source, *part) for part in parts]
 
-    def settled_behind(self, journal: Journal) -> dict[int, PositionSet]:
-        """Return, by source, which settled positions its last journalled batch does not have as emitted.
+    def settled_behind(self, journal: Journal) -> RootSet:
+        """Return which settled roots its last journalled batch does not have as emitted.
 
         Of a restart these are a few at most: what timed out, or left the log, before Spark journalled it. A
         source that the journal does not have may have been read by another session; it is passed over.
         """
-        found: dict[int, PositionSet] = {}
+        not_journalled: list[SourceRun] = []
+        free: list[SourceRun] = []
         for source, mark in journal.sources.items():
             cursor = self.cursors.get(source)
             if cursor is None or generation_of(mark.from_) != generation_of(cursor.from_):
                 continue
-            emitted = PositionSet(mark.emitted(mark.from_, cursor.next))
-            behind = PositionSet(emitted.outside(mark.from_, cursor.next))
-            behind.remove_all(cursor.free_runs(cursor.next))
-            behind.remove_all(self.window.pending_within(source, mark.from_, cursor.next))
-            if behind:
-                found[source] = behind
-        return found
+            not_emitted = mark.not_emitted().within(mark.from_, cursor.next)
+            not_journalled += [SourceRun(source, *run) for run in not_emitted]
+            free += [SourceRun(source, *run) for run in cursor.free_runs(cursor.next)]
+        never_initialised, pending = RootSet.of_runs(free), self.window.pending_roots()
+        return RootSet.of_runs(not_journalled) - never_initialised - pending
 
     def look(self, now_ms: int) -> int:
         is_still = self.is_idle and self.sibling is None
@@ -191,7 +190,8 @@ class Tenure:
                 by_source.setdefault(source, []).append(PositionRun(start, end))
             settled += sum(self._settle(source, found, verdict) for source, found in by_source.items())
         for lost in verdicts.lost:
-            settled += self._settle(lost.source, runs_of(distinct(positions(lost.positions))), lost.reason)
+            roots = RootSet.of_positions(lost.source, positions(lost.positions))
+            settled += self._settle(lost.source, roots.runs_of_source(lost.source), lost.reason)
         self._open[partition] -= settled
         return settled
 

@@ -14,10 +14,10 @@ Source: docs/design/protocol.md, section 5.2 ("Acks that wait").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from acker.root_sets.position_set import PositionSet
+from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec
 from spout.group.tenure import Tenure
@@ -27,10 +27,8 @@ from spout.planning.journal import Journal
 RESETS_A_TIMEOUT: Final = 3
 """How often within a timeout the roots of a batch under way have it reset: one of these may come late."""
 
-HOLES_MIN: Final = 1_000
-"""What the state no longer holds is forgotten when most intervals are of that, and not before so many."""
-
-POSITION_MAX: Final = (1 << 63) - 1
+RUNS_MIN: Final = 1_000
+"""What the state no longer holds is forgotten when most runs are of that, and not before so many."""
 
 
 class StateWatch:
@@ -52,13 +50,12 @@ class StateWatch:
         self._limit_ms = max(one.held_timeout_ms for one in spec.inputs)
         self._resets = resets
         self._reset_ms = 0
-        self._held: dict[int, PositionSet] = {}
+        not_published = RootSet.of_runs(tenure.unjournalled)
         self.under_way: Journal | None = None
-        self._add(self._pending())
-        self._drop(tenure.unjournalled)
         if under_way is not None:
-            self._drop(under_way.ranges)
+            not_published |= RootSet.of_runs(under_way.ranges)
             self.planned(under_way)
+        self._held = tenure.window.pending_roots() - not_published
 
     def planned(self, end: Journal) -> None:
         """Note that a batch begins, which ends at an offset."""
@@ -72,7 +69,7 @@ class StateWatch:
         verdicts of this batch are read.
         """
         if self.under_way is not None:
-            self._add(self.under_way.ranges if held is None else held)
+            self._held |= RootSet.of_runs(self.under_way.ranges if held is None else held)
             self._forget_settled()
         self.under_way = None
 
@@ -91,32 +88,10 @@ class StateWatch:
 
     def holds_all(self) -> bool:
         """Return whether every pending root waits in Spark's state."""
-        nothing = PositionSet()
-        return not any(
-            self._held.get(run.source, nothing).outside(run.start, run.end) for run in self._pending()
-        )
-
-    def _pending(self) -> Iterator[SourceRun]:
-        for source in self._tenure.cursors:
-            for run in self._tenure.window.pending_within(source, 0, POSITION_MAX):
-                yield SourceRun(source, *run)
-
-    def _add(self, runs: Iterable[SourceRun]) -> None:
-        for source, start, end in runs:
-            self._held.setdefault(source, PositionSet()).add(start, end)
-
-    def _drop(self, runs: Iterable[SourceRun]) -> None:
-        for source, start, end in runs:
-            if source in self._held:
-                self._held[source].remove(start, end)
+        return not self._tenure.window.pending_roots() - self._held
 
     def _forget_settled(self) -> None:
         """Forget what has got its verdict since, once that is most of what is listed."""
-        holes = sum(each.holes for each in self._held.values())
-        if holes <= HOLES_MIN + 2 * self._tenure.window.holes:
-            return
-        within = self._tenure.window.pending_within
-        self._held = {
-            source: PositionSet(part for run in held for part in within(source, *run))
-            for source, held in self._held.items()
-        }
+        window = self._tenure.window
+        if len(self._held.table) > RUNS_MIN + 2 * window.holes:
+            self._held &= window.pending_roots()

@@ -14,14 +14,14 @@ from acker.errors import CodecError, UnknownVersion, Unreachable
 from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.kafka.reading import Follower, poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
-from acker.root_sets.position_set import PositionSet
+from acker.root_sets.root_set import RootSet
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import damage_passed_over, marked_offset, require_passed_over
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
 from acker.wire.clusters import require_cluster
 from acker.wire.codec import wire_codec
 from acker.wire.events import SourceRun, Taken, Verdicts
-from spout.group.announce import Report, pieces
+from spout.group.announce import Report
 
 POLL_RECORDS_MAX = 1_000
 
@@ -77,17 +77,15 @@ class VerdictReader:
                     lost_below[record.partition] = record.offset + 1
             return lost_below if follower.is_whole else None
 
-    def acked_since(
-        self, wall_ms: int, roots: Mapping[int, PositionSet], patience_ms: int
-    ) -> SourceRun | None:
-        """Return some of `roots`, positions by source, that were ACKED before this process began; None: none.
+    def acked_since(self, wall_ms: int, roots: RootSet, patience_ms: int) -> SourceRun | None:
+        """Return some of `roots` that were ACKED before this process began; None: none.
 
         Verdicts are read from a wall time on, and only of the acker partitions that own the roots.
 
         Raises `Unreachable`: the broker had more, and sent nothing for `patience_ms`.
         """
-        runs = [SourceRun(source, *run) for source, found in roots.items() for run in found]
-        owners = {owner for owner, _ in pieces(runs, len(self._began))}
+        sources = {run.source for run in roots.runs()}
+        owners = roots.by_acker_partition(len(self._began)).keys()
         places = [place for place in self._began if place.partition in owners]
         first = self._log.offsets_at(places, max(0, wall_ms))
         follower = Follower(
@@ -102,9 +100,10 @@ class VerdictReader:
             for record in follower.read():
                 is_old = record.offset < self._began[TopicPartition(record.topic, record.partition)]
                 event = self.decode(record) if is_old else None
-                for source, start, end in event.acked if isinstance(event, Verdicts) else ():
-                    if source in roots and (found := roots[source].within(start, end)):
-                        return SourceRun(source, *found[0])
+                runs = event.acked if isinstance(event, Verdicts) else ()
+                acked = RootSet.of_runs(run for run in runs if run.source in sources) & roots
+                if acked:
+                    return acked.runs()[0]
             if not follower.is_whole:
                 raise Unreachable(f"{places[0].topic}: the broker sent no records for {patience_ms} ms")
         return None

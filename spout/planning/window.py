@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from acker.root_sets.position_set import PositionSet
+from acker.root_sets.root_set import RootSet
 from acker.wire.events import PositionRun, SourceRun
 
 ACKED = "ACKED"
@@ -117,6 +118,11 @@ class Window:
     def pending_within(self, source: int, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that are pending, ascending."""
         return self._of(source).within(start, end)
+
+    def pending_roots(self) -> RootSet:
+        """Return all roots that are pending."""
+        runs = ((source, *run) for source, pending in self._pending.items() for run in pending)
+        return RootSet.of_runs(runs)
 
     def oldest_emitted_ms(self) -> int | None:
         """Return the wall time at which the longest pending root was emitted, ms; None: none is pending."""

@@ -2134,9 +2134,8 @@ MUTANTS = (
     Mutant(
         "a-query-that-ends-waits-for-what-no-state-holds",
         "spout/planner/state_watch.py",
-        "        if self.under_way is not None:\n"
-        "            self._add(self.under_way.ranges if held is None else held)",
-        "        if self.under_way is not None:\n            self._add(self.under_way.ranges)",
+        "self._held |= RootSet.of_runs(self.under_way.ranges if held is None else held)",
+        "self._held |= RootSet.of_runs(self.under_way.ranges)",
         "tests/unit/spout/planner/test_state_watch.py"
         "::test_a_query_that_ends_when_all_is_done_does_not_wait_for_what_the_state_holds",
         "a query with the trigger availableNow would end with a record undone",

@@ -63,7 +63,10 @@ def set_of(runs: Iterable[tuple[int, int]]) -> set[int]:
 
 def settled_behind(tenure: Tenure, journal: Journal) -> dict[int, set[int]]:
     """Return, by source, the settled positions that a journal does not have."""
-    return {source: set_of(runs) for source, runs in tenure.settled_behind(journal).items()}
+    found: dict[int, set[int]] = {}
+    for source, *run in tenure.settled_behind(journal).runs():
+        found.setdefault(source, set()).update(range(*run))
+    return found
 
 
 def owner_of(source: int, position: int) -> int:

@@ -10,7 +10,7 @@ from acker.service.view import ViewReader
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, SourceRun, positions
 from spout.planner.planner import Planner
-from spout.planner.state_watch import HOLES_MIN, RESETS_A_TIMEOUT, StateWatch
+from spout.planner.state_watch import RESETS_A_TIMEOUT, RUNS_MIN, StateWatch
 from spout.planning.journal import BEGINNING
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import held_runs
@@ -38,7 +38,7 @@ def resets(world: World) -> list[int]:
 
 def runs_listed(state: StateWatch) -> int:
     """Return how many runs a planning process lists of what Spark's state holds."""
-    return sum(positions.holes for positions in state._held.values())
+    return len(state._held.table)
 
 
 @pytest.mark.parametrize("acker_dies", [False, True])
@@ -210,16 +210,16 @@ def test_of_a_batch_that_holds_too_many_pieces_all_counts_as_held() -> None:
 
 def test_what_has_got_its_verdict_is_forgotten_once_it_is_most_of_what_was_held() -> None:
     world = World(YAML)
-    world.produce(4 * HOLES_MIN)
+    world.produce(4 * RUNS_MIN)
     planner = world.ready(wakes=True)
     start, end = BEGINNING, batch(planner, BEGINNING, world)
-    runs = [SourceRun(A, at, at + 1) for at in range(0, 4 * HOLES_MIN, 2)]
+    runs = [SourceRun(A, at, at + 1) for at in range(0, 4 * RUNS_MIN, 2)]
     planner.note_held(runs)
     world.publish(start, end)
     world.run(500)
     world.produce(1)
     start, end = end, batch(planner, end, world)
-    planner.note_held([SourceRun(A, 4 * HOLES_MIN, 4 * HOLES_MIN + 1)])
+    planner.note_held([SourceRun(A, 4 * RUNS_MIN, 4 * RUNS_MIN + 1)])
     state = planner._require().state
     assert state is not None
     assert state.holds_all()

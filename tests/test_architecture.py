@@ -61,21 +61,21 @@ PURE = [
     "replay/policy/disposition.py",
     "replay/worker/waiting.py", "replay/records/dead_letter.py", "replay/records/letters.py",
     "spout/inspect/letter_rows.py", "spout/inspect/story.py", "spout/planning/window.py",
-    "spout/planning/plan.py", "spout/tuples/tuple.py", "spout/tuples/failures.py", "spout/publishing/fold.py",
+    "spout/tuples/tuple.py", "spout/tuples/failures.py", "spout/publishing/fold.py",
     "spout/publishing/delayed.py", "spout/publishing/publish.py", "spout/standalone/store.py",
     "spout/topology/graph.py", "spout/topology/stages.py",
     "spout/topology/routing.py", "spout/topology/chain.py", "spout/bolts/collectors.py",
     "spout/tuples/counts.py",
     "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
     "spout/topology/keyed_graph.py", "spout/tuples/columns.py", "spout/doctor/codes.py", "acker/id_ranges.py",
-    "acker/root_sets/root_set.py",
+    "acker/root_sets/root_set.py", "acker/root_sets/numbering.py", "acker/root_sets/position_set.py",
 ]  # fmt: skip
 """What needs no clock, thread, log or broker to be tested. See docs/design/protocol.md, section 6."""
 
 SETS_BY_HAND = {
     "acker/hot_paths.py", "acker/ledger/cohort.py", "acker/ledger/contribution.py", "acker/ledger/roots.py",
     "acker/ledger/tally.py", "acker/wire/events.py", "replay/worker/waiting.py", "spout/demo/judge.py",
-    "spout/held/holding.py", "spout/planning/order.py", "spout/planning/plan.py",
+    "spout/held/holding.py", "spout/planning/order.py",
     "spout/planning/supply.py", "spout/publishing/delayed.py", "spout/publishing/fold.py",
     "spout/publishing/publish.py", "spout/publishing/settle.py", "spout/standalone/item_records.py",
     "spout/standalone/read_ahead.py", "spout/standalone/store.py", "spout/tuples/anchors.py",

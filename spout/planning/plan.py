@@ -18,7 +18,9 @@ import numpy as np
 
 from acker.errors import TrackingError
 from acker.identity import I64, WIRE_BLOCK_BITS, first_source
-from acker.wire.events import PositionRun, SourceRun, runs_of
+from acker.root_sets.numbering import RootNumbers
+from acker.root_sets.root_set import RootSet
+from acker.wire.events import PositionRun, SourceRun
 from spout.planning.order import LineUp
 
 TASK_RECORDS_MIN = 1_000
@@ -64,18 +66,13 @@ class BatchPlan:
         return self.index().of(source, positions)
 
 
-class PlanIndex:
-    """Finds positions in the concatenation of a plan's ranges."""
+class PlanIndex(RootNumbers):
+    """The roots of a plan by their indices, which are their numbers in the set of all of them."""
 
-    __slots__ = ("_by_source",)
+    __slots__ = ()
 
     def __init__(self, ranges: Sequence[SourceRun]) -> None:
-        rows: dict[int, list[tuple[int, int, int]]] = {}
-        first = 0
-        for run in ranges:
-            rows.setdefault(run.source, []).append((run.start, run.end, first - run.start))
-            first += run.end - run.start
-        self._by_source = {source: np.array(row, np.int64).T.copy() for source, row in rows.items()}
+        super().__init__(RootSet.of_runs(ranges))
 
     def of(self, source: int, positions: I64) -> I64:
         """Return each position's index, `(n,) int64`; `TrackingError`: one is not in the plan."""
@@ -84,19 +81,6 @@ class PlanIndex:
             raise TrackingError(
                 f"a position of source {source} is not in the plan of this batch; do not change anchors"
             )
-        return indices
-
-    def find(self, source: int, positions: I64) -> I64:
-        """Return each position's index, `(n,) int64`; -1 if it is not in the plan."""
-        found = self._by_source.get(source)
-        if found is None:
-            return np.full(len(positions), -1)
-        starts, ends, shifts = found
-        if not len(positions) or positions.max() < starts[0]:  # what a batch releases is mostly older
-            return np.full(len(positions), -1)
-        row = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
-        inside = (positions >= starts[row]) & (positions < ends[row])
-        indices: I64 = np.where(inside, positions + shifts[row], -1)
         return indices
 
 
@@ -167,10 +151,11 @@ def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
     """Return the positions that are missing between `expected` and the last of the ascending positions."""
     if int(positions[-1]) - expected + 1 == len(positions):
         return []
-    present = runs_of(positions)
-    starts = [expected, *(run.end for run in present[:-1])]
-    gaps = (PositionRun(start, run.start) for start, run in zip(starts, present, strict=True))
-    return [SourceRun(source, *gap) for gap in gaps if gap.start < gap.end]
+    # where 10 was expected, 11, 12 and 15 leave out 10, and 13 to 14: before 11 and 15 is more than one step
+    former = np.concatenate(([expected - 1], positions[:-1]))
+    behind_gaps = np.flatnonzero(positions - former > 1)
+    gaps = zip((former[behind_gaps] + 1).tolist(), positions[behind_gaps].tolist(), strict=True)
+    return [SourceRun(source, start, end) for start, end in gaps]
 
 
 def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -52,6 +53,7 @@ class Sent:
     partition: int
     event: Event
     headers: dict[str, bytes | None]
+    value: bytes
 
 
 @dataclass
@@ -78,7 +80,8 @@ class Wire:
         def send(record: Outgoing) -> None:
             headers: Headers = record.headers
             event = wire_codec().decode(record.value)
-            self.notes.append(Sent(number, record.topic, record.partition, event, dict(headers)))
+            sent = Sent(number, record.topic, record.partition, event, dict(headers), record.value or b"")
+            self.notes.append(sent)
 
         return SimpleNamespace(
             send=send,
@@ -271,6 +274,53 @@ def test_an_init_of_too_many_runs_is_cut_and_its_pieces_follow_each_other() -> N
     pieces = [note.event.runs for note in wire.sent() if isinstance(note.event, Init)]
     assert [len(piece) for piece in pieces] == [INIT_RUNS_MAX, 1]
     assert [run for piece in pieces for run in piece] == runs
+
+
+RECORDED: Final = {
+    "init": "cc6b294523fd2a1dea203317309220c0b3e3f7a4a8c2e88f34de23c2081ff4ec",
+    "absent": "b703dbbdc9444c0492f2765d7b1d5224b2a3dad97e4b2331f66c67a23459c58b",
+    "resets": "aea8ca3bf4540556e28ad26e78c34530a0960cf588019c546629ebe2e156f40b",
+}
+"""What was written before root sets cut runs by acker partition and by block: SHA-256 of all records in order."""
+
+
+def far_runs() -> list[SourceRun]:
+    """Return runs of two sources, ascending: of many acker blocks, and more of one than an init may have."""
+    short = [SourceRun(A, 3 * n, 3 * n + 1 + n % 2) for n in range(2 * INIT_RUNS_MAX)]
+    return [
+        *short,
+        *(SourceRun(A, (2 * n + 5) * BLOCK - n, (2 * n + 6) * BLOCK + n) for n in range(1, 40)),
+        SourceRun(B, 9, 9 * BLOCK),
+        SourceRun(B, 12 * BLOCK, 15 * BLOCK),
+    ]
+
+
+def some_runs() -> list[SourceRun]:
+    """Return a few runs of two sources, ascending, that reach over the ends of wire blocks."""
+    return [
+        *(SourceRun(A, n * BLOCK // 2 - 7, n * BLOCK // 2 + n) for n in range(1, 12)),
+        SourceRun(B, 0, BLOCK + 1),
+    ]
+
+
+def test_records_are_those_of_before_byte_for_byte_and_in_their_order() -> None:
+    """An acker of an earlier version, and one that reads them again, sees no other cut and no other order."""
+    digests: dict[str, str] = {}
+    for kind in RECORDED:
+        wire = Wire()
+        announcer = wire.announcer()
+        if kind == "init":
+            announcer.init(NAME, 7, WALL_MS, far_runs(), specs(), epochs={A: 3}, grace_ms=1)
+        elif kind == "absent":
+            announcer.absent(NAME, "lane", 9, 5, some_runs())
+        else:
+            announcer.reset_timeouts(NAME, "lane", 9, 5, some_runs())
+        digest = sha256()
+        for note in wire.notes:
+            what = (note.topic, note.partition, note.value.hex()) if isinstance(note, Sent) else "flush"
+            digest.update(repr(what).encode())
+        digests[kind] = digest.hexdigest()
+    assert digests == RECORDED
 
 
 @pytest.mark.parametrize("wall_ms", [None, WALL_MS])

@@ -157,6 +157,10 @@ class RootSet:
     def __repr__(self) -> str:
         return f"RootSet({[tuple(run) for run in self.runs()]})"
 
+    def sources(self) -> list[int]:
+        """Return the sources that have a root in the set, ascending."""
+        return sorted(set(self.table[:, 0].tolist()))
+
     def runs_of_source(self, source: int) -> list[PositionRun]:
         """Return the runs of one source, ascending."""
         bounds = self.table[self._rows_of(source), 1:].tolist()

@@ -21,6 +21,7 @@ from acker.config.settings import AckTopics
 from acker.errors import CheckFailed
 from acker.identity import WIRE_BLOCK_BITS, source_of
 from acker.kafka.port import Outgoing, TopicPartition
+from acker.root_sets.root_set import RootSet
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, PositionRun, SourceRun, Take, TakeSource
@@ -38,7 +39,7 @@ from spout.bolts.bolts import BasicBolt
 from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun
-from spout.planning.plan import BatchPlan, by_block
+from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome, Evaluated
 from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
@@ -203,9 +204,10 @@ def burst(usual_records: int) -> list[Figure]:
         world.open(0, each * batches)
         world.settle()
         events = (
-            Acks("bench/b", seq, GROUP, SESSION, EPOCH, SOURCE, block, tuple(runs), b"", b"", (), b"", 0)
+            Acks("bench/b", seq, GROUP, SESSION, EPOCH, SOURCE, block, runs, b"", b"", (), b"", 0)
             for seq in range(batches)
-            for (_, block), runs in by_block([SourceRun(SOURCE, seq * each, seq * each + each)]).items()
+            for roots in [RootSet.of_runs([(SOURCE, seq * each, seq * each + each)])]
+            for (_, block), runs in roots.runs_by_block().items()
         )
         took = 0.0
         while some := list(islice(events, waiting)):

@@ -8,6 +8,7 @@ Source: docs/design/protocol.md, sections 4 and 5.1.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,9 +18,10 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
-from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
+from acker.identity import WIRE_BLOCK_BITS, acker_partition
 from acker.kafka.port import Bound, Headers, Log, OffsetAnswers, Outgoing, Producer, TopicPartition
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES, SOURCE_BYTES
+from acker.root_sets.root_set import RootSet
 from acker.wire.clusters import UNKNOWN_CLUSTER, cluster_header
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick, pack_positions
@@ -28,7 +30,6 @@ from acker.writer_clocks import clock_header
 from spout.group.presence import Who, sign_headers
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.group.troubles import Troubles
-from spout.planning.plan import by_block
 from spout.planning.session import SessionName
 from spout.planning.supply import Sighting
 
@@ -47,22 +48,6 @@ SIGNS_AT = 0
 
 INIT_RUNS_MAX = 10_000
 """Runs in one Init: at most some 300 kB."""
-
-
-def pieces(runs: Iterable[SourceRun], partitions: int) -> Iterator[tuple[int, SourceRun]]:
-    """Cut runs by acker partition, in their order; adjacent blocks of one partition stay together."""
-    for source, start, end in runs:
-        while start < end:
-            owner = acker_partition(source, start, partitions)
-            stop = min(_block_end(start), end)
-            while stop < end and acker_partition(source, stop, partitions) == owner:
-                stop = min(_block_end(stop), end)
-            yield owner, SourceRun(source, start, stop)
-            start = stop
-
-
-def _block_end(position: int) -> int:
-    return ((position >> ACKER_BLOCK_BITS) + 1) << ACKER_BLOCK_BITS
 
 
 def _fitting(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
@@ -140,13 +125,13 @@ class Announcer:
         name: SessionName,
         now: int,
         wall_ms: int,
-        runs: Iterable[SourceRun],
+        roots: RootSet,
         specs: Mapping[int, SourceSpec],
         *,
         epochs: Mapping[int, int] = MappingProxyType({}),
         grace_ms: int = 0,
     ) -> None:
-        """Initialise ranges, of each source one acker partition after another; `grace_ms` is added to their
+        """Initialise roots, of each source one acker partition after another; `grace_ms` is added to their
         timeouts.
 
         `epochs` has by source, where it is known, an epoch of the leader in which its log had all of these.
@@ -155,13 +140,13 @@ class Announcer:
         between, a prefix of each source's parts is initialised. Parts of different sources are waited for
         together: some hundred sources would take as many round trips otherwise.
         """
-        parts = self._parts(runs, specs)
+        parts = self._parts(roots, specs)
         written = False
         last = 0
-        for (wave, owner, topic), found in sorted(parts.items()):
-            spec = specs[found[0].source]
+        for (wave, owner, topic), runs in sorted(parts.items()):
+            spec = specs[runs[0].source]
             timeout_ms = spec.input.timeout_ms and spec.input.timeout_ms + grace_ms
-            for first in range(0, len(found), INIT_RUNS_MAX):
+            for first in range(0, len(runs), INIT_RUNS_MAX):
                 init = Init(
                     self._group,
                     name.id,
@@ -172,7 +157,7 @@ class Announcer:
                     self._partitions,
                     topic,
                     spec.topic_id,
-                    tuple(found[first : first + INIT_RUNS_MAX]),
+                    tuple(runs[first : first + INIT_RUNS_MAX]),
                 )
                 if written and (first or wave > last):
                     self._flush()
@@ -184,20 +169,19 @@ class Announcer:
             self._flush()
 
     def _parts(
-        self, runs: Iterable[SourceRun], specs: Mapping[int, SourceSpec]
+        self, roots: RootSet, specs: Mapping[int, SourceSpec]
     ) -> dict[tuple[int, int, str], list[SourceRun]]:
-        """Cut runs into parts by acker partition and topic; of a source no two parts are in one wave."""
-        cut = list(pieces(runs, self._partitions))
-        owners: dict[int, set[int]] = {}
-        for owner, run in cut:
-            owners.setdefault(run.source, set()).add(owner)
-        waves = {
-            (source, owner): wave for source, of in owners.items() for wave, owner in enumerate(sorted(of))
-        }
+        """Return the runs of each part, by its wave, acker partition and topic.
+
+        Of a source no two parts are in one wave: its lowest acker partition is in wave 0, the next in wave 1.
+        """
         parts: dict[tuple[int, int, str], list[SourceRun]] = {}
-        for owner, run in cut:
-            key = waves[run.source, owner], owner, specs[run.source].place.topic
-            parts.setdefault(key, []).append(run)
+        waves = Counter[int]()  # by source: how many acker partitions before this one have roots of it
+        for owner, owned in sorted(roots.by_acker_partition(self._partitions).items()):
+            for run in owned.runs():
+                key = waves[run.source], owner, specs[run.source].place.topic
+                parts.setdefault(key, []).append(run)
+            waves.update(owned.sources())
         return parts
 
     def tick(self, name: SessionName, now: int, to: Iterable[int], wall_ms: int | None = None) -> None:
@@ -218,23 +202,21 @@ class Announcer:
         self._send(self._topics.init, SIGNS_AT, tick, sign_headers(self.who, leaves=True))
         self._producer_of(SIGNS_AT).flush(LEAVE_MS)
 
-    def absent(self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]) -> None:
-        """Report that the log has no record at positions; `seq` rises in this process's lane."""
-        for (source, block), found in sorted(by_block(runs).items()):
+    def absent(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
+        """Report that the log has no record of roots; `seq` rises in this process's lane."""
+        for (source, block), runs in roots.runs_by_block().items():
             self._contribute(
                 Acks(
                     lane, seq, self._group, name.id, name.epoch, source, block,
-                    runs=(), positions=b"", values=b"", absent=tuple(found), touched=b"", touched_at=now,
+                    runs=(), positions=b"", values=b"", absent=runs, touched=b"", touched_at=now,
                 )
             )  # fmt: skip
         self._flush()
 
-    def reset_timeouts(
-        self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]
-    ) -> None:
+    def reset_timeouts(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
         """Let the timeouts of roots begin anew, at the session clock `now`; `seq` rises in its own lane."""
-        for (source, block), found in sorted(by_block(runs).items()):
-            touched = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in found])
+        for (source, block), runs in roots.runs_by_block().items():
+            touched = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in runs])
             head = (lane, seq, self._group, name.id, name.epoch, source, block)
             self._contribute(Acks(*head, (), b"", b"", (), pack_positions(touched), touched_at=now))
         self._flush()

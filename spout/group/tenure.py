@@ -17,7 +17,7 @@ from acker.root_sets.position_set import PositionSet
 from acker.root_sets.root_set import RootSet
 from acker.waits import PassedTime
 from acker.wire.events import PositionRun, SourceRun, Taken, Verdicts, positions
-from spout.group.announce import REPEAT_MS, pieces
+from spout.group.announce import REPEAT_MS
 from spout.group.opening import Opened
 from spout.planning.intake import SourceCursor, cursor_of
 from spout.planning.journal import Journal, SourceMark
@@ -238,8 +238,8 @@ class Tenure:
         self.window.open_source(source, cursor.next)
 
     def _count_open(self, runs: Iterable[SourceRun]) -> None:
-        for owner, run in pieces(runs, self._partitions):
-            self._open[owner] += run.end - run.start
+        for owner, roots in RootSet.of_runs(runs).by_acker_partition(self._partitions).items():
+            self._open[owner] += len(roots)
 
 
 def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int) -> Tenure:

@@ -164,13 +164,13 @@ class Batches:
         new, most = choice.portion, choice.most
         gone_before = self._gone([*old.ranges, *choice.copies.ranges], starts)
         now = self._tenure.look(now_ms)
-        fresh = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone]).runs()
+        fresh = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone])
         if self._announcer is not None and fresh:
             grace_ms = self._tenure.grace_ms(now_ms)
             name, specs, epochs = self._tenure.name, self._specs, self._epochs_but_of(choice.copies.sources)
             self._announcer.init(name, now, now_ms, fresh, specs, epochs=epochs, grace_ms=grace_ms)
         gone, holes = [*gone_before, *choice.gone], [*old.holes, *new.holes]
-        self._tenure.emit(fresh, now_ms, [*gone, *holes, *old.empty, *new.empty])
+        self._tenure.emit(fresh.runs(), now_ms, [*gone, *holes, *old.empty, *new.empty])
         self._settle_empty(gone, holes, now)
         ranges = tuple(sorted(_still_there([*old.ranges, *new.ranges], gone_before)))
         name = self._tenure.name
@@ -583,9 +583,8 @@ class Batches:
             return
         self._absences += 1
         if self._announcer is not None:
-            self._announcer.absent(
-                self._tenure.name, self._lane, self._absences, now, RootSet.of_runs(runs).runs()
-            )
+            roots = RootSet.of_runs(runs)
+            self._announcer.absent(self._tenure.name, self._lane, self._absences, now, roots)
 
 
 def _still_there(runs: Iterable[SourceRun], gone: Iterable[SourceRun]) -> list[SourceRun]:

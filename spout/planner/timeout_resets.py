@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.group.announce import Announcer
 from spout.group.tenure import Tenure
@@ -32,7 +33,7 @@ class TimeoutResets:
         Raises `Unreachable`: the broker does not have it in time.
         """
         within = self._tenure.window.pending_within
-        pending = [SourceRun(run.source, *part) for run in runs for part in within(*run)]
+        pending = RootSet.of_runs((run.source, *part) for run in runs for part in within(*run))
         if pending:
             self._number += 1
             now = self._tenure.clock.now

@@ -84,7 +84,7 @@ class VerdictReader:
 
         Raises `Unreachable`: the broker had more, and sent nothing for `patience_ms`.
         """
-        sources = {run.source for run in roots.runs()}
+        sources = set(roots.sources())
         owners = roots.by_acker_partition(len(self._began)).keys()
         places = [place for place in self._began if place.partition in owners]
         first = self._log.offsets_at(places, max(0, wall_ms))

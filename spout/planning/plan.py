@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -20,7 +20,7 @@ from acker.errors import TrackingError
 from acker.identity import I64, WIRE_BLOCK_BITS, first_source
 from acker.root_sets.numbering import RootNumbers
 from acker.root_sets.root_set import RootSet
-from acker.wire.events import PositionRun, SourceRun
+from acker.wire.events import SourceRun
 from spout.planning.order import LineUp
 
 TASK_RECORDS_MIN = 1_000
@@ -135,16 +135,6 @@ def _whole(
         tuple(run for run in ranges if task_of.get(first_source(run.source)) == task)
         for task in range(len(dealt))
     ]
-
-
-def by_block(runs: Iterable[SourceRun]) -> dict[tuple[int, int], list[PositionRun]]:
-    """Cut runs at the ends of wire blocks; return the runs of each (source, block), in order."""
-    found: dict[tuple[int, int], list[PositionRun]] = {}
-    for source, start, end in runs:
-        for block in range(start >> WIRE_BLOCK_BITS, ((end - 1) >> WIRE_BLOCK_BITS) + 1):
-            low, high = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
-            found.setdefault((source, block), []).append(PositionRun(max(start, low), min(end, high)))
-    return found
 
 
 def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:

@@ -8,6 +8,7 @@ import pytest
 
 from acker.identity import source_of
 from acker.kafka.port import TopicPartition
+from acker.root_sets.root_set import RootSet
 from acker.service.state import StatePart, state_codec
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import SourceRun, Take, TakeSource
@@ -120,7 +121,7 @@ def test_an_init_of_very_many_ranges_is_written_in_parts_that_fit() -> None:
     specs = sources_of(world.log, tuple(world.topics.inputs.values()), tracked=True)
     runs = [SourceRun(source_of(1, 0), at << 20, (at << 20) + 1) for at in range(30_000)]
     announcer = Announcer(world.cluster.log(), world.topics.ack_topics, "g", 4)
-    announcer.init(SessionName(1, "s1"), 0, 0, runs, specs)
+    announcer.init(SessionName(1, "s1"), 0, 0, RootSet.of_runs(runs), specs)
     inits = world.inits()
     assert sum(len(init.runs) for init in inits) == len(runs)
     assert max(len(wire_codec().encode(init)) for init in inits) < RECORD_BYTES_MAX

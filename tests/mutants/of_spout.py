@@ -529,9 +529,9 @@ MUTANTS = (
     ),
     Mutant(
         "an-init-is-cut-at-the-end-of-an-acker-block",
-        "spout/group/announce.py",
-        "return ((position >> ACKER_BLOCK_BITS) + 1) << ACKER_BLOCK_BITS",
-        "return ((position + 1 >> ACKER_BLOCK_BITS) + 1) << ACKER_BLOCK_BITS",
+        "acker/root_sets/runs.py",
+        "last_blocks = (table[:, 2] - 1) >> block_bits",
+        "last_blocks = (table[:, 2] - 2) >> block_bits",
         "tests/unit/spout/group/test_announce.py"
         "::test_a_run_is_cut_where_an_acker_block_ends_and_the_next_one_has_another_owner",
         "the last position of a block would be announced to the wrong acker, and be quarantined",

@@ -11,6 +11,7 @@ from acker.config.topics import Topics, parse
 from acker.errors import Unreachable
 from acker.identity import WIRE_BLOCK_BITS, acker_partition, source_of
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
+from acker.root_sets.root_set import RootSet
 from acker.service.service import AckerService
 from acker.wire.causes import LATE
 from acker.wire.codec import wire_codec
@@ -33,7 +34,6 @@ from spout.group.sources import PlannerSpec
 from spout.inspect.operate import GroupSession, Place, moves
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
-from spout.planning.plan import by_block
 from spout.publishing.fold import BatchOutcome, LateNote
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.streaming.options import plan_between
@@ -262,11 +262,11 @@ class World:
         producer = self.log.producer()
         names = self.topics.ack_topics
         self._seq += 1
-        absent_by_block = by_block(absent)
-        for (source, block), found in sorted(by_block(batch_ranges(start, end)).items()):
+        absent_by_block = RootSet.of_runs(absent).runs_by_block()
+        for (source, block), found in RootSet.of_runs(batch_ranges(start, end)).runs_by_block().items():
             failed = [p for p in fail if any(run.start <= p < run.end for run in found) and source == of]
             left = {*fail, *skip} if source == of else set()
-            gone = tuple(absent_by_block.get((source, block), ()))
+            gone = absent_by_block.get((source, block), ())
             left |= {position for run in gone for position in range(*run)}
             owner = acker_partition(source, block << WIRE_BLOCK_BITS, self.topics.acker.partitions)
             group = next(iter(self.topics.inputs.values())).group

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import pytest
 
 from acker.errors import Unreachable
 from acker.identity import ACKER_BLOCK_BITS, acker_partition
 from acker.kafka.port import Outgoing, Producer, TopicPartition
+from acker.root_sets.root_set import RootSet
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, SourceRun, Tick
-from spout.group.announce import Announcer, pieces
+from spout.group.announce import Announcer
 from spout.group.sources import SourceSpec, sources_of
 from spout.planning.session import SessionName
 from tests.support.memory.clients import NoFaults
@@ -88,26 +87,26 @@ def test_inits_of_several_sources_are_waited_for_at_once(
     announcer = announcer_of(world, flushes)
     with announcer.together():
         for source in (FIRST, SECOND):
-            announcer.init(NAME, 0, 0, [SourceRun(source, 0, 5)], specs)
+            announcer.init(NAME, 0, 0, RootSet.of_runs([SourceRun(source, 0, 5)]), specs)
         assert (flushes.count, inits(world)) == (0, [])
     assert flushes.count == 1
     assert sorted(inits(world)) == [SourceRun(FIRST, 0, 5), SourceRun(SECOND, 0, 5)]
-    announcer.init(NAME, 0, 0, [SourceRun(FIRST, 5, 6)], specs)
+    announcer.init(NAME, 0, 0, RootSet.of_runs([SourceRun(FIRST, 5, 6)]), specs)
     assert flushes.count == 2
     with announcer.together():
         pass
     assert flushes.count == 2
 
 
-@pytest.mark.timeout(20)  # a cut in a wrong place may never come to an end
 def test_a_run_is_cut_where_an_acker_block_ends_and_the_next_one_has_another_owner() -> None:
     block, n = 1 << ACKER_BLOCK_BITS, 3
     owners = [acker_partition(FIRST, number * block, n) for number in range(30)]
     changes = [number * block for number in range(1, 30) if owners[number - 1] != owners[number]]
 
     def cut(start: int, end: int) -> list[tuple[int, int, int]]:
-        found = islice(pieces([SourceRun(FIRST, start, end)], n), 50)
-        return [(owner, run.start, run.end) for owner, run in found]
+        by_owner = RootSet.of_runs([(FIRST, start, end)]).by_acker_partition(n)
+        parts = [(owner, run.start, run.end) for owner, roots in by_owner.items() for run in roots.runs()]
+        return sorted(parts, key=lambda part: part[1])
 
     for edge in changes:
         before, after = owners[edge // block - 1], owners[edge // block]
@@ -135,7 +134,7 @@ def test_parts_of_one_source_stay_in_order_when_several_are_announced_together(
     middle = (block + 1) << ACKER_BLOCK_BITS
     announcer = announcer_of(world, NoFaults())
     with announcer.together():
-        announcer.init(NAME, 0, 0, [SourceRun(FIRST, middle - 5, middle + 5)], specs)
+        announcer.init(NAME, 0, 0, RootSet.of_runs([SourceRun(FIRST, middle - 5, middle + 5)]), specs)
         assert inits(world) == [SourceRun(FIRST, middle - 5, middle)]
     assert len(inits(world)) == 2
 
@@ -159,7 +158,7 @@ def test_the_parts_of_many_sources_are_waited_for_together_and_those_of_one_afte
     announcer = announcer_of(world, flushes)
     runs = [SourceRun(source, middle - 5, middle + 5) for source, middle in middles.items()]
     with announcer.together():
-        announcer.init(NAME, 0, 0, runs, specs)
+        announcer.init(NAME, 0, 0, RootSet.of_runs(runs), specs)
         assert flushes.count == 1
         assert sorted(run.source for run in inits(world)) == [FIRST, SECOND]
     assert flushes.count == 2
@@ -194,8 +193,8 @@ def test_a_contribution_never_comes_before_an_init_that_is_announced_together_wi
     flushes = Flushes()
     announcer = announcer_of(world, flushes)
     with announcer.together():
-        announcer.init(NAME, 0, 0, [SourceRun(FIRST, 0, 5)], specs)
-        announcer.absent(NAME, "lane", 1, 0, [SourceRun(FIRST, 0, 2)])
+        announcer.init(NAME, 0, 0, RootSet.of_runs([SourceRun(FIRST, 0, 5)]), specs)
+        announcer.absent(NAME, "lane", 1, 0, RootSet.of_runs([SourceRun(FIRST, 0, 2)]))
     assert flushes.count == 2  # the init, and what is absent
 
 

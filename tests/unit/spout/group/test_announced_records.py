@@ -16,6 +16,7 @@ from acker.errors import Unreachable
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition, source_of
 from acker.kafka.port import Headers, Outgoing, TopicPartition
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES, SOURCE_BYTES
+from acker.root_sets.root_set import NO_ROOTS, RootSet
 from acker.wire.clusters import CLUSTER
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Event, Init, PositionRun, SourceRun, Take, TakeSource, Tick, positions
@@ -180,7 +181,7 @@ def test_a_process_that_has_announced_nothing_waits_for_nothing() -> None:
     announcer = wire.announcer()
     with announcer.together():
         pass
-    announcer.absent(NAME, "lane", 1, 0, [SourceRun(A, 0, 1)])
+    announcer.absent(NAME, "lane", 1, 0, RootSet.of_runs([SourceRun(A, 0, 1)]))
     assert wire.shape() == "sf"
 
 
@@ -197,7 +198,7 @@ def other_block(source: int, start: int = 0) -> int:
 def test_an_init_has_all_that_an_acker_must_know_of_its_roots() -> None:
     wire = Wire()
     runs = [SourceRun(A, 2, 5), SourceRun(A, 7, 9)]
-    wire.announcer().init(NAME, 50, WALL_MS, runs, specs(), epochs={A: 3}, grace_ms=700)
+    wire.announcer().init(NAME, 50, WALL_MS, RootSet.of_runs(runs), specs(), epochs={A: 3}, grace_ms=700)
     assert wire.shape() == "sf"
     [note] = wire.sent()
     assert (note.topic, note.partition) == (TOPICS.ack_topics.init, acker_partition(A, 2, PARTITIONS))
@@ -210,13 +211,14 @@ def test_an_init_has_all_that_an_acker_must_know_of_its_roots() -> None:
 @pytest.mark.parametrize(("timeout_ms", "grace_ms", "sent_ms"), [(0, 700, 0), (4_000, 0, 4_000)])
 def test_roots_without_a_timeout_get_none_by_a_grace(timeout_ms: int, grace_ms: int, sent_ms: int) -> None:
     wire = Wire()
-    wire.announcer().init(NAME, 0, 0, [SourceRun(A, 0, 1)], specs(timeout_ms), grace_ms=grace_ms)
+    roots = RootSet.of_runs([SourceRun(A, 0, 1)])
+    wire.announcer().init(NAME, 0, 0, roots, specs(timeout_ms), grace_ms=grace_ms)
     assert [note.event.timeout_ms for note in wire.sent() if isinstance(note.event, Init)] == [sent_ms]
 
 
 def test_an_init_of_nothing_writes_and_waits_for_nothing() -> None:
     wire = Wire()
-    wire.announcer().init(NAME, 0, 0, [], specs())
+    wire.announcer().init(NAME, 0, 0, NO_ROOTS, specs())
     assert wire.notes == []
 
 
@@ -244,10 +246,10 @@ def test_a_part_of_a_source_is_sent_when_those_before_it_are_durable(
     announcer = wire.announcer()
     if together:
         with announcer.together():
-            announcer.init(NAME, 0, 0, runs, specs())
+            announcer.init(NAME, 0, 0, RootSet.of_runs(runs), specs())
             assert isinstance(wire.notes[-1], Sent), "the last ones are waited for at the end"
     else:
-        announcer.init(NAME, 0, 0, runs, specs())
+        announcer.init(NAME, 0, 0, RootSet.of_runs(runs), specs())
     flushes = 0
     sent_at: dict[int, list[tuple[int, int]]] = {}  # by source: the flushes before a part, and its owner
     for note in wire.notes:
@@ -268,7 +270,7 @@ def test_an_init_of_too_many_runs_is_cut_and_its_pieces_follow_each_other() -> N
     owner = acker_partition(A, 0, PARTITIONS)
     runs = [SourceRun(A, 2 * n, 2 * n + 1) for n in range(INIT_RUNS_MAX + 1)]
     wire = Wire()
-    wire.announcer().init(NAME, 0, 0, runs, specs())
+    wire.announcer().init(NAME, 0, 0, RootSet.of_runs(runs), specs())
     assert wire.shape() == "sfsf"
     assert {note.partition for note in wire.sent()} == {owner}
     pieces = [note.event.runs for note in wire.sent() if isinstance(note.event, Init)]
@@ -281,7 +283,7 @@ RECORDED: Final = {
     "absent": "b703dbbdc9444c0492f2765d7b1d5224b2a3dad97e4b2331f66c67a23459c58b",
     "resets": "aea8ca3bf4540556e28ad26e78c34530a0960cf588019c546629ebe2e156f40b",
 }
-"""What was written before root sets cut runs by acker partition and by block: SHA-256 of all records in order."""
+"""SHA-256 of all records, in order, as they were before root sets cut them by acker partition and block."""
 
 
 def far_runs() -> list[SourceRun]:
@@ -310,11 +312,11 @@ def test_records_are_those_of_before_byte_for_byte_and_in_their_order() -> None:
         wire = Wire()
         announcer = wire.announcer()
         if kind == "init":
-            announcer.init(NAME, 7, WALL_MS, far_runs(), specs(), epochs={A: 3}, grace_ms=1)
+            announcer.init(NAME, 7, WALL_MS, RootSet.of_runs(far_runs()), specs(), epochs={A: 3}, grace_ms=1)
         elif kind == "absent":
-            announcer.absent(NAME, "lane", 9, 5, some_runs())
+            announcer.absent(NAME, "lane", 9, 5, RootSet.of_runs(some_runs()))
         else:
-            announcer.reset_timeouts(NAME, "lane", 9, 5, some_runs())
+            announcer.reset_timeouts(NAME, "lane", 9, 5, RootSet.of_runs(some_runs()))
         digest = sha256()
         for note in wire.notes:
             what = (note.topic, note.partition, note.value.hex()) if isinstance(note, Sent) else "flush"
@@ -371,7 +373,7 @@ CONTRIBUTED: Final = [SourceRun(B, 1, 3), SourceRun(A, EDGE - 2, EDGE + 1), Sour
 
 def test_what_left_the_log_is_said_block_by_block_to_the_owners() -> None:
     wire = Wire()
-    wire.announcer().absent(NAME, "lane", 9, 5, CONTRIBUTED)
+    wire.announcer().absent(NAME, "lane", 9, 5, RootSet.of_runs(CONTRIBUTED))
     assert wire.shape() == "sssf"
     assert [contribution(note) for note in wire.sent()] == [
         (9, A, FAR_BLOCK, (PositionRun(EDGE - 2, EDGE),), []),
@@ -382,7 +384,7 @@ def test_what_left_the_log_is_said_block_by_block_to_the_owners() -> None:
 
 def test_timeouts_begin_anew_block_by_block_with_the_owners() -> None:
     wire = Wire()
-    wire.announcer().reset_timeouts(NAME, "lane", 9, 5, CONTRIBUTED)
+    wire.announcer().reset_timeouts(NAME, "lane", 9, 5, RootSet.of_runs(CONTRIBUTED))
     assert wire.shape() == "sssf"
     assert [contribution(note) for note in wire.sent()] == [
         (9, A, FAR_BLOCK, (), [EDGE - 2, EDGE - 1]),
@@ -395,8 +397,9 @@ def test_a_contribution_waits_for_the_inits_before_it() -> None:
     wire = Wire()
     announcer = wire.announcer()
     with announcer.together():
-        announcer.init(NAME, 0, 0, [SourceRun(A, 0, 3)], specs())
-        announcer.reset_timeouts(NAME, "lane", 1, 5, [SourceRun(A, 0, 3), SourceRun(B, 0, 3)])
+        announcer.init(NAME, 0, 0, RootSet.of_runs([SourceRun(A, 0, 3)]), specs())
+        roots = RootSet.of_runs([SourceRun(A, 0, 3), SourceRun(B, 0, 3)])
+        announcer.reset_timeouts(NAME, "lane", 1, 5, roots)
         assert wire.shape() == "sfssf"
     assert wire.shape() == "sfssf"
 

@@ -13,7 +13,7 @@ from acker.wire.events import PositionRun, SourceRun
 from spout.planning.intake import NEW_SHARE, BatchIntake, NewShare, Room, Sharing, SourceCursor
 from spout.planning.journal import Journal, SourceMark, journal_of
 from spout.planning.order import LineUp, WaitingRecord, line_up_of, turn_of
-from spout.planning.plan import by_block, holes
+from spout.planning.plan import holes
 from spout.planning.session import SessionClock
 from spout.planning.supply import EMPTY_MAX, Portion, Sighting, Supply
 from spout.planning.window import ACKED, COHORTS_MAX, Window
@@ -158,13 +158,6 @@ def test_holes_are_all_that_is_missing_up_to_the_last(expected: int, positions: 
     missing = [at for _, start, end in runs for at in range(start, end)]
     assert missing == [at for at in range(expected, positions[-1]) if at not in positions]
     assert all(start < end for _, start, end in runs)
-
-
-def test_a_run_that_ends_with_a_block_has_no_part_in_the_next() -> None:
-    block = 32_768
-    assert by_block([SourceRun(A, 1, block)]) == {(A, 0): [PositionRun(1, block)]}
-    both = {(A, 0): [PositionRun(1, block)], (A, 1): [PositionRun(block, block + 1)]}
-    assert by_block([SourceRun(A, 1, block + 1)]) == both
 
 
 @pytest.mark.parametrize(("lifted", "now"), [(9_000, 9_000), (10, 50)])

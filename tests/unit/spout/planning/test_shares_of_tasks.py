@@ -18,7 +18,6 @@ from spout.planning.plan import (
     TASK_RECORDS_MIN,
     BatchPlan,
     PlanIndex,
-    by_block,
     cut_ranges,
     holes,
     read_tasks,
@@ -140,18 +139,6 @@ def test_positions_of_a_source_that_the_plan_lacks_and_no_positions_are_found_no
     assert index.find(1, np.array([1, 4], np.int64)).tolist() == [-1, -1]
     assert index.find(1, np.array([], np.int64)).tolist() == []
     assert index.find(1, np.array([5], np.int64)).tolist() == [0]
-
-
-def test_runs_are_cut_at_the_ends_of_blocks() -> None:
-    runs = [SourceRun(1, BLOCK - 2, 2 * BLOCK), SourceRun(2, 5, 6), SourceRun(1, 3 * BLOCK, 3 * BLOCK + 1),
-            SourceRun(1, 3 * BLOCK + 4, 4 * BLOCK + 1)]  # fmt: skip
-    assert by_block(runs) == {
-        (1, 0): [(BLOCK - 2, BLOCK)],
-        (1, 1): [(BLOCK, 2 * BLOCK)],
-        (2, 0): [(5, 6)],
-        (1, 3): [(3 * BLOCK, 3 * BLOCK + 1), (3 * BLOCK + 4, 4 * BLOCK)],
-        (1, 4): [(4 * BLOCK, 4 * BLOCK + 1)],
-    }
 
 
 def plan_of(*runs: SourceRun) -> BatchPlan:

@@ -203,11 +203,15 @@ class RootSet:
 
         A run costs a row for each of its blocks of 65,536 positions, which share an acker partition.
         """
+        if not self:
+            return {}
         parts = cut_by_block(self.table, ACKER_BLOCK_BITS)
         owners = acker_partitions(parts[:, 0], parts[:, 1], partitions)
+        if (owners == owners[0]).all():  # as of a few neighbouring roots
+            return {int(owners[0]): self}
         order = np.argsort(owners, kind="stable")
         numbers, firsts = np.unique(owners[order], return_index=True)
-        shares = np.split(parts[order], firsts[1:]) if self else ()
+        shares = np.split(parts[order], firsts[1:])
         # neighbouring blocks of one acker partition become one run again
         return {
             number: _of_canonical(canonical(share))

@@ -40,10 +40,21 @@ def distinct(named: I64) -> I64:
 
 def among(named: I64, members: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
     """Tell which of an array's members are in `members`, which is ascending and distinct."""
-    places = np.searchsorted(members, named)
-    found = places < len(members)
-    found[found] = members[places[found]] == named[found]
-    return found
+    return _looked_up(named, members)[1]
+
+
+def rows_among(named: I64, members: npt.NDArray[np.integer]) -> I64:
+    """Return the row of each number in `members`, which is ascending and distinct; -1: it is not there."""
+    rows, is_there = _looked_up(named, members)
+    rows[~is_there] = -1
+    return rows
+
+
+def _looked_up(named: I64, members: npt.NDArray[np.integer]) -> tuple[I64, npt.NDArray[np.bool_]]:
+    rows = np.searchsorted(members, named)
+    is_there = rows < len(members)
+    is_there[is_there] = members[rows[is_there]] == named[is_there]
+    return rows, is_there
 
 
 def xor_sums(named: I64, edges: U64) -> tuple[I64, U64]:

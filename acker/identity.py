@@ -175,10 +175,15 @@ def _mixed_to_edges(values: U64) -> U64:
     return values
 
 
-def root_edges(source: int, positions: I64) -> U64:
-    """Return the root edge of each position: uint64, same length and order."""
+def root_edges(sources: int | I64, positions: I64) -> U64:
+    """Return the root edge of each position, of one source or of one each: uint64, same length and order."""
     edges = positions.astype(np.uint64)
-    edges += np.uint64(mix64(source))
+    if isinstance(sources, int):
+        edges += np.uint64(mix64(sources))
+    else:
+        mixed = sources.astype(np.uint64)
+        mix64_in_place(mixed)
+        edges += mixed
     return _mixed_to_edges(edges)
 
 

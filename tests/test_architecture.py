@@ -75,11 +75,9 @@ PURE = [
 SETS_BY_HAND = {
     "acker/hot_paths.py", "acker/ledger/cohort.py", "acker/ledger/contribution.py", "acker/ledger/roots.py",
     "acker/ledger/tally.py", "acker/wire/events.py", "replay/worker/waiting.py", "spout/demo/judge.py",
-    "spout/held/holding.py", "spout/planning/order.py",
-    "spout/planning/supply.py", "spout/publishing/delayed.py", "spout/publishing/fold.py",
-    "spout/publishing/publish.py", "spout/publishing/settle.py", "spout/standalone/item_records.py",
-    "spout/standalone/read_ahead.py", "spout/standalone/store.py", "spout/tuples/anchors.py",
-    "spout/ui/machinery.py",
+    "spout/held/holding.py", "spout/planning/order.py", "spout/planning/supply.py",
+    "spout/standalone/item_records.py", "spout/standalone/read_ahead.py", "spout/standalone/store.py",
+    "spout/tuples/anchors.py", "spout/ui/machinery.py",
 }  # fmt: skip
 """Files that look positions up, or join and cut their runs, without `RootSet`. The list only shrinks."""
 

@@ -11,8 +11,6 @@ Within a run, number and position differ by one value, the run's *shift*: here b
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from acker.identity import I64
@@ -22,33 +20,26 @@ from acker.root_sets.root_set import RootSet
 class RootNumbers:
     """The numbers of the roots of a set; what it costs to build is the number of runs."""
 
-    __slots__ = ("_bounds", "_runs_by_source", "_shifts", "_sources")
+    __slots__ = ("_bounds", "_roots", "_shifts")
 
     def __init__(self, roots: RootSet) -> None:
-        table = roots.table
+        starts, ends = roots.table[:, 1], roots.table[:, 2]
         # the numbers at which runs begin, and behind them how many roots there are
-        self._bounds = np.concatenate(([0], np.cumsum(table[:, 2] - table[:, 1])))
-        self._sources = table[:, 0]
-        self._shifts = self._bounds[:-1] - table[:, 1]
-        sources, first_rows = np.unique(table[:, 0], return_index=True)
-        bounds = pairwise([*first_rows.tolist(), len(table)])
-        self._runs_by_source: dict[int, tuple[I64, I64, I64]] = {}
-        for source, (first, end) in zip(sources.tolist(), bounds, strict=True):
-            starts, ends = np.ascontiguousarray(table[first:end, 1:].T)
-            self._runs_by_source[source] = starts, ends, self._shifts[first:end]
+        self._bounds = np.concatenate(([0], np.cumsum(ends - starts)))
+        self._shifts = self._bounds[:-1] - starts
+        self._roots = roots
 
     def find(self, source: int, positions: I64) -> I64:
         """Return the number of each position of a source, in any order; -1: it is no root of the set."""
-        runs = self._runs_by_source.get(source)
-        if runs is None:
-            return np.full(len(positions), -1)
-        starts, ends, shifts = runs
-        if not len(positions) or positions.max() < starts[0]:  # as of nearly all that is of earlier batches
+        own = self._roots.rows_of_source(source)
+        starts, ends, shifts = self._roots.table[own, 1], self._roots.table[own, 2], self._shifts[own]
+        # what a batch does to roots of earlier ones is below all of its own
+        if not len(starts) or not len(positions) or positions.max() < starts[0]:
             return np.full(len(positions), -1)
         # the last run that begins at a position or before it; before all of them the first one
-        row = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
-        is_inside = (positions >= starts[row]) & (positions < ends[row])
-        numbers: I64 = np.where(is_inside, positions + shifts[row], -1)
+        rows = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
+        is_inside = (positions >= starts[rows]) & (positions < ends[rows])
+        numbers: I64 = np.where(is_inside, positions + shifts[rows], -1)
         return numbers
 
     def roots(self, numbers: I64) -> tuple[I64, I64]:
@@ -61,4 +52,4 @@ class RootNumbers:
             rows = np.repeat(np.arange(len(lengths)), lengths)
         else:
             rows = np.searchsorted(self._bounds, numbers, side="right") - 1
-        return self._sources[rows], numbers - self._shifts[rows]
+        return self._roots.table[rows, 0], numbers - self._shifts[rows]

@@ -21,6 +21,7 @@ from acker.root_sets.runs import (
     cut_by_block,
     flaw_of_table,
     order_flaw,
+    rows_by_block,
     table_of_positions,
     table_of_roots,
 )
@@ -80,6 +81,8 @@ class RootSet:
 
         Raises `ValueError`: the arrays differ in length, or a number is negative.
         """
+        if not len(positions) and (isinstance(sources, int) or not len(sources)):
+            return NO_ROOTS
         if isinstance(sources, int):
             table = table_of_positions(sources, positions)
         elif len(sources) == len(positions):
@@ -138,7 +141,7 @@ class RootSet:
 
     def __contains__(self, root: tuple[int, int]) -> bool:
         source, position = root
-        runs = self.table[self._rows_of(source)]
+        runs = self.table[self.rows_of_source(source)]
         nearest = int(np.searchsorted(runs[:, 1], position, side="right")) - 1
         return nearest >= 0 and position < int(runs[nearest, 2])
 
@@ -163,10 +166,11 @@ class RootSet:
 
     def runs_of_source(self, source: int) -> list[PositionRun]:
         """Return the runs of one source, ascending."""
-        bounds = self.table[self._rows_of(source), 1:].tolist()
+        bounds = self.table[self.rows_of_source(source), 1:].tolist()
         return list(map(partial(tuple.__new__, PositionRun), bounds))
 
-    def _rows_of(self, source: int) -> slice:
+    def rows_of_source(self, source: int) -> slice:
+        """Return which rows of the table are of a source."""
         sources = self.table[:, 0]
         if not len(sources) or sources[0] == source == sources[-1]:  # as of what is cut by block
             return slice(None)
@@ -188,15 +192,8 @@ class RootSet:
 
     def _cut_by_wire_block(self) -> tuple[I64, dict[tuple[int, int], slice]]:
         """Return a row for each block of a run, and which rows are of each source and block."""
-        if not self:
-            return self.table, {}
         parts = cut_by_block(self.table, WIRE_BLOCK_BITS)
-        sources, blocks = parts[:, 0], parts[:, 1] >> WIRE_BLOCK_BITS
-        is_new_block = (sources[1:] != sources[:-1]) | (blocks[1:] != blocks[:-1])
-        firsts = np.concatenate(([0], np.flatnonzero(is_new_block) + 1))
-        keys = zip(sources[firsts].tolist(), blocks[firsts].tolist(), strict=True)
-        rows = map(slice, firsts.tolist(), [*firsts[1:].tolist(), len(parts)])
-        return parts, dict(zip(keys, rows, strict=True))
+        return parts, rows_by_block(parts[:, 0], parts[:, 1], WIRE_BLOCK_BITS)
 
     def by_acker_partition(self, partitions: int) -> dict[int, RootSet]:
         """Return the roots that each of N acker partitions keeps; those without any are missing.

@@ -142,6 +142,18 @@ def cut_by_block(table: I64, block_bits: int) -> I64:
     return _table(parts[:, 0], starts, ends)
 
 
+def rows_by_block(sources: I64, positions: I64, block_bits: int) -> dict[tuple[int, int], slice]:
+    """Return by source and number of the block which rows are in it; rows ascend, one for one."""
+    if not len(positions):
+        return {}
+    blocks = positions >> block_bits
+    is_new_block = (sources[1:] != sources[:-1]) | (blocks[1:] != blocks[:-1])
+    firsts = np.concatenate(([0], np.flatnonzero(is_new_block) + 1))
+    keys = zip(sources[firsts].tolist(), blocks[firsts].tolist(), strict=True)
+    rows = map(slice, firsts.tolist(), [*firsts[1:].tolist(), len(positions)])
+    return dict(zip(keys, rows, strict=True))
+
+
 def _order(sources: I64, positions: I64) -> I64:
     """Return the indices that sort by source, then by position; what is nearly sorted takes little time."""
     if sources[0] == sources[-1] and sources.min() == sources.max():

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from acker.errors import TrackingError
-from acker.hot_paths import distinct, xor_sums
-from acker.identity import I64, U64, child_edges, root_edges
+from acker.hot_paths import distinct, rows_among, xor_sums
+from acker.identity import I64, U64, WIRE_BLOCK_BITS, child_edges, root_edges
+from acker.root_sets.runs import rows_by_block
 from acker.wire.events import SourceRun
 from spout.planning.plan import PlanIndex
 from spout.tuples.failures import Cause
@@ -73,6 +74,10 @@ class RootPositions(NamedTuple):
         """Yield each source, ascending, with the indices of its rows."""
         for source in distinct(self.sources).tolist():
             yield source, np.flatnonzero(self.sources == source)
+
+    def rows_by_block(self) -> dict[tuple[int, int], slice]:
+        """Return by source and number of the wire block the rows of its places, where they ascend."""
+        return rows_by_block(self.sources, self.positions, WIRE_BLOCK_BITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +165,11 @@ class KeyedRoots:
 
         Raises `TrackingError`: a keyed bolt emitted nothing with such a root.
         """
-        rows = np.searchsorted(self.numbers, numbers)
-        found = rows < len(self.numbers)
-        found[found] = self.numbers[rows[found]] == numbers[found]
-        if not found.all():
+        rows = rows_among(numbers, self.numbers)
+        unknown = int(np.count_nonzero(rows < 0))
+        if unknown:
             raise TrackingError(
-                f"{int((~found).sum()):,} tuples behind a keyed bolt have roots on which it emitted nothing:"
+                f"{unknown:,} tuples behind a keyed bolt have roots on which it emitted nothing:"
                 " nobody can tell which records they are of"
             )
         return self.places.at(rows)
@@ -271,9 +275,7 @@ def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I6
     Two rows that Spark's operators made of one tuple must not have one edge, or they would cancel; so each
     counts as a delivery of its own, named by the task's partition and the row's number in it (`entry`).
     """
-    edges = np.empty(len(ordinals), np.uint64)
-    for source, rows in places.by_source():
-        edges[rows] = root_edges(source, places.positions[rows])
+    edges = root_edges(places.sources, places.positions)
     for subscription in subscriptions:
         edges = child_edges(edges, subscription, ordinals)
     edges = child_edges(edges, entry.subscription, np.array([entry.partition]))

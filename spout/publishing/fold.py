@@ -331,15 +331,7 @@ def _edges_along(first: U64, subscriptions: Subscriptions, rows: I64) -> U64:
 
 def plan_root_edges(plan: BatchPlan, indices: I64) -> U64:
     """Return the root edge of each root of the plan, by index."""
-    firsts = np.array([*plan.starts(), plan.count], np.int64)
-    order = np.argsort(indices, kind="stable")
-    bounds = np.searchsorted(indices[order], firsts).tolist()
-    edges = np.empty(len(indices), np.uint64)
-    for run, first, low, high in zip(plan.ranges, firsts.tolist(), bounds, bounds[1:], strict=False):
-        if low < high:
-            here = order[low:high]
-            edges[here] = root_edges(run.source, indices[here] - first + run.start)
-    return edges
+    return root_edges(*plan.index().roots(indices))
 
 
 def residuals(

@@ -4,8 +4,8 @@ One `Acks` and at most one `Fails` for each block of 32,768 positions of one sou
 everything ascending, every root whose contribution is its root edge in a run. So a batch that is published
 again is recognised by its bytes.
 
-A plan's ranges ascend, so a block is a stretch of indices: what concerns it is found by where that begins and
-ends, in one search for all blocks. What a batch contributes to roots of earlier batches is in positions
+What tasks say of roots names them by their indices in the plan. Each kind becomes positions once, in their
+order, so that a block is a slice of it. What a batch contributes to roots of earlier batches is in positions
 already, and may be in blocks of its own.
 
 Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
@@ -26,6 +26,7 @@ from acker.hot_paths import among
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, input_id_of, root_edges
 from acker.kafka.port import Headers, Log, Outgoing, Producer
 from acker.listing import and_more
+from acker.root_sets.numbering import RootNumbers
 from acker.root_sets.root_set import NO_ROOTS, RootSet
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
@@ -336,67 +337,53 @@ def _blocks_of(outcome: BatchOutcome) -> Iterator[_Block]:
 
 def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
     planned = RootSet.of_runs(outcome.plan.ranges)
-    pieces = planned.runs_by_block()
-    bounds = np.cumsum([0, *(sum(end - start for start, end in runs) for runs in pieces.values())])
-    failed, number = _flat(outcome.failed)
-    touched = outcome.touched[among(outcome.touched, outcome.partial)]
-    columns = failed, outcome.partial, touched
-    ends_of = [np.searchsorted(indices, bounds).tolist() for indices in columns]
-    failed_at, partial_at, touched_at = (_positions(outcome.plan, indices) for indices in columns)
-    whole, absent = _whole_and_absent(outcome, planned, failed)
+    numbers = RootNumbers(planned)
+    failed_indices, cause_numbers = _flat(outcome.failed)
+    reset = outcome.touched[among(outcome.touched, outcome.partial)]
+    failed = RootPositions(*numbers.roots(failed_indices))
+    partial = RootPositions(*numbers.roots(outcome.partial))
+    touched = RootPositions(*numbers.roots(reset))
+    failed_rows, partial_rows, touched_rows = (roots.rows_by_block() for roots in (failed, partial, touched))
+    failed_roots, partial_roots = RootSet.of_positions(*failed), RootSet.of_positions(*partial)
+    whole, absent = _whole_and_absent(outcome, planned, failed_roots, partial_roots)
+    planned_runs = planned.runs_by_block()
     # of most batches all is acked, and its runs are cut already
-    whole_runs = pieces if whole is planned else whole.runs_by_block()
+    whole_runs = planned_runs if whole is planned else whole.runs_by_block()
     absent_runs = absent.runs_by_block()
-    for row, (source, block) in enumerate(pieces):
-        fails, partial, reset = (slice(ends[row], ends[row + 1]) for ends in ends_of)
-        at = partial_at[partial]
+    for key in planned_runs:
+        source, block = key
+        fails, others = failed_rows.get(key, _NOWHERE), partial_rows.get(key, _NOWHERE)
+        at = partial.positions[others]
         yield _Block(
             source,
             block,
-            whole_runs.get((source, block), ()),
-            _causes(outcome, failed_at[fails], number[fails]),
-            absent_runs.get((source, block), ()),
+            whole_runs.get(key, ()),
+            _causes(outcome, failed.positions[fails], cause_numbers[fails]),
+            absent_runs.get(key, ()),
             at,
-            root_edges(source, at) ^ outcome.residual[partial],
-            touched_at[reset],
+            root_edges(source, at) ^ outcome.residual[others],
+            touched.positions[touched_rows.get(key, _NOWHERE)],
         )
 
 
-def _whole_and_absent(outcome: BatchOutcome, planned: RootSet, failed: I64) -> tuple[RootSet, RootSet]:
-    """Return the planned roots whose contribution is their root edge, and those without a record.
-
-    `failed` are indices into the plan, ascending.
-    """
+def _whole_and_absent(
+    outcome: BatchOutcome, planned: RootSet, failed: RootSet, partial: RootSet
+) -> tuple[RootSet, RootSet]:
+    """Return the planned roots whose contribution is their root edge, and those without a record."""
     absent = RootSet.of_runs(outcome.absent)
-    failed_roots, partial = _roots(outcome.plan, failed), _roots(outcome.plan, outcome.partial)
     # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
-    return planned - absent - failed_roots - partial, absent - failed_roots
-
-
-def _positions(plan: BatchPlan, indices: I64) -> I64:
-    positions = indices.copy()
-    if not len(indices):  # as of most kinds of roots in most batches, which may have thousands of ranges
-        return positions
-    firsts = plan.starts()
-    bounds = [*np.searchsorted(indices, firsts).tolist(), len(indices)]
-    for run, first, here in zip(plan.ranges, firsts, pairwise(bounds), strict=True):
-        positions[slice(*here)] += run.start - first
-    return positions
+    return planned - absent - failed - partial, absent - failed
 
 
 def _places(plan: BatchPlan, indices: I64) -> RootPositions:
-    """Return the places of roots of the plan, by ascending indices."""
-    if not len(indices):
+    """Return the places of roots of the plan, by their indices."""
+    if not len(indices):  # as of most kinds of roots in most batches: no index is built
         return RootPositions.together(())
-    firsts = np.array(plan.starts(), np.int64)
-    sources = np.array([run.source for run in plan.ranges], np.int64)
-    return RootPositions(
-        sources[np.searchsorted(firsts, indices, side="right") - 1], _positions(plan, indices)
-    )
+    return RootPositions(*plan.index().roots(indices))
 
 
 def _roots(plan: BatchPlan, indices: I64) -> RootSet:
-    return RootSet.of_positions(*_places(plan, indices)) if len(indices) else NO_ROOTS
+    return RootSet.of_positions(*_places(plan, indices))
 
 
 def _older_blocks(older: Older) -> Iterator[_Block]:

@@ -13,7 +13,6 @@ Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data")
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -113,13 +112,11 @@ def _passed(report: TaskReport, plan: BatchPlan, keyed: KeyedRoots) -> Iterator[
     """
     for cause, roots in report.passed:
         if report.keyed_roots is None:
-            runs = [_run_of(plan, root) for root in roots.tolist() if 0 <= root < plan.count]
+            named = RootSet.of_positions(*plan.index().roots(roots[(roots >= 0) & (roots < plan.count)]))
         else:
-            places = keyed.find(roots[np.isin(roots, keyed.numbers)])
-            pairs = zip(places.sources.tolist(), places.positions.tolist(), strict=True)
-            runs = [SourceRun(source, position, position + 1) for source, position in pairs]
-        if runs:
-            yield PassedCall(cause.operator, cause.error, cause.message, tuple(RootSet.of_runs(runs).runs()))
+            named = RootSet.of_positions(*keyed.find(roots[np.isin(roots, keyed.numbers)]))
+        if named:
+            yield PassedCall(cause.operator, cause.error, cause.message, tuple(named.runs()))
 
 
 def _missing(
@@ -221,18 +218,9 @@ def _newest(plan: BatchPlan, reports: Sequence[TaskReport]) -> tuple[HighestTime
         timed = np.flatnonzero((report.held.until_ms >= 0) & (report.held.until_ms < NEVER_MS))
         if len(timed):
             row = int(timed[report.held.until_ms[timed].argmax()])
-            run = _run_of(plan, int(report.held.indices[row]))
+            [run] = RootSet.of_positions(*plan.index().roots(report.held.indices[[row]])).runs()
             see(HighestTime(report.operator, int(report.held.until_ms[row]), run, is_held=True))
     return tuple(highest.values())
-
-
-def _run_of(plan: BatchPlan, root: int) -> SourceRun:
-    """Return a root of the plan, by its index, as a run of one position."""
-    firsts = plan.starts()
-    number = bisect_right(firsts, root) - 1
-    run = plan.ranges[number]
-    position = run.start + root - firsts[number]
-    return SourceRun(run.source, position, position + 1)
 
 
 def _held(
@@ -402,6 +390,6 @@ def _one_cause_each(failures: Iterable[tuple[Cause, I64]], but: I64) -> tuple[tu
     counts = ~among(roots, but)
     roots, number = roots[counts], number[counts]
     order = np.argsort(number, kind="stable")
-    ends = np.searchsorted(number[order], np.arange(1, len(causes)))
-    parts = np.split(roots[order], ends) if causes else []
+    roots_of_each = np.bincount(number, minlength=len(causes))
+    parts = np.split(roots[order], np.cumsum(roots_of_each)[:-1]) if causes else []
     return tuple((cause, part) for cause, part in zip(causes, parts, strict=True) if len(part))

@@ -27,6 +27,7 @@ from acker.ledger.ledger import Ledger, Register
 from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
 from acker.ledger.roots import Roots
 from acker.ledger.sessions import Pending, Sessions
+from acker.root_sets.root_set import NO_ROOTS
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.restore import Restore
@@ -91,8 +92,8 @@ def failed_left_out() -> Replaced:
     def _acks(block: Any, plan: BatchPlan, lane: BatchLane) -> Acks:
         return acks(replace(block, causes=()), plan, lane)
 
-    def _whole_and_absent(outcome: Any, planned: Any, failed: Any) -> Any:
-        return whole_and_absent(outcome, planned, failed[:0])
+    def _whole_and_absent(outcome: Any, planned: Any, failed: Any, partial: Any) -> Any:
+        return whole_and_absent(outcome, planned, NO_ROOTS, partial)
 
     return [
         (publish, "_acks", _acks),

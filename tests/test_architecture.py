@@ -72,14 +72,22 @@ PURE = [
 ]  # fmt: skip
 """What needs no clock, thread, log or broker to be tested. See docs/design/protocol.md, section 6."""
 
+# Where arrays are searched, or summed up in parts, and a set of roots is not the idea.
 SETS_BY_HAND = {
-    "acker/hot_paths.py", "acker/ledger/cohort.py", "acker/ledger/contribution.py", "acker/ledger/roots.py",
-    "acker/ledger/tally.py", "acker/wire/events.py", "replay/worker/waiting.py", "spout/demo/judge.py",
-    "spout/held/holding.py", "spout/planning/order.py", "spout/planning/supply.py",
-    "spout/standalone/item_records.py", "spout/standalone/read_ahead.py", "spout/standalone/store.py",
-    "spout/tuples/anchors.py", "spout/ui/machinery.py",
-}  # fmt: skip
-"""Files that look positions up, or join and cut their runs, without `RootSet`. The list only shrinks."""
+    "acker/hot_paths.py": "which of an array's numbers are in another one: a flag or a row for each of them",
+    "acker/ledger/cohort.py": "a deadline for each open root, moved in place",
+    "acker/ledger/contribution.py": "a value for each position, cut where a cohort begins and ends",
+    "acker/ledger/roots.py": "an XOR value for each open root, found in a sparse array of 32 bits a root",
+    "acker/ledger/tally.py": "a wall time for each position, taken once",
+    "replay/worker/waiting.py": "a queue by due time: its numbers are times, and many roots are due at one",
+    "spout/held/holding.py": "rows of a data frame, of which one may have several anchors",
+    "spout/planning/supply.py": "the records seen of one partition, cut at a run: as sets 0.26 ms in place of"
+    " 0.03, up to three times in a batch, for each of perhaps 1,000 partitions",
+    "spout/standalone/item_records.py": "records beside their positions, cut where a segment begins",
+    "spout/standalone/read_ahead.py": "messages beside their positions, cut at a run",
+    "spout/tuples/anchors.py": "a fingerprint for each path, which is the sum of its numbers",
+}
+"""Files that look up, or sum up in parts, without `RootSet`, and why. The list only shrinks."""
 
 SEARCHES = {"searchsorted", "reduceat"}
 RUNS_BY_HAND = {"joined_bounds", "joined_runs", "difference", "runs_of", "IntervalSet"}
@@ -341,7 +349,7 @@ def test_no_further_file_does_algebra_on_positions_by_hand() -> None:
         if room_of(path) != "acker/root_sets"
         and any(_is_algebra_by_hand(node) for node in ast.walk(tree_of(path)))
     }
-    assert by_hand == SETS_BY_HAND
+    assert by_hand == SETS_BY_HAND.keys()
 
 
 def _is_algebra_by_hand(node: ast.AST) -> bool:

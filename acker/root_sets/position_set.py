@@ -12,7 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from acker.root_sets.runs import PositionRun
+from acker.identity import I64
+from acker.root_sets.runs import PositionRun, table_of_positions
 
 
 class PositionSet:
@@ -25,6 +26,15 @@ class PositionSet:
         self._size = 0
         for start, end in runs:
             self.add(start, end)
+
+    @classmethod
+    def of_positions(cls, positions: I64) -> PositionSet:
+        """Return a set of positions, ``(n,)`` int64, in any order; one may come twice."""
+        members = cls()
+        table = table_of_positions(0, positions)
+        members._starts, members._ends = table[:, 1].tolist(), table[:, 2].tolist()
+        members._size = sum(members._ends) - sum(members._starts)
+        return members
 
     def __len__(self) -> int:
         return self._size

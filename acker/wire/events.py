@@ -10,7 +10,6 @@ Source: docs/design/protocol.md, section 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -193,20 +192,6 @@ def pack_values(array: U64) -> bytes:
     return array.astype("<u8", copy=False).tobytes()
 
 
-def runs_of(sorted_positions: I64) -> list[PositionRun]:
-    """Group ascending, distinct positions into maximal runs: ascending, and none touches another."""
-    starts, ends = joined_bounds(sorted_positions, sorted_positions + 1)
-    return [PositionRun(s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
-
-
-def joined_bounds(starts: I64, ends: I64) -> tuple[I64, I64]:
-    """Join those of ascending, disjoint runs that touch; return starts and ends, each ``(n,)`` int64."""
-    if not len(starts):
-        return starts, ends
-    gaps = np.flatnonzero(starts[1:] != ends[:-1])
-    return starts[np.concatenate(([0], gaps + 1))], ends[np.concatenate((gaps, [len(ends) - 1]))]
-
-
 FIRST_EMISSIONS: Final = "windhover.first-emissions"
 """The header of a record of `_ack_ack` that says when records were emitted first whose copies it acks.
 
@@ -254,16 +239,3 @@ def _root_numbers(value: bytes | None, size: int) -> tuple[int, I64, I64] | None
     numbers = np.frombuffer(value, "<i8").astype(np.int64, copy=False)
     count = len(value) // size
     return int(numbers[0]), numbers[1 : 1 + count], numbers[1 + count :]
-
-
-def joined_runs(runs: Iterable[tuple[int, int]]) -> Iterator[PositionRun]:
-    """Yield the union of ascending runs [start, end), as runs that neither overlap nor touch."""
-    rest = iter(runs)
-    for start, end in rest:
-        for other_start, other_end in rest:
-            if other_start > end:
-                yield PositionRun(start, end)
-                start, end = other_start, other_end
-            elif other_end > end:
-                end = other_end
-        yield PositionRun(start, end)

@@ -19,7 +19,7 @@ import numpy as np
 from acker.identity import Position, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Record, TopicPartition
 from acker.root_sets.position_set import PositionSet
-from acker.wire.events import Lost, Reason, Verdicts, joined_bounds, positions
+from acker.wire.events import Lost, Reason, Verdicts, positions
 from replay.records.due import Loss, history_of
 from replay.records.headers import location, parse_lineage, parse_location
 
@@ -69,10 +69,10 @@ def settled_runs(event: Verdicts) -> Iterator[SettledRun]:
         for source, start, end in runs:
             yield SettledRun(source, start, end, verdict)
     for lost in event.lost:
-        starts = positions(lost.positions)
-        bounds = np.stack(joined_bounds(starts, starts + 1), axis=1)
-        for start, end in bounds.tolist():
-            yield SettledRun(lost.source, start, end, lost.reason.value, lost)
+        at = positions(lost.positions)
+        # no set: a root that a record names twice has two verdicts, and begins a run of its own each time
+        for run in np.split(at, np.flatnonzero(np.diff(at) != 1) + 1) if len(at) else ():
+            yield SettledRun(lost.source, int(run[0]), int(run[-1]) + 1, lost.reason.value, lost)
 
 
 def loss_of(headers: Headers) -> Loss | None:

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from acker.hot_paths import among, distinct
+from acker.hot_paths import among, distinct, rows_among
 from acker.identity import I64
 from acker.wire.causes import HELD
 from spout.tuples.failures import Cause
@@ -433,7 +433,8 @@ def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[t
         stopped = stopped[np.lexsort((stopped[:, 2], stopped[:, 1]))]
         lines, firsts = np.unique(stopped[:, 1], return_index=True)
         rows = rows[among(rows[:, 1], lines) & ~among(rows[:, 0], failed)]
-        heads = stopped[firsts[np.searchsorted(lines, rows[:, 1])], 2]
+        # of each line the lowest origin that stops it
+        heads = stopped[firsts[rows_among(rows[:, 1], lines)], 2]
         late: dict[int, list[int]] = {}
         for head, index in np.stack([heads, rows[:, 0]], axis=1)[heads < rows[:, 2]].tolist():
             late.setdefault(head, []).append(index)

@@ -14,8 +14,9 @@ import numpy as np
 from confluent_kafka import Message
 
 from acker.identity import I64, is_replay
+from acker.root_sets.position_set import PositionSet
 from acker.root_sets.root_set import RootSet
-from acker.wire.events import PositionRun, SourceRun, runs_of
+from acker.wire.events import PositionRun, SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome, FirstEmissions
 from spout.tuples.failures import Cause
@@ -111,8 +112,7 @@ class ItemRecords:
             if index:
                 segment = segments[index - 1]
                 here = np.flatnonzero(np.isin(segment.positions, positions[at:end], assume_unique=True))
-                first = segment.first
-                runs += [PositionRun(first + low, first + high) for low, high in runs_of(here)]
+                runs += PositionSet.of_positions(here + segment.first)
             at = end
         return runs
 
@@ -169,7 +169,7 @@ class NextPublication:
 
     def take(self, records: ItemRecords, around: BatchPlan) -> BatchOutcome:
         """Take out everything, drop its `records`, and begin the next publication."""
-        runs = [*self.runs, *runs_of(np.sort(np.array(self.confirmed, np.int64)))]
+        runs = [*self.runs, *PositionSet.of_positions(np.array(self.confirmed, np.int64))]
         confirmed = records.positions(runs)
         firsts = records.first_emissions(runs)
         failed = {cause: records.positions(found) for cause, found in sorted(self._failed.items())}

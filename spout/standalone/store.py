@@ -15,9 +15,11 @@ from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count as counting
 from typing import Final
 
+import numpy as np
+
 from acker.errors import TupleError
 from acker.root_sets.position_set import PositionSet
-from acker.wire.events import PositionRun, joined_runs
+from acker.wire.events import PositionRun
 
 NOBODY: Final = ""
 """The client in the lease of an item that comes from `peek`."""
@@ -360,4 +362,4 @@ def _blocks(runs: Sequence[PositionRun]) -> Iterable[int]:
 
 def runs_of_serials(serials: Iterable[int]) -> list[PositionRun]:
     """Group distinct items into maximal runs, ascending."""
-    return list(joined_runs((serial, serial + 1) for serial in sorted(serials)))
+    return list(PositionSet.of_positions(np.fromiter(serials, np.int64)))

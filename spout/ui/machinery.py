@@ -11,12 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-import numpy as np
-
 from acker.kafka.partition_troubles import PartitionTrouble
 from acker.kafka.port import GroupMember, MissingBroker, broker_names
+from acker.root_sets.position_set import PositionSet
 from acker.service.view import AckerView
-from acker.wire.events import runs_of
 from spout.inspect.overview import AckEnds, Snapshot
 from spout.inspect.readings import (
     OLD_MS,
@@ -152,7 +150,7 @@ def _shown_life(owner: GroupOwner) -> str | None:
 
 def _numbers(numbers: Sequence[int]) -> str:
     """Return partition numbers as text, neighbours as one range: ``0-3, 7``."""
-    runs = runs_of(np.array(sorted(numbers), np.int64))
+    runs = PositionSet((number, number + 1) for number in numbers)
     named = (f"{start}" if end == start + 1 else f"{start}-{end - 1}" for start, end in runs)
     return ", ".join(named) or "none"
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.root_sets.position_set import PositionSet
-from acker.wire.events import SourceRun, runs_of
+from acker.wire.events import PositionRun, SourceRun
 from spout.planning.window import ACKED, Window
 
 SOURCE = 7
@@ -16,9 +15,11 @@ spans = st.tuples(positions, st.integers(0, 12)).map(lambda pair: (pair[0], pair
 sets = st.sets(positions, max_size=40)
 
 
-def runs(members: set[int]) -> list[tuple[int, int]]:
+def runs(members: set[int]) -> list[PositionRun]:
     """Return a set's runs, ascending."""
-    return [tuple(run) for run in runs_of(np.array(sorted(members), np.int64))]  # type: ignore[misc]
+    starts = sorted(position for position in members if position - 1 not in members)
+    ends = sorted(position + 1 for position in members if position + 1 not in members)
+    return list(map(PositionRun, starts, ends))
 
 
 @given(st.lists(st.tuples(st.booleans(), spans)), spans)
@@ -73,7 +74,7 @@ def test_what_may_be_committed_is_the_first_unsettled_emitted_position(
             seen |= fresh
         else:
             hits = pending & members
-            assert window.settle(SOURCE, runs_of(np.array(sorted(members), np.int64)), ACKED) == len(hits)
+            assert window.settle(SOURCE, runs(members), ACKED) == len(hits)
             pending -= members
             settled += len(hits)
         expected = min(pending) if pending else (max(seen) + 1 if seen else None)

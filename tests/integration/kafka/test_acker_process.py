@@ -14,6 +14,7 @@ from acker.identity import acker_partition, root_edges_of_run, source_of
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.provisioning.provision import create_topics
+from acker.root_sets.position_set import PositionSet
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
 from acker.wire.events import (
@@ -32,7 +33,6 @@ from acker.wire.events import (
     pack_positions,
     pack_values,
     positions,
-    runs_of,
 )
 from spout.runtime.child import Child
 from tests.support.brokers import Broker
@@ -168,7 +168,7 @@ class Installation:
         """Give lane a what needs one contribution and half of the rest, lane b the other halves."""
         edges, halves = root_edges_of_run(source, 0, ROOTS), _of(seq, 5, 6)
         first = edges[halves] * np.uint64(3) + np.uint64(1)
-        whole = tuple(runs_of(_of(seq, 0, 1, 2, 3, 4)))
+        whole = tuple(PositionSet.of_positions(_of(seq, 0, 1, 2, 3, 4)))
         absent = tuple(PositionRun(at, at + 1) for at in _of(seq, 8).tolist())
         for lane, runs, values, gone in (
             ("a/s", whole, first, absent),

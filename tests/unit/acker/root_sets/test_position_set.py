@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise, product
 from random import Random
 
+import numpy as np
 import pytest
 
 from acker.root_sets.position_set import PositionSet
@@ -59,6 +60,17 @@ def test_many_runs_are_removed_at_once(seed: int) -> None:
     runs = sorted([*runs_of(removed), (random.randrange(END),) * 2])
     assert found.remove_all(runs) == len(members & removed)
     assert_same(found, members - removed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_positions_in_any_order_become_a_set_that_may_change(seed: int) -> None:
+    """Some come twice."""
+    random = Random(seed)
+    positions = random.choices(range(END), k=random.randrange(END))
+    found = PositionSet.of_positions(np.array(positions, np.int64))
+    assert_same(found, set(positions))
+    found.add(2, 4)
+    assert_same(found, {*positions, 2, 3})
 
 
 def test_nothing_is_removed_from_nothing() -> None:

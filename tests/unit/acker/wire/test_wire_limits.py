@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 
 from acker.id_ranges import INPUT_ID_MAX
 from acker.identity import REPLAY_ID_OFFSET, source_of
+from acker.root_sets.position_set import PositionSet
 from acker.root_sets.root_set import RootSet
 from acker.wire.causes import error_classes, error_text, with_place, without_place
 from acker.wire.checks import NAMED_MAX, wrong_acks, wrong_source
@@ -21,15 +22,11 @@ from acker.wire.events import (
     Reason,
     SourceRun,
     Verdicts,
-    difference,
     first_emissions,
-    joined_bounds,
-    joined_runs,
     pack_positions,
     pack_root_numbers,
     pack_values,
     positions,
-    runs_of,
     traces,
     values,
 )
@@ -119,10 +116,6 @@ RUNS = [run for run in product(PLACES, PLACES) if run[0] < run[1]]
 TWO_RUNS = [[], *([run] for run in RUNS), *(list(pair) for pair in combinations(RUNS, 2))]
 
 
-def apart(runs: list[tuple[int, int]]) -> bool:
-    return all(first[1] <= second[0] for first, second in pairwise(runs))
-
-
 def members(runs: list[tuple[int, int]]) -> set[int]:
     return {position for run in runs for position in range(*run)}
 
@@ -134,33 +127,15 @@ def in_runs(named: set[int]) -> list[tuple[int, int]]:
     return list(zip(starts, ends, strict=True))
 
 
-@pytest.mark.parametrize("without", [*filter(apart, TWO_RUNS), [(3, 3)], [(1, 1), (4, 4)]])
-def test_what_is_left_of_runs_is_cut_where_a_run_is_left_out(without: list[tuple[int, int]]) -> None:
-    """No run that is left is empty, and none is longer than the one that it comes from."""
-    for these in filter(apart, TWO_RUNS):
-        parts = [in_runs(members([run]) - members(without)) for run in these]
-        # a run of none is empty, and cuts the run in which it lies
-        left = list(difference(these, without))
-        assert in_runs(members(left)) == in_runs(
-            {position for part in parts for run in part for position in range(*run)}
-        )
-        assert all(start < end for start, end in left)
-        if all(start < end for start, end in without):
-            assert left == [run for part in parts for run in part]
-
-
 @pytest.mark.parametrize("runs", TWO_RUNS)
 def test_runs_are_joined_where_they_overlap_or_touch(runs: list[tuple[int, int]]) -> None:
     joined = in_runs(members(runs))
-    assert list(joined_runs(runs)) == joined
     of_two = [SourceRun(source, *run) for run in runs for source in (B, A)]
     assert RootSet.of_runs([*of_two, SourceRun(A, 9, 9)]).runs() == [
         SourceRun(source, *run) for source in (A, B) for run in joined
     ]
-    if apart(runs):
-        starts, ends = joined_bounds(*(np.array([run[end] for run in runs], np.int64) for end in (0, 1)))
-        assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == joined
-        assert runs_of(np.array(sorted(members(runs)), np.int64)) == joined
+    assert list(PositionSet(runs)) == joined
+    assert list(PositionSet.of_positions(np.array(list(members(runs)), np.int64))) == joined
 
 
 # packed columns --------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from acker.ledger.cohort import NEVER, InitEmission, Pin, RootCohort, Session
 from acker.ledger.contribution import Contribution, at_or_above, clip
 from acker.ledger.output import Counts
 from acker.ledger.roots import Roots
-from acker.ledger.verdicts import LossCause, RunSet, VerdictSet
+from acker.ledger.verdicts import LossCause, RunCollector, VerdictSet
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import PositionRun, Reason, SourceRun, Verdicts, positions
 
@@ -77,7 +77,7 @@ class Ledger:
 
     def open_runs(self, session: Session) -> list[SourceRun]:
         """Return the open roots of a session as maximal, ascending runs."""
-        runs = RunSet()
+        runs = RunCollector()
         for cohort in self._register.of(session):
             runs.add(cohort.roots.source, cohort.start, cohort.roots.open_at())
         return runs.runs()

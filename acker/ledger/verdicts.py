@@ -49,8 +49,8 @@ class LossCause(NamedTuple):
     decided_at_ms: int
 
 
-class RunSet:
-    """Collects roots of one step, and returns them as runs."""
+class RunCollector:
+    """Collects roots of one step as they come, and returns them as runs; it is no set before that."""
 
     __slots__ = ("_neighbours", "_scattered")
 
@@ -84,8 +84,8 @@ class VerdictSet:
     """
 
     def __init__(self) -> None:
-        self.acked = RunSet()
-        self.absent = RunSet()
+        self.acked = RunCollector()
+        self.absent = RunCollector()
         self.completed: list[tuple[InitEmission, int, int, Hits]] = []
         self.copies: list[tuple[InitEmission, int, I64]] = []
         self._lost: dict[tuple[LossCause, InitEmission, int], list[I64]] = {}

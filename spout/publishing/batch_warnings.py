@@ -126,12 +126,11 @@ def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator
 
 def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
     """Return what names a root's record, by its index, as `record_place` does."""
-    firsts = plan.starts()
+    index = plan.index()
 
     def place(root: int) -> str:
-        at = max(number for number, first in enumerate(firsts) if first <= root)
-        run = plan.ranges[at]
-        return record_place(run.source, run.start + root - firsts[at], inputs)
+        sources, positions = index.roots(np.array([root]))
+        return record_place(int(sources[0]), int(positions[0]), inputs)
 
     return place
 

@@ -2537,8 +2537,8 @@ MUTANTS = (
     Mutant(
         "a-warning-names-the-first-root-of-a-range",
         "spout/publishing/batch_warnings.py",
-        "for number, first in enumerate(firsts) if first <= root)",
-        "for number, first in enumerate(firsts) if first < root or not number)",
+        "index.roots(np.array([root]))",
+        "index.roots(np.array([root and root - 1]))",
         "tests/unit/spout/publishing/test_several_ranges.py::test_an_operator_reads_the_place_of_the_root",
         "an operator would look at a record of another partition for what ended a worker",
     ),

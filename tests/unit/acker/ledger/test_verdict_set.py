@@ -17,7 +17,7 @@ from acker.ledger.verdicts import (
     RUN_BYTES,
     TEXT_BYTES,
     LossCause,
-    RunSet,
+    RunCollector,
     VerdictSet,
     in_records,
 )
@@ -149,7 +149,7 @@ def test_the_fewest_records_have_all_lost_roots_of_a_bad_day_each_below_the_limi
 
 def test_a_record_is_filled_to_its_budget_and_no_further() -> None:
     runs_max = RECORD_BUDGET_BYTES // RUN_BYTES
-    settled = RunSet()
+    settled = RunCollector()
     for index in range(runs_max + 1):
         settled.add(SOURCES[0], 2 * index, range(1))
     rows = [(index % 2, run, RUN_BYTES) for index, run in enumerate(settled.runs())]

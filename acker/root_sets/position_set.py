@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Final
 
 from acker.identity import I64
 from acker.root_sets.runs import PositionRun, table_of_positions
+
+_NEW_RUN: Final = partial(tuple.__new__, PositionRun)
 
 
 class PositionSet:
@@ -40,7 +44,8 @@ class PositionSet:
         return self._size
 
     def __iter__(self) -> Iterator[PositionRun]:
-        return map(PositionRun, self._starts, self._ends)
+        # `tuple.__new__` makes a named tuple in a third of the time
+        return map(_NEW_RUN, zip(self._starts, self._ends, strict=True))
 
     def __repr__(self) -> str:
         return f"PositionSet({[tuple(run) for run in self]})"

@@ -108,7 +108,9 @@ def combined(first: I64, second: I64, counts: Flags) -> I64:
 
 def table_of_positions(source: int, positions: I64) -> I64:
     """Return the canonical table of roots of one source, in any order; a root may come twice."""
-    if len(positions) > 1 and (positions[1:] < positions[:-1]).any():
+    if len(positions) == 1:  # as of a cause with a message of its own
+        return _table(source, positions, positions + 1)
+    if (positions[1:] < positions[:-1]).any():
         positions = np.sort(positions)
     # a root that comes twice goes on with the run in which it is
     return _runs_between(positions, np.flatnonzero(positions[1:] - positions[:-1] > 1) + 1, source)

@@ -190,8 +190,8 @@ class Tenure:
                 by_source.setdefault(source, []).append(PositionRun(start, end))
             settled += sum(self._settle(source, found, verdict) for source, found in by_source.items())
         for lost in verdicts.lost:
-            roots = RootSet.of_positions(lost.source, positions(lost.positions))
-            settled += self._settle(lost.source, roots.runs_of_source(lost.source), lost.reason)
+            lost_runs = list(PositionSet.of_positions(positions(lost.positions)))
+            settled += self._settle(lost.source, lost_runs, lost.reason)
         self._open[partition] -= settled
         return settled
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from acker.errors import TupleError
 from acker.wire.causes import clipped, error_text, with_place, without_place
-from spout.tuples.culprits import Isolated
+from spout.tuples.poison import Isolated
 from spout.tuples.raised import Tracebacks, place_of
 from spout.tuples.tuple import short_repr, text_of
 

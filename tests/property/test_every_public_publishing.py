@@ -54,8 +54,8 @@ from spout.publishing.publish import (
     skipped_outcome,
 )
 from spout.tuples.counts import Counted, Measure, What
-from spout.tuples.culprits import HUNG, WORKER_DIED
 from spout.tuples.failures import Cause
+from spout.tuples.poison import HUNG, WORKER_DIED
 from spout.tuples.tuple import Delivery, StreamId
 
 BLOCK = 1 << WIRE_BLOCK_BITS

@@ -111,7 +111,7 @@ def _on_driver(strikes: Sequence[Strike], felt: Sequence[Victim]) -> list[Strike
     return [strike for strike in strikes if strike.victim in felt and strike.deed is not Deed.CLOCK]
 
 
-class Inquest:
+class CauseFinder:
     """Finds causes; what it needs of the evidence is prepared once."""
 
     def __init__(self, evidence: Evidence, strikes: Sequence[Strike]) -> None:

@@ -104,7 +104,7 @@ class Narrowing:
         self._at_once = 1
 
     def accepted(self, count: int, copies: int) -> AtFault:
-        """Record that so many roots were accepted together, some of them copies; return where the fault lies."""
+        """Record that so many roots were accepted, some as copies; return where the fault lies."""
         self._credit += copies * self._refused_max
         if self.must_spread:
             return AtFault.UNKNOWN

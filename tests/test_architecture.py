@@ -68,7 +68,7 @@ PURE = [
     "spout/tuples/counts.py",
     "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
     "spout/topology/keyed_graph.py", "spout/tuples/columns.py", "spout/doctor/codes.py", "acker/id_ranges.py",
-    "acker/root_sets/root_set.py",
+    "acker/root_sets/root_set.py", "acker/wire/verdict.py",
 ]  # fmt: skip
 """What needs no clock, thread, log or broker to be tested. See docs/design/protocol.md, section 6."""
 

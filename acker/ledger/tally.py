@@ -26,6 +26,7 @@ from acker.ledger.verdicts import VerdictSet
 from acker.wire.causes import EXPLICIT, HELD, error_class
 from acker.wire.events import FIRST_EMISSIONS, Reason, first_emissions
 from acker.wire.lateness import LateCounts, TooLate
+from acker.wire.verdict import LOST_VERDICTS
 
 CAUSES_MAX: Final = 100
 
@@ -42,7 +43,7 @@ BLOCKED: Final = "BLOCKED"
 
 ACKED: Final = "ACKED"
 ABSENT: Final = "ABSENT"
-REASONS: Final = (ACKED, ABSENT, BLOCKED, *(reason.value for reason in Reason))
+REASONS: Final = (ACKED, ABSENT, BLOCKED, *(verdict.value for verdict in LOST_VERDICTS))
 
 BOUNDS_MS: Final = (
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000

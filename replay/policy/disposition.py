@@ -32,6 +32,7 @@ from typing import Final
 
 from acker.wire.causes import HELD, error_classes
 from acker.wire.events import Reason
+from acker.wire.verdict import LostVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ class LostEmission:
         error: the exception's class, in the form of the wire.
     """
 
-    reason: Reason
+    reason: LostVerdict
     attempt: int
     abandoned: int = 0
     timed_out: int = 0

@@ -18,7 +18,8 @@ import numpy as np
 
 from acker.identity import Position, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Record, TopicPartition
-from acker.wire.events import Lost, Reason, Verdicts, joined_bounds, positions
+from acker.wire.events import Lost, Verdicts, joined_bounds, positions
+from acker.wire.verdict import LOST_VERDICTS
 from replay.records.due import Loss, history_of
 from replay.records.headers import location, parse_lineage, parse_location
 from spout.tuples.intervals import IntervalSet
@@ -26,7 +27,7 @@ from spout.tuples.intervals import IntervalSet
 ACKED: Final = "ACKED"
 ABSENT: Final = "ABSENT"
 
-LOST: Final = frozenset(reason.value for reason in Reason)
+LOST: Final = frozenset(verdict.value for verdict in LOST_VERDICTS)
 """The verdicts by which a root becomes a copy or a dead letter."""
 
 

@@ -30,6 +30,7 @@ from acker.wire.causes import EXPLICIT, HELD, error_class, error_classes
 from acker.wire.checks import read_verdicts
 from acker.wire.events import Lost, Reason, SourceRun, Verdicts, positions
 from acker.wire.passed_calls import read_passed_calls
+from acker.wire.verdict import LostVerdict
 from replay.records.due import Loss, history_of, left_out_by
 from replay.records.headers import parse_lineage
 from replay.records.letters import Letter, parse_letter
@@ -524,7 +525,7 @@ def has_rule(rules: Iterable[CauseRule], lost: Lost) -> bool:
     return any(rule.error in (None, *classes) and rule.operator in (None, lost.operator) for rule in rules)
 
 
-def group_of(name: str, reason: Reason, operator: str, error: str) -> FailureGroup:
+def group_of(name: str, reason: LostVerdict, operator: str, error: str) -> FailureGroup:
     """Return the group of a failure of an input; which bolt let a root time out is unknown."""
     cause = error_class(error) or (EXPLICIT if reason is Reason.FAILED else reason.value)
     return FailureGroup(name, None if reason is Reason.TIMED_OUT else operator, cause)

@@ -50,7 +50,7 @@ SETTLED: Final = "settled, how is unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LoggedVerdict:
     """A verdict in the log: its name, its record's place, offset and time, and the loss if it is one."""
 
     name: str
@@ -115,7 +115,7 @@ class TracedEmission:
     batches: int | None = None
     is_acked_whole: bool = False
     former: bool = False
-    verdict: Verdict | None = None
+    verdict: LoggedVerdict | None = None
     history: Sequence[Loss] = ()
     late: TooLate | None = None
     late_by: LateBy | None = None

@@ -58,9 +58,9 @@ from spout.inspect.story import (
     SETTLED,
     Evidence,
     LateBy,
+    LoggedVerdict,
     PassedHere,
     TracedEmission,
-    Verdict,
     follows,
     is_of,
 )
@@ -102,7 +102,7 @@ class Decided(NamedTuple):
     worked on them, did not return, and passed when they were made again.
     """
 
-    verdicts: dict[Root, Verdict]
+    verdicts: dict[Root, LoggedVerdict]
     too_late: dict[Root, TooLate]
     passed: dict[Root, tuple[PassedHere, ...]]
 
@@ -637,7 +637,7 @@ def _is_nowhere(evidence: Evidence) -> bool:
     )
 
 
-def _taken_over(verdict: Verdict | None, progress: Progress | None) -> bool | None:
+def _taken_over(verdict: LoggedVerdict | None, progress: Progress | None) -> bool | None:
     if verdict is None:
         return None
     return progress is not None and progress.next > verdict.offset
@@ -671,12 +671,12 @@ def _holds(runs: Sequence[SourceRun], root: Root) -> bool:
     return any(run.source == root.source and run.start <= root.position < run.end for run in runs)
 
 
-def _verdict_on(event: Verdicts, root: Root, record: Record) -> Verdict | None:
+def _verdict_on(event: Verdicts, root: Root, record: Record) -> LoggedVerdict | None:
     place = location(*record[:3])
     for says, runs in (("ACKED", event.acked), ("ABSENT", event.absent)):
         if _holds(runs, root):
-            return Verdict(says, place, record.offset, record.timestamp_ms)
+            return LoggedVerdict(says, place, record.offset, record.timestamp_ms)
     for lost in event.lost:
         if lost.source == root.source and (positions(lost.positions) == root.position).any():
-            return Verdict(lost.reason.value, place, record.offset, record.timestamp_ms, lost)
+            return LoggedVerdict(lost.reason.value, place, record.offset, record.timestamp_ms, lost)
     return None

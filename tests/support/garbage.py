@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import EnumType
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 from hypothesis import strategies as st
@@ -114,6 +114,8 @@ def values(kind: Any, known: Mapping[str, st.SearchStrategy[Any]] | None = None)
         return st.lists(values(get_args(kind)[0], known), max_size=4).map(tuple)
     if isinstance(kind, EnumType):
         return st.sampled_from(list(kind))
+    if get_origin(kind) is Literal:  # some of an enum's members
+        return st.sampled_from(get_args(kind))
     if kind is bool:
         return st.booleans()
     if kind is int:

@@ -13,6 +13,7 @@ from acker.kafka.port import Record, TopicPartition
 from acker.service.passed_over import marked_offset, marked_offsets, passed_over_mark
 from acker.wire.events import Reason, SourceRun, first_emissions, pack_root_numbers, traces
 from acker.wire.lateness import TooLate, read_too_late, too_late_header
+from acker.wire.verdict import LOST_VERDICTS
 from acker.writer_clocks import WriterTime
 from replay.records.due import Loss, left_out_by, left_out_entry, left_out_of, was_read
 from replay.records.headers import location, parse_location
@@ -105,7 +106,7 @@ def test_runs_are_named_each_by_its_first_record_and_more_are_said_to_be_more(ru
 
 
 LOSSES = st.builds(
-    Loss, st.integers(1, 99), st.sampled_from(Reason), TEXTS, TEXTS, TEXTS,
+    Loss, st.integers(1, 99), st.sampled_from(LOST_VERDICTS), TEXTS, TEXTS, TEXTS,
     st.integers(0, 1 << 40), st.integers(0, 1 << 30), st.just("t/0@1"),
 )  # fmt: skip
 

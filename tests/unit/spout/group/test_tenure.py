@@ -23,6 +23,7 @@ from acker.wire.events import (
     Verdicts,
     pack_positions,
 )
+from acker.wire.verdict import Verdict
 from spout.group.announce import REPEAT_MS
 from spout.group.opening import Opened
 from spout.group.tenure import Sibling, Tenure, tenure_of
@@ -100,7 +101,7 @@ class PlainTenure:
         return sorted(owners)
 
 
-VERDICTS = st.sampled_from(["ACKED", "ABSENT", *Reason])
+VERDICTS = st.sampled_from(list(Verdict))
 STEPS = st.lists(
     st.tuples(st.sampled_from(SOURCES), st.one_of(st.just("emit"), VERDICTS), POSITIONS), max_size=12
 )

@@ -11,9 +11,9 @@ from acker.config.topics import parse
 from acker.identity import is_replay, offset_of, partition_of, source_of
 from acker.kafka.port import Record, TopicPartition
 from acker.service.passed_over import marked_offset, marked_offsets, passed_over_mark
-from acker.wire.events import Reason, SourceRun, first_emissions, pack_root_numbers, traces
+from acker.wire.events import SourceRun, first_emissions, pack_root_numbers, traces
 from acker.wire.lateness import TooLate, read_too_late, too_late_header
-from acker.wire.verdict import LOST_VERDICTS
+from acker.wire.verdict import LOST_VERDICTS, Verdict
 from acker.writer_clocks import WriterTime
 from replay.records.due import Loss, left_out_by, left_out_entry, left_out_of, was_read
 from replay.records.headers import location, parse_location
@@ -124,7 +124,7 @@ def test_an_entry_for_losses_that_were_left_out_counts_them_and_no_real_loss_cou
 @given(LOSSES)
 def test_only_a_failure_by_an_operator_proves_that_a_record_was_read(loss: Loss) -> None:
     if was_read(loss.reason, loss.operator, loss.error):
-        assert loss.reason is Reason.FAILED
+        assert loss.reason is Verdict.FAILED
         assert loss.operator
 
 

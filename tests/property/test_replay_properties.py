@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acker.config.topics import Topics
-from acker.wire.events import Reason
-from acker.wire.verdict import LOST_VERDICTS
+from acker.wire.verdict import LOST_VERDICTS, Verdict
 from replay.policy.disposition import (
     Action,
     Backoff,
@@ -108,7 +107,7 @@ def test_every_loss_has_a_disposition_and_none_is_early(
     st.lists(st.tuples(st.sampled_from(LOST_VERDICTS), operators, errors), min_size=26, max_size=26),
 )
 def test_every_root_dies_within_its_limits_and_none_dies_before(
-    policy: Policy, losses: list[tuple[Reason, str, str]]
+    policy: Policy, losses: list[tuple[Verdict, str, str]]
 ) -> None:
     """Rule 9: no order of failures and takeovers makes a root immortal, none kills it before its time.
 
@@ -118,12 +117,12 @@ def test_every_root_dies_within_its_limits_and_none_dies_before(
     lost_by = dict.fromkeys(LOST_VERDICTS, 0)
     for attempt, (reason, operator, error) in enumerate(losses, 1):
         lost_by[reason] += 1
-        abandoned, timed_out = lost_by[Reason.ABANDONED], lost_by[Reason.TIMED_OUT]
+        abandoned, timed_out = lost_by[Verdict.ABANDONED], lost_by[Verdict.TIMED_OUT]
         lost = LostEmission(reason, attempt, abandoned, timed_out, 5 * attempt, operator, error)
-        is_failed, is_abandoned = reason is Reason.FAILED, reason is Reason.ABANDONED
+        is_failed, is_abandoned = reason is Verdict.FAILED, reason is Verdict.ABANDONED
         counts = is_failed or (policy.count_abandoned if is_abandoned else policy.count_timed_out)
         used = (
-            lost_by[Reason.FAILED] + policy.count_timed_out * timed_out + policy.count_abandoned * abandoned
+            lost_by[Verdict.FAILED] + policy.count_timed_out * timed_out + policy.count_abandoned * abandoned
         )
         dies = (
             (is_failed and rule_of(policy.rules, operator, error).then is not Action.RETRY)

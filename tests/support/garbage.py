@@ -17,7 +17,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from acker.wire.codec import Codec
-from acker.wire.events import Reason, pack_positions
+from acker.wire.events import pack_positions
+from acker.wire.verdict import Verdict
 from replay.records.due import Due, Loss, Progress, due_codec
 from tests.support import golden
 
@@ -54,7 +55,7 @@ JOURNAL = {
 }  # fmt: skip
 DUE = Due(
     65_539, 1_042, 99, "", "word-count", "sentences", "id", "sentences/3@1042", 2, 1, 77,
-    (Loss(1, Reason.FAILED, "split", "ValueError", "no", 1, 2, "sentences/3@1042"),),
+    (Loss(1, Verdict.FAILED, "split", "ValueError", "no", 1, 2, "sentences/3@1042"),),
 )  # fmt: skip
 YAML = (
     (Path(__file__).parents[2] / "topics.yaml").read_text(encoding="utf-8"),

@@ -21,8 +21,6 @@ from acker.root_sets.runs import PositionRun as PositionRun
 from acker.root_sets.runs import SourceRun as SourceRun
 from acker.wire.verdict import DONE_VERDICTS, DoneVerdict, LostVerdict, Verdict
 
-Reason = Verdict
-
 
 @dataclass(frozen=True, slots=True)
 class Take:

@@ -12,23 +12,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, assert_never
+from typing import NamedTuple, assert_never
 
 import numpy as np
 
 from acker.identity import Position, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Record, TopicPartition
 from acker.wire.events import Lost, Verdicts, joined_bounds, positions
-from acker.wire.verdict import LOST_VERDICTS, LostVerdict, Verdict
+from acker.wire.verdict import LostVerdict, Verdict
 from replay.records.due import Loss, history_of
 from replay.records.headers import location, parse_lineage, parse_location
 from spout.tuples.intervals import IntervalSet
-
-ACKED: Final = Verdict.ACKED
-ABSENT: Final = Verdict.ABSENT
-
-LOST: Final = frozenset(LOST_VERDICTS)
-"""The verdicts by which a root becomes a copy or a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,6 @@ ATTEMPTS: Final = (
 NOT_EMITTED: Final = "not emitted"
 ANNOUNCED: Final = "announced"
 PENDING: Final = "pending"
-ACKED: Final = Verdict.ACKED
-ABSENT: Final = Verdict.ABSENT
 SETTLED: Final = "settled, how is unknown"
 
 

@@ -18,9 +18,6 @@ from acker.wire.events import PositionRun, SourceRun
 from acker.wire.verdict import Verdict
 from spout.tuples.intervals import IntervalSet
 
-ACKED = Verdict.ACKED
-ABSENT = Verdict.ABSENT
-
 COHORTS_MAX = 1_000
 """So many cohorts are kept to know the oldest pending root; with more, settled cohorts are dropped."""
 

@@ -442,6 +442,19 @@ def test_a_schema_comes_from_the_package_never_from_the_wire() -> None:
     }
 
 
+def test_a_cause_is_made_and_cut_in_one_place() -> None:
+    """`Cause.of` cuts it; `Cause(*parts)` gives back what was made before, and was sent as plain values."""
+    wrong = [
+        f"{short(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path, node in nodes(ast.Call)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "Cause"
+        and not all(isinstance(part, ast.Starred) for part in node.args)
+    ]
+
+    assert wrong == []
+
+
 def test_product_code_has_no_assert() -> None:
     """`assert` disappears under -O; an invariant is raised."""
     assert [

@@ -18,7 +18,7 @@ from acker.hot_paths import Hits, as_array
 from acker.identity import I64, is_replay
 from acker.ledger.cohort import InitEmission
 from acker.root_sets.root_set import RootSet
-from acker.wire.causes import clipped
+from acker.wire.causes import TEXT_BYTES_MAX, Cause
 from acker.wire.events import Lost, SourceRun, Verdicts, pack_positions
 from acker.wire.verdict import LOST_VERDICTS, LostVerdict
 
@@ -34,8 +34,7 @@ RECORD_BUDGET_BYTES: Final = 850_000
 LOST_ROOTS: Final = 100_000
 """Most positions of one `Lost`: 800,000 bytes."""
 
-TEXT_BYTES: Final = 500
-"""Operator, error and message are cut to this size, the limit of messages on the wire."""
+TEXT_BYTES: Final = TEXT_BYTES_MAX
 
 
 class LossCause(NamedTuple):
@@ -134,15 +133,14 @@ class VerdictSet:
             )
         )
         for cause, emission, source, positions in joined:
+            texts = Cause.of(cause.operator, cause.error, cause.message)
             for first in range(0, len(positions), LOST_ROOTS):
                 yield Lost(
                     cause.reason,
                     emission.session.group,
                     emission.topic,
                     emission.topic_id,
-                    clipped(cause.operator, TEXT_BYTES),
-                    clipped(cause.error, TEXT_BYTES),
-                    clipped(cause.message, TEXT_BYTES),
+                    *texts,
                     emission.at_ms,
                     emission.wall_ms,
                     cause.decided_at_ms,

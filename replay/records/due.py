@@ -322,11 +322,7 @@ def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     Then the second entry says how many were left out (`left_out_entry`). Of blocked emissions in a row only
     the last one stays; its attempt shows how many there were.
     """
-    bounded = loss._replace(
-        operator=clipped(loss.operator, NAME_BYTES_MAX),
-        error=clipped(loss.error, NAME_BYTES_MAX),
-        message=clipped(loss.message, MESSAGE_BYTES_MAX),
-    )
+    bounded = _cut(loss)
     if history and loss.error == history[-1].error == HELD:
         history = history[:-1]
     whole = (*history, bounded)
@@ -408,18 +404,29 @@ def history_of(headers: Headers) -> tuple[Loss, ...]:
 
 def _loss(entry: Any) -> Loss | None:
     try:
-        return Loss(
+        loss = Loss(
             attempt=_whole(entry["attempt"]),
             reason=lost_verdict(entry["reason"]),
-            operator=clipped(entry["operator"], NAME_BYTES_MAX),
-            error=clipped(entry["error"], NAME_BYTES_MAX),
-            message=clipped(entry["message"], MESSAGE_BYTES_MAX),
+            operator=entry["operator"],
+            error=entry["error"],
+            message=entry["message"],
             emitted_ms=_whole(entry["emitted_ms"]),
             age_ms=_whole(entry["age_ms"]),
-            root=clipped(entry["root"], MESSAGE_BYTES_MAX),
+            root=entry["root"],
         )
+        return _cut(loss)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
+
+
+def _cut(loss: Loss) -> Loss:
+    """Cut the texts of a loss to what a history has room for, which is less than a cause has."""
+    return loss._replace(
+        operator=clipped(loss.operator, NAME_BYTES_MAX),
+        error=clipped(loss.error, NAME_BYTES_MAX),
+        message=clipped(loss.message, MESSAGE_BYTES_MAX),
+        root=clipped(loss.root, MESSAGE_BYTES_MAX),
+    )
 
 
 def _whole(value: Any) -> int:

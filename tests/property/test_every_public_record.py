@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from acker.kafka.port import Record, TopicPartition
 from acker.service.passed_over import marked_offset, marked_offsets, passed_over_mark
 from acker.wire.events import SourceRun, first_emissions, pack_root_numbers, traces
 from acker.wire.lateness import TooLate, read_too_late, too_late_header
-from acker.wire.verdict import LOST_VERDICTS, Verdict
+from acker.wire.verdict import LOST_VERDICTS, Verdict, lost_verdict
 from acker.writer_clocks import WriterTime
 from replay.records.due import Loss, left_out_by, left_out_entry, left_out_of, was_read
 from replay.records.headers import location, parse_location
@@ -103,6 +104,15 @@ def test_runs_are_named_each_by_its_first_record_and_more_are_said_to_be_more(ru
     assert all(record_place(source, start, INPUTS) in text for source, start, _ in shown)
     assert text.endswith("...") is (len(runs) > PLACES_MAX)
     assert (text == "none") is (not runs)
+
+
+@given(st.sampled_from(list(Verdict)) | TEXTS)
+def test_a_name_is_that_of_a_lost_verdict_or_of_none(name: str) -> None:
+    if name in LOST_VERDICTS:
+        assert lost_verdict(name).value == name
+    else:
+        with pytest.raises(ValueError, match="not"):
+            lost_verdict(name)
 
 
 LOSSES = st.builds(

@@ -148,6 +148,16 @@ def test_the_fewest_records_have_all_lost_roots_of_a_bad_day_each_below_the_limi
     assert max(len(wire_codec().encode(record)) for record in records) < RECORD_BYTES_MAX
 
 
+def test_the_place_at_the_end_of_a_long_message_stays() -> None:
+    """By it a reader finds the stack. Ours are cut before; those of another program may not be."""
+    settled = VerdictSet()
+    cause = LossCause(Verdict.FAILED, "split", "E", f"{'no words, ' * 60} (split.py:12)", 0)
+    settled.lose(cause, EMISSIONS[0], SOURCES[0], 50, range(1))
+    [[lost]] = [record.lost for record in settled.records()]
+    assert len(lost.message.encode()) == TEXT_BYTES
+    assert lost.message.endswith(" (split.py:12)")
+
+
 def test_a_record_is_filled_to_its_budget_and_no_further() -> None:
     runs_max = RECORD_BUDGET_BYTES // RUN_BYTES
     settled = RunSet()

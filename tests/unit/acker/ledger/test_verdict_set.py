@@ -15,12 +15,12 @@ from acker.ledger.verdicts import (
     LOST_ROOTS,
     RECORD_BUDGET_BYTES,
     RUN_BYTES,
-    TEXT_BYTES,
     LossCause,
     RunSet,
     VerdictSet,
     in_records,
 )
+from acker.wire.causes import TEXT_BYTES_MAX
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import Lost, SourceRun, positions
 from acker.wire.verdict import Verdict
@@ -141,9 +141,9 @@ def test_the_fewest_records_have_all_lost_roots_of_a_bad_day_each_below_the_limi
     parts = [positions(entry.positions) for entry in entries]
     assert [len(part) for part in parts] == [LOST_ROOTS, LOST_ROOTS, 1]
     assert np.array_equal(np.concatenate(parts), np.arange(50, 50 + count))
-    assert {len(entry.message.encode()) for entry in entries} == {TEXT_BYTES}
-    assert {len(entry.operator.encode()) for entry in entries} == {TEXT_BYTES}
-    assert {len(entry.error.encode()) for entry in entries} == {TEXT_BYTES}
+    assert {len(entry.message.encode()) for entry in entries} == {TEXT_BYTES_MAX}
+    assert {len(entry.operator.encode()) for entry in entries} == {TEXT_BYTES_MAX}
+    assert {len(entry.error.encode()) for entry in entries} == {TEXT_BYTES_MAX}
     assert len(records) == 2, "what is left finds room beside the second part"
     assert max(len(wire_codec().encode(record)) for record in records) < RECORD_BYTES_MAX
 
@@ -154,7 +154,7 @@ def test_the_place_at_the_end_of_a_long_message_stays() -> None:
     cause = LossCause(Verdict.FAILED, "split", "E", f"{'no words, ' * 60} (split.py:12)", 0)
     settled.lose(cause, EMISSIONS[0], SOURCES[0], 50, range(1))
     [[lost]] = [record.lost for record in settled.records()]
-    assert len(lost.message.encode()) == TEXT_BYTES
+    assert len(lost.message.encode()) == TEXT_BYTES_MAX
     assert lost.message.endswith(" (split.py:12)")
 
 

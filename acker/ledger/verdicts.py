@@ -18,7 +18,7 @@ from acker.hot_paths import Hits, as_array
 from acker.identity import I64, is_replay
 from acker.ledger.cohort import InitEmission
 from acker.root_sets.root_set import RootSet
-from acker.wire.causes import TEXT_BYTES_MAX, Cause
+from acker.wire.causes import Cause
 from acker.wire.events import Lost, SourceRun, Verdicts, pack_positions
 from acker.wire.verdict import LOST_VERDICTS, LostVerdict
 
@@ -33,8 +33,6 @@ RECORD_BUDGET_BYTES: Final = 850_000
 
 LOST_ROOTS: Final = 100_000
 """Most positions of one `Lost`: 800,000 bytes."""
-
-TEXT_BYTES: Final = TEXT_BYTES_MAX
 
 
 class LossCause(NamedTuple):

@@ -6,14 +6,11 @@ Source: docs/design/protocol.md, section 3 rule 11.
 from __future__ import annotations
 
 from acker.errors import TupleError
-from acker.wire.causes import TEXT_BYTES_MAX, error_text, with_place
 from acker.wire.causes import Cause as Cause
-from acker.wire.causes import cut_text as cut_text
+from acker.wire.causes import error_text, with_place
 from spout.tuples.culprits import Isolated
 from spout.tuples.raised import Tracebacks, place_of
 from spout.tuples.tuple import short_repr, text_of
-
-MESSAGE_BYTES_MAX = TEXT_BYTES_MAX
 
 ERRORS_MAX = 20
 """Errors that the bolts of one task may report with their text; more are counted only."""
@@ -83,15 +80,20 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
     text = text_of(why)
     if isinstance(why, Isolated) or type(why) is FailTuple:
         return Cause.of(operator, why.error if isinstance(why, Isolated) else "", text)
-    error, place = cut_text(error_text(type(why))), place_of(why)
-    if why.__traceback__ is not None and tracebacks is not None:
-        place = place or tracebacks.code_place
-        tracebacks.keep(operator, error, place, why)
-    return Cause.of(operator, error, with_place(text, place))
+    place = place_of(why)
+    if why.__traceback__ is None or tracebacks is None:
+        return Cause.of(operator, error_text(type(why)), with_place(text, place))
+    return _kept_cause(operator, why, text, place or tracebacks.code_place, tracebacks)
 
 
 def cause_of_output(operator: str, why: Exception, tracebacks: Tracebacks) -> Cause:
     """Build the cause of an output that does not fit; its place is the bolt's code, which has returned."""
-    error, place = cut_text(error_text(type(why))), place_of(why) or tracebacks.code_place
-    tracebacks.keep(operator, error, place, why)
-    return Cause.of(operator, error, with_place(text_of(why), place))
+    place = place_of(why) or tracebacks.code_place
+    return _kept_cause(operator, why, text_of(why), place, tracebacks)
+
+
+def _kept_cause(operator: str, why: BaseException, text: str, place: str, tracebacks: Tracebacks) -> Cause:
+    """Build the cause of an exception, and keep its traceback by that cause."""
+    cause = Cause.of(operator, error_text(type(why)), with_place(text, place))
+    tracebacks.keep(cause.operator, cause.error, place, why)
+    return cause

@@ -67,8 +67,8 @@ class Cause(NamedTuple):
     def of(cls, operator: str, error: str, message: str) -> Self:
         """Make a cause: each of its texts is cut to `TEXT_BYTES_MAX`, and the place in its message stays.
 
-        >>> Cause.of("split", "ValueError", f"{'no words, ' * 100}(split.py:12)").message[-23:]
-        'no words, (split.py:12)'
+        >>> Cause.of("split", "ValueError", "x" * 1_000 + " (split.py:12)").message[-20:]
+        'xxxxxx (split.py:12)'
         """
         return cls(clipped(operator, TEXT_BYTES_MAX), clipped(error, TEXT_BYTES_MAX), cut_text(message))
 

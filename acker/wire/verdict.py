@@ -4,7 +4,7 @@
 verdict   what happened                                      what follows
 ========= ================================================== ===================================
 ACKED     every tuple of its tree was acked                  nothing: the record is processed
-ABSENT    the log holds no such record, or nobody reads it   nothing: there is nothing to process
+ABSENT    the log holds no such record, or none can read it  nothing: there is nothing to process
 FAILED    a bolt failed a tuple of it, or Windhover did      lost: one copy, or one dead letter
 TIMED_OUT its session's clock reached its deadline           lost, too; nobody knows which bolt
 ABANDONED another session took its group over                lost, too; it is not the record's fault

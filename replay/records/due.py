@@ -420,7 +420,7 @@ def _loss(entry: Any) -> Loss | None:
 
 
 def _cut(loss: Loss) -> Loss:
-    """Cut the texts of a loss to what a history has room for, which is less than a cause has."""
+    """Cut the texts of a loss to what a history has room for."""
     return loss._replace(
         operator=clipped(loss.operator, NAME_BYTES_MAX),
         error=clipped(loss.error, NAME_BYTES_MAX),

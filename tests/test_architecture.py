@@ -66,7 +66,7 @@ PURE = [
     "spout/topology/graph.py", "spout/topology/stages.py",
     "spout/topology/routing.py", "spout/topology/chain.py", "spout/bolts/collectors.py",
     "spout/tuples/counts.py",
-    "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
+    "spout/topology/explain.py", "spout/tuples/poison.py", "spout/runtime/pulse.py",
     "spout/topology/keyed_graph.py", "spout/tuples/columns.py", "spout/doctor/codes.py", "acker/id_ranges.py",
     "acker/root_sets/root_set.py", "acker/wire/verdict.py",
 ]  # fmt: skip

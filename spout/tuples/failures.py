@@ -8,7 +8,7 @@ from __future__ import annotations
 from acker.errors import TupleError
 from acker.wire.causes import Cause as Cause
 from acker.wire.causes import error_text, with_place
-from spout.tuples.culprits import Isolated
+from spout.tuples.poison import Isolated
 from spout.tuples.raised import Tracebacks, place_of
 from spout.tuples.tuple import short_repr, text_of
 

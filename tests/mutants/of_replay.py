@@ -380,8 +380,8 @@ MUTANTS = (
     Mutant(
         "no-record-dies-while-nothing-shows-that-its-topic-takes-others",
         "replay/worker/narrowing.py",
-        "return Blame.TOPIC if len(self.accused) >= self._refused_max else Blame.NOTHING",
-        "return Blame.RECORDS",
+        "return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN",
+        "return AtFault.RECORDS",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_a_topic_that_takes_no_copy_is_the_inputs_trouble",
         "a wrong setting of a topic would make a dead letter of each record",

@@ -123,7 +123,7 @@ def _failed(number: int, attempt: int, error: str) -> Cause:
     return Cause.UNEXPLAINED
 
 
-class Inquest:
+class CauseFinder:
     """Finds causes; what it needs of the evidence is prepared once."""
 
     def __init__(self, evidence: Evidence, strikes: Sequence[Strike]) -> None:

@@ -15,7 +15,7 @@ from acker.identity import Root
 from acker.wire.verdict import LOST_VERDICTS, Verdict
 from spout.demo.judge import Check, Emission
 from tests.support.flaws import check_none, replacement_flaws, verdict_flaws
-from tests.torture.judging.causes import FAULTS, Cause, Inquest, Strike, unexplained_endings
+from tests.torture.judging.causes import FAULTS, Cause, CauseFinder, Strike, unexplained_endings
 from tests.torture.judging.evidence import Evidence
 from tests.torture.workload import UNDONE, odd_of, words_of
 from tests.torture.writes import Write
@@ -64,19 +64,19 @@ class Judgement:
 
 def judge(aftermath: Aftermath) -> Judgement:
     """Judge a run that is drained."""
-    return _Court(aftermath).judgement()
+    return _Checks(aftermath).judgement()
 
 
-class _Court:
+class _Checks:
     """Looks at everything once and keeps what several checks need."""
 
     def __init__(self, aftermath: Aftermath) -> None:
         self._after = aftermath
         evidence = self._evidence = aftermath.evidence
         self._outcomes = evidence.outcomes
-        inquest = Inquest(evidence, aftermath.strikes)
+        causes = CauseFinder(evidence, aftermath.strikes)
         self._lost = {
-            root: inquest.cause_of(root, verdict)
+            root: causes.cause_of(root, verdict)
             for root, verdict in evidence.verdicts.items()
             if verdict.kind in LOST_VERDICTS
         }

@@ -87,7 +87,7 @@ class PoisonFinder:
         error, how = self._cause(end)
         is_poison = self.orders.record_end(call, error, how)
         if not is_poison:
-            self._divided.append((call, Cause(call.bolt, error, how)))
+            self._divided.append((call, Cause.of(call.bolt, error, how)))
         if is_poison:
             self._poison_of[call.bolt] += 1
             self._tell(call.bolt, error, how, call.roots)
@@ -102,7 +102,7 @@ class PoisonFinder:
         """
         passed = [(cause, _ascending(call.roots)) for call, cause in self._divided_without_reason()]
         if self._hung is not None and not self._hangs_again(self._hung):
-            cause = Cause(self._hung.bolt, HUNG, self._too_long())
+            cause = Cause.of(self._hung.bolt, HUNG, self._too_long())
             passed.append((cause, _ascending(self._hung.roots)))
         return tuple(passed)
 

@@ -15,10 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from acker.wire.events import PositionRun, SourceRun
+from acker.wire.verdict import Verdict
 from spout.tuples.intervals import IntervalSet
-
-ACKED = "ACKED"
-ABSENT = "ABSENT"
 
 COHORTS_MAX = 1_000
 """So many cohorts are kept to know the oldest pending root; with more, settled cohorts are dropped."""
@@ -30,7 +28,7 @@ class _Cohort(NamedTuple):
 
 
 class Window:
-    """What one session has emitted and not settled; `counts` has the settled, by verdict or `Reason`."""
+    """What one session has emitted and not settled; `counts` has the settled, by verdict."""
 
     __slots__ = (
         "_cohorts",
@@ -50,7 +48,7 @@ class Window:
         self._high: dict[int, int] = {}
         self._cohorts: deque[_Cohort] = deque()
         self._cohorts_max = COHORTS_MAX
-        self.counts = Counter[str]()
+        self.counts = Counter[Verdict]()
         self.emitted = 0
         self.late = 0
         self.unknown = 0
@@ -96,7 +94,7 @@ class Window:
             self._empty.setdefault(source, IntervalSet()).add(start, end)
         self._remember(_Cohort(now_ms, tuple(runs)))
 
-    def settle(self, source: int, runs: Iterable[PositionRun], verdict: str) -> int:
+    def settle(self, source: int, runs: Iterable[PositionRun], verdict: Verdict) -> int:
         """Settle ascending, disjoint runs and return how many of their roots were pending."""
         runs = list(runs)
         settled = self._of(source).remove_all(runs)

@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         "a-hang-that-passes-is-told-nobody",
         "spout/isolation/poison_finder.py",
-        "self._divided.append((call, Cause(call.bolt, error, how)))",
+        "self._divided.append((call, Cause.of(call.bolt, error, how)))",
         "pass",
         "tests/unit/spout/isolation/test_isolation.py::test_a_hang_that_does_not_repeat_leaves_its_records",
         "a service that hangs now and then would be seen by nobody",

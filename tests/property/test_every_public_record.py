@@ -18,9 +18,10 @@ from acker.errors import CodecError
 from acker.identity import is_replay, offset_of, partition_of, source_of
 from acker.kafka.port import Record, TopicPartition
 from acker.service.passed_over import marked_offset, marked_offsets, passed_over_mark
-from acker.wire.events import Reason, SourceRun, first_emissions, pack_root_numbers, traces
+from acker.wire.events import SourceRun, first_emissions, pack_root_numbers, traces
 from acker.wire.item_counts import require_few_items
 from acker.wire.lateness import TooLate, read_too_late, too_late_header
+from acker.wire.verdict import LOST_VERDICTS, Verdict, lost_verdict
 from acker.writer_clocks import WriterTime
 from replay.records.due import (
     MESSAGE_BYTES_MAX,
@@ -122,8 +123,17 @@ def test_runs_are_named_each_by_its_first_record_and_more_are_said_to_be_more(ru
     assert (text == "none") is (not runs)
 
 
+@given(st.sampled_from(list(Verdict)) | TEXTS)
+def test_a_name_is_that_of_a_lost_verdict_or_of_none(name: str) -> None:
+    if name in LOST_VERDICTS:
+        assert lost_verdict(name).value == name
+    else:
+        with pytest.raises(ValueError, match="not"):
+            lost_verdict(name)
+
+
 LOSSES = st.builds(
-    Loss, st.integers(1, 99), st.sampled_from(Reason), TEXTS, TEXTS, TEXTS,
+    Loss, st.integers(1, 99), st.sampled_from(LOST_VERDICTS), TEXTS, TEXTS, TEXTS,
     st.integers(0, 1 << 40), st.integers(0, 1 << 30), st.just("t/0@1"),
 )  # fmt: skip
 
@@ -141,7 +151,7 @@ def test_an_entry_for_losses_that_were_left_out_counts_them_and_no_real_loss_cou
 @given(LOSSES)
 def test_only_a_failure_by_an_operator_proves_that_a_record_was_read(loss: Loss) -> None:
     if was_read(loss.reason, loss.operator, loss.error):
-        assert loss.reason is Reason.FAILED
+        assert loss.reason is Verdict.FAILED
         assert loss.operator
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.wire.events import SourceRun, runs_of
-from spout.planning.window import ACKED, Window
+from acker.wire.verdict import Verdict
+from spout.planning.window import Window
 from spout.tuples.intervals import IntervalSet
 
 SOURCE = 7
@@ -73,10 +74,11 @@ def test_what_may_be_committed_is_the_first_unsettled_emitted_position(
             seen |= fresh
         else:
             hits = pending & members
-            assert window.settle(SOURCE, runs_of(np.array(sorted(members), np.int64)), ACKED) == len(hits)
+            named = runs_of(np.array(sorted(members), np.int64))
+            assert window.settle(SOURCE, named, Verdict.ACKED) == len(hits)
             pending -= members
             settled += len(hits)
         expected = min(pending) if pending else (max(seen) + 1 if seen else None)
         assert window.committable(SOURCE) == expected
         assert window.pending == len(pending)
-        assert window.counts.get(ACKED, 0) == settled
+        assert window.counts.get(Verdict.ACKED, 0) == settled

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from acker.identity import Root
-from spout.demo.judge import ACKED, LOST, Check, Emission
+from acker.wire.verdict import LOST_VERDICTS, Verdict
+from spout.demo.judge import Check, Emission
 from tests.support.flaws import check_none, replacement_flaws, verdict_flaws
 from tests.torture.judging.causes import FAULTS, Cause, CauseFinder, Strike, unexplained_endings
 from tests.torture.judging.evidence import Evidence
@@ -77,10 +78,12 @@ class _Checks:
         self._lost = {
             root: causes.cause_of(root, verdict)
             for root, verdict in evidence.verdicts.items()
-            if verdict.reason in LOST
+            if verdict.kind in LOST_VERDICTS
         }
         self._acked = {
-            root: verdict.at_ms for root, verdict in evidence.verdicts.items() if verdict.reason == ACKED
+            root: verdict.at_ms
+            for root, verdict in evidence.verdicts.items()
+            if verdict.kind is Verdict.ACKED
         }
         self._rows: dict[tuple[str, int], dict[int, Write]] = defaultdict(dict)
         for write in aftermath.writes:
@@ -216,9 +219,9 @@ class _Checks:
             "dead_lettered": counts.dead_letters,
             "lost": len(self._unended()),
             "copies": counts.copies,
-            "failed": counts.lost_by_reason["FAILED"],
-            "timed_out": counts.lost_by_reason["TIMED_OUT"],
-            "abandoned": counts.lost_by_reason["ABANDONED"],
+            "failed": counts.lost_by_reason[Verdict.FAILED],
+            "timed_out": counts.lost_by_reason[Verdict.TIMED_OUT],
+            "abandoned": counts.lost_by_reason[Verdict.ABANDONED],
             "absent": counts.absent,
             "sessions": len({story.session for story in self._evidence.stories.values()}),
         }

@@ -66,9 +66,10 @@ PURE = [
     "spout/topology/graph.py", "spout/topology/stages.py",
     "spout/topology/routing.py", "spout/topology/chain.py", "spout/bolts/collectors.py",
     "spout/tuples/counts.py",
-    "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
+    "spout/topology/explain.py", "spout/tuples/poison.py", "spout/runtime/pulse.py",
     "spout/topology/keyed_graph.py", "spout/tuples/columns.py", "spout/doctor/codes.py", "acker/id_ranges.py",
     "acker/root_sets/root_set.py", "acker/root_sets/numbering.py", "acker/root_sets/position_set.py",
+    "acker/wire/verdict.py",
 ]  # fmt: skip
 """What needs no clock, thread, log or broker to be tested. See docs/design/protocol.md, section 6."""
 
@@ -444,6 +445,19 @@ def test_a_schema_comes_from_the_package_never_from_the_wire() -> None:
         ("acker/wire/codec.py", "schemaless_reader"),
         ("acker/wire/codec.py", "schemaless_writer"),
     }
+
+
+def test_a_cause_is_made_and_cut_in_one_place() -> None:
+    """`Cause.of` cuts it; `Cause(*parts)` gives back what was made before, and was sent as plain values."""
+    wrong = [
+        f"{short(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path, node in nodes(ast.Call)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "Cause"
+        and not all(isinstance(part, ast.Starred) for part in node.args)
+    ]
+
+    assert wrong == []
 
 
 def test_product_code_has_no_assert() -> None:

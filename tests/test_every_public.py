@@ -20,7 +20,7 @@ PURE_ROOMS = (
 PRODUCT = ("acker", "replay", "spout")
 
 RUN_BY_MODELS = """
-acker/wire/causes.py: clipped error_class error_classes error_text with_place without_place
+acker/wire/causes.py: clipped cut_text error_class error_classes error_text with_place without_place
 acker/wire/checks.py: epoch_max left_out_block read_verdicts wrong_clock wrong_epoch wrong_fails
   wrong_init wrong_names wrong_numbers wrong_source wrong_take wrong_taken wrong_touch wrong_verdicts
 acker/wire/clusters.py: cluster_header cluster_of is_of_another other_cluster require_cluster
@@ -55,7 +55,7 @@ spout/publishing/publish.py: not_acked
 spout/tuples/casts.py: check_nulls exact_cast has_not_null with_zone
 spout/tuples/counts.py: added
 spout/tuples/exact.py: exact_values
-spout/tuples/failures.py: cause_of cause_of_output cut_text
+spout/tuples/failures.py: cause_of cause_of_output
 spout/tuples/places.py: alike numbered ordinals_of
 spout/tuples/raised.py: first_of_each place_of place_of_code
 spout/tuples/rows.py: in_order misfits missized one_batch python_values size_error
@@ -70,9 +70,6 @@ spout/group/tenure.py: tenure_of
 """By file, as ``python -m coverage run -m pytest -n0 tests/property`` has shown it."""
 
 EXEMPT = {
-    "not yet: it bounds what a decoded record may hold, and tests/unit/acker/wire has each bound": """
-acker/wire/item_counts.py: require_few_items
-""",
     "it handles damage of a log, which tests/unit/acker/service plays batch by batch": """
 acker/service/passed_over.py: is_passed_over kind_of require_passed_over
 acker/service/state.py: is_sound_part
@@ -86,54 +83,24 @@ spout/group/presence.py: describe_session
 spout/group/starting.py: clock_ahead log_was_cut older_checkpoint re_created refused_by_acker
 spout/group/strangers.py: member_text members_text moved_cure stranger_text stranger_texts
 """,
-    "not yet: an entry as it was, with two texts that are cut": """
-replay/records/due.py: refused_entry
-""",
     "a constant and a number: `flaw_of`, which is run, compares with it": """
 replay/records/due.py: pause_key
-""",
-    "not yet: a table of four conditions, one test each in tests/unit/replay/records": """
-replay/records/due.py: was_a_record
-""",
-    "not yet: what a batch warns of, by cases in tests/unit/spout/publishing": """
-spout/publishing/batch_warnings.py: held_open isolated_records left_open
-spout/publishing/fold.py: left_by
 """,
     "it asks Spark for the task, or the session, that runs it": """
 spout/publishing/ledger.py: is_local task_name
 """,
-    "not yet: headers as long as a record has room, by cases in tests/unit/spout/publishing": """
-spout/publishing/publish.py: ack_headers
-""",
     "it builds columns of Spark, which tests/integration/spark runs": """
 spout/tuples/anchor_columns.py: collect_anchors join_anchors
 """,
-    "not yet: columns of anchors of several rows, by cases in tests/unit/spout/tuples": """
-spout/tuples/anchor_columns.py: gathered joined_anchors kinds_of
-spout/tuples/anchors.py: wide_column
-""",
-    "not yet: types with a time zone, by a table in tests/unit/spout/tuples": """
-spout/tuples/casts.py: in_zone pairs_of schema_with_zone
-spout/tuples/exact.py: zone_of
-""",
-    "not yet: a sum over counts, which status and metrics show": """
-spout/tuples/counts.py: count_of
-""",
-    "not yet: names of records by their headers, by cases in tests/unit/spout/tuples": """
-spout/tuples/messages.py: record_key record_keys time_of_original
-""",
     "it reads the frame of a thread that hangs, which only a process of its own shows": """
 spout/tuples/raised.py: place_of_thread
-""",
-    "not yet: for tuples that a person makes in a test of a bolt": """
-spout/tuples/rows.py: tuple_of unknown_id
 """,
     "it asks a log, whose answers tests/unit/spout/group plays one by one": """
 spout/group/clocks.py: watch_clocks
 spout/group/strangers.py: strangers_now strangers_of
 """,
 }
-"""By reason. *Not yet* means that a property can be had."""
+"""By reason."""
 
 
 def modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:

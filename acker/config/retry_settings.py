@@ -5,7 +5,7 @@ What the keys mean together says `replay.policy.disposition`. Source: docs/desig
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
@@ -25,6 +25,8 @@ from acker.config.keys import (
     whole,
 )
 from acker.units import UNITS_MS, duration_text
+from acker.wire.causes import HELD
+from acker.wire.verdict import Verdict
 
 RULES_MAX: Final = 100
 """Rules in one `causes`."""
@@ -36,13 +38,14 @@ _DAY: Final = UNITS_MS["d"]
 _FORMULA: Final = {"initial_ms": "initial", "multiplier": "multiplier", "max_ms": "max"}
 
 
-_NO_FAILURES: Final = {
-    "FAILED": "is what every rule is for; name the class of an exception, or Exception for any",
-    "TIMED_OUT": "is no failure, so no rule fits it; count_timed_out and time_limit decide what times out",
-    "ABANDONED": "is no failure, so no rule fits it; count_abandoned and max_abandoned decide what a takeover"
-    " puts back",
-    "ABSENT": "is no failure: there was no record, so it is never replayed; remove the rule",
-    "HELD": "is no failure: the record waits its turn, and no rule fits it; hold decides when it looks again",
+_NO_FAILURES: Final[Mapping[str, str]] = {
+    Verdict.FAILED: "is what every rule is for; name the class of an exception, or Exception for any",
+    Verdict.TIMED_OUT: "is no failure, so no rule fits it; count_timed_out and time_limit decide what times"
+    " out",
+    Verdict.ABANDONED: "is no failure, so no rule fits it; count_abandoned and max_abandoned decide what a"
+    " takeover puts back",
+    Verdict.ABSENT: "is no failure: there was no record, so it is never replayed; remove the rule",
+    HELD: "is no failure: the record waits its turn, and no rule fits it; hold decides when it looks again",
 }
 """Names that stand beside those of exceptions wherever losses are listed, and what decides about them."""
 

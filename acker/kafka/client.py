@@ -268,11 +268,24 @@ _RESOURCES: Final = {
 UNAUTHORIZED: Final = frozenset({*_RESOURCES, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 """The broker knows us, and a right is missing."""
 
+SILENT_BROKER_MS: Final = 10_000
+"""How long a broker may be silent before a request to it has failed; the client then asks who leads now."""
+
+CONNECTION_MS: Final = 5_000
+"""How long a new connection may take, and its first request."""
+
 COMMON: Mapping[str, Any] = MappingProxyType(
     {
         # the defaults, 100 and 10,000 ms, make a client of a restarted broker late by seconds
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
+        # A broker that is cut off in silence loses its leaders after nine seconds, or some more where it was
+        # the controller. What was on its way to it goes elsewhere when it has timed out; until the client has
+        # heard of another leader it connects to the silent broker again. By default a request takes 60 s, a
+        # connection 30 s and its first request 10 s.
+        "socket.timeout.ms": SILENT_BROKER_MS,
+        "socket.connection.setup.timeout.ms": CONNECTION_MS,
+        "api.version.request.timeout.ms": CONNECTION_MS,
     }
 )
 

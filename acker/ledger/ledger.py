@@ -33,7 +33,8 @@ from acker.ledger.output import Counts
 from acker.ledger.roots import Roots
 from acker.ledger.verdicts import LossCause, RunCollector, VerdictSet
 from acker.root_sets.root_set import RootSet
-from acker.wire.events import PositionRun, Reason, SourceRun, Verdicts, positions
+from acker.wire.events import PositionRun, SourceRun, Verdicts, positions
+from acker.wire.verdict import Verdict
 
 _BLOCK = 1 << WIRE_BLOCK_BITS
 
@@ -168,7 +169,7 @@ class Ledger:
         for cohort in self._register.due(session, clock_ms):
             hits = cohort.expire(clock_ms)
             self.counts.timed_out += len(hits)
-            self._lose(cohort, hits, LossCause(Reason.TIMED_OUT, "", "", "", clock_ms))
+            self._lose(cohort, hits, LossCause(Verdict.TIMED_OUT, "", "", "", clock_ms))
             if cohort.roots.open:
                 self._register.remind(cohort, cohort.next_deadline_ms(clock_ms))
 
@@ -177,7 +178,7 @@ class Ledger:
         for cohort in self._register.of(session):
             hits = cohort.roots.settle_all()
             self.counts.abandoned += len(hits)
-            self._lose(cohort, hits, LossCause(Reason.ABANDONED, "", "", "", decided_at_ms))
+            self._lose(cohort, hits, LossCause(Verdict.ABANDONED, "", "", "", decided_at_ms))
 
     def abandon_sources(self, sources: Collection[int], clock_ms: Callable[[Session], int]) -> None:
         """Settle as ABANDONED every open root of some sources, each by the clock of its session."""
@@ -186,7 +187,7 @@ class Ledger:
                 hits = cohort.roots.settle_all()
                 self.counts.abandoned += len(hits)
                 decided_at_ms = clock_ms(cohort.emission.session)
-                self._lose(cohort, hits, LossCause(Reason.ABANDONED, "", "", "", decided_at_ms))
+                self._lose(cohort, hits, LossCause(Verdict.ABANDONED, "", "", "", decided_at_ms))
 
     # -- restore: none of these gives a new verdict
 
@@ -210,7 +211,7 @@ class Ledger:
         A verdict above the watermark was committed without the State that has the root's init. It is kept:
         when the init is read again, `init` settles the root. `ahead_pin` is the place of the first of these.
         """
-        for run in verdicts.acked + verdicts.absent:
+        for run in verdicts.done_runs():
             self._keep_ahead(run, pin)
             for cohort in self._register.spanning(run):
                 self._settle_logged(cohort, len(cohort.settle_between(run.start, run.end)), pin)

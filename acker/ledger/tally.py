@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 import numpy as np
 
@@ -24,8 +24,9 @@ from acker.kafka.port import Record
 from acker.ledger.cohort import InitEmission
 from acker.ledger.verdicts import VerdictSet
 from acker.wire.causes import EXPLICIT, HELD, error_class
-from acker.wire.events import FIRST_EMISSIONS, Reason, first_emissions
+from acker.wire.events import FIRST_EMISSIONS, first_emissions
 from acker.wire.lateness import LateCounts, TooLate
+from acker.wire.verdict import DONE_VERDICTS, LOST_VERDICTS, Verdict
 
 CAUSES_MAX: Final = 100
 
@@ -40,9 +41,8 @@ OTHERS: Final = "(others)"
 BLOCKED: Final = "BLOCKED"
 """The reason under which roots count that failed only since they wait behind another one (`ordering`)."""
 
-ACKED: Final = "ACKED"
-ABSENT: Final = "ABSENT"
-REASONS: Final = (ACKED, ABSENT, BLOCKED, *(reason.value for reason in Reason))
+REASONS: Final = (*DONE_VERDICTS, BLOCKED, *LOST_VERDICTS)
+"""What roots are counted by: their verdict, or that they were blocked."""
 
 BOUNDS_MS: Final = (
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000
@@ -63,7 +63,7 @@ class InputTally:
     """What was decided about the roots of one input.
 
     Attributes:
-        verdicts: roots by reason.
+        verdicts: roots by one of `REASONS`.
         failures: failed roots by operator and error class.
         took: acked roots by class of time, of shape (len(BOUNDS_MS) + 1,).
         took_ms: the times of all of them together.
@@ -148,20 +148,25 @@ class VerdictTally:
                 self._add_copies(emission, source, at, now_ms)
             for emission, source, start, hits in each.completed:
                 tally = self._of(source)
-                tally.verdicts[ACKED] += len(hits)
+                tally.verdicts[Verdict.ACKED] += len(hits)
                 took_ms = max(0, now_ms - emission.wall_ms)
                 first = Root(Source(source), Position(start + int(hits[0])))
                 tally.ack(took_ms, len(hits), first, now_ms)
             for run in each.absent.runs():
-                self._of(run.source).verdicts[ABSENT] += run.end - run.start
+                self._of(run.source).verdicts[Verdict.ABSENT] += run.end - run.start
             for cause, source, count in each.lost_counts():
                 tally = self._of(source)
                 if cause.error == HELD:
                     tally.verdicts[BLOCKED] += count
                     continue
-                tally.verdicts[cause.reason.value] += count
-                if cause.reason is Reason.FAILED:
-                    tally.fail(cause.operator, cause.error, count)
+                tally.verdicts[cause.reason] += count
+                match cause.reason:
+                    case Verdict.FAILED:
+                        tally.fail(cause.operator, cause.error, count)
+                    case Verdict.TIMED_OUT | Verdict.ABANDONED:
+                        pass  # nobody failed them
+                    case _:
+                        assert_never(cause.reason)
 
     def add_too_late(self, notes: Sequence[TooLate]) -> None:
         """Count what steps noted of a watermark; of more than `CAUSES_MAX` groups under `OTHERS`."""
@@ -172,7 +177,7 @@ class VerdictTally:
 
     def _add_copies(self, emission: InitEmission, source: int, at: I64, now_ms: int) -> None:
         tally = self._of(source)
-        tally.verdicts[ACKED] += len(at)
+        tally.verdicts[Verdict.ACKED] += len(at)
         first_ms = self._firsts.take(source, at, emission.wall_ms)
         for wall_ms in np.unique(first_ms).tolist():
             (rows,) = np.nonzero(first_ms == wall_ms)

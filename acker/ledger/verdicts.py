@@ -1,7 +1,7 @@
 """Collects the verdicts of a step and writes them in one canonical form: runs merged, everything ascending.
 
-Lost roots are ordered by reason (FAILED, TIMED_OUT, ABANDONED), then by emission time, source and position.
-So a reader gets the oldest of each reason first.
+Lost roots are ordered by verdict (FAILED, TIMED_OUT, ABANDONED), then by emission time, source and position.
+So a reader gets the oldest of each verdict first.
 
 Source: docs/design/protocol.md, rules 2 and 9, section 4.
 """
@@ -18,8 +18,9 @@ from acker.hot_paths import Hits, as_array
 from acker.identity import I64, is_replay
 from acker.ledger.cohort import InitEmission
 from acker.root_sets.root_set import RootSet
-from acker.wire.causes import clipped
-from acker.wire.events import Lost, Reason, SourceRun, Verdicts, pack_positions
+from acker.wire.causes import Cause
+from acker.wire.events import Lost, SourceRun, Verdicts, pack_positions
+from acker.wire.verdict import LOST_VERDICTS, LostVerdict
 
 RUN_BYTES: Final = 24
 """Size of a run on the wire, at most: 4 bytes for the source and 10 for each of two positions."""
@@ -33,16 +34,11 @@ RECORD_BUDGET_BYTES: Final = 850_000
 LOST_ROOTS: Final = 100_000
 """Most positions of one `Lost`: 800,000 bytes."""
 
-TEXT_BYTES: Final = 500
-"""Operator, error and message are cut to this size, the limit of messages on the wire."""
-
-_REASONS: Final = (Reason.FAILED, Reason.TIMED_OUT, Reason.ABANDONED)
-
 
 class LossCause(NamedTuple):
     """Why roots were lost, and when their session's clock showed the verdict's time."""
 
-    reason: Reason
+    reason: LostVerdict
     operator: str
     error: str
     message: str
@@ -127,7 +123,7 @@ class VerdictSet:
         ]
         joined.sort(
             key=lambda item: (
-                _REASONS.index(item[0].reason),
+                LOST_VERDICTS.index(item[0].reason),
                 item[1].at_ms,
                 item[2],
                 int(item[3][0]),
@@ -135,15 +131,14 @@ class VerdictSet:
             )
         )
         for cause, emission, source, positions in joined:
+            texts = Cause.of(cause.operator, cause.error, cause.message)
             for first in range(0, len(positions), LOST_ROOTS):
                 yield Lost(
                     cause.reason,
                     emission.session.group,
                     emission.topic,
                     emission.topic_id,
-                    clipped(cause.operator, TEXT_BYTES),
-                    clipped(cause.error, TEXT_BYTES),
-                    clipped(cause.message, TEXT_BYTES),
+                    *texts,
                     emission.at_ms,
                     emission.wall_ms,
                     cause.decided_at_ms,

@@ -42,7 +42,6 @@ from acker.wire.events import (
     Event,
     Fails,
     Init,
-    Reason,
     SourceRun,
     Take,
     Taken,
@@ -54,6 +53,7 @@ from acker.wire.lateness import LateCounts, read_too_late
 from acker.wire.leader_epochs import EpochStep, LeaderEpochs, read_epochs
 from acker.wire.passed_calls import passed_calls_header, read_passed_calls
 from acker.wire.stacks import read_stacks
+from acker.wire.verdict import Verdict
 
 NONDETERMINISTIC = "NONDETERMINISTIC"
 QUESTION_EPOCH = 0
@@ -234,7 +234,7 @@ class PartitionCore:
             self.outbox.note_stacks(read_stacks(record.headers))
             self._pass_on_calls(record)
             for cause in fails.causes:
-                why = LossCause(Reason.FAILED, cause.operator, cause.error, cause.message, decided_ms)
+                why = LossCause(Verdict.FAILED, cause.operator, cause.error, cause.message, decided_ms)
                 self.ledger.fail(session, fails.source, distinct(positions(cause.positions)), why)
 
     def apply_acks(self, records: Iterable[Record]) -> None:
@@ -342,7 +342,7 @@ class PartitionCore:
         where = f"source {record.source}, block {record.block}"
         self.outbox.report(AckerEventKind.NONDETERMINISTIC, f"{message}, {where}")
         decided_ms = self.sessions.clock(session).counted_ms
-        why = LossCause(Reason.FAILED, "", NONDETERMINISTIC, message, decided_ms)
+        why = LossCause(Verdict.FAILED, "", NONDETERMINISTIC, message, decided_ms)
         self.ledger.fail(session, record.source, distinct(_named(record)), why)
 
     # -- 4. ticks and takes

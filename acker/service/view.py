@@ -164,7 +164,7 @@ class _Settled:
         self._last: dict[int, int] = {}
 
     def put(self, event: Verdicts) -> None:
-        for source, start, end in event.acked + event.absent:
+        for source, start, end in event.done_runs():
             self._add(source, start, end)
         for lost in event.lost:
             for run in RootSet.of_positions(lost.source, positions(lost.positions)).runs():

@@ -9,6 +9,9 @@ capitals without parentheses: no exception was raised there, and no rule for exc
 Where an exception was raised stands at the end of the cause's message, ``no words (split.py:12)``: a label of
 a metric is the class alone, and has no line in it.
 
+`Cause.of` makes a cause, and is the only place where one is cut: bolts, the spout and ackers all use it. So a
+stack is found by its cause wherever both of them went.
+
 Source: docs/design/protocol.md, section 3 rule 11; the texts stand in `Fails` and `Verdicts` (section 4).
 """
 
@@ -18,7 +21,7 @@ import builtins
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from acker.errors import UnreadableKind
 
@@ -43,8 +46,43 @@ PARENTS_MAX: Final = 8
 NAME_CHARACTERS_MAX: Final = 100
 """A class's name is cut to this many characters: with its parents it stays below 1,000."""
 
+TEXT_BYTES_MAX: Final = 500
+"""Operator, error and message are cut to so many bytes of UTF-8: 256 causes fit into a record of the wire."""
+
 _ROOTS: Final = ("Exception", "BaseException")
 _PLACE: Final = re.compile(r"(?:\A| )\([^()\n]{1,60}:[0-9]{1,9}\)\Z")
+
+
+class Cause(NamedTuple):
+    """Why a tuple failed. `error` is the exception's class as the wire has it, empty for an explicit fail.
+
+    The message of an exception ends with the file and line where it was raised: ``no words (split.py:12)``.
+    """
+
+    operator: str
+    error: str
+    message: str
+
+    @classmethod
+    def of(cls, operator: str, error: str, message: str) -> Self:
+        """Make a cause: each of its texts is cut to `TEXT_BYTES_MAX`, and the place in its message stays.
+
+        >>> Cause.of("split", "ValueError", "x" * 1_000 + " (split.py:12)").message[-20:]
+        'xxxxxx (split.py:12)'
+        """
+        return cls(clipped(operator, TEXT_BYTES_MAX), clipped(error, TEXT_BYTES_MAX), cut_text(message))
+
+
+def cut_text(text: str) -> str:
+    """Cut a text to `TEXT_BYTES_MAX` of UTF-8, never inside a character; a place at its end stays.
+
+    What is no character becomes a question mark: a file's name may have some, and no record of the wire can.
+    """
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= TEXT_BYTES_MAX:
+        return encoded.decode()
+    message, place = without_place(text)
+    return clipped(message, TEXT_BYTES_MAX - len(place.encode("utf-8", "replace"))) + place
 
 
 def clipped(text: str, bytes_max: int) -> str:

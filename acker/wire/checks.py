@@ -254,7 +254,7 @@ def read_verdicts(value: bytes | None) -> Verdicts | None:
 
 
 def wrong_verdicts(verdicts: Verdicts) -> str:
-    found = _wrong_source_runs(verdicts.acked + verdicts.absent)
+    found = _wrong_source_runs(verdicts.done_runs())
     for lost in verdicts.lost:
         found = found or wrong_source(lost.source)
         found = found or wrong_numbers(lost.emitted_at, lost.emitted_wall, lost.decided_at)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Container, Iterable, Mapping
-from enum import EnumType
+from enum import Enum, EnumType
 from functools import cache
 from importlib import resources
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import fastavro
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
@@ -59,6 +59,24 @@ def _fields(kind: type) -> list[tuple[str, str, Any]]:
     return [(name.rstrip("_"), name, hint) for name, hint in hints if not name.startswith("_")]
 
 
+def _enum_members(kind: Any) -> tuple[Enum, ...] | None:
+    """Return the members of an enum, or those of them that a `Literal` allows; None: it is neither."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return tuple(kind) if isinstance(kind, EnumType) else None
+
+
+def _member_reader(members: Iterable[Enum]) -> _Convert:
+    by_value = {member.value: member for member in members}
+
+    def member_of(value: Any) -> Enum:
+        if value not in by_value:
+            raise ValueError(f"{value!r} is none of {', '.join(map(repr, by_value))}")
+        return by_value[value]
+
+    return member_of
+
+
 def _is_record(kind: Any) -> bool:
     return isinstance(kind, type) and (
         hasattr(kind, "__dataclass_fields__") or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
@@ -69,7 +87,7 @@ def _writer_of(kind: Any) -> _Convert:
     if get_origin(kind) is tuple:
         item = _writer_of(get_args(kind)[0])
         return list if item is _same else lambda values: [item(value) for value in values]
-    if isinstance(kind, EnumType):
+    if _enum_members(kind) is not None:
         return lambda value: value.value
     if not _is_record(kind):
         return _same
@@ -85,9 +103,8 @@ def _reader_of(kind: Any, read: Container[str] | None = None) -> _Convert:
     if get_origin(kind) is tuple:
         item = _reader_of(get_args(kind)[0])
         return tuple if item is _same else lambda values: tuple([item(value) for value in values])
-    if isinstance(kind, EnumType):
-        members: dict[Any, Any] = dict(kind._value2member_map_)
-        return lambda value: members.get(value) or kind(value)
+    if (members := _enum_members(kind)) is not None:
+        return _member_reader(members)
     if not _is_record(kind):
         return _same
     fields = [field for field in _fields(kind) if read is None or field[0] in read]

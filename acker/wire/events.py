@@ -10,21 +10,16 @@ Source: docs/design/protocol.md, section 4.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 import numpy as np
 
 from acker.identity import I64, U64
 from acker.root_sets.runs import PositionRun as PositionRun
 from acker.root_sets.runs import SourceRun as SourceRun
-
-
-class Reason(StrEnum):
-    FAILED = "FAILED"
-    TIMED_OUT = "TIMED_OUT"
-    ABANDONED = "ABANDONED"
+from acker.wire.verdict import DONE_VERDICTS, DoneVerdict, LostVerdict, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +139,9 @@ class Fails:
 
 
 class Lost(NamedTuple):
-    """Roots of one source that were not fully processed, all for the same reason and cause."""
+    """Roots of one source that are lost, all with the same verdict, `reason` on the wire, and cause."""
 
-    reason: Reason
+    reason: LostVerdict
     group: str
     topic: str
     topic_id: str
@@ -167,6 +162,25 @@ class Verdicts:
     acked: tuple[SourceRun, ...]
     absent: tuple[SourceRun, ...]
     lost: tuple[Lost, ...]
+
+    def done(self) -> Iterator[tuple[DoneVerdict, tuple[SourceRun, ...]]]:
+        """Yield each verdict after which nothing follows, with the runs of roots that got it."""
+        for verdict in DONE_VERDICTS:
+            yield verdict, self._runs_of(verdict)
+
+    def done_runs(self) -> Iterator[SourceRun]:
+        """Yield all runs of roots that are not lost."""
+        for _, runs in self.done():
+            yield from runs
+
+    def _runs_of(self, verdict: DoneVerdict) -> tuple[SourceRun, ...]:
+        match verdict:
+            case Verdict.ACKED:
+                return self.acked
+            case Verdict.ABSENT:
+                return self.absent
+            case _:
+                assert_never(verdict)
 
 
 Event = Take | Taken | Init | Tick | Acks | Fails | Verdicts

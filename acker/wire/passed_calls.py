@@ -38,7 +38,7 @@ _POSITION_END: Final = 1 << 63
 
 
 class PassedCall(NamedTuple):
-    """A call that passed when its rows came again; `error` and `how` are as in the cause of a culprit."""
+    """A call that passed when its rows came again; `error` and `how` are as in a poison tuple's cause."""
 
     bolt: str
     error: str

@@ -24,7 +24,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Self
 
-from acker.wire.causes import clipped, without_place
+from acker.wire.causes import Cause, without_place
 from acker.wire.headers import Headers
 
 STACKS: Final = "windhover.stacks"
@@ -46,9 +46,6 @@ STACKS_BYTES_MAX: Final = 48_000
 KEPT_MAX: Final = 64
 """How many stacks of the fails of one step an acker keeps."""
 
-NAME_BYTES_MAX: Final = 500
-"""Ackers cut operators and errors so (`acker.ledger.verdicts`); the keys of stacks have to fit them."""
-
 _ROW_PARTS: Final = 4
 _CUT_MARK: Final = b"\n... cut ...\n"
 
@@ -66,7 +63,8 @@ class CauseKey(NamedTuple):
 
         The place is empty where no line of the bolt's author raised it.
         """
-        return cls(clipped(operator, NAME_BYTES_MAX), clipped(error, NAME_BYTES_MAX), place)
+        cause = Cause.of(operator, error, "")  # as ackers write it in their verdicts
+        return cls(cause.operator, cause.error, place)
 
 
 def key_of(operator: str, error: str, message: str) -> CauseKey:

@@ -9,7 +9,7 @@ from acker.errors import CheckFailed
 from acker.identity import position_at, source_of
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, Record
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from benchmarks.measure import Figure
 from benchmarks.world import World
 from replay.handling.letter_handling import Order, RateLimit
@@ -56,7 +56,7 @@ def letters_replayed(world: World, log: KafkaLog, one: Input) -> list[Figure]:
 def _bury(log: KafkaLog, one: Input, now_ms: int) -> None:
     producer = log.producer()
     info = log.topics([one.dead_letter.topic])[one.dead_letter.topic]
-    loss = Loss(5, Reason.FAILED, "split", "ValueError", "a line without words", now_ms, 20, "")
+    loss = Loss(5, Verdict.FAILED, "split", "ValueError", "a line without words", now_ms, 20, "")
     for offset in range(LETTERS):
         origin = location(one.topic, 0, offset)
         history = (loss._replace(root=origin),)

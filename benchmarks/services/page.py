@@ -22,7 +22,8 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.service.view import ViewReader
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost, Reason, SourceRun, Verdicts, pack_positions
+from acker.wire.events import Lost, SourceRun, Verdicts, pack_positions
+from acker.wire.verdict import Verdict
 from benchmarks.measure import Figure, print_report, wait_until
 from benchmarks.services.throughput import READY_SECONDS_MAX, writer_for
 from benchmarks.services.wire import WireWriter
@@ -110,7 +111,7 @@ def _write(world: World, log: KafkaLog, rate: int, seconds: int) -> int:
                     at = pack_positions(np.array([start]))
                     lost = (
                         Lost(
-                            Reason.FAILED, one.group, one.topic, topic_id, "split", "ValueError", "bad",
+                            Verdict.FAILED, one.group, one.topic, topic_id, "split", "ValueError", "bad",
                             at_ms, at_ms, at_ms, source, at,
                         ),
                     )  # fmt: skip

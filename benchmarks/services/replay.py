@@ -26,7 +26,8 @@ from acker.kafka.client import CHECKED
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost, Reason, Verdicts, pack_positions
+from acker.wire.events import Lost, Verdicts, pack_positions
+from acker.wire.verdict import Verdict
 from benchmarks.measure import Figure, print_report
 from benchmarks.services.letters import letters_replayed
 from benchmarks.services.plain_copies import copies_a_second
@@ -203,7 +204,7 @@ class _Bench:
         codec, now_ms = wire_codec(), NOW_MS
         for part in np.array_split(wanted, max(1, len(wanted) // ROOTS_OF_A_VERDICT)):
             lost = Lost(
-                Reason.FAILED, self._input.group, self._input.topic, self._id, "split", "ValueError",
+                Verdict.FAILED, self._input.group, self._input.topic, self._id, "split", "ValueError",
                 "a line without words", 0, now_ms, 0, source_of(self._input.id, 0), pack_positions(part),
             )  # fmt: skip
             verdict = self._world.topics.ack_topics.verdict

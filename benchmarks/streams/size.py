@@ -223,7 +223,7 @@ class _OpenRoots:
                 self._changes.append((record.timestamp_ms, _roots(event.runs)))
             elif isinstance(event, Verdicts):
                 lost = sum(len(positions(each.positions)) for each in event.lost)
-                self._changes.append((record.timestamp_ms, -_roots(event.acked + event.absent) - lost))
+                self._changes.append((record.timestamp_ms, -_roots(event.done_runs()) - lost))
 
     def mean(self, began_ms: float, ended_ms: float) -> float:
         """Return how many were open on average between two wall times."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
@@ -18,6 +18,7 @@ from acker.identity import input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import Follower, pass_damage, read_piece
 from acker.wire.checks import read_verdicts
+from acker.wire.verdict import DoneVerdict, Verdict
 from replay.records.due import parse_history
 from replay.records.headers import HISTORY, header_text, our_values, parse_location
 from replay.records.letters import LETTER, Letter, LetterAction, Mark, parse_letter
@@ -165,7 +166,8 @@ class RedriveOutcomes:
         event = read_verdicts(record.value)
         if event is None:
             return
-        for runs, outcome in ((event.acked, LetterOutcome.ACKED), (event.absent, LetterOutcome.GONE)):
+        for verdict, runs in event.done():
+            outcome = _outcome_of(verdict)
             for source, start, end in runs:
                 if is_replay(source) and input_id_of(source) == self._input.id:
                     yield partition_of(source), int(offset_of(start)), int(offset_of(end - 1)) + 1, outcome
@@ -192,6 +194,16 @@ class RedriveOutcomes:
             before = self._roots.get(partition, {}).get(offset) if topic == self._input.replay_topic else None
             if before is not None:
                 roots[record.offset] = before
+
+
+def _outcome_of(verdict: DoneVerdict) -> LetterOutcome:
+    match verdict:
+        case Verdict.ACKED:
+            return LetterOutcome.ACKED
+        case Verdict.ABSENT:
+            return LetterOutcome.GONE
+        case _:
+            assert_never(verdict)
 
 
 def followed_topics(topics: Topics, found: Input) -> tuple[str, str, str]:

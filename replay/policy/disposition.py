@@ -28,10 +28,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 from acker.wire.causes import HELD, error_classes
-from acker.wire.events import Reason
+from acker.wire.verdict import LostVerdict, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class LostEmission:
         error: the exception's class, in the form of the wire.
     """
 
-    reason: Reason
+    reason: LostVerdict
     attempt: int
     abandoned: int = 0
     timed_out: int = 0
@@ -202,7 +202,13 @@ class LostEmission:
     @property
     def is_blocked(self) -> bool:
         """Whether this emission was blocked, so that no bolt has received it."""
-        return self.reason is Reason.FAILED and self.error == HELD
+        match self.reason:
+            case Verdict.FAILED:
+                return self.error == HELD
+            case Verdict.TIMED_OUT | Verdict.ABANDONED:
+                return False
+            case _:
+                assert_never(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,37 +237,64 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
         raise ValueError(f"{lost} cannot be: attempts count from 1, and what was lost from 0")
     if lost.is_blocked:
         return Replay((now_ms // policy.hold_ms + 1) * policy.hold_ms)
-    # what timed out or was abandoned has no cause, and no rule fits it
-    rule = rule_of(policy.rules, lost.operator, lost.error) if lost.reason is Reason.FAILED else _NO_RULE
+    rule = _rule_for(policy, lost)
     given_up = _given_up(policy, rule, lost)
     if given_up is not None:
         return GiveUp(given_up)
-    if lost.reason is Reason.ABANDONED:
-        failures = lost.abandoned - 1
-    else:
-        failures = max(1, lost.attempt - lost.abandoned - lost.blocked)
+    failures = _failures(lost)
     return Replay(
         now_ms + (delay_ms(rule.backoff or policy.backoff, failures, jitter) if failures > 0 else 0)
     )
 
 
+def _rule_for(policy: Policy, lost: LostEmission) -> Rule:
+    match lost.reason:
+        case Verdict.FAILED:
+            return rule_of(policy.rules, lost.operator, lost.error)
+        case Verdict.TIMED_OUT | Verdict.ABANDONED:
+            return _NO_RULE  # it has no cause, so no rule fits it
+        case _:
+            assert_never(lost.reason)
+
+
+def _failures(lost: LostEmission) -> int:
+    """Return the failures by which a root's back-off is counted; 0: it is replayed at once."""
+    match lost.reason:
+        case Verdict.ABANDONED:
+            return lost.abandoned - 1
+        case Verdict.FAILED | Verdict.TIMED_OUT:
+            return max(1, lost.attempt - lost.abandoned - lost.blocked)
+        case _:
+            assert_never(lost.reason)
+
+
 def _given_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadReason | None:
     if rule.then is not Action.RETRY:
         return DeadReason.DROPPED if rule.then is Action.DROP else DeadReason.CAUSE
-    is_abandoned = lost.reason is Reason.ABANDONED
-    if not is_abandoned and 0 < policy.time_limit_ms <= lost.lived_ms:
-        return DeadReason.TIME_LIMIT
-    if is_abandoned and lost.abandoned > policy.max_abandoned:
-        return DeadReason.ABANDONED
-    if is_abandoned and not policy.count_abandoned:
-        return None
+    match lost.reason:
+        case Verdict.ABANDONED:
+            if lost.abandoned > policy.max_abandoned:
+                return DeadReason.ABANDONED
+            if not policy.count_abandoned:
+                return None
+        case Verdict.FAILED | Verdict.TIMED_OUT:
+            if 0 < policy.time_limit_ms <= lost.lived_ms:
+                return DeadReason.TIME_LIMIT
+        case _:
+            assert_never(lost.reason)
     attempts = policy.attempts if rule.attempts is None else rule.attempts
     return DeadReason.ATTEMPTS if _used_up(policy, lost) >= attempts else None
 
 
 def _used_up(policy: Policy, lost: LostEmission) -> int:
+    """Return how many of its attempts a root has used up."""
     free = lost.blocked + (0 if policy.count_abandoned else lost.abandoned)
     free += 0 if policy.count_timed_out else lost.timed_out
-    if lost.reason is Reason.TIMED_OUT and not policy.count_timed_out:
-        return max(0, lost.attempt - free)
-    return max(1, lost.attempt - free)
+    match lost.reason:
+        case Verdict.TIMED_OUT:
+            least = 1 if policy.count_timed_out else 0
+        case Verdict.FAILED | Verdict.ABANDONED:
+            least = 1
+        case _:
+            assert_never(lost.reason)
+    return max(least, lost.attempt - free)

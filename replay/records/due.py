@@ -15,7 +15,7 @@ import struct
 from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
 from json.encoder import encode_basestring
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, assert_never
 
 from acker.errors import CodecError, UnknownVersion
 from acker.identity import Position, Root, Source, is_replay
@@ -23,7 +23,7 @@ from acker.kafka.port import NO_EPOCH, Headers, Record
 from acker.wire.causes import HELD, clipped
 from acker.wire.checks import wrong_source
 from acker.wire.codec import HEADER_BYTES, Codec, load_schema
-from acker.wire.events import Reason
+from acker.wire.verdict import LostVerdict, Verdict, lost_verdict
 from replay.policy.disposition import DeadReason
 from replay.records.headers import HISTORY, our_values
 
@@ -77,7 +77,7 @@ class Loss(NamedTuple):
     """
 
     attempt: int
-    reason: Reason
+    reason: LostVerdict
     operator: str
     error: str
     message: str
@@ -322,11 +322,7 @@ def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     Then the second entry says how many were left out (`left_out_entry`). Of blocked emissions in a row only
     the last one stays; its attempt shows how many there were.
     """
-    bounded = loss._replace(
-        operator=clipped(loss.operator, NAME_BYTES_MAX),
-        error=clipped(loss.error, NAME_BYTES_MAX),
-        message=clipped(loss.message, MESSAGE_BYTES_MAX),
-    )
+    bounded = _cut(loss)
     if history and loss.error == history[-1].error == HELD:
         history = history[:-1]
     whole = (*history, bounded)
@@ -408,18 +404,29 @@ def history_of(headers: Headers) -> tuple[Loss, ...]:
 
 def _loss(entry: Any) -> Loss | None:
     try:
-        return Loss(
+        loss = Loss(
             attempt=_whole(entry["attempt"]),
-            reason=Reason(entry["reason"]),
-            operator=clipped(entry["operator"], NAME_BYTES_MAX),
-            error=clipped(entry["error"], NAME_BYTES_MAX),
-            message=clipped(entry["message"], MESSAGE_BYTES_MAX),
+            reason=lost_verdict(entry["reason"]),
+            operator=entry["operator"],
+            error=entry["error"],
+            message=entry["message"],
             emitted_ms=_whole(entry["emitted_ms"]),
             age_ms=_whole(entry["age_ms"]),
-            root=clipped(entry["root"], MESSAGE_BYTES_MAX),
+            root=entry["root"],
         )
+        return _cut(loss)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
+
+
+def _cut(loss: Loss) -> Loss:
+    """Cut the texts of a loss to what a history has room for."""
+    return loss._replace(
+        operator=clipped(loss.operator, NAME_BYTES_MAX),
+        error=clipped(loss.error, NAME_BYTES_MAX),
+        message=clipped(loss.message, MESSAGE_BYTES_MAX),
+        root=clipped(loss.root, MESSAGE_BYTES_MAX),
+    )
 
 
 def _whole(value: Any) -> int:
@@ -428,13 +435,19 @@ def _whole(value: Any) -> int:
     return value
 
 
-def was_read(reason: Reason, operator: str, error: str) -> bool:
+def was_read(verdict: LostVerdict, operator: str, error: str) -> bool:
     """Tell whether a loss proves that somebody has read the record, so that it was no marker.
 
     Only a failure with an operator does: a bolt, or the line that the record waits in, has read it. Roots
     that time out, are abandoned, or fail in a batch that the sink skipped may never have been read.
     """
-    return reason is Reason.FAILED and operator != "" and (operator, error) != BATCH_SKIPPED
+    match verdict:
+        case Verdict.FAILED:
+            return operator != "" and (operator, error) != BATCH_SKIPPED
+        case Verdict.TIMED_OUT | Verdict.ABANDONED:
+            return False
+        case _:
+            assert_never(verdict)
 
 
 def was_a_record(due: Due) -> bool:

@@ -143,9 +143,9 @@ class Firings:
     def _outcomes(self, dues: Mapping[int, Due], now_ms: int) -> Sequence[RootOutcome]:
         if not dues:
             return ()
-        worker, condemned = self._worker, self._refusals.condemned
-        refused = {offset for offset in dues if offset in condemned}
-        why_refused = {_root_of(dues[offset]): condemned[offset] for offset in refused}
+        worker, given_up = self._worker, self._refusals.given_up
+        refused = {offset for offset in dues if offset in given_up}
+        why_refused = {_root_of(dues[offset]): given_up[offset] for offset in refused}
         outcomes = outcomes_of(worker, list(dues.values()), why_refused, now_ms)
         written = self._cut.look(worker.log, worker.limits.operation_timeout_ms, worker.at)
         if not written:

@@ -7,13 +7,13 @@ The broker refuses a whole transaction for one record of it, and does not say fo
 2. Behind a root that was found twice as many are tried each time, 1, 2, 4 and so on, until all are through
    or the next transaction is refused.
 
-A root that is refused alone is *accused*, not given up: if the topic takes no copy at all (it is compacted,
-say, or its schema is another one), the trouble is the topic's, and the copies wait until somebody corrects
-it. So as long as no copy was accepted, roots are tried one by one, spread over all that are due: records that
-are refused come in runs. A copy that is accepted shows that the topic takes copies, so the accused are the
-trouble, as many as `refused_max` for each such copy. If none of `refused_max` is accepted, the topic is the
-trouble. Where fewer are due and all of them are refused, nobody can say; then they are given up, since the
-others of the input must not wait for them.
+A root that is refused alone is a *suspect*, and not given up yet: if the topic takes no copy at all (it is
+compacted, say, or its schema is another one), the trouble is the topic's, and the copies wait until somebody
+corrects it. So as long as no copy was accepted, roots are tried one by one, spread over all that are due:
+records that are refused come in runs. A copy that is accepted shows that the topic takes copies, so the
+suspects are the trouble, as many as `refused_max` for each such copy. If none of `refused_max` is accepted,
+the topic is the trouble. Where fewer are due and all of them are refused, nobody can say; then they are given
+up, since the others of the input must not wait for them.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -26,13 +26,13 @@ from enum import Enum
 from replay.worker.waiting import DueRoot
 
 
-class Blame(Enum):
-    """What refused copies show."""
+class AtFault(Enum):
+    """Why copies are refused, as far as it is known."""
 
-    NOTHING = "nothing"
+    UNKNOWN = "unknown"
     """More is to be tried."""
     RECORDS = "records"
-    """The accused cannot be written to the topic, others can, or nobody knows: they are given up."""
+    """The suspects cannot be written to the topic, others can, or nobody knows: they are given up."""
     TOPIC = "topic"
     """The topic takes no copy."""
 
@@ -40,7 +40,7 @@ class Blame(Enum):
 class Narrowing:
     """What is to be tried next, of one input in one partition, after a transaction was refused.
 
-    `accused` has the roots that were refused alone, by their offset in `_ack_due`, each with the broker's
+    `suspects` has the roots that were refused alone, by their offset in `_ack_due`, each with the broker's
     words.
     """
 
@@ -53,85 +53,85 @@ class Narrowing:
             in_a_row: how many were refused before, and none accepted since.
             search: the number of this search, so that the next one tries other roots.
         """
-        self.accused: dict[int, str] = {}
+        self.suspects: dict[int, str] = {}
         self._whole = whole
         self._refused_max = refused_max
         self._in_a_row = in_a_row
         self._search = search
-        self._suspected = 0  # so many of those that are due first have a refused one among them
+        self._refused_together = 0  # so many of those that are due first have a refused one among them
         self._at_once = 1
         self._credit = 0  # so many more may be given up, by what was accepted
 
     @property
     def is_over(self) -> bool:
         """Whether as many roots are tried at once again as ever."""
-        return not self.accused and not self._suspected and self._at_once >= self._whole
+        return not self.suspects and not self._refused_together and self._at_once >= self._whole
 
     @property
     def has_credit(self) -> bool:
-        """Whether the topic has accepted copies, for which accused roots may be given up."""
+        """Whether the topic has accepted copies, for which suspects may be given up."""
         return self._credit > 0
 
     @property
     def must_spread(self) -> bool:
         """Whether roots are tried from all that are due, not only the first ones."""
-        return bool(self.accused) and not self.has_credit
+        return bool(self.suspects) and not self.has_credit
 
     def choose(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
-        """Return which of the due roots are tried next; none if all of them are accused."""
-        others = [entry for entry in due if entry.offset not in self.accused]
+        """Return which of the due roots are tried next; none if all of them are suspects."""
+        others = [entry for entry in due if entry.offset not in self.suspects]
         if not self.must_spread or not others:
             return others[: self._at_once]
-        # with 3 accused of 10 that are to be tried, what stands at 3 tenths; one further in the next search
-        place = len(others) * len(self.accused) // self._refused_max + self._search
+        # with 3 suspects of 10 that are to be tried, what stands at 3 tenths; one further in the next search
+        place = len(others) * len(self.suspects) // self._refused_max + self._search
         return [others[place % len(others)]]
 
     def refused(self, count: int) -> None:
         """Record that so many roots were refused together, two or more."""
-        self._suspected = count
+        self._refused_together = count
         self._at_once = max(1, count // 2)
 
-    def accuse(self, offset: int, why: str) -> Blame:
-        """Record that a root was refused alone; return what is known now."""
-        self.accused[offset] = why
-        self._suspected = 0
+    def refused_alone(self, offset: int, why: str) -> AtFault:
+        """Record that a root was refused alone; return where the fault lies."""
+        self.suspects[offset] = why
+        self._refused_together = 0
         self._at_once = 1
-        return self._blame()
+        return self._at_fault()
 
     def found_letter(self) -> None:
         """Record that the dead letter of a root was refused alone: it tells nothing of copies."""
-        self._suspected = 0
+        self._refused_together = 0
         self._at_once = 1
 
-    def accepted(self, count: int, copies: int) -> Blame:
-        """Record that so many roots were accepted together, some of them copies; return what is known."""
+    def accepted(self, count: int, copies: int) -> AtFault:
+        """Record that so many roots were accepted, some as copies; return where the fault lies."""
         self._credit += copies * self._refused_max
         if self.must_spread:
-            return Blame.NOTHING
-        self._suspected = max(0, self._suspected - count)
-        if self._suspected:
-            self._at_once = max(1, self._suspected // 2)
+            return AtFault.UNKNOWN
+        self._refused_together = max(0, self._refused_together - count)
+        if self._refused_together:
+            self._at_once = max(1, self._refused_together // 2)
         else:
             self._at_once = min(self._whole, 2 * max(count, self._at_once))
-        return self._blame()
+        return self._at_fault()
 
-    def ran_out(self) -> Blame:
-        """Return what is known when nothing is due but the accused."""
-        if not self.has_credit and self._in_a_row + len(self.accused) >= self._refused_max:
-            return Blame.TOPIC
-        return Blame.RECORDS
+    def ran_out(self) -> AtFault:
+        """Return where the fault lies when nothing is due but the suspects."""
+        if not self.has_credit and self._in_a_row + len(self.suspects) >= self._refused_max:
+            return AtFault.TOPIC
+        return AtFault.RECORDS
 
-    def condemned(self) -> Mapping[int, str]:
-        """Return the accused, who are given up, and go on without them."""
-        accused, self.accused = self.accused, {}
-        self._in_a_row = 0 if self._credit else self._in_a_row + len(accused)
-        self._credit = max(0, self._credit - len(accused))
-        return accused
+    def give_up_suspects(self) -> Mapping[int, str]:
+        """Return the suspects, which become dead letters, and go on without them."""
+        suspects, self.suspects = self.suspects, {}
+        self._in_a_row = 0 if self._credit else self._in_a_row + len(suspects)
+        self._credit = max(0, self._credit - len(suspects))
+        return suspects
 
-    def _blame(self) -> Blame:
-        if not self.accused:
-            return Blame.NOTHING
+    def _at_fault(self) -> AtFault:
+        if not self.suspects:
+            return AtFault.UNKNOWN
         if self.has_credit:
-            return Blame.RECORDS
+            return AtFault.RECORDS
         # what was refused earlier is no reason to try fewer: one of those that are due now may be accepted
-        return Blame.TOPIC if len(self.accused) >= self._refused_max else Blame.NOTHING
+        return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN

@@ -56,7 +56,7 @@ from replay.records.due import (
 from replay.worker.cut import CutCopies, Written
 from replay.worker.entries import restore
 from replay.worker.firing import Firing, Firings
-from replay.worker.narrowing import Blame
+from replay.worker.narrowing import AtFault
 from replay.worker.outcome import RootOutcome
 from replay.worker.refusals import Refusals
 from replay.worker.refused_aside import AsideCount
@@ -285,7 +285,7 @@ class VerdictPartition:
         may have removed the entry.
         """
         worker = self._worker
-        inputs = self._refusals.in_turn(self._ready(now_ms), worker.suspects)
+        inputs = self._refusals.in_turn(self._ready(now_ms), worker.refused_inputs)
         taken = self.waiting.take(now_ms, worker.limits.fire_max, inputs)
         if not taken:
             return False
@@ -293,7 +293,7 @@ class VerdictPartition:
         if len(chosen) < len(taken):
             offsets = {entry.offset for entry in chosen}
             self.waiting.done((), [entry for entry in taken if entry.offset not in offsets])
-        if not chosen:  # of the one input that is tried alone nothing is due but what is accused
+        if not chosen:  # of the one input that is tried alone nothing is due but suspects
             self._conclude(inputs[0], self._refusals.ran_out(inputs[0]), now_ms)
             return True
         try:
@@ -424,10 +424,10 @@ class VerdictPartition:
         with suppress(WindhoverError):  # the next transaction raises it again
             self._transactions.abort(self._worker.limits.operation_timeout_ms)
         if len(firing.inputs) > 1:
-            self._worker.suspects |= firing.inputs
+            self._worker.refused_inputs |= firing.inputs
             return
         for input_id in firing.inputs:
-            self._worker.suspects.discard(input_id)
+            self._worker.refused_inputs.discard(input_id)
             sent = [outcome for outcome in firing.outcomes if outcome.is_sent]
             if isinstance(error, RecordRefused) and sent:
                 self._refused_records(input_id, firing, sent, error, now_ms)
@@ -461,8 +461,8 @@ class VerdictPartition:
         why = f"{record.topic}: {error.reason}"
         is_too_old = outcome.is_copy and self._worker.is_too_old(record, now_ms)
         if outcome.is_copy:
-            blame = refusals.refused_copy(input_id, offset, why, is_too_old=is_too_old)
-            self._conclude(input_id, blame, now_ms)
+            at_fault = refusals.refused_copy(input_id, offset, why, is_too_old=is_too_old)
+            self._conclude(input_id, at_fault, now_ms)
         else:
             if error.is_of_time:
                 self._worker.letter_topics_by_broker.add(record.topic)
@@ -471,9 +471,9 @@ class VerdictPartition:
             name = outcome.input.name
             self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
 
-    def _conclude(self, input_id: int, blame: Blame, now_ms: int) -> None:
+    def _conclude(self, input_id: int, at_fault: AtFault, now_ms: int) -> None:
         """Let an input wait whose topic takes no copies."""
-        if blame is Blame.TOPIC:
+        if at_fault is AtFault.TOPIC:
             why = self._refusals.why_no_copy(input_id)
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
             self._worker.trouble(input_id, TopicError(text), now_ms, is_of_copies=True)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from acker.config.limits import ReplayLimits
 from acker.identity import input_id_of
 from replay.records.due import Due, RefusedRoot
-from replay.worker.narrowing import Blame, Narrowing
+from replay.worker.narrowing import AtFault, Narrowing
 from replay.worker.refused_aside import RefusedAside
 from replay.worker.waiting import DueRoot
 
@@ -62,13 +62,13 @@ class Refusals:
     Roots are named by their offsets in `_ack_due`.
 
     Attributes:
-        condemned: roots that die since their copies were refused, each with the broker's words.
+        given_up: roots that die since their copies were refused, each with the broker's words.
         aside: roots that wait, each for itself, until a topic takes them.
     """
 
     def __init__(self, limits: ReplayLimits, in_a_row: dict[int, RefusedInARow]) -> None:
         """Begin with nothing refused; `in_a_row` is by the input's id, and all partitions share it."""
-        self.condemned: dict[int, str] = {}
+        self.given_up: dict[int, str] = {}
         self.aside = RefusedAside(limits.input_retry_ms, limits.fire_max)
         self._limits = limits
         self._in_a_row = in_a_row
@@ -87,19 +87,19 @@ class Refusals:
             self._in_a_row
             or self._narrowings
             or self.aside
-            or self.condemned
+            or self.given_up
             or self._waiting_copies
             or self._unwritable_letters
         )
 
     # --- what is tried next
 
-    def in_turn(self, ready: Sequence[int], suspects: Collection[int]) -> Sequence[int]:
+    def in_turn(self, ready: Sequence[int], refused_inputs: Collection[int]) -> Sequence[int]:
         """Return which inputs are tried now: all but those that must be tried alone, or one of these.
 
-        `suspects` are inputs one of which made the broker refuse a transaction.
+        `refused_inputs` are those one of which made the broker refuse a transaction.
         """
-        alone = [input_id for input_id in ready if input_id in suspects or input_id in self._narrowings]
+        alone = [input_id for input_id in ready if input_id in refused_inputs or input_id in self._narrowings]
         others = [input_id for input_id in ready if input_id not in alone]
         self._turns += 1
         if not alone or (others and self._turns % 2):
@@ -109,7 +109,7 @@ class Refusals:
     def choose(self, due: Sequence[DueRoot], inputs: Sequence[int]) -> Sequence[DueRoot]:
         """Return which of the due roots of some inputs are tried in one transaction.
 
-        None if all of them are accused: then `ran_out` tells what becomes of them.
+        None if all of them are suspects: then `ran_out` tells what becomes of them.
         """
         others = self.aside.others(due)
         if len(others) < len(due):
@@ -141,13 +141,13 @@ class Refusals:
         """Learn that roots of an input were refused, two or more."""
         self._narrowing_of(input_id).refused(roots)
 
-    def refused_copy(self, input_id: int, offset: int, why: str, *, is_too_old: bool) -> Blame:
+    def refused_copy(self, input_id: int, offset: int, why: str, *, is_too_old: bool) -> AtFault:
         """Learn that the copy of a root was refused alone."""
         if is_too_old:
             self._too_old.add(offset)
         self._in_a_row.setdefault(input_id, RefusedInARow()).copy_why = why
         narrowing = self._narrowing_of(input_id)
-        return self._conclude(input_id, narrowing, narrowing.accuse(offset, why))
+        return self._conclude(input_id, narrowing, narrowing.refused_alone(offset, why))
 
     def refused_letter(self, input_id: int, offset: int, why: str) -> None:
         """Learn that the dead letter of a root was refused alone: the next transaction puts it aside."""
@@ -158,8 +158,8 @@ class Refusals:
         if narrowing := self._narrowings.get(input_id):
             narrowing.found_letter()
 
-    def ran_out(self, input_id: int) -> Blame:
-        """Learn that of an input nothing is due but what is accused."""
+    def ran_out(self, input_id: int) -> AtFault:
+        """Learn that of an input nothing is due but suspects."""
         narrowing = self._narrowings[input_id]
         return self._conclude(input_id, narrowing, narrowing.ran_out())
 
@@ -174,11 +174,11 @@ class Refusals:
 
     def done(self, offsets: Collection[int]) -> None:
         """Forget roots that wait no more under these offsets."""
-        if not (self.condemned or self._waiting_copies or self._unwritable_letters or self.aside):
+        if not (self.given_up or self._waiting_copies or self._unwritable_letters or self.aside):
             return
         self.aside.done(offsets)
         for offset in offsets:
-            for roots in (self.condemned, self._waiting_copies, self._unwritable_letters):
+            for roots in (self.given_up, self._waiting_copies, self._unwritable_letters):
                 roots.pop(offset, None)
 
     def _narrowing_of(self, input_id: int) -> Narrowing:
@@ -190,19 +190,19 @@ class Refusals:
             self._searches += 1
         return narrowing
 
-    def _conclude(self, input_id: int, narrowing: Narrowing, blame: Blame) -> Blame:
-        if blame is Blame.RECORDS:
+    def _conclude(self, input_id: int, narrowing: Narrowing, at_fault: AtFault) -> AtFault:
+        if at_fault is AtFault.RECORDS:
             in_a_row = self._in_a_row.setdefault(input_id, RefusedInARow())
             if not narrowing.has_credit:
-                in_a_row.copies += len(narrowing.accused)
-            for offset, why in narrowing.condemned().items():
-                roots = self._waiting_copies if offset in self._too_old else self.condemned
+                in_a_row.copies += len(narrowing.suspects)
+            for offset, why in narrowing.give_up_suspects().items():
+                roots = self._waiting_copies if offset in self._too_old else self.given_up
                 roots[offset] = why
                 self._too_old.discard(offset)
-        if blame is Blame.TOPIC or narrowing.is_over:
-            self._too_old.difference_update(narrowing.accused)
+        if at_fault is AtFault.TOPIC or narrowing.is_over:
+            self._too_old.difference_update(narrowing.suspects)
             del self._narrowings[input_id]
-        return blame
+        return at_fault
 
     # --- what is put aside
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import numpy as np
 
@@ -28,9 +28,10 @@ from acker.errors import Disagreement
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import NO_EPOCH, Bound, Record, TopicPartition
 from acker.wire.causes import HELD, error_class
-from acker.wire.events import Lost, Reason, Verdicts, pack_positions, positions
+from acker.wire.events import Lost, Verdicts, pack_positions, positions
 from acker.wire.leader_epochs import LeaderEpochs
 from acker.wire.stacks import WAITING_STACK_BYTES_MAX, Stacks, cut_stack, key_of
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
 from replay.records.headers import Lineage, location, parse_lineage
@@ -316,20 +317,35 @@ def _epochs(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartition, i
     return epochs
 
 
+def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
+    """Return a lost emission, itself counted beside those before it."""
+    abandoned, timed_out, blocked = lineage.abandoned, lineage.timed_out, lineage.held
+    match lost.reason:
+        case Verdict.ABANDONED:
+            abandoned += 1
+        case Verdict.TIMED_OUT:
+            timed_out += 1
+        case Verdict.FAILED:
+            blocked += lost.error == HELD
+        case _:
+            assert_never(lost.reason)
+    return LostEmission(
+        reason=lost.reason,
+        attempt=lineage.attempt,
+        abandoned=abandoned,
+        timed_out=timed_out,
+        lived_ms=lived_ms,
+        operator=lost.operator,
+        error=lost.error,
+        blocked=blocked,
+    )
+
+
 def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
     lost, lineage = root.lost, past.lineage
     age_ms = max(0, lost.decided_at - lost.emitted_at)
     first_ms = lost.emitted_wall if lineage.first_emitted_ms is None else lineage.first_emitted_ms
-    emission = LostEmission(
-        reason=lost.reason,
-        attempt=lineage.attempt,
-        abandoned=lineage.abandoned + (lost.reason is Reason.ABANDONED),
-        timed_out=lineage.timed_out + (lost.reason is Reason.TIMED_OUT),
-        lived_ms=lost.emitted_wall + age_ms - first_ms,
-        operator=lost.operator,
-        error=lost.error,
-        blocked=lineage.held + (lost.reason is Reason.FAILED and lost.error == HELD),
-    )
+    emission = _emission(lost, lineage, lived_ms=lost.emitted_wall + age_ms - first_ms)
     policy = worker.policies[worker.input_of(lost.source, lost.group).id]
     disposed = dispose(policy, emission, now_ms, worker.jitter())
     dead = past.dead or ("" if isinstance(disposed, Replay) else disposed.reason)

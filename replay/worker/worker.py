@@ -63,7 +63,7 @@ class Worker:
     Attributes:
         pauses: the paused inputs of each partition that is ours, by their ids, when it was open last.
         cuts: of each partition the copies of transactions that did not end well.
-        suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
+        refused_inputs: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
         in_a_row: of each input by its id, how many of its records were refused since one was accepted.
         clocks: compares this machine's clock with the broker's.
         letter_topics_by_broker: dead-letter topics that did not take the time of this machine's clock.
@@ -96,7 +96,7 @@ class Worker:
         self.counters = counters or Counters()
         self.pauses: dict[int, dict[int, Pause]] = {}
         self.cuts = {} if cuts is None else cuts
-        self.suspects: set[int] = set()
+        self.refused_inputs: set[int] = set()
         self.in_a_row: dict[int, RefusedInARow] = {}
         self.strangers: dict[int, str] = {}
         self._troubles: dict[int, Trouble] = {}
@@ -213,7 +213,7 @@ class Worker:
         `copied` are those of which it had a copy.
         """
         for input_id in input_ids:
-            self.suspects.discard(input_id)
+            self.refused_inputs.discard(input_id)
             trouble = self._troubles.get(input_id)
             if trouble is not None and trouble.is_of_copies and input_id not in copied:
                 continue

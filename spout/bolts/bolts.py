@@ -21,8 +21,8 @@ from acker.errors import BoltStopped, MessageIdUnknown, TupleError, UsageError
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.ddl import field_names
 from spout.bolts.hooks import BoltContext, TaskHook
-from spout.tuples.culprits import Isolated
 from spout.tuples.failures import Cause, FailTuple, cause_of
+from spout.tuples.poison import Isolated
 from spout.tuples.raised import Tracebacks
 from spout.tuples.tuple import DEFAULT_STREAM, Tuple, text_of, values_in_order
 

@@ -12,22 +12,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple, assert_never
 
 import numpy as np
 
 from acker.identity import Position, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Record, TopicPartition
 from acker.root_sets.position_set import PositionSet
-from acker.wire.events import Lost, Reason, Verdicts, positions
+from acker.wire.events import Lost, Verdicts, positions
+from acker.wire.verdict import LostVerdict, Verdict
 from replay.records.due import Loss, history_of
 from replay.records.headers import location, parse_lineage, parse_location
-
-ACKED: Final = "ACKED"
-ABSENT: Final = "ABSENT"
-
-LOST: Final = frozenset(reason.value for reason in Reason)
-"""The verdicts by which a root becomes a copy or a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +47,7 @@ class SettledRun(NamedTuple):
     source: int
     start: int
     end: int
-    verdict: str
+    verdict: Verdict
     lost: Lost | None = None
 
     def roots(self) -> Iterator[Root]:
@@ -65,14 +60,14 @@ def roots_of(source: int, start: int, end: int) -> Iterator[Root]:
 
 def settled_runs(event: Verdicts) -> Iterator[SettledRun]:
     """Yield what a record of ``_ack_verdict`` says, in its order."""
-    for verdict, runs in ((ACKED, event.acked), (ABSENT, event.absent)):
+    for verdict, runs in event.done():
         for source, start, end in runs:
             yield SettledRun(source, start, end, verdict)
     for lost in event.lost:
         at = positions(lost.positions)
         # no set: a root that a record names twice has two verdicts, and begins a run of its own each time
         for run in np.split(at, np.flatnonzero(np.diff(at) != 1) + 1) if len(at) else ():
-            yield SettledRun(lost.source, int(run[0]), int(run[-1]) + 1, lost.reason.value, lost)
+            yield SettledRun(lost.source, int(run[0]), int(run[-1]) + 1, lost.reason, lost)
 
 
 def loss_of(headers: Headers) -> Loss | None:
@@ -98,7 +93,7 @@ class OutcomeCounts:
 
     acked: int = 0
     absent: int = 0
-    lost_by_reason: Counter[str] = field(default_factory=Counter)
+    lost_by_reason: Counter[LostVerdict] = field(default_factory=Counter)
     repeated_verdicts: int = 0
     copies: int = 0
     dead_letters: int = 0
@@ -128,7 +123,7 @@ class Outcomes:
 
     def __init__(self, input_id: int, topic: str, replay_topic: str) -> None:
         self.counts = OutcomeCounts()
-        self.lost: dict[Root, str] = {}
+        self.lost: dict[Root, LostVerdict] = {}
         self.copies: dict[tuple[int, int], Emission] = {}
         self.dead = Counter[str]()
         self.replaced = Counter[str]()
@@ -138,7 +133,7 @@ class Outcomes:
         self._replay_topic = replay_topic
         self.settled: dict[int, PositionSet] = defaultdict(PositionSet)
         self._acked: dict[int, PositionSet] = defaultdict(PositionSet)
-        self.repeated: dict[Root, list[str]] = {}
+        self.repeated: dict[Root, list[Verdict | None]] = {}
         self._acked_copies: set[tuple[int, int]] = set()
         self._ended: dict[int, PositionSet] = defaultdict(PositionSet)  # offsets of the topic, by partition
 
@@ -154,15 +149,18 @@ class Outcomes:
         fresh = settled.outside(run.start, run.end)
         settled.add(run.start, run.end)
         for start, end in fresh:
-            if run.verdict == ACKED:
-                self.counts.acked += end - start
-                self._acked[run.source].add(start, end)
-                self._end_acked(run.source, start, end)
-            elif run.verdict == ABSENT:
-                self.counts.absent += end - start
-            else:
-                self.counts.lost_by_reason[run.verdict] += end - start
-                self.lost.update(dict.fromkeys(roots_of(run.source, start, end), run.verdict))
+            match run.verdict:
+                case Verdict.ACKED:
+                    self.counts.acked += end - start
+                    self._acked[run.source].add(start, end)
+                    self._end_acked(run.source, start, end)
+                case Verdict.ABSENT:
+                    self.counts.absent += end - start
+                case Verdict.FAILED | Verdict.TIMED_OUT | Verdict.ABANDONED:
+                    self.counts.lost_by_reason[run.verdict] += end - start
+                    self.lost.update(dict.fromkeys(roots_of(run.source, start, end), run.verdict))
+                case _:
+                    assert_never(run.verdict)
 
     def replace(self, record: Record) -> None:
         lineage = parse_lineage(record.headers, record.topic, record.partition, record.offset)
@@ -188,11 +186,13 @@ class Outcomes:
         topic, partition, offset = parse_location(origin) or ("", 0, 0)
         return topic == self._topic and offset in self._ended[partition]
 
-    def verdict_of(self, root: Root) -> str:
-        """Return the first verdict of a root; empty while it has none."""
+    def verdict_of(self, root: Root) -> Verdict | None:
+        """Return the first verdict of a root; None while it has none."""
         if root.position not in self.settled[root.source]:
-            return ""
-        return ACKED if root.position in self._acked[root.source] else self.lost.get(root, ABSENT)
+            return None
+        if root.position in self._acked[root.source]:
+            return Verdict.ACKED
+        return self.lost.get(root, Verdict.ABSENT)
 
     def emission_of(self, root: Root) -> Emission | None:
         """Return which emission a root is; None for a root of a copy that was not read."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from acker.config.topics import Input, Topics
 from acker.identity import Root, input_id_of
 from acker.kafka.port import Log, TopicPartition
 from acker.kafka.reading import Follower
 from acker.wire import events
 from acker.wire.codec import wire_codec
+from acker.wire.verdict import Verdict
 from spout.demo.judge import Outcomes, SettledRun, settled_runs
 
 POLL_RECORDS_MAX = 5_000
@@ -98,12 +101,20 @@ class OutcomeObserver:
             if lost is None or killed_at is None or input_id_of(run.source) != self._source.id:
                 continue
             if lost.emitted_wall <= killed_at:
-                timed_out = lost.reason is events.Reason.TIMED_OUT
-                due_wall = lost.emitted_wall + self._source.timeout_ms if timed_out else None
-                self._lost_across_kill.append((run, due_wall))
+                self._lost_across_kill.append((run, self._due_wall(lost)))
         if self.outcomes.counts.acked > acked:
             self.first_ack_ms = self.first_ack_ms or at_ms
             self.last_ack_ms = max(self.last_ack_ms, at_ms)
+
+    def _due_wall(self, lost: events.Lost) -> int | None:
+        """Return the wall time at which lost roots were due; None: they did not time out."""
+        match lost.reason:
+            case Verdict.TIMED_OUT:
+                return lost.emitted_wall + self._source.timeout_ms
+            case Verdict.FAILED | Verdict.ABANDONED:
+                return None
+            case _:
+                assert_never(lost.reason)
 
     def _note_acks(self) -> None:
         """Remember when roots were acked completely; the ackers shorten that log while it is read."""

@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from acker.wire.verdict import Verdict
 from spout.demo.judge import Check, OutcomeCounts, uncommitted
 from spout.demo.observer import OutcomeObserver
 from spout.demo.stage import Stage
@@ -126,8 +127,8 @@ def judge_demo(
         records=len(lines),
         acked=done - counts.dead_letters,
         replayed=counts.copies,
-        timed_out=counts.lost_by_reason["TIMED_OUT"],
-        failed=counts.lost_by_reason["FAILED"],
+        timed_out=counts.lost_by_reason[Verdict.TIMED_OUT],
+        failed=counts.lost_by_reason[Verdict.FAILED],
         dead_lettered=counts.dead_letters,
         absent=counts.absent,
         pending=len(lines) + counts.copies - counts.settled,

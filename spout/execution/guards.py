@@ -1,7 +1,7 @@
 """Bolts as a child process runs them: each call is written down before it is made.
 
-What is written is in memory that the parent shares, so it is there when the child is not. A culprit's call
-is not made. Around the bolts nothing changes: a stage runs guarded bolts as it runs bolts.
+What is written is in memory that the parent shares, so it is there when the child is not. The call for a
+poison tuple is not made. Around the bolts nothing changes: a stage runs guarded bolts as it runs bolts.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, invoke, stops
 from spout.bolts.collectors import BasicCollector
-from spout.tuples.culprits import Call, Isolated, Orders
 from spout.tuples.failures import cause_of
+from spout.tuples.poison import Call, Isolated, Orders
 from spout.tuples.tuple import Delivery, PlacedTuple, Tuple
 
 B = TypeVar("B", bound=AnyBolt)
@@ -109,11 +109,11 @@ class Guard:
         self._memory.idle()
 
     def execute(self, received: Tuple, work: Callable[[], None]) -> None:
-        """Work on one tuple; `Isolated`: it is a culprit."""
+        """Work on one tuple; `Isolated`: it is poison."""
         call = self.next_call(1, _roots(received.deliveries if isinstance(received, PlacedTuple) else ()))
-        blame = self._orders.blame_of(call)
-        if blame is not None:
-            raise blame.with_traceback(None)
+        raised = self._orders.raised_for(call)
+        if raised is not None:
+            raise raised.with_traceback(None)
         self.guarded(call, work)
 
     def next_call(self, rows: int, roots: frozenset[int] = frozenset()) -> Call:
@@ -123,16 +123,16 @@ class Guard:
         return Call(self.bolt, self.feed, number, 0, rows, roots)
 
     def rows(self, call: Call) -> list[tuple[Call, Isolated | None]]:
-        """Return the calls that replace one for many rows; those of culprits with their blame."""
-        blames: dict[int, Isolated] = {}
+        """Return the calls that replace one for many rows; those of poison rows with what is raised."""
+        raised_by_row: dict[int, Isolated] = {}
         for row in range(call.first, call.end):
-            blame = self._orders.blame_of(self._one(call, row))
-            if blame is not None:
-                blames[row] = blame
+            raised = self._orders.raised_for(self._one(call, row))
+            if raised is not None:
+                raised_by_row[row] = raised
         pieces: list[tuple[Call, Isolated | None]] = []
-        for first, end in self._orders.pieces(call, list(blames)):
+        for first, end in self._orders.pieces(call, list(raised_by_row)):
             piece = self._one(call, first) if end == first + 1 else call._replace(first=first, end=end)
-            pieces.append((piece, blames.get(first)))
+            pieces.append((piece, raised_by_row.get(first)))
         return pieces
 
     def with_roots(self, call: Call) -> Call:
@@ -203,11 +203,11 @@ class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
             call = self.guard.with_roots(pieces[0][0])
             self.guard.guarded(call, lambda: invoke(whole.bolt, self._bolt.execute, batch, collector))
             return
-        for call, blame in pieces:
-            if blame is None:
+        for call, raised in pieces:
+            if raised is None:
                 self._part(call, batch, collector)
             else:
-                collector.fail(call.first, blame)
+                collector.fail(call.first, raised)
 
     def _part(self, call: Call, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Call the bolt for a part of the rows; what it raises fails these alone."""

@@ -17,12 +17,13 @@ from acker.root_sets.position_set import PositionSet
 from acker.root_sets.root_set import RootSet
 from acker.waits import PassedTime
 from acker.wire.events import PositionRun, SourceRun, Taken, Verdicts, positions
+from acker.wire.verdict import Verdict
 from spout.group.announce import REPEAT_MS
 from spout.group.opening import Opened
 from spout.planning.intake import SourceCursor, cursor_of
 from spout.planning.journal import Journal, SourceMark
 from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, SessionClock, SessionName
-from spout.planning.window import ABSENT, ACKED, Window
+from spout.planning.window import Window
 
 SIBLING_MS: Final = sessions.SIBLING_MS
 """The process before may be alive for so long after a restart."""
@@ -179,12 +180,12 @@ class Tenure:
             self._count_open(runs)
         else:
             for source, start, end in runs:
-                self.window.settle(source, (PositionRun(start, end),), ACKED)
+                self.window.settle(source, (PositionRun(start, end),), Verdict.ACKED)
 
     def settle(self, partition: int, verdicts: Verdicts) -> int:
         """Settle what an acker partition decided; return how many of these roots were pending."""
         settled = 0
-        for verdict, runs in ((ACKED, verdicts.acked), (ABSENT, verdicts.absent)):
+        for verdict, runs in verdicts.done():
             by_source: dict[int, list[PositionRun]] = {}
             for source, start, end in sorted(runs):
                 by_source.setdefault(source, []).append(PositionRun(start, end))
@@ -212,7 +213,7 @@ class Tenure:
             found[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)
         return found
 
-    def _settle(self, source: int, runs: Sequence[PositionRun], verdict: str) -> int:
+    def _settle(self, source: int, runs: Sequence[PositionRun], verdict: Verdict) -> int:
         cursor = self.cursors.get(source)
         if cursor is None or not runs:
             return 0

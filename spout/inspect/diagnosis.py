@@ -24,14 +24,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, assert_never
 
 from acker.errors import UnreadableKind
 from acker.kafka.port import Record
 from acker.service.view import OpenRange
 from acker.untrusted import Untrusted, UntrustedName, shell_word
 from acker.wire.causes import HELD, LATE, UNREADABLE_CAUSES
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.damage import held_up_cure
 from replay.policy.disposition import DeadReason
 from replay.records.due import Aside, Due, Loss, RefusedRoot
@@ -40,8 +40,6 @@ from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
 from spout.inspect.readings import HELD_BY_SPARK, NO_TIMEOUT, STOPPED_ON_PURPOSE, Reading, row_of
 from spout.inspect.story import (
-    ABSENT,
-    ACKED,
     ANNOUNCED,
     NOT_EMITTED,
     SETTLED,
@@ -172,10 +170,16 @@ def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosi
         now = "in the log, and left out: the group begins behind it"
         return Diagnosis(Situation.LEFT_OUT, now, text, f"windhover offsets reset {evidence.input} --help")
     last = evidence.emissions[-1]
-    if last.state == ACKED:
-        return case.acked(last)
-    if last.state == ABSENT:
-        return case.absent()
+    if last.verdict is not None:
+        match last.verdict.name:
+            case Verdict.ACKED:
+                return case.acked(last)
+            case Verdict.ABSENT:
+                return case.absent()
+            case Verdict.FAILED | Verdict.TIMED_OUT | Verdict.ABANDONED:
+                pass  # it waits, has a copy or a letter, or nobody took it over: see below
+            case _:
+                assert_never(last.verdict.name)
     if (due := evidence.dues.get(last.root)) is not None:
         return case.waiting(last, due)
     if last.state == NOT_EMITTED:
@@ -538,11 +542,20 @@ def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situ
     if lost.error == HELD:
         text = f"It is blocked: it {Untrusted(lost.message)}, and no bolt has seen it since."
         return text, Situation.BLOCKED
-    if lost.reason is Reason.TIMED_OUT:
-        after = f" after {span(lost.age_ms)}" if lost.age_ms else ""
-        return f"It timed out{after}: {_because(last)}. {LEFT_OPEN}", Situation.TIMED_OUT
-    if lost.reason is Reason.ABANDONED:
-        return "It was abandoned: another session took the group while it was open.", Situation.DUE
+    match lost.reason:
+        case Verdict.TIMED_OUT:
+            after = f" after {span(lost.age_ms)}" if lost.age_ms else ""
+            return f"It timed out{after}: {_because(last)}. {LEFT_OPEN}", Situation.TIMED_OUT
+        case Verdict.ABANDONED:
+            return "It was abandoned: another session took the group while it was open.", Situation.DUE
+        case Verdict.FAILED:
+            return _how_failed(last, lost)
+        case _:
+            assert_never(lost.reason)
+
+
+def _how_failed(last: TracedEmission | None, lost: Loss) -> tuple[str, Situation]:
+    """Describe which bolt failed an emission, and by which error, or what kept it from all bolts."""
     if lost.error in UNREADABLE_CAUSES:
         unreadable = UNREADABLE_CAUSES[lost.error]
         # the replay workers read what is too large for a query, and let it die

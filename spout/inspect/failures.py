@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, assert_never
 
 from acker.config.retry_settings import CauseRule
 from acker.config.settings import Input
@@ -28,8 +28,9 @@ from acker.units import UNITS_MS
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.causes import EXPLICIT, HELD, error_class, error_classes
 from acker.wire.checks import read_verdicts
-from acker.wire.events import Lost, Reason, SourceRun, Verdicts, positions
+from acker.wire.events import Lost, SourceRun, Verdicts, positions
 from acker.wire.passed_calls import read_passed_calls
+from acker.wire.verdict import LostVerdict, Verdict
 from replay.records.due import Loss, history_of, left_out_by
 from replay.records.headers import parse_lineage
 from replay.records.letters import Letter, parse_letter
@@ -227,7 +228,8 @@ class FailureLog(LogFigures):
         self._replays: dict[int, dict[int, Attempt]] = {}
         self._last_copies: dict[tuple[int, int], Attempt] = {}
         """Of the last roots of the tallies, those that are copies."""
-        self._settled: list[tuple[int, int, int, str]] = []
+        self._settled: list[tuple[int, int, int, Verdict | None]] = []
+        """Runs of copies: source, offsets, and their verdict; None: it says nothing of how they end."""
         self._passed: dict[FailureGroup, str] = {}
         self._noted: set[tuple[str, int]] = set()
 
@@ -264,10 +266,20 @@ class FailureLog(LogFigures):
                     copy = replays.pop(offset)
                     if (source, offset) in lasts:
                         self._last_copies[source, offset] = copy
-                    if verdict:
-                        tally = self._tally(copy.group)
-                        (tally.acked if verdict == "ACKED" else tally.lost)[copy.attempt] += 1
+                    self._count_copy(copy, verdict)
         self._settled = []
+
+    def _count_copy(self, copy: Attempt, verdict: Verdict | None) -> None:
+        """Count how an attempt after a failure ended."""
+        match verdict:
+            case Verdict.ACKED:
+                self._tally(copy.group).acked[copy.attempt] += 1
+            case Verdict.FAILED | Verdict.TIMED_OUT | Verdict.ABANDONED:
+                self._tally(copy.group).lost[copy.attempt] += 1
+            case Verdict.ABSENT | None:
+                pass
+            case _:
+                assert_never(verdict)
 
     def _committed_of(self, number: int) -> Mapping[TopicPartition, int]:
         """Return up to where all copies of an input have verdicts; empty where that is unknown."""
@@ -365,16 +377,15 @@ class FailureLog(LogFigures):
         at_ms = record.timestamp_ms
         self._first_ms = at_ms if self._first_ms is None else min(self._first_ms, at_ms)
         self._put_passed(record, at_ms)
-        for source, start, end in event.acked:
-            self._settle(source, start, end, "ACKED")
-        for source, start, end in event.absent:
-            self._settle(source, start, end, "")
+        for done, runs in event.done():
+            for source, start, end in runs:
+                self._settle(source, start, end, done)
         for lost in event.lost:
             one = self._inputs.get(input_id_of(lost.source))
             if one is None:
                 continue
             at = positions(lost.positions)
-            verdict = "" if lost.error == HELD else lost.reason.value
+            verdict = None if lost.error == HELD else lost.reason
             for position in at.tolist() if is_replay(lost.source) else ():
                 self._settle(lost.source, position, position + 1, verdict)
             if lost.error != HELD:
@@ -407,7 +418,7 @@ class FailureLog(LogFigures):
                     f" {run_places(runs, list(self._inputs.values()))}"
                 )
 
-    def _settle(self, source: int, start: int, end: int, verdict: str) -> None:
+    def _settle(self, source: int, start: int, end: int, verdict: Verdict | None) -> None:
         if is_replay(source) and input_id_of(source) in self._inputs:
             self._settled.append((source, int(offset_of(start)), int(offset_of(end - 1)) + 1, verdict))
 
@@ -494,12 +505,13 @@ class FirstFailures:
         return Reading(tuple(kept.values()))
 
     def _put(self, event: Verdicts, at_ms: int) -> None:
-        for source, start, end in event.acked:
-            if (name := self._names.get(input_id_of(source))) is not None:
-                self.counts.add(name, at_ms, end - start)
+        for verdict, runs in event.done():
+            for source, start, end in runs:
+                if (name := self._names.get(input_id_of(source))) is not None:
+                    self.counts.add(name, at_ms, end - start, verdict)
         for lost in event.lost:
             name = self._names.get(input_id_of(lost.source))
-            if name is None or lost.error == HELD or lost.reason is Reason.ABANDONED:
+            if name is None or not _is_failure(lost):
                 continue
             group = group_of(name, lost.reason, lost.operator, lost.error)
             count = len(positions(lost.positions))
@@ -518,16 +530,42 @@ class FirstFailures:
 
 def has_rule(rules: Iterable[CauseRule], lost: Lost) -> bool:
     """Return whether one of an input's rules of `causes` fits a failure; a root that timed out has none."""
-    if lost.reason is not Reason.FAILED:
-        return False
-    classes = error_classes(lost.error)
-    return any(rule.error in (None, *classes) and rule.operator in (None, lost.operator) for rule in rules)
+    match lost.reason:
+        case Verdict.FAILED:
+            classes = error_classes(lost.error)
+            return any(
+                rule.error in (None, *classes) and rule.operator in (None, lost.operator) for rule in rules
+            )
+        case Verdict.TIMED_OUT | Verdict.ABANDONED:
+            return False
+        case _:
+            assert_never(lost.reason)
 
 
-def group_of(name: str, reason: Reason, operator: str, error: str) -> FailureGroup:
+def _is_failure(lost: Lost) -> bool:
+    """Return whether bolts, or the time that they took, let roots be lost; no blocked root was."""
+    match lost.reason:
+        case Verdict.FAILED:
+            return lost.error != HELD
+        case Verdict.TIMED_OUT:
+            return True
+        case Verdict.ABANDONED:
+            return False
+        case _:
+            assert_never(lost.reason)
+
+
+def group_of(name: str, verdict: LostVerdict, operator: str, error: str) -> FailureGroup:
     """Return the group of a failure of an input; which bolt let a root time out is unknown."""
-    cause = error_class(error) or (EXPLICIT if reason is Reason.FAILED else reason.value)
-    return FailureGroup(name, None if reason is Reason.TIMED_OUT else operator, cause)
+    match verdict:
+        case Verdict.FAILED:
+            return FailureGroup(name, operator, error_class(error) or EXPLICIT)
+        case Verdict.TIMED_OUT:
+            return FailureGroup(name, None, error_class(error) or verdict.value)
+        case Verdict.ABANDONED:
+            return FailureGroup(name, operator, error_class(error) or verdict.value)
+        case _:
+            assert_never(verdict)
 
 
 def _group_of_loss(one: Input, loss: Loss) -> FailureGroup:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import numpy as np
 
@@ -30,7 +30,8 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import READ_MAX, Follower, pass_damage
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts, wrong_acks
-from acker.wire.events import Acks, Init, Reason, Verdicts, positions
+from acker.wire.events import Acks, Init, Verdicts, positions
+from acker.wire.verdict import Verdict
 from spout.inspect.failures import LogFigures, offsets_since, share_text
 from spout.inspect.letter_rows import moment
 from spout.inspect.overview import MISSING
@@ -306,22 +307,32 @@ class CompletionLog(LogFigures):
         del found[:-COHORTS_MAX]
 
     def _settle(self, event: Verdicts, at_ms: int) -> None:
-        for source, start, end in event.acked:
-            for cohort, found in self._within(source, start, end):
-                cohort.acked[max(0, at_ms - cohort.emitted_ms)] += found
-        for source, start, end in event.absent:
-            for cohort, found in self._within(source, start, end):
-                cohort.left += found
+        for verdict, runs in event.done():
+            for source, start, end in runs:
+                for cohort, found in self._within(source, start, end):
+                    match verdict:
+                        case Verdict.ACKED:
+                            cohort.acked[max(0, at_ms - cohort.emitted_ms)] += found
+                        case Verdict.ABSENT:
+                            cohort.left += found
+                        case _:
+                            assert_never(verdict)
         for lost in event.lost:
             for position in positions(lost.positions).tolist():
                 for cohort, found in self._within(lost.source, position, position + 1):
-                    if lost.error == HELD or lost.reason is Reason.ABANDONED:
+                    if lost.error == HELD:
                         cohort.left += found
-                    elif lost.reason is Reason.FAILED:
-                        cohort.failed[max(0, at_ms - cohort.emitted_ms)] += found
-                    else:
-                        cohort.timed_out += found
-                        self._seek_acks(Root(lost.source, position), cohort)  # type: ignore[arg-type]
+                        continue
+                    match lost.reason:
+                        case Verdict.FAILED:
+                            cohort.failed[max(0, at_ms - cohort.emitted_ms)] += found
+                        case Verdict.TIMED_OUT:
+                            cohort.timed_out += found
+                            self._seek_acks(Root(lost.source, position), cohort)  # type: ignore[arg-type]
+                        case Verdict.ABANDONED:
+                            cohort.left += found
+                        case _:
+                            assert_never(lost.reason)
 
     def _within(self, source: int, start: int, end: int) -> Iterator[tuple[TimedCohort, int]]:
         """Yield the cohorts that have some positions, each with how many of them."""

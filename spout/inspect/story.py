@@ -21,6 +21,7 @@ from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost
 from acker.wire.lateness import TooLate
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason
 from replay.records.due import LEFT_OUT, Due, Loss, left_out_by, left_out_entry
 from replay.records.headers import Lineage
@@ -44,16 +45,14 @@ ATTEMPTS: Final = (
 NOT_EMITTED: Final = "not emitted"
 ANNOUNCED: Final = "announced"
 PENDING: Final = "pending"
-ACKED: Final = "ACKED"
-ABSENT: Final = "ABSENT"
 SETTLED: Final = "settled, how is unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """A verdict in the log: its name, its record's place, offset and time, and the loss if it is one."""
+class LoggedVerdict:
+    """A verdict in the log: which one, its record's place, offset and time, and the loss if it is one."""
 
-    name: str
+    name: Verdict
     place: str
     offset: int
     at_ms: int
@@ -115,7 +114,7 @@ class TracedEmission:
     batches: int | None = None
     is_acked_whole: bool = False
     former: bool = False
-    verdict: Verdict | None = None
+    verdict: LoggedVerdict | None = None
     history: Sequence[Loss] = ()
     late: TooLate | None = None
     late_by: LateBy | None = None
@@ -147,7 +146,7 @@ class TracedEmission:
     def state(self) -> str:
         """What became of it, as far as acker and verdicts show."""
         if self.verdict is not None:
-            return self.verdict.name
+            return self.verdict.name.value
         if self.open is not None:
             return PENDING
         if self.announced:

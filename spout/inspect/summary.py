@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.untrusted import UntrustedName
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from spout.inspect.overview import Snapshot
 from spout.inspect.readings import HELD_BY_SPARK, STOPPED_ON_PURPOSE, PartitionState, Reading, joined
 from spout.inspect.tables import UNKNOWN, span
@@ -129,12 +129,12 @@ class VerdictCounts:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, int], Counter[Reason | None]] = {}
+        self._counts: dict[tuple[str, int], Counter[Verdict]] = {}
         self.counted_to_ms = 0
 
-    def add(self, name: str, at_ms: int, roots: int, why: Reason | None = None) -> None:
-        """Count roots of an input that were acked, or lost for a reason, at a wall time."""
-        self._counts.setdefault((name, at_ms // RATES_EVERY_MS), Counter())[why] += roots
+    def add(self, name: str, at_ms: int, roots: int, verdict: Verdict) -> None:
+        """Count roots of an input that got a verdict at a wall time."""
+        self._counts.setdefault((name, at_ms // RATES_EVERY_MS), Counter())[verdict] += roots
 
     def series(self, names: Iterable[str], now_ms: int) -> dict[str, RateSeries]:
         """Return those of each input, up to the last point that is over; older ones are dropped."""
@@ -143,16 +143,18 @@ class VerdictCounts:
         counted = range(points.start, self.counted_to_ms // RATES_EVERY_MS)
         self._counts = {of: found for of, found in self._counts.items() if of[1] >= points.start}
 
-        def counts(name: str, why: Reason | None) -> list[int | None]:
-            nothing = Counter[Reason | None]()
-            return [self._counts.get((name, at), nothing)[why] if at in counted else None for at in points]
+        def counts(name: str, verdict: Verdict) -> list[int | None]:
+            nothing = Counter[Verdict]()
+            return [
+                self._counts.get((name, at), nothing)[verdict] if at in counted else None for at in points
+            ]
 
         return {
             name: RateSeries(
                 points.start * RATES_EVERY_MS,
-                counts(name, None),
-                counts(name, Reason.FAILED),
-                counts(name, Reason.TIMED_OUT),
+                counts(name, Verdict.ACKED),
+                counts(name, Verdict.FAILED),
+                counts(name, Verdict.TIMED_OUT),
             )
             for name in names
         }

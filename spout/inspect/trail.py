@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import reduce
 from operator import xor
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 import numpy as np
 
@@ -36,10 +36,11 @@ from acker.units import any_time_text, named_past_ms
 from acker.untrusted import UntrustedName, in_sentence
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Init, Reason, SourceRun, Verdicts, positions, values
+from acker.wire.events import Acks, Init, SourceRun, Verdicts, positions, values
 from acker.wire.lateness import TooLate, read_too_late
 from acker.wire.passed_calls import PassedCall, read_passed_calls
 from acker.wire.stacks import read_stack
+from acker.wire.verdict import Verdict
 from replay.handling.letter_box import LetterBox, letters_of
 from replay.records.dead_letter import OUR_PREFIXES
 from replay.records.due import Due, DueView, Loss, Progress, history_of, root_key, sound_or_none
@@ -58,9 +59,9 @@ from spout.inspect.story import (
     SETTLED,
     Evidence,
     LateBy,
+    LoggedVerdict,
     PassedHere,
     TracedEmission,
-    Verdict,
     follows,
     is_of,
 )
@@ -102,7 +103,7 @@ class Decided(NamedTuple):
     worked on them, did not return, and passed when they were made again.
     """
 
-    verdicts: dict[Root, Verdict]
+    verdicts: dict[Root, LoggedVerdict]
     too_late: dict[Root, TooLate]
     passed: dict[Root, tuple[PassedHere, ...]]
 
@@ -510,10 +511,16 @@ def _require(info: TopicInfo | None, partition: int) -> None:
 
 
 def _with_acks(one: TracedEmission, ack_topics: AckTopicSearch) -> TracedEmission:
-    if one.loss is None or one.loss.reason is not Reason.TIMED_OUT:
+    if one.loss is None:
         return one
-    acked = ack_topics.former_contributions(one.root, one.loss.emitted_ms)
-    return replace(one, batches=acked.batches if acked else None)
+    match one.loss.reason:
+        case Verdict.FAILED | Verdict.ABANDONED:
+            return one
+        case Verdict.TIMED_OUT:
+            acked = ack_topics.former_contributions(one.root, one.loss.emitted_ms)
+            return replace(one, batches=acked.batches if acked else None)
+        case _:
+            assert_never(one.loss.reason)
 
 
 class _Emissions:
@@ -637,7 +644,7 @@ def _is_nowhere(evidence: Evidence) -> bool:
     )
 
 
-def _taken_over(verdict: Verdict | None, progress: Progress | None) -> bool | None:
+def _taken_over(verdict: LoggedVerdict | None, progress: Progress | None) -> bool | None:
     if verdict is None:
         return None
     return progress is not None and progress.next > verdict.offset
@@ -671,12 +678,12 @@ def _holds(runs: Sequence[SourceRun], root: Root) -> bool:
     return any(run.source == root.source and run.start <= root.position < run.end for run in runs)
 
 
-def _verdict_on(event: Verdicts, root: Root, record: Record) -> Verdict | None:
+def _verdict_on(event: Verdicts, root: Root, record: Record) -> LoggedVerdict | None:
     place = location(*record[:3])
-    for says, runs in (("ACKED", event.acked), ("ABSENT", event.absent)):
+    for verdict, runs in event.done():
         if _holds(runs, root):
-            return Verdict(says, place, record.offset, record.timestamp_ms)
+            return LoggedVerdict(verdict, place, record.offset, record.timestamp_ms)
     for lost in event.lost:
         if lost.source == root.source and (positions(lost.positions) == root.position).any():
-            return Verdict(lost.reason.value, place, record.offset, record.timestamp_ms, lost)
+            return LoggedVerdict(lost.reason, place, record.offset, record.timestamp_ms, lost)
     return None

@@ -9,10 +9,10 @@ that died had done is kept or done again:
 * Any other stage (rich bolts, a `cleanup` of their own, hooks) may hold tuples, or work that is not written
   yet, over many rows. What it held has died with the child: the next child begins with the task's first row,
   and nothing leaves the task before a child has cleaned up. Such a bolt may end its process by what it holds:
-  when it does so in `cleanup`, or at more tuples than a few, the culprits are searched for by trial
-  (`spout.tuples.culprits.Search`).
+  when it does so in `cleanup`, or at more tuples than a few, the poison is searched for by trial
+  (`spout.tuples.poison.PoisonSearch`).
 
-So nothing is acked of which the work was lost, and nothing fails but culprits.
+So nothing is acked of which the work was lost, and nothing fails but poison.
 
 Source: docs/design/protocol.md, section 5.2 ("A record that ends its worker").
 """
@@ -45,13 +45,13 @@ from spout.isolation.feeds import (
     unpack_worked,
 )
 from spout.isolation.hang_notes import HangNote
-from spout.isolation.inquest import Inquest
+from spout.isolation.poison_finder import PoisonFinder
 from spout.planning.order import PARTITION, Gate, LineUp, Slip
 from spout.publishing.fold import TaskReport, merged
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.columns import ANCHOR
-from spout.tuples.culprits import Orders
+from spout.tuples.poison import Orders
 from spout.tuples.rows import ArrowRows, one_batch
 from spout.tuples.tuple import Rows
 
@@ -93,7 +93,7 @@ class IsolatedRun:
         self._memory = CallMemory([each.name for each in pass_.bolts])
         self._child: ChildProcess | None = None
         self._goes_on = goes_on(pass_)
-        self._inquest = Inquest(context, limit_ms, holds=not self._goes_on, hung=hung)
+        self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._goes_on, hung=hung)
         by_row = not any(isinstance(each.bolt, ArrowBolt) for each in pass_.bolts)
         self._block_rows = BLOCK_ROWS if by_row and self._goes_on else 0
         self._feeds = self._arrived = 0
@@ -115,12 +115,12 @@ class IsolatedRun:
             except ChildEnded as end:
                 self._child_ended(end)
                 continue
-            if self._inquest.survived():
+            if self._poison_finder.survived():
                 return self._keep(worked)
             self._end_child()
 
     def report(self) -> TaskReport:
-        return replace(merged(self._reports), passed=self._inquest.passed())
+        return replace(merged(self._reports), passed=self._poison_finder.passed())
 
     def close(self) -> None:
         self._end_child()
@@ -161,7 +161,7 @@ class IsolatedRun:
         return unpack_worked(self._child.ask(_LENGTH.pack(number) + packed))
 
     def _persist(self, number: int, packed: bytes) -> Worked:
-        """Ask for one thing until no child ends at it; `WorkerLost`: as `Inquest.died`."""
+        """Ask for one thing until no child ends at it; `WorkerLost`: as `PoisonFinder.died`."""
         while True:
             try:
                 return self._ask(number, packed)
@@ -172,8 +172,8 @@ class IsolatedRun:
         """Find out what ended a child, and let the next one do otherwise."""
         self._end_child()
         entry = self._memory.read()
-        if self._inquest.died(end, entry):
-            self._inquest.search(end, entry, self._roots())
+        if self._poison_finder.died(end, entry):
+            self._poison_finder.search(end, entry, self._roots())
 
     def _roots(self) -> set[int]:
         found: set[int] = set()
@@ -197,7 +197,7 @@ class IsolatedRun:
         memory = self._memory
         memory.idle()
         try:
-            pass_ = guarded(self._pass, memory, self._inquest.orders)
+            pass_ = guarded(self._pass, memory, self._poison_finder.orders)
             guards = [each.bolt.guard for each in pass_.bolts if isinstance(each.bolt, Guarded)]
             run = self._begin(pass_)
             channel.send(pack_worked(Worked([], None)))

@@ -28,7 +28,8 @@ from acker.root_sets.position_set import PositionSet
 from acker.units import second_text
 from acker.waits import LongWait
 from acker.wire.causes import HELD
-from acker.wire.events import Reason, SourceRun, Taken, Verdicts
+from acker.wire.events import SourceRun, Taken, Verdicts
+from acker.wire.verdict import Verdict
 from spout.group.announce import SIGNS_AT, Announcer, PlannerContext, Reach, Report, Sight
 from spout.group.commits import Committer
 from spout.group.growth import Growth
@@ -52,7 +53,6 @@ from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import NotAcked
 from spout.planning.session import SessionClock, SessionName
-from spout.planning.window import ABSENT, ACKED
 
 TICK_EVERY_MS = 500
 
@@ -397,9 +397,9 @@ class Planner:
             state="failed" if error else "closed" if self._is_closed else "running",
             group=self._spec.group, session=tenure.name.id, epoch=tenure.name.epoch,
             batches=batches.count, emitted=window.emitted, replayed=batches.replayed,
-            pending=window.pending, acked=counts.get(ACKED, 0), absent=counts.get(ABSENT, 0),
-            failed=counts.get(Reason.FAILED, 0), timed_out=counts.get(Reason.TIMED_OUT, 0),
-            abandoned=counts.get(Reason.ABANDONED, 0), late=window.late, unknown=window.unknown,
+            pending=window.pending, acked=counts[Verdict.ACKED], absent=counts[Verdict.ABSENT],
+            failed=counts[Verdict.FAILED], timed_out=counts[Verdict.TIMED_OUT],
+            abandoned=counts[Verdict.ABANDONED], late=window.late, unknown=window.unknown,
             undecodable=0 if self._verdicts is None else self._verdicts.undecodable,
             lost_from_log=batches.lost_from_log,
             oldest_pending_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),

@@ -279,7 +279,7 @@ class Gate:
             self._place(index, line, origin)
             cause = self._blocks(line, origin)
         if cause is None and most is not None and self._through >= most:
-            cause = Cause(self._operator, HELD, f"the batch has room for {most:,} copies of {self.place}")
+            cause = Cause.of(self._operator, HELD, f"the batch has room for {most:,} copies of {self.place}")
             if line is not None and origin is not None:  # new ones of its line may not pass
                 self._has_failed(line, origin)
         self._through += cause is None
@@ -295,12 +295,12 @@ class Gate:
         if line is not None and origin is not None:
             self._place(index, line, origin)
             self.fail(index)
-        return Cause(self._operator, HELD, why)
+        return Cause.of(self._operator, HELD, why)
 
     def stop_all(self, origin: int, why: str) -> None:
         """Block every record of any line behind an origin: one that cannot be read may be in each of them."""
         if self._stops_all is None or origin < self._stops_all[0]:
-            self._stops_all = origin, Cause(self._operator, HELD, why)
+            self._stops_all = origin, Cause.of(self._operator, HELD, why)
 
     def holds(self, index: int) -> Cause | None:
         """Return why a record that has passed is blocked now; None: no earlier one failed."""
@@ -403,7 +403,7 @@ def _in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Sequence
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:
     """Return the cause of a blocked record; it waits for the record `origin` of `place`, a partition."""
-    return Cause(operator, HELD, f"waits for {place}@{origin}")
+    return Cause.of(operator, HELD, f"waits for {place}@{origin}")
 
 
 class Lined(NamedTuple):

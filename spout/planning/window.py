@@ -17,9 +17,7 @@ from typing import NamedTuple
 from acker.root_sets.position_set import PositionSet
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import PositionRun, SourceRun
-
-ACKED = "ACKED"
-ABSENT = "ABSENT"
+from acker.wire.verdict import Verdict
 
 COHORTS_MAX = 1_000
 """So many cohorts are kept to know the oldest pending root; with more, settled cohorts are dropped."""
@@ -31,7 +29,7 @@ class _Cohort(NamedTuple):
 
 
 class Window:
-    """What one session has emitted and not settled; `counts` has the settled, by verdict or `Reason`."""
+    """What one session has emitted and not settled; `counts` has the settled, by verdict."""
 
     __slots__ = (
         "_cohorts",
@@ -51,7 +49,7 @@ class Window:
         self._high: dict[int, int] = {}
         self._cohorts: deque[_Cohort] = deque()
         self._cohorts_max = COHORTS_MAX
-        self.counts = Counter[str]()
+        self.counts = Counter[Verdict]()
         self.emitted = 0
         self.late = 0
         self.unknown = 0
@@ -97,7 +95,7 @@ class Window:
             self._empty.setdefault(source, PositionSet()).add(start, end)
         self._remember(_Cohort(now_ms, tuple(runs)))
 
-    def settle(self, source: int, runs: Iterable[PositionRun], verdict: str) -> int:
+    def settle(self, source: int, runs: Iterable[PositionRun], verdict: Verdict) -> int:
         """Settle ascending, disjoint runs and return how many of their roots were pending."""
         runs = list(runs)
         settled = self._of(source).remove_all(runs)

@@ -29,8 +29,8 @@ from replay.records.places import record_place
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import by_key
 from spout.publishing.fold import BatchOutcome, Evaluated, left_by
-from spout.tuples.culprits import HUNG, WORKER_DIED
 from spout.tuples.failures import Cause
+from spout.tuples.poison import HUNG, WORKER_DIED
 
 WARN_MS: Final = 60_000
 """A bolt that goes on leaving tuples open is logged this often."""

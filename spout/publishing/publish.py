@@ -50,7 +50,7 @@ from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import Older, RootPositions, by_key
 from spout.publishing.fold import BatchOutcome, LateNote
-from spout.tuples.failures import Cause, cut_text
+from spout.tuples.failures import Cause
 
 CAUSES_MAX = 256
 """Causes in one record; 256 messages of 500 bytes and 32,768 positions stay below 900,000 bytes."""
@@ -115,7 +115,7 @@ def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchO
         first = int(plan.index_of(source, np.array([start]))[0])
         left[first : first + end - start] = False
     return BatchOutcome(
-        plan, ((Cause("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), tuple(holes.runs())
+        plan, ((Cause.of("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), tuple(holes.runs())
     )
 
 
@@ -305,8 +305,8 @@ def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -
 
 def _shared(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
     first = causes[0][0]
-    message = cut_text(f"{and_more(len(causes) - 1)}, first: {first.message}")
-    return Cause(first.operator, first.error, message), np.sort(np.concatenate([p for _, p in causes]))
+    cause = Cause.of(first.operator, first.error, f"{and_more(len(causes) - 1)}, first: {first.message}")
+    return cause, np.sort(np.concatenate([p for _, p in causes]))
 
 
 @dataclass(frozen=True, slots=True)

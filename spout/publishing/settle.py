@@ -169,7 +169,7 @@ def _summed(
     late_roots = distinct(np.concatenate([_NONE, *(report.held.indices[gone] for report, gone in late)]))
     too_late = [
         (
-            Cause(r.operator, LATE, f"a watermark of {any_time_text(late_ms)} dropped it"),
+            Cause.of(r.operator, LATE, f"a watermark of {any_time_text(late_ms)} dropped it"),
             np.unique(r.held.indices[gone]),
         )
         for r, gone in late

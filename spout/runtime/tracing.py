@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from acker.config.settings import Input
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Headers, Outgoing
 from acker.wire.events import Verdicts, positions
+from acker.wire.verdict import Verdict
 from replay.records.due import Due
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Spans:
         self, name: str, topic: str, source: int, position: int, parent: str, emitted_ms: int, now_ms: int
     ) -> None:
         """Write the span of an acked root of an input; without a `topic` it names no origin: it is a copy."""
-        attributes: dict[str, str | int] = {"input": name, "verdict": "ACKED"}
+        attributes: dict[str, str | int] = {"input": name, "verdict": Verdict.ACKED.value}
         if topic:
             attributes["origin"] = f"{topic}/{partition_of(source)}@{offset_of(position)}"
         self.write(f"spout {name}", parent, emitted_ms * NS_PER_MS, now_ms * NS_PER_MS, attributes)
@@ -121,13 +122,21 @@ class TracedRoots:
 
     def settle(self, verdicts: Verdicts, inputs: Mapping[int, Input], now_ms: int) -> None:
         """Write a span for each acked one, and forget the lost ones; `inputs` has the inputs by id."""
-        for source, start, end in verdicts.acked:
-            for position, (parent, emitted_ms) in self._take(source, start, end):
-                of = inputs[input_id_of(source)]
-                topic = "" if is_replay(source) else of.topic
-                self._spans.write_acked(of.name, topic, source, position, parent, emitted_ms, now_ms)
-        for source, start, end in verdicts.absent:
-            self._take(source, start, end)
+        for verdict, runs in verdicts.done():
+            for source, start, end in runs:
+                settled = self._take(source, start, end)
+                match verdict:
+                    case Verdict.ACKED:
+                        for position, (parent, emitted_ms) in settled:
+                            of = inputs[input_id_of(source)]
+                            topic = "" if is_replay(source) else of.topic
+                            self._spans.write_acked(
+                                of.name, topic, source, position, parent, emitted_ms, now_ms
+                            )
+                    case Verdict.ABSENT:
+                        pass
+                    case _:
+                        assert_never(verdict)
         for lost in verdicts.lost:
             roots = self._roots.get(lost.source)
             for position in positions(lost.positions).tolist() if roots else ():

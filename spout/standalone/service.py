@@ -43,7 +43,7 @@ from spout.standalone.read_ahead import (
     ReadAhead,
     TakenRun,
 )
-from spout.tuples.failures import Cause, cut_text
+from spout.tuples.failures import Cause
 
 
 class SpoutService:
@@ -298,8 +298,9 @@ class SpoutService:
             return
         first, end = offset_of(run.start), offset_of(run.start) + run.end - run.start
         place = f"{damaged.topic}/{damaged.partition}"
-        text = cut_text(f"offsets {first} to {end} of {place} cannot be read: {damaged.why}")
-        self.queues.publication.unreadable.append((run, Cause("", unreadable_kind(damaged.why).value, text)))
+        text = f"offsets {first} to {end} of {place} cannot be read: {damaged.why}"
+        cause = Cause.of("", unreadable_kind(damaged.why).value, text)
+        self.queues.publication.unreadable.append((run, cause))
         if self.queues.damage is None:
             cure = damage_cure(first, end, damaged.why)
             self.queues.damage = Damaged(damaged.topic, damaged.partition, first, damaged.why, cure)

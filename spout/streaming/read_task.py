@@ -43,7 +43,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.casts import in_zone
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
-from spout.tuples.failures import Cause, cause_of, cut_text
+from spout.tuples.failures import Cause, cause_of
 from spout.tuples.messages import SPOUT, MessageRows, record_key, record_keys
 from spout.tuples.raised import Tracebacks, first_of_each
 from spout.tuples.tuple import Tuple
@@ -222,7 +222,7 @@ class _Reading:
                 raise Damaged(run.topic, run.partition, run.start, run.why, UNTRACKED_CURE)
             text = f"offsets {run.start} to {run.end} of {place} cannot be read: {run.why}"
             unreadable = SourceRun(share.source, run.start + shift, run.end + shift)
-            self._unreadable.append((unreadable, Cause("", unreadable_kind(run.why).value, cut_text(text))))
+            self._unreadable.append((unreadable, Cause.of("", unreadable_kind(run.why).value, text)))
             if gate is not None:
                 # of a copy the offset is not that of its first emission, which may be any
                 origin = -1 if is_replay(share.source) else run.start
@@ -338,7 +338,7 @@ class _Reading:
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
                 name = self._options.input_of(source).name  # the operator of what arises before any bolt
                 cause = cause_of(name, error, self._tracebacks)
-                refused[row] = cause._replace(message=cut_text(f"tracked_when: {cause.message}"))
+                refused[row] = Cause.of(cause.operator, cause.error, f"tracked_when: {cause.message}")
         return free, refused
 
     def _anchors(self, source: int, positions: I64, indices: I64) -> Anchors | None:

@@ -5,16 +5,12 @@ Source: docs/design/protocol.md, section 3 rule 11.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from acker.errors import TupleError
-from acker.wire.causes import clipped, error_text, with_place, without_place
-from spout.tuples.culprits import Isolated
+from acker.wire.causes import Cause as Cause
+from acker.wire.causes import error_text, with_place
+from spout.tuples.poison import Isolated
 from spout.tuples.raised import Tracebacks, place_of
 from spout.tuples.tuple import short_repr, text_of
-
-MESSAGE_BYTES_MAX = 500
-"""A cause's message is cut here (UTF-8), so that 256 of them fit a record of the wire."""
 
 ERRORS_MAX = 20
 """Errors that the bolts of one task may report with their text; more are counted only."""
@@ -67,29 +63,6 @@ class Undecodable(RejectTuple):
     """
 
 
-class Cause(NamedTuple):
-    """Why a tuple failed. `error` is the exception's class (`acker.wire.causes`), empty for an explicit fail.
-
-    The message of an exception ends with the file and line where it was raised: ``no words (split.py:12)``.
-    """
-
-    operator: str
-    error: str
-    message: str
-
-
-def cut_text(text: str) -> str:
-    """Cut a text to `MESSAGE_BYTES_MAX` of UTF-8, never inside a character; a place at its end stays.
-
-    What is no character becomes a question mark: a file's name may have some, and no record of the wire can.
-    """
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= MESSAGE_BYTES_MAX:
-        return encoded.decode()
-    message, place = without_place(text)
-    return clipped(message, MESSAGE_BYTES_MAX - len(place.encode("utf-8", "replace"))) + place
-
-
 def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
     """Build a cause: of an exception its class, message and place, of an explicit fail the message alone.
 
@@ -98,7 +71,7 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
     Raises `TupleError`: `why` is something else, as an exception's class.
     """
     if why is None or isinstance(why, str):
-        return Cause(operator, "", cut_text(why or ""))
+        return Cause.of(operator, "", why or "")
     if not isinstance(why, BaseException):
         raise TupleError(
             f"bolt {operator!r} gave {short_repr(why)}, a {type(why).__name__}, as a cause; give a text or an"
@@ -106,16 +79,21 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
         )
     text = text_of(why)
     if isinstance(why, Isolated) or type(why) is FailTuple:
-        return Cause(operator, why.error if isinstance(why, Isolated) else "", cut_text(text))
-    error, place = cut_text(error_text(type(why))), place_of(why)
-    if why.__traceback__ is not None and tracebacks is not None:
-        place = place or tracebacks.code_place
-        tracebacks.keep(operator, error, place, why)
-    return Cause(operator, error, cut_text(with_place(text, place)))
+        return Cause.of(operator, why.error if isinstance(why, Isolated) else "", text)
+    place = place_of(why)
+    if why.__traceback__ is None or tracebacks is None:
+        return Cause.of(operator, error_text(type(why)), with_place(text, place))
+    return _kept_cause(operator, why, text, place or tracebacks.code_place, tracebacks)
 
 
 def cause_of_output(operator: str, why: Exception, tracebacks: Tracebacks) -> Cause:
     """Build the cause of an output that does not fit; its place is the bolt's code, which has returned."""
-    error, place = cut_text(error_text(type(why))), place_of(why) or tracebacks.code_place
-    tracebacks.keep(operator, error, place, why)
-    return Cause(operator, error, cut_text(with_place(text_of(why), place)))
+    place = place_of(why) or tracebacks.code_place
+    return _kept_cause(operator, why, text_of(why), place, tracebacks)
+
+
+def _kept_cause(operator: str, why: BaseException, text: str, place: str, tracebacks: Tracebacks) -> Cause:
+    """Build the cause of an exception, and keep its traceback by that cause."""
+    cause = Cause.of(operator, error_text(type(why)), with_place(text, place))
+    tracebacks.keep(cause.operator, cause.error, place, why)
+    return cause

@@ -21,7 +21,7 @@ from acker.notation import CUT
 from acker.units import duration_ms, named_past_ms
 from acker.untrusted import Untrusted
 from acker.wire.causes import EXPLICIT
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason
 from spout.inspect.dead_letters import details_of, inputs_named, matching_letters
 from spout.inspect.diagnosis import explained
@@ -271,7 +271,7 @@ def _still_reading(values: dict[str, Any], what: str, share: float) -> dict[str,
 
 
 def _letters_of(row: Row, since: str) -> str:
-    error = Reason.FAILED.value if row["cause"] == EXPLICIT else row["cause"]
+    error = Verdict.FAILED.value if row["cause"] == EXPLICIT else row["cause"]
     query = LetterQuery(row["input"], error=error, operator=row["operator"] or "", since=since, all="on")
     return query.address()
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from acker.kafka.port import Record
 from acker.untrusted import Untrusted, UntrustedName
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.records.due import Loss, left_out_by
 from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_of
 
@@ -138,14 +138,19 @@ def _draft(evidence: Evidence, one: TracedEmission, loss: Loss | None, now_ms: i
 def _lost(loss: Loss) -> list[LaneEvent]:
     ended_ms = loss.emitted_ms + loss.age_ms
     emitted = LaneEvent(loss.emitted_ms, EventKind.EMITTED, "emitted")
-    if loss.reason is Reason.TIMED_OUT:
-        return [emitted, LaneEvent(ended_ms, EventKind.DEADLINE, "timed out")]
-    if loss.reason is Reason.ABANDONED:
-        return [emitted, LaneEvent(ended_ms, EventKind.FAILED, "abandoned: another session took the group")]
-    operator, error = UntrustedName(loss.operator), UntrustedName(loss.error)
-    by = f"failed at {operator or 'an unknown bolt'} by {error or 'no error'}"
-    text = f"{by}: {Untrusted(loss.message)}" if loss.message else by
-    return [emitted, LaneEvent(ended_ms, EventKind.FAILED, text)]
+    match loss.reason:
+        case Verdict.TIMED_OUT:
+            ended = LaneEvent(ended_ms, EventKind.DEADLINE, "timed out")
+        case Verdict.ABANDONED:
+            ended = LaneEvent(ended_ms, EventKind.FAILED, "abandoned: another session took the group")
+        case Verdict.FAILED:
+            operator, error = UntrustedName(loss.operator), UntrustedName(loss.error)
+            by = f"failed at {operator or 'an unknown bolt'} by {error or 'no error'}"
+            text = f"{by}: {Untrusted(loss.message)}" if loss.message else by
+            ended = LaneEvent(ended_ms, EventKind.FAILED, text)
+        case _:
+            assert_never(loss.reason)
+    return [emitted, ended]
 
 
 def _placed(lane: Lane, begin_ms: int, length_ms: int) -> Lane:

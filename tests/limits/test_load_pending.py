@@ -10,7 +10,8 @@ from acker.identity import U64, WIRE_BLOCK_BITS, root_edges_of_run, source_of
 from acker.ledger.roots import SPARSE_SHARE
 from acker.wire.codec import RECORD_BYTES_MAX
 from acker.wire.events import Acks, PositionRun, SourceRun, Verdicts, pack_positions, pack_values, positions
-from spout.planning.window import ACKED, Window
+from acker.wire.verdict import Verdict
+from spout.planning.window import Window
 from tests.support.cpu_time import within
 from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer
 
@@ -139,7 +140,9 @@ def test_a_window_of_ten_million_pending_roots_costs_its_holes() -> None:
         assert (window.pending, window.holes) == (ROOTS, 1_000)
         for source in sources:
             for batch in reversed(range(10)):
-                window.settle(source, [PositionRun(max(1, batch * 1_000), (batch + 1) * 1_000)], ACKED)
+                window.settle(
+                    source, [PositionRun(max(1, batch * 1_000), (batch + 1) * 1_000)], Verdict.ACKED
+                )
     assert (window.pending, window.holes) == (1_000, 1_000)
     assert {window.committable(source) for source in sources} == {0}
     assert window.oldest_emitted_ms() == 0

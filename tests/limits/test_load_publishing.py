@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from acker.identity import root_edges, source_of
+from acker.wire.causes import TEXT_BYTES_MAX
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import SourceRun, positions
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, failures_of, residuals
 from spout.publishing.publish import CAUSES_MAX, BatchLane, publication_of
 from spout.publishing.settle import settle
-from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause, cause_of
+from spout.tuples.failures import Cause, cause_of
 from tests.support.cpu_time import within
 
 PARTITIONS = 1_000
@@ -95,5 +96,5 @@ def test_an_exception_with_an_endless_name_does_not_burst_a_record() -> None:
         (cause_of("split", endless(f"{n:04}" + "é" * 500)), np.arange(n, plan.count, 300)) for n in range(300)
     )
     [first, *_] = publication_of(BatchOutcome(plan, causes), LANE).fails
-    assert len(first.causes[0].error) <= MESSAGE_BYTES_MAX
+    assert len(first.causes[0].error) <= TEXT_BYTES_MAX
     assert len(wire_codec().encode(first)) < RECORD_BYTES_MAX

@@ -14,11 +14,11 @@ from acker.config.limits import AckerLimits
 from acker.config.topics import parse
 from acker.kafka.port import TopicPartition
 from acker.ledger.output import AckerEventKind
+from acker.root_sets.root_set import RootSet
 from acker.service.bins import REWRITE_STEPS
 from acker.service.state import BIN_PART, StatePart, part_key, state_codec, state_from
-from acker.wire.events import SourceRun, Verdicts
+from acker.wire.events import Verdicts
 from spout.inspect.operate import GroupSession
-from spout.planning.plan import by_block
 from tests.support.worlds.acker_world import GROUP, SOURCE, TOPIC, TOPICS, World, Writer, edge
 
 HOUR_MS = 3_600_000
@@ -47,7 +47,7 @@ def an_hour(world: World, writer: Writer) -> None:
         start = 1_000 + step * size
         writer.init((start, start + size), now=step * HOUR_MS // STEPS)
         world.step()
-        for (_, block), runs in by_block([SourceRun(SOURCE, start, start + size)]).items():
+        for (_, block), runs in RootSet.of_runs([(SOURCE, start, start + size)]).runs_by_block().items():
             writer.acks(runs=runs, seq=1 + step, block=block)
         writer.tick(step * HOUR_MS // STEPS)
         world.step()

@@ -95,8 +95,8 @@ MUTANTS = (
     Mutant(
         "an-abandoned-root-is-replayed-as-often-as-configured",
         "replay/policy/disposition.py",
-        "if is_abandoned and lost.abandoned > policy.max_abandoned:",
-        "if is_abandoned and lost.abandoned >= policy.max_abandoned:",
+        "if lost.abandoned > policy.max_abandoned:",
+        "if lost.abandoned >= policy.max_abandoned:",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_a_root_abandoned_more_often_than_max_abandoned_is_buried",
         "the first takeover would make dead letters",
@@ -112,8 +112,8 @@ MUTANTS = (
     Mutant(
         "the-time-limit-holds-at-its-time",
         "replay/policy/disposition.py",
-        "if not is_abandoned and 0 < policy.time_limit_ms <= lost.lived_ms:",
-        "if not is_abandoned and 0 < policy.time_limit_ms < lost.lived_ms:",
+        "if 0 < policy.time_limit_ms <= lost.lived_ms:",
+        "if 0 < policy.time_limit_ms < lost.lived_ms:",
         "tests/unit/replay/policy/test_disposition.py::test_the_next_loss_behind_the_time_limit_is_the_last",
         "a record at its time limit would be replayed once more",
     ),
@@ -345,16 +345,16 @@ MUTANTS = (
     Mutant(
         "an-abandoned-emission-is-counted",
         "replay/worker/takeover.py",
-        "abandoned=lineage.abandoned + (lost.reason is Reason.ABANDONED),",
-        "abandoned=lineage.abandoned,",
+        "            abandoned += 1\n",
+        "            abandoned += 0\n",
         "tests/unit/replay/worker/test_replay_service.py::test_abandonments_use_up_no_attempts",
         "takeovers would use up the attempts of good records",
     ),
     Mutant(
         "a-timed-out-emission-is-counted",
         "replay/worker/takeover.py",
-        "timed_out=lineage.timed_out + (lost.reason is Reason.TIMED_OUT),",
-        "timed_out=lineage.timed_out,",
+        "            timed_out += 1\n",
+        "            timed_out += 0\n",
         "tests/unit/replay/worker/test_replay_policies.py"
         "::test_timeouts_that_are_not_counted_use_up_no_attempts_however_many_there_are",
         "timeouts that shall not count would use up attempts",
@@ -380,8 +380,8 @@ MUTANTS = (
     Mutant(
         "no-record-dies-while-nothing-shows-that-its-topic-takes-others",
         "replay/worker/narrowing.py",
-        "return Blame.TOPIC if len(self.accused) >= self._refused_max else Blame.NOTHING",
-        "return Blame.RECORDS",
+        "return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN",
+        "return AtFault.RECORDS",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_a_topic_that_takes_no_copy_is_the_inputs_trouble",
         "a wrong setting of a topic would make a dead letter of each record",

@@ -227,19 +227,19 @@ MUTANTS = (
     ),
     Mutant(
         "a-hang-that-passes-is-told-nobody",
-        "spout/isolation/inquest.py",
-        "self._divided.append((call, Cause(call.bolt, error, how)))",
+        "spout/isolation/poison_finder.py",
+        "self._divided.append((call, Cause.of(call.bolt, error, how)))",
         "pass",
         "tests/unit/spout/isolation/test_isolation.py::test_a_hang_that_does_not_repeat_leaves_its_records",
         "a service that hangs now and then would be seen by nobody",
     ),
     Mutant(
         "a-hang-whose-row-is-found-is-told-twice",
-        "spout/isolation/inquest.py",
-        "if not is_explained and not self.orders.blames_part_of(call):",
+        "spout/isolation/poison_finder.py",
+        "if not is_explained and not self.orders.isolates_part_of(call):",
         "if not is_explained:",
         "tests/unit/spout/isolation/test_isolation.py::test_a_hang_whose_row_is_found_is_no_hang_that_passed",
-        "each culprit of an ArrowBolt would stand in `failures` as one that passed, too",
+        "each poison row of an ArrowBolt would stand in `failures` as one that passed, too",
     ),
     Mutant(
         "a-jump-of-the-clock-ends-the-patience-with-an-older-leader",
@@ -286,7 +286,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-hang-that-repeats-is-shown-as-passed",
-        "spout/isolation/inquest.py",
+        "spout/isolation/poison_finder.py",
         "if self._hung is not None and not self._hangs_again(self._hung):",
         "if self._hung is not None:",
         "tests/unit/spout/isolation/test_hang_notes.py"
@@ -1366,8 +1366,8 @@ MUTANTS = (
     ),
     Mutant(
         "a-broken-bolt-ends-the-query",
-        "spout/isolation/inquest.py",
-        "if culprits > CULPRITS_MAX:",
+        "spout/isolation/poison_finder.py",
+        "if poison_count > POISON_MAX:",
         "if False:",
         "tests/unit/spout/isolation/test_isolation.py"
         "::test_a_bolt_that_dies_on_everything_ends_its_task_by_name",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.wire.causes import HELD
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import (
     Action,
     Backoff,
@@ -133,7 +133,7 @@ def test_a_lost_root_is_judged_by_its_losses_alone(
     last = losses[-1]
     is_failed = last in ("FAILED", "BLOCKED")
     lost = LostEmission(
-        Reason.FAILED if is_failed else Reason(last),
+        Verdict.FAILED if is_failed else Verdict(last),
         attempt=len(losses),
         abandoned=losses.count("ABANDONED"),
         timed_out=losses.count("TIMED_OUT"),

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.identity import WIRE_BLOCK_BITS, child_edge, root_edge, source_of
-from acker.wire.events import SourceRun
+from acker.identity import WIRE_BLOCK_BITS, child_edge, root_edge, source_of, subscription_key
+from acker.wire.codec import RECORD_BYTES_MAX
+from acker.wire.events import (
+    FIRST_EMISSION_BYTES,
+    FIRST_EMISSIONS,
+    TRACE_BYTES,
+    TRACES,
+    Acks,
+    SourceRun,
+    pack_root_numbers,
+)
+from acker.wire.lateness import TooLate, too_late_header
 from acker.wire.passed_calls import (
     CALLS_MAX,
     RUNS_MAX,
@@ -18,22 +28,35 @@ from acker.wire.passed_calls import (
     passed_calls_header,
     read_passed_calls,
 )
+from replay.records.places import record_place
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import by_key
+from spout.publishing.batch_warnings import held_open, isolated_records, left_open
+from spout.publishing.delayed import Older, RootPositions, by_key
 from spout.publishing.fold import (
     BatchOutcome,
+    Evaluated,
     Subscriptions,
     TaskReport,
     failures_of,
+    left_by,
     merged,
     not_done,
     outstanding_of,
     plan_root_edges,
     residuals,
 )
-from spout.publishing.publish import CAUSES_MAX, held_runs, merge_causes, skipped_outcome
+from spout.publishing.publish import (
+    CAUSES_MAX,
+    Publication,
+    ack_headers,
+    held_runs,
+    merge_causes,
+    skipped_outcome,
+)
+from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
-from spout.tuples.tuple import Delivery
+from spout.tuples.poison import HUNG, WORKER_DIED
+from spout.tuples.tuple import Delivery, StreamId
 
 BLOCK = 1 << WIRE_BLOCK_BITS
 KEY = 7
@@ -199,3 +222,156 @@ def test_a_note_of_calls_comes_back_as_it_was(lane: str, seq: int, calls: list[P
 def test_no_header_of_a_stranger_is_a_note_that_a_view_could_not_show(value: bytes) -> None:
     note = read_passed_calls([("windhover.passed-calls", value)])
     assert note is None or all(run.start < run.end for call in note.calls for run in call.runs)
+
+
+# -- what bolts left open
+
+AB, AC, BC = (
+    subscription_key(*edge) for edge in (("a", "default", "b"), ("a", "default", "c"), ("b", "default", "c"))
+)
+RECEIVERS: Mapping[Subscriptions, str] = {(): "a", (AB,): "b", (AC,): "c", (AB, BC): "c"}
+EXECUTED = {
+    Counted(What.EXECUTED, bolt, StreamId(producer)): Measure(1)
+    for producer, bolt in (("a", "b"), ("a", "c"), ("b", "c"))
+}
+TREE = [
+    (root, *ordinals)
+    for root in range(3)
+    for ordinals in ((), (0,), (1,), (0, 0), (1, 0))
+]  # fmt: skip
+DELIVERIES = [
+    Delivery(row[0], tuple(zip(path, row[1:], strict=True)))
+    for path in RECEIVERS
+    for row in TREE
+    if len(row) == len(path) + 1
+]
+"""Of three roots: what `a` received, what `b` and `c` received of it, and `c` of `b`."""
+
+
+def is_within(delivery: Delivery, other: Delivery) -> bool:
+    """Return whether a delivery is another one, or was emitted on it."""
+    return delivery.root == other.root and delivery.path[: len(other.path)] == other.path
+
+
+def report_of(left: list[Delivery], operator: str = "a+b+c") -> TaskReport:
+    """Return the report of a task whose bolts left deliveries open: with all that was emitted on these."""
+    outstanding = [one for one in DELIVERIES if any(is_within(one, other) for other in left)]
+    return TaskReport(operator, outstanding=outstanding_of(outstanding), counts=EXECUTED)
+
+
+def named_roots(left: list[Delivery]) -> set[tuple[str, int]]:
+    """Return the bolts that left a delivery open whose parent was not open, each with the root."""
+    outermost = [one for one in left if not any(is_within(one, other) for other in left if other != one)]
+    return {(RECEIVERS[tuple(key for key, _ in one.path)], one.root) for one in outermost}
+
+
+LEFT = st.lists(st.sampled_from(DELIVERIES), unique=True, max_size=6)
+
+
+@given(LEFT)
+def test_the_bolt_that_received_a_tuple_first_left_it_open(left: list[Delivery]) -> None:
+    assert {(bolt, root) for bolt, roots in left_by(report_of(left)) for root in roots.tolist()} == (
+        named_roots(left)
+    )
+
+
+@given(st.lists(LEFT, max_size=3), st.sets(st.integers(0, 2)), st.sets(st.integers(0, 2)))
+def test_roots_are_left_open_by_a_bolt_if_they_wait_and_have_not_failed(
+    tasks: list[list[Delivery]], waiting: set[int], failed: set[int]
+) -> None:
+    plan = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(source_of(1, 0), 5, 8),))
+    partial = np.array(sorted(waiting), np.int64)
+    failures = ((Cause("b", "E", ""), np.array(sorted(failed), np.int64)),) if failed else ()
+    outcome = BatchOutcome(plan, failures, partial=partial, residual=np.ones(len(partial), np.uint64))
+    evaluations = [Evaluated(0, 0, number, report_of(left)) for number, left in enumerate(tasks)]
+    expected: dict[str, set[int]] = {}
+    for left in tasks:
+        for bolt, root in named_roots(left):
+            if root in waiting - failed:
+                expected.setdefault(bolt, set()).add(root)
+    shown = left_open(evaluations, outcome)
+    assert {bolt: roots.tolist() for bolt, roots in shown.items()} == {
+        bolt: sorted(roots) for bolt, roots in expected.items()
+    }
+    assert list(shown) == sorted(shown)
+
+
+@given(
+    plans(), st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 99))), st.sets(st.integers(0, 99)),
+    st.sets(st.integers(0, 9)),
+)  # fmt: skip
+def test_held_roots_are_open_if_they_failed_neither_in_this_batch_nor_as_older_ones(
+    plan: BatchPlan, left: list[tuple[str, int]], failed: set[int], failed_older: set[int]
+) -> None:
+    """Half of what is drawn are roots of earlier batches, behind the plan's ranges."""
+    source = plan.ranges[0].source
+    older = [(source, 2 * BLOCK + number) for number in range(10)]
+    places = [*places_of(plan), *older]
+    named = [(bolt, places[number % len(places)]) for bolt, number in left]
+    failed_here = sorted({number % plan.count for number in failed})
+    cause = Cause("b", "E", "")
+    outcome = BatchOutcome(
+        plan,
+        ((cause, np.array(failed_here, np.int64)),) if failed_here else (),
+        older=Older(
+            failed={cause: {source: np.array([older[n][1] for n in sorted(failed_older)], np.int64)}}
+        ),
+        held_open=tuple(
+            (bolt, RootPositions(*(np.array([place[axis]], np.int64) for axis in (0, 1))))
+            for bolt, place in named
+        ),
+    )
+    gone = {places[root] for root in failed_here} | {older[number] for number in failed_older}
+    expected: dict[str, set[tuple[int, int]]] = {}
+    for bolt, place in named:
+        if place not in gone:
+            expected.setdefault(bolt, set()).add(place)
+    assert held_open(outcome) == {bolt: sorted(open_) for bolt, open_ in sorted(expected.items())}
+
+
+@given(plans_with_roots(), st.sampled_from([WORKER_DIED, HUNG, "ValueError"]))
+def test_only_what_ended_or_hung_a_process_is_an_isolated_record(
+    drawn: tuple[BatchPlan, list[int]], error: str
+) -> None:
+    plan, roots = drawn
+    cause, other = Cause("b", error, "m"), Cause("b", "ValueError", "other")
+    outcome = BatchOutcome(
+        plan, ((other, np.array([0], np.int64)), (cause, np.array(sorted(set(roots)), np.int64)))
+    )
+    names = [record_place(*places_of(plan)[root], ()) for root in sorted(set(roots))]
+    expected = [] if error == "ValueError" else [(name, cause) for name in names]
+    assert [tuple(record) for record in isolated_records(outcome, ())] == expected
+
+
+@given(
+    st.integers(0, 6), st.integers(0, 6), st.booleans(), st.integers(0, 1 << 40),
+    st.integers(0, 400) | st.just(RECORD_BYTES_MAX),
+)  # fmt: skip
+def test_headers_of_acks_name_the_first_roots_as_far_as_the_record_has_room(
+    copies: int, traced: int, has_late: bool, time_ms: int, room: int
+) -> None:
+    source, block = source_of(1, 0), 0
+    positions = np.arange(6, dtype=np.int64)
+    ids = np.arange(18, dtype=np.int64).reshape(6, 3)
+    key = (source, block)
+    note = TooLate("q", "c", 1, False, 1, 2, 3, 4, (), (), ())
+    publication = Publication(
+        (), (),
+        firsts={key: (positions[:copies], positions[:copies] + time_ms)},
+        traces={key: (positions[:traced], ids[:traced])},
+        too_late={key: note} if has_late else {},
+    )  # fmt: skip
+    record = Acks("lane", 1, "g", "s", 1, source, block, (), b"", b"", (), b"", 0)
+    headers = ack_headers(record, publication, RECORD_BYTES_MAX - room)
+    left = room
+    expected: list[object] = []
+    if has_late:
+        expected.append(too_late_header(note))
+        left -= len(too_late_header(note)[1] or b"")
+    for name, count, size in ((FIRST_EMISSIONS, copies, FIRST_EMISSION_BYTES), (TRACES, traced, TRACE_BYTES)):
+        fitting = max(0, min(count, left // size))
+        left -= fitting * size
+        values = positions[:fitting] + time_ms if name == FIRST_EMISSIONS else ids[:fitting]
+        if fitting:
+            expected.append((name, pack_root_numbers(source, positions[:fitting], values)))
+    assert list(headers) == expected

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import fields
+from typing import Any
+
+import fastavro
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.clock_watch import CLOCKS_APART_MS
 from acker.config.topics import parse
+from acker.errors import CodecError
 from acker.identity import is_replay, offset_of, partition_of, source_of
 from acker.kafka.port import Record, TopicPartition
 from acker.service.passed_over import marked_offset, marked_offsets, passed_over_mark
-from acker.wire.events import Reason, SourceRun, first_emissions, pack_root_numbers, traces
+from acker.wire.events import SourceRun, first_emissions, pack_root_numbers, traces
+from acker.wire.item_counts import require_few_items
 from acker.wire.lateness import TooLate, read_too_late, too_late_header
+from acker.wire.verdict import LOST_VERDICTS, Verdict, lost_verdict
 from acker.writer_clocks import WriterTime
-from replay.records.due import Loss, left_out_by, left_out_entry, left_out_of, was_read
+from replay.records.due import (
+    MESSAGE_BYTES_MAX,
+    Due,
+    Loss,
+    left_out_by,
+    left_out_entry,
+    left_out_of,
+    refused_entry,
+    was_a_record,
+    was_read,
+)
 from replay.records.headers import location, parse_location
 from replay.records.places import PLACES_MAX, record_place, run_places
 from spout.group.clocks import YOUNG_MS, wrong_clocks
@@ -104,8 +123,17 @@ def test_runs_are_named_each_by_its_first_record_and_more_are_said_to_be_more(ru
     assert (text == "none") is (not runs)
 
 
+@given(st.sampled_from(list(Verdict)) | TEXTS)
+def test_a_name_is_that_of_a_lost_verdict_or_of_none(name: str) -> None:
+    if name in LOST_VERDICTS:
+        assert lost_verdict(name).value == name
+    else:
+        with pytest.raises(ValueError, match="not"):
+            lost_verdict(name)
+
+
 LOSSES = st.builds(
-    Loss, st.integers(1, 99), st.sampled_from(Reason), TEXTS, TEXTS, TEXTS,
+    Loss, st.integers(1, 99), st.sampled_from(LOST_VERDICTS), TEXTS, TEXTS, TEXTS,
     st.integers(0, 1 << 40), st.integers(0, 1 << 30), st.just("t/0@1"),
 )  # fmt: skip
 
@@ -123,8 +151,34 @@ def test_an_entry_for_losses_that_were_left_out_counts_them_and_no_real_loss_cou
 @given(LOSSES)
 def test_only_a_failure_by_an_operator_proves_that_a_record_was_read(loss: Loss) -> None:
     if was_read(loss.reason, loss.operator, loss.error):
-        assert loss.reason is Reason.FAILED
+        assert loss.reason is Verdict.FAILED
         assert loss.operator
+
+
+DUES = st.builds(
+    Due, SOURCES, POSITIONS, st.integers(0, 1 << 40), st.just(""), TEXTS, TEXTS, TEXTS, TEXTS,
+    attempt=st.integers(1, 3), abandoned=st.integers(0, 3), first_emitted_ms=NUMBERS,
+    history=st.lists(LOSSES, max_size=3).map(tuple), stack=TEXTS,
+)  # fmt: skip
+
+
+@given(DUES, st.integers(0, 1 << 40), st.text(max_size=2_000), st.text(max_size=2_000))
+def test_a_root_that_a_topic_refuses_stays_as_it_was_and_has_the_brokers_words_as_far_as_there_is_room(
+    due: Due, due_ms: int, copy_why: str, letter_why: str
+) -> None:
+    entry = refused_entry(due, due_ms, copy_why=copy_why, letter_why=letter_why)
+    for field in fields(Due):
+        assert getattr(entry, field.name) == (due_ms if field.name == "due_ms" else getattr(due, field.name))
+    for kept, whole in ((entry.copy_why, copy_why), (entry.letter_why, letter_why)):
+        assert len(kept.encode()) <= MESSAGE_BYTES_MAX
+        assert kept == whole if len(whole.encode()) <= MESSAGE_BYTES_MAX else whole.startswith(kept[:-3])
+
+
+@given(DUES)
+def test_a_root_was_a_record_if_somebody_read_it_or_emitted_it_again(due: Due) -> None:
+    was_emitted_again = is_replay(due.source) or due.attempt > 1 or len(due.history) > 1
+    somebody_read_it = [was_read(loss.reason, loss.operator, loss.error) for loss in due.history]
+    assert was_a_record(due) is (was_emitted_again or any(somebody_read_it))
 
 
 @given(st.integers(0, 20), st.sets(st.integers(0, 30), min_size=1))
@@ -150,6 +204,31 @@ def test_a_tuple_has_one_root_where_all_its_deliveries_have_it(drawn: list[list[
     places = [tuple(Delivery(root, ((5, ordinal),)) for root, ordinal in row) for row in drawn]
     roots = [{root for root, _ in row} for row in drawn]
     assert only_roots(places).tolist() == [next(iter(some)) if len(some) == 1 else -1 for some in roots]
+
+
+LISTS: dict[str, Any] = {"type": "array", "items": "long"}
+PAIR: dict[str, Any] = {
+    "type": "record", "name": "Pair",
+    "fields": [{"name": "many", "type": {"type": "array", "items": LISTS}}, {"name": "few", "type": LISTS}],
+}  # fmt: skip
+
+
+@given(st.lists(st.lists(NUMBERS, max_size=4), max_size=4), st.lists(NUMBERS, max_size=4), st.integers(0, 30))
+def test_a_record_is_refused_if_its_arrays_have_more_items_than_allowed_and_wherever_it_is_cut(
+    many: list[list[int]], few: list[int], items_max: int
+) -> None:
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(PAIR), {"many": many, "few": few})
+    data = body.getvalue()
+    count = len(many) + sum(map(len, many)) + len(few)
+    if count > items_max:
+        with pytest.raises(CodecError, match=f"Pair has more than {items_max} items in its arrays"):
+            require_few_items(data, 0, PAIR, items_max)
+        return
+    require_few_items(data, 0, PAIR, items_max)
+    for end in range(len(data)):
+        with pytest.raises(CodecError, match="Pair is cut off"):
+            require_few_items(data[:end], 0, PAIR, items_max)
 
 
 NOW_MS = 1_800_000_000_000

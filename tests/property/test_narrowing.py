@@ -9,7 +9,7 @@ from math import log2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.worker.narrowing import Blame, Narrowing
+from replay.worker.narrowing import AtFault, Narrowing
 from replay.worker.waiting import DueRoot
 
 WHOLE = 20_000
@@ -25,9 +25,9 @@ class Topic:
     tried: int = 0
     left: list[DueRoot] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
-    condemned: set[int] = field(default_factory=set)
+    given_up: set[int] = field(default_factory=set)
 
-    def search(self, in_a_row: int = 0) -> Blame:
+    def search(self, in_a_row: int = 0) -> AtFault:
         """Do what a partition does after its first transaction was refused; return whose fault it is."""
         self.left = [DueRoot(7, number) for number in range(self.count)]
         narrowing = Narrowing(WHOLE, REFUSED_MAX, in_a_row)
@@ -35,17 +35,17 @@ class Topic:
             narrowing.refused(self.count)
         while self.left and not narrowing.is_over:
             chosen = narrowing.choose(self.left)
-            blame = self.blame(narrowing, [entry.offset for entry in chosen])
-            if blame is Blame.TOPIC:
-                return blame
-            if blame is Blame.RECORDS:
-                found = set(narrowing.condemned())
+            at_fault = self.at_fault(narrowing, [entry.offset for entry in chosen])
+            if at_fault is AtFault.TOPIC:
+                return at_fault
+            if at_fault is AtFault.RECORDS:
+                found = set(narrowing.give_up_suspects())
                 assert found <= self.bad, "only what was refused alone is given up"
-                self.condemned |= found
+                self.given_up |= found
                 self.left = [entry for entry in self.left if entry.offset not in found]
-        return Blame.RECORDS
+        return AtFault.RECORDS
 
-    def blame(self, narrowing: Narrowing, chosen: list[int]) -> Blame:
+    def at_fault(self, narrowing: Narrowing, chosen: list[int]) -> AtFault:
         """Try some roots in one transaction."""
         if not chosen:
             return narrowing.ran_out()
@@ -56,8 +56,8 @@ class Topic:
             return narrowing.accepted(len(chosen), len(chosen))
         if len(chosen) > 1:
             narrowing.refused(len(chosen))
-            return Blame.NOTHING
-        return narrowing.accuse(chosen[0], "refused")
+            return AtFault.UNKNOWN
+        return narrowing.refused_alone(chosen[0], "refused")
 
 
 SOME = st.integers(1, 300).flatmap(
@@ -71,11 +71,11 @@ def test_all_that_is_refused_is_found_and_nothing_else(some: tuple[int, set[int]
     """O201: whatever lies where; each refused root costs a handful of transactions at most."""
     count, bad = some
     topic = Topic(count, bad)
-    if topic.search() is Blame.TOPIC:  # of all that were tried none was accepted, by chance
+    if topic.search() is AtFault.TOPIC:  # of all that were tried none was accepted, by chance
         assert len(bad) >= REFUSED_MAX
-        assert topic.condemned == topic.written == set()
+        assert topic.given_up == topic.written == set()
         return
-    assert topic.condemned == bad
+    assert topic.given_up == bad
     assert topic.written == set(range(count)) - bad
     assert topic.tried <= (len(bad) + 2) * (2 * log2(count + 1) + 4)
 
@@ -84,8 +84,8 @@ def test_all_that_is_refused_is_found_and_nothing_else(some: tuple[int, set[int]
 def test_where_nothing_is_accepted_nothing_is_given_up(count: int) -> None:
     """O203"""
     topic = Topic(count, set(range(count)))
-    assert topic.search() is Blame.TOPIC
-    assert topic.condemned == topic.written == set()
+    assert topic.search() is AtFault.TOPIC
+    assert topic.given_up == topic.written == set()
     assert topic.tried <= log2(count) + 1 + REFUSED_MAX
 
 
@@ -93,8 +93,8 @@ def test_where_nothing_is_accepted_nothing_is_given_up(count: int) -> None:
 def test_a_few_that_are_all_refused_are_given_up_unless_others_were_before(count: int, before: int) -> None:
     """O202, O203"""
     topic = Topic(count, set(range(count)))
-    assert (topic.search(before) is Blame.TOPIC) == (count + before >= REFUSED_MAX)
-    assert len(topic.condemned) == (count if count + before < REFUSED_MAX else 0)
+    assert (topic.search(before) is AtFault.TOPIC) == (count + before >= REFUSED_MAX)
+    assert len(topic.given_up) == (count if count + before < REFUSED_MAX else 0)
 
 
 def test_the_next_search_tries_other_roots() -> None:
@@ -104,11 +104,11 @@ def test_the_next_search_tries_other_roots() -> None:
         narrowing = Narrowing(WHOLE, REFUSED_MAX, REFUSED_MAX, search)
         left = [DueRoot(7, number) for number in range(100)]
         narrowing.refused(100)
-        while len(narrowing.accused) < REFUSED_MAX and not found:
+        while len(narrowing.suspects) < REFUSED_MAX and not found:
             chosen = narrowing.choose(left)
             if len(chosen) > 1:
                 narrowing.refused(len(chosen))
             else:
                 found = chosen[0].offset == 77
-                narrowing.accuse(chosen[0].offset, "refused")
+                narrowing.refused_alone(chosen[0].offset, "refused")
     assert found

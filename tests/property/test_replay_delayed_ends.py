@@ -16,7 +16,7 @@ import pytest
 
 from acker.errors import Aborted, TopicError, Unreachable
 from acker.kafka.port import Outgoing, TopicPartition, Transactions
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.records.due import ROOT_KEY_BYTES
 from replay.worker.service import ReplayService
 from tests.support.memory.broker import MemoryBroker
@@ -144,7 +144,7 @@ def copies_of(delays: Delays, *, kills: bool) -> tuple[Counter[bytes | None], in
             case "lose":
                 roots = [world.emit(b"%d" % number) for number in range(count, count + draw.randint(1, 5))]
                 count += len(roots)
-                world.lose(*roots, reason=draw.choice((Reason.FAILED, Reason.ABANDONED)))
+                world.lose(*roots, reason=draw.choice((Verdict.FAILED, Verdict.ABANDONED)))
             case "wait":
                 world.now_ms += draw.choice((1, 100, 1_100, 3_000))
             case "kill":

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acker.config.topics import Topics
-from acker.wire.events import Reason
+from acker.wire.verdict import LOST_VERDICTS, Verdict
 from replay.policy.disposition import (
     Action,
     Backoff,
@@ -75,7 +75,7 @@ def test_a_further_failure_never_shortens_the_delay(backoff: Backoff, failures: 
 
 lost_emissions = st.builds(
     LostEmission,
-    reason=st.sampled_from(Reason),
+    reason=st.sampled_from(LOST_VERDICTS),
     attempt=st.integers(1, 10**7),
     abandoned=st.integers(0, 10**7),
     timed_out=st.integers(0, 10**7),
@@ -104,25 +104,25 @@ def test_every_loss_has_a_disposition_and_none_is_early(
         count_abandoned=st.booleans(),
         rules=st.lists(rules, max_size=3).map(tuple),
     ),
-    st.lists(st.tuples(st.sampled_from(Reason), operators, errors), min_size=26, max_size=26),
+    st.lists(st.tuples(st.sampled_from(LOST_VERDICTS), operators, errors), min_size=26, max_size=26),
 )
 def test_every_root_dies_within_its_limits_and_none_dies_before(
-    policy: Policy, losses: list[tuple[Reason, str, str]]
+    policy: Policy, losses: list[tuple[Verdict, str, str]]
 ) -> None:
     """Rule 9: no order of failures and takeovers makes a root immortal, none kills it before its time.
 
     Each emission takes 5 ms. Where timeouts are free and there is no time limit, which topics.yaml refuses,
     a root may live on.
     """
-    lost_by = dict.fromkeys(Reason, 0)
+    lost_by = dict.fromkeys(LOST_VERDICTS, 0)
     for attempt, (reason, operator, error) in enumerate(losses, 1):
         lost_by[reason] += 1
-        abandoned, timed_out = lost_by[Reason.ABANDONED], lost_by[Reason.TIMED_OUT]
+        abandoned, timed_out = lost_by[Verdict.ABANDONED], lost_by[Verdict.TIMED_OUT]
         lost = LostEmission(reason, attempt, abandoned, timed_out, 5 * attempt, operator, error)
-        is_failed, is_abandoned = reason is Reason.FAILED, reason is Reason.ABANDONED
+        is_failed, is_abandoned = reason is Verdict.FAILED, reason is Verdict.ABANDONED
         counts = is_failed or (policy.count_abandoned if is_abandoned else policy.count_timed_out)
         used = (
-            lost_by[Reason.FAILED] + policy.count_timed_out * timed_out + policy.count_abandoned * abandoned
+            lost_by[Verdict.FAILED] + policy.count_timed_out * timed_out + policy.count_abandoned * abandoned
         )
         dies = (
             (is_failed and rule_of(policy.rules, operator, error).then is not Action.RETRY)
@@ -228,7 +228,9 @@ def test_kills_and_takeovers_at_any_moment_cost_no_root_and_double_none(data: st
         if choice == "lose" and (open_ := [root for root in live if root not in lost]):
             root = data.draw(st.sampled_from(open_))
             lost.add(root)
-            world.lose(root, reason=data.draw(st.sampled_from(Reason)), verdict_partition=root.partition)
+            world.lose(
+                root, reason=data.draw(st.sampled_from(LOST_VERDICTS)), verdict_partition=root.partition
+            )
         elif choice == "kill":
             world.kill(workers.pop())
             workers.append(world.worker(CrashAt(data.draw(st.integers(0, 60))), of=policy))

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from acker.root_sets.position_set import PositionSet
 from acker.wire.events import PositionRun, SourceRun
-from spout.planning.window import ACKED, Window
+from acker.wire.verdict import Verdict
+from spout.planning.window import Window
 
 SOURCE = 7
 positions = st.integers(0, 60)
@@ -74,10 +75,10 @@ def test_what_may_be_committed_is_the_first_unsettled_emitted_position(
             seen |= fresh
         else:
             hits = pending & members
-            assert window.settle(SOURCE, runs(members), ACKED) == len(hits)
+            assert window.settle(SOURCE, runs(members), Verdict.ACKED) == len(hits)
             pending -= members
             settled += len(hits)
         expected = min(pending) if pending else (max(seen) + 1 if seen else None)
         assert window.committable(SOURCE) == expected
         assert window.pending == len(pending)
-        assert window.counts.get(ACKED, 0) == settled
+        assert window.counts.get(Verdict.ACKED, 0) == settled

@@ -17,7 +17,8 @@ import replay.worker.firing
 import replay.worker.outcome
 import replay.worker.takeover
 from acker.kafka.port import Outgoing
-from acker.wire.events import Lost, Reason, SourceRun
+from acker.wire.events import Lost, SourceRun
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, delay_ms, dispose
 from replay.records.headers import FIRST_EMITTED, HISTORY
 from replay.worker.outcome import RootOutcome, outcomes_of
@@ -124,8 +125,8 @@ def test_a_dead_letter_tells_the_offset_of_the_first_emission() -> None:
     assert fell("FailureHasAName", "__dlq.errors.offset", of=fault)
 
 
-@pytest.mark.parametrize("reason", [Reason.FAILED, Reason.ABANDONED])
-def test_a_verdict_names_a_time_that_a_session_has_told(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", [Verdict.FAILED, Verdict.ABANDONED])
+def test_a_verdict_names_a_time_that_a_session_has_told(reason: Verdict) -> None:
     def lost(*args: Any) -> Lost:
         made = Lost(*args)
         return made._replace(decided_at=0) if made.reason == reason else made
@@ -189,7 +190,7 @@ def test_copies_of_one_transaction_come_oldest_first() -> None:
     assert fell("PutBack", "after a root that was abandoned behind it", of=fault)
 
 
-def waiting(reasons: Iterable[Reason], wait_ms: Callable[[Policy], int]) -> Callable[..., Disposition]:
+def waiting(reasons: Iterable[Verdict], wait_ms: Callable[[Policy], int]) -> Callable[..., Disposition]:
     """Let what was lost for some reasons wait longer."""
 
     def decide(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
@@ -202,13 +203,13 @@ def waiting(reasons: Iterable[Reason], wait_ms: Callable[[Policy], int]) -> Call
 
 
 def test_the_first_replay_after_a_takeover_does_not_wait() -> None:
-    back_off = waiting([Reason.ABANDONED], lambda policy: delay_ms(policy.backoff, 1, 0.0))
+    back_off = waiting([Verdict.ABANDONED], lambda policy: delay_ms(policy.backoff, 1, 0.0))
     fault = (replay.worker.takeover, "dispose", back_off)
 
     assert fell("PutBack", "ABANDONED and was not put back when the replay worker rested", of=fault)
 
 
 def test_nothing_waits_longer_than_its_back_off() -> None:
-    fault = (replay.worker.takeover, "dispose", waiting(Reason, lambda _: 60_000))
+    fault = (replay.worker.takeover, "dispose", waiting(Verdict, lambda _: 60_000))
 
     assert fell("PutBack", "was not put back when the replay worker rested", of=fault)

@@ -14,7 +14,8 @@ from acker.ledger.output import AckerEvent
 from acker.ledger.sessions import UNSENT_MS_MAX
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
-from acker.wire.events import Init, Reason, Take, Taken, TakeSource, Tick
+from acker.wire.events import Init, Take, Taken, TakeSource, Tick
+from acker.wire.verdict import Verdict
 from replay.records.due import Progress
 from replay.worker.takeover import Intake
 from spout.group.presence import Who, sign_headers
@@ -50,7 +51,7 @@ def test_a_record_that_is_taken_over_in_part_is_not_begun_anew_by_the_next_worke
     """
     world = replay_world.World()
     roots = [world.emit(b"%d" % number) for number in range(4)]
-    world.lose(*roots, reason=Reason.ABANDONED)
+    world.lose(*roots, reason=Verdict.ABANDONED)
     first = world.worker(limits=replay_world.limits(intake_max=1))
     while first.status().replayed < 1:
         first.step(world.now_ms)

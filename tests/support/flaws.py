@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from acker.identity import Root
-from spout.demo.judge import LOST, Check, Outcomes, roots_of
+from acker.wire.verdict import LOST_VERDICTS
+from spout.demo.judge import Check, Outcomes, roots_of
 
 
 def check_none(name: str, flaws: Iterable[str]) -> Check:
@@ -29,13 +30,13 @@ def replacement_flaw(verdict: str, replacements: int, *, has_record: bool = True
     `verdict` is the root's, empty while it has none. A root at whose position there never was a record (a
     transaction's marker) becomes neither.
     """
-    if replacements and verdict not in LOST:
+    if replacements and verdict not in LOST_VERDICTS:
         return f"has a copy or dead letter, and was not lost: its verdict is {verdict or 'not known'}"
     if replacements and not has_record:
         return "is no record, and has a copy or dead letter"
     if replacements > 1:
         return f"became a copy or dead letter {replacements} times"
-    if verdict in LOST and has_record and not replacements:
+    if verdict in LOST_VERDICTS and has_record and not replacements:
         return f"is {verdict} and has neither copy nor dead letter"
     return ""
 

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from enum import EnumType
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 from hypothesis import strategies as st
 
 from acker.wire.codec import Codec
-from acker.wire.events import Reason, pack_positions
+from acker.wire.events import pack_positions
+from acker.wire.verdict import Verdict
 from replay.records.due import Due, Loss, Progress, due_codec
 from tests.support import golden
 
@@ -54,7 +55,7 @@ JOURNAL = {
 }  # fmt: skip
 DUE = Due(
     65_539, 1_042, 99, "", "word-count", "sentences", "id", "sentences/3@1042", 2, 1, 77,
-    (Loss(1, Reason.FAILED, "split", "ValueError", "no", 1, 2, "sentences/3@1042"),),
+    (Loss(1, Verdict.FAILED, "split", "ValueError", "no", 1, 2, "sentences/3@1042"),),
 )  # fmt: skip
 YAML = (
     (Path(__file__).parents[2] / "topics.yaml").read_text(encoding="utf-8"),
@@ -114,6 +115,8 @@ def values(kind: Any, known: Mapping[str, st.SearchStrategy[Any]] | None = None)
         return st.lists(values(get_args(kind)[0], known), max_size=4).map(tuple)
     if isinstance(kind, EnumType):
         return st.sampled_from(list(kind))
+    if get_origin(kind) is Literal:  # some of an enum's members
+        return st.sampled_from(get_args(kind))
     if kind is bool:
         return st.booleans()
     if kind is int:

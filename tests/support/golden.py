@@ -35,7 +35,6 @@ from acker.wire.events import (
     Init,
     Lost,
     PositionRun,
-    Reason,
     SourceRun,
     Take,
     Taken,
@@ -47,6 +46,7 @@ from acker.wire.events import (
     pack_values,
 )
 from acker.wire.lateness import TooLate, too_late_codec
+from acker.wire.verdict import Verdict
 
 PATH = Path(__file__).parents[1] / "data" / "golden.json"
 SOURCE = source_of(1, 3)
@@ -85,7 +85,7 @@ WIRE = {
         (SourceRun(SOURCE, AT, AT + 5),), (SourceRun(SOURCE, AT + 6, AT + 7),),
         (
             Lost(
-                Reason.TIMED_OUT, "word-count", "sentences", "id", "", "", "", 17, 1_700_000_000_000,
+                Verdict.TIMED_OUT, "word-count", "sentences", "id", "", "", "", 17, 1_700_000_000_000,
                 30_017, SOURCE, _positions(AT + 9),
             ),
         ),

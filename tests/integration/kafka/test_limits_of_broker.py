@@ -20,7 +20,8 @@ from acker.provisioning.provision import check_topics, create_topics
 from acker.provisioning.topic_specs import MESSAGE_BYTES
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost, Reason, Verdicts, pack_positions
+from acker.wire.events import Lost, Verdicts, pack_positions
+from acker.wire.verdict import Verdict
 from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.group.sources import PlannerSpec
@@ -78,7 +79,7 @@ class Installation:
         """Let an acker say that a record of the source topic failed."""
         name = self.input.topic
         lost = Lost(
-            Reason.FAILED, self.input.group, name, self.log.topics([name])[name].id, "split", "ValueError",
+            Verdict.FAILED, self.input.group, name, self.log.topics([name])[name].id, "split", "ValueError",
             "bad", 0, 1, 2, source_of(1, 0), pack_positions(np.array([offset])),
         )  # fmt: skip
         writer = self.log.transactions(f"{self.input.group}-acker")

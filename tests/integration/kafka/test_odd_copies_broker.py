@@ -16,7 +16,8 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.provisioning.provision import check_topics, create_topics
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost, Reason, Verdicts, pack_positions
+from acker.wire.events import Lost, Verdicts, pack_positions
+from acker.wire.verdict import Verdict
 from replay.handling.letter_handling import LetterHandling, Order
 from replay.records.letters import Filter, Letter, LetterAction, parse_letter
 from replay.records.record_time import RecordTime, time_of
@@ -76,7 +77,7 @@ class Installation:
         for value, stamp_ms in zip(values, stamps_ms, strict=True):
             produce(self.bootstrap, place, encode_batch([RawRecord(value, b"k", (), stamp_ms)]))
 
-    def lose(self, topic: str, offsets: Sequence[int], reason: Reason = Reason.FAILED) -> None:
+    def lose(self, topic: str, offsets: Sequence[int], reason: Verdict = Verdict.FAILED) -> None:
         """Let an acker say that records of a topic failed."""
         source = source_of(1, 0, replay=topic == self.input.replay_topic)
         positions = pack_positions(np.array([position_at(0, offset) for offset in offsets]))

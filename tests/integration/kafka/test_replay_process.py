@@ -17,7 +17,8 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Headers, Outgoing, Reader, Record, TopicPartition
 from acker.provisioning.provision import create_topics
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost, Reason, Verdicts, pack_positions
+from acker.wire.events import Lost, Verdicts, pack_positions
+from acker.wire.verdict import Verdict
 from replay.records.due import PROGRESS_KEY, Progress, due_codec
 from spout.runtime.child import Child
 from tests.support.brokers import Broker
@@ -85,7 +86,7 @@ class Installation:
         producer.flush(TIMEOUT_MS)
         producer.close()
 
-    def lose(self, topic: str, offsets: Mapping[int, list[int]], reason: Reason = Reason.FAILED) -> None:
+    def lose(self, topic: str, offsets: Mapping[int, list[int]], reason: Verdict = Verdict.FAILED) -> None:
         """Let an acker say that some offsets of a topic's partitions were lost; one transaction for all."""
         replay = topic == self.input.replay_topic
         self._acker.begin()
@@ -178,7 +179,7 @@ def test_two_workers_one_of_them_killed_write_each_outcome_once(installation: In
         made.lose(made.input.topic, {number: list(range(half, RECORDS // 4)) for number in range(4)})
         made.until("all copies", copies=RECORDS)
         second.start()
-        made.lose(made.input.replay_topic, by_partition(made.copies), Reason.TIMED_OUT)
+        made.lose(made.input.replay_topic, by_partition(made.copies), Verdict.TIMED_OUT)
         made.until("copies of the copies", copies=2 * RECORDS)
         again = [copy for copy in made.copies if headers_of(copy)["windhover.attempt"] == "3"]
         made.lose(made.input.replay_topic, by_partition(again))

@@ -31,13 +31,13 @@ from acker.wire.events import (
     Init,
     Lost,
     PositionRun,
-    Reason,
     SourceRun,
     Take,
     TakeSource,
     Verdicts,
     pack_positions,
 )
+from acker.wire.verdict import Verdict
 from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.local.embedded import EmbeddedBroker
@@ -258,7 +258,7 @@ class Replays:
         """Let roots fail, with as long a cause as `_ack_due` keeps."""
         topic_id = self._installation.log.topics(["sentences"])["sentences"].id
         lost = Lost(
-            Reason.FAILED, "g", "sentences", topic_id, "s" * 256, "ValueError", "x" * 900, 0, 0, 0, SOURCE,
+            Verdict.FAILED, "g", "sentences", topic_id, "s" * 256, "ValueError", "x" * 900, 0, 0, 0, SOURCE,
             pack_positions(np.arange(start, end)),
         )  # fmt: skip
         self._installation.write(self._installation.names.verdict, Verdicts((), (), (lost,)))

@@ -20,7 +20,7 @@ from spout.builder.topology import TopologyBuilder
 from spout.inspect.failures import FailureLog
 from spout.inspect.trail import Trail
 from spout.isolation.safety import IDLE_KILLS, IDLE_LIMITS
-from spout.tuples.culprits import HUNG, WORKER_DIED
+from spout.tuples.poison import HUNG, WORKER_DIED
 from tests.support.bolts.poison_bolts import (
     Decode,
     HangsOnce,

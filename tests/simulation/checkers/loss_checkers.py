@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
+from typing import assert_never
 
 from acker.identity import offset_of
 from acker.kafka.port import Outgoing, Record, UnreadableName
 from acker.ledger.sessions import UNSENT_MS_MAX
 from acker.wire.causes import error_class
-from acker.wire.events import Lost, Reason, Taken
+from acker.wire.events import Lost, Taken
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import Backoff, delay_ms
 from replay.records.dead_letter import DEAD
 from replay.records.headers import ORIGIN, parse_location
@@ -37,20 +39,13 @@ class CrashCostsNoReplay(Checker):
     rule = "verdicts and copies are those that would have been without a crash, once"
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """Every verdict has its reason in the log."""
         if root is None:
             return
-        why = {
-            "ACKED": root.complete_at is not None,
-            "ABSENT": root.absent_at is not None,
-            "FAILED": root.failed_at is not None,
-            "TIMED_OUT": truth.first_due(root) is not None,
-            "ABANDONED": truth.put_back_at(root) is not None,
-        }
-        if not why[kind]:
+        if not _is_told(truth, root, kind):
             raise self.broken(f"{root} is {kind}, and nothing in the log says so")
 
     def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
@@ -60,6 +55,23 @@ class CrashCostsNoReplay(Checker):
             raise self.broken(f"a {what} of a root that nobody knows: {dict(record.headers).get(ORIGIN)!r}")
         if flaw := replacement_flaw(root.verdict or "", len(root.copies) + 1):
             raise self.broken(f"{root} {flaw}")
+
+
+def _is_told(truth: Truth, root: RootTruth, verdict: Verdict) -> bool:
+    """Return whether the log has what a verdict on a root says."""
+    match verdict:
+        case Verdict.ACKED:
+            return root.complete_at is not None
+        case Verdict.ABSENT:
+            return root.absent_at is not None
+        case Verdict.FAILED:
+            return root.failed_at is not None
+        case Verdict.TIMED_OUT:
+            return truth.first_due(root) is not None
+        case Verdict.ABANDONED:
+            return truth.put_back_at(root) is not None
+        case _:
+            assert_never(verdict)
 
 
 class HonestDeadlines(Checker):
@@ -73,18 +85,26 @@ class HonestDeadlines(Checker):
     LATE_MS = 1_000
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """Look at the clock of a root that timed out, and at what another kind of loss would hide."""
         if root is None or lost is None:
             return
-        due = truth.first_due(root)
-        if kind == "ABANDONED":
+        if lost.reason is Verdict.ABANDONED:
             self._before(root, truth.put_back_at(root), "the takeover")
         self._told(truth, root, lost)
-        if kind != "TIMED_OUT":
-            return
+        match lost.reason:
+            case Verdict.TIMED_OUT:
+                self._timed_out(truth, root, lost)
+            case Verdict.FAILED | Verdict.ABANDONED:
+                pass
+            case _:
+                assert_never(lost.reason)
+
+    def _timed_out(self, truth: Truth, root: RootTruth, lost: Lost) -> None:
+        """Refuse a root that timed out early, or late, or by a tick that never came."""
+        due = truth.first_due(root)
         if due is None:
             raise self.broken(f"{root} timed out at {lost.decided_at}, which no tick of its session says")
         self._before(root, due.at, "the tick")
@@ -109,7 +129,7 @@ class HonestDeadlines(Checker):
     def _told(self, truth: Truth, root: RootTruth, lost: Lost) -> None:
         """Refuse a time of decision that no take or tick of the session that decides has told."""
         holders = [root.holder]
-        if is_abandoned := lost.reason is Reason.ABANDONED:
+        if is_abandoned := lost.reason is Verdict.ABANDONED:
             takes = truth.partitions[root.partition].takes.get(root.group, ())
             holders = [holder for _, holder in takes if holder > root.holder]
         if not any(truth.told_clock(root, holder, lost.decided_at) for holder in holders):
@@ -170,11 +190,11 @@ class PutBack(Checker):
                 raise self.broken(f"{root} of session {root.holder} is open after {holder} was accepted")
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """What one takeover abandons comes oldest first."""
-        if root is None or kind != "ABANDONED":
+        if root is None or kind != Verdict.ABANDONED:
             return
         at = truth.put_back_at(root) or 0
         order = root.emitted_at, root.source, root.position
@@ -226,7 +246,7 @@ class PutBack(Checker):
 
 def _is_first_takeover(root: RootTruth) -> bool:
     """Tell whether a root is put back without back-off."""
-    return root.verdict == "ABANDONED" and not root.abandoned
+    return root.verdict == Verdict.ABANDONED and not root.abandoned
 
 
 def _wait_ms(truth: Truth, root: RootTruth, jitter: float) -> int:
@@ -234,8 +254,9 @@ def _wait_ms(truth: Truth, root: RootTruth, jitter: float) -> int:
     found = truth.input_of(root)
     if root.was_held:
         return found.hold_ms
-    abandoned = root.abandoned + (root.verdict == "ABANDONED")
-    number = abandoned - 1 if root.verdict == "ABANDONED" else max(1, root.attempt - abandoned - root.held)
+    is_abandoned = root.verdict == Verdict.ABANDONED
+    abandoned = root.abandoned + is_abandoned
+    number = abandoned - 1 if is_abandoned else max(1, root.attempt - abandoned - root.held)
     backoff = Backoff(found.retry.initial_ms, found.retry.multiplier, found.retry.max_ms, 0.0)
     wait_ms = delay_ms(backoff, number, 0.0) if number > 0 else 0
     return ceil(wait_ms * (1.0 + found.retry.jitter * jitter))
@@ -269,9 +290,9 @@ class Limits(Checker):
         if root is None or root.lost is None:
             return
         retry = truth.input_of(root).retry
-        abandoned = root.abandoned + (root.verdict == "ABANDONED")
+        abandoned = root.abandoned + (root.verdict == Verdict.ABANDONED)
         over = abandoned > retry.max_abandoned
-        if root.verdict != "ABANDONED":
+        if root.verdict != Verdict.ABANDONED:
             over = max(1, root.attempt - abandoned - root.held) >= retry.attempts and not root.was_held
         if over and not dead:
             raise self.broken(
@@ -305,7 +326,7 @@ def _has_unreadable_names(record: Record | None) -> bool:
 
 def _final_reason(truth: Truth, root: RootTruth) -> str:
     """Return why a root is buried at once by a rule of its input; empty when no rule fits."""
-    if root.lost is None or root.verdict != "FAILED":
+    if root.lost is None or root.verdict != Verdict.FAILED:
         return ""
     own = {rule.error: rule.then for rule in truth.input_of(root).retry.causes}
     rules: dict[str | None, str] = {**dict.fromkeys(HOPELESS, "dead_letter"), **own}
@@ -318,11 +339,11 @@ class FailureHasAName(Checker):
     rule = "operator, error, message, attempt and age reach verdict, copy and dead letter"
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """A FAILED root names a cause that the log gave it."""
-        if root is None or lost is None or kind != "FAILED":
+        if root is None or lost is None or kind != Verdict.FAILED:
             return
         named = lost.operator, lost.error, "" if lost.error == "NONDETERMINISTIC" else lost.message
         if root.causes and named not in root.causes:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from acker.identity import generation_of, offset_of, partition_of
 from acker.wire.events import Lost
+from acker.wire.verdict import Verdict
 from replay.records.headers import parse_location
 from tests.simulation.truth.checker import Checker
 from tests.simulation.truth.facts import Holder, Journalled, RootTruth
@@ -41,7 +44,7 @@ class InOrder(Checker):
                 self._batches.setdefault((batch.group, batch.holder, source, position), self._count)
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """Note what is acked or put back, and of which line it is."""
@@ -57,11 +60,16 @@ class InOrder(Checker):
         if record is None or origin is None or batch is None or (by_key and record.key is None):
             return
         line = root.group, number, record.key if by_key else None
-        if kind == "ACKED":
-            self._acked.setdefault(line, []).append((batch, origin[2]))
-        elif kind == "ABANDONED":
-            lowest = self._put_back.get((line, batch), origin[2])
-            self._put_back[line, batch] = min(lowest, origin[2])
+        match kind:
+            case Verdict.ACKED:
+                self._acked.setdefault(line, []).append((batch, origin[2]))
+            case Verdict.ABANDONED:
+                lowest = self._put_back.get((line, batch), origin[2])
+                self._put_back[line, batch] = min(lowest, origin[2])
+            case Verdict.ABSENT | Verdict.FAILED | Verdict.TIMED_OUT:
+                pass
+            case _:
+                assert_never(kind)
 
     def end(self, truth: Truth) -> None:
         """Compare, line by line."""

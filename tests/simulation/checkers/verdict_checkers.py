@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from acker.identity import generation_of, offset_of, partition_of, position_at
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import Lost
+from acker.wire.verdict import Verdict
 from spout.group.commits import COMMIT_EVERY_MS
 from tests.simulation.truth.checker import Checker
 from tests.simulation.truth.facts import COMPLETE, Evaluation, Journalled, RootTruth, SpoutLook
@@ -33,7 +34,7 @@ class EmittedOnce(Checker):
                 raise self.broken(f"{root} is initialised below the start of group {root.group}")
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """Compare what a verdict says of the emission with the one that counts."""
@@ -85,7 +86,7 @@ class OneVerdict(Checker):
     rule = "each initialised root gets one verdict"
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """Refuse a second verdict, and one of another acker partition."""
@@ -109,11 +110,11 @@ class NoEarlyCompletion(Checker):
     rule = "a root with an outstanding edge is never ACKED"
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """An ACKED root was consumed whole in an evaluation whose output stood when it was completed."""
-        if root is None or kind != "ACKED":
+        if root is None or kind != Verdict.ACKED:
             return
         stood = [
             one
@@ -145,11 +146,11 @@ class FailBeatsZero(Checker):
     rule = "a root that was failed before it was complete is never ACKED"
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """A fail that stands in the log before the last contribution wins."""
-        if root is None or kind != "ACKED" or root.failed_at is None:
+        if root is None or kind != Verdict.ACKED or root.failed_at is None:
             return
         if root.complete_at is None or root.failed_at < root.complete_at:
             raise self.broken(f"{root} is ACKED although it was failed before, by {sorted(root.causes)}")
@@ -161,11 +162,11 @@ class NoLoss(Checker):
     rule = "what is committed has a verdict; what was lost becomes one copy or one dead letter"
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """ABSENT is what the log really does not hold."""
-        if root is None or kind != "ABSENT":
+        if root is None or kind != Verdict.ABSENT:
             return
         if truth.is_visible(root):
             raise self.broken(f"{root} is ABSENT, but the log holds it")

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import Lost, Taken
+from acker.wire.verdict import Verdict
 from tests.simulation.truth.facts import Broken, Journalled, RootTruth, SpoutLook
 from tests.simulation.truth.truth import Truth
 
@@ -24,7 +25,7 @@ class Checker:
         """An acker partition answered a `Take`."""
 
     def verdict(
-        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: Verdict,
         lost: Lost | None,
     ) -> None:  # fmt: skip
         """A verdict was committed for the position at `place`; `root` is None if it was never initialised."""

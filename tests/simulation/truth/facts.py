@@ -9,6 +9,7 @@ from acker.identity import generation_of, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record
 from acker.wire.causes import HELD
 from acker.wire.events import Lost, SourceRun
+from acker.wire.verdict import Verdict
 
 COMPLETE: Final = "complete"
 FAILED: Final = "failed"
@@ -104,7 +105,7 @@ class RootTruth:
     failed_at: int | None = None
     causes: set[tuple[str, str, str]] = field(default_factory=set)
     touches: list[tuple[int, int]] = field(default_factory=list)
-    verdict: str | None = None
+    verdict: Verdict | None = None
     verdict_at: int = 0
     verdict_ms: int = 0
     lost: Lost | None = None
@@ -131,7 +132,7 @@ class RootTruth:
     @property
     def abandoned(self) -> int:
         """How many emissions of its record before it were abandoned."""
-        return sum(root.verdict == "ABANDONED" for root in self.emissions[:-1])
+        return sum(root.verdict == Verdict.ABANDONED for root in self.emissions[:-1])
 
     @property
     def held(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from acker.identity import is_replay, partition_of
 from acker.kafka.port import Headers, Outgoing, Record
 from acker.wire.causes import error_class
+from acker.wire.verdict import Verdict
 from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, OUR_PREFIXES
 from replay.records.due import HISTORY_MAX
 from replay.records.headers import (
@@ -104,7 +105,7 @@ def _lineage(root: RootTruth, attempt: int) -> dict[str, bytes]:
     lost, emissions = root.lost, root.emissions
     if lost is None:
         return {}
-    timed_out = sum(each.verdict == "TIMED_OUT" for each in emissions)
+    timed_out = sum(each.verdict == Verdict.TIMED_OUT for each in emissions)
     held = sum(each.was_held for each in emissions)
     cause = ": ".join(part for part in (error_class(lost.error), lost.message) if part)
     return {
@@ -113,7 +114,7 @@ def _lineage(root: RootTruth, attempt: int) -> dict[str, bytes]:
         REASON: str(root.verdict).encode(),
         OPERATOR: lost.operator.encode(),
         CAUSE: cause.encode(),
-        ABANDONED: b"%d" % sum(each.verdict == "ABANDONED" for each in emissions),
+        ABANDONED: b"%d" % sum(each.verdict == Verdict.ABANDONED for each in emissions),
         TIMED_OUT: b"%d" % timed_out if timed_out else b"",
         HELD: b"%d" % held if held else b"",
     }

@@ -17,6 +17,7 @@ from acker.kafka.port import Outgoing, TopicPartition
 from acker.service.partition import ORIGIN_HEADER
 from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, Taken, Verdicts
+from acker.wire.verdict import Verdict
 from spout.demo.judge import loss_of, settled_runs
 from tests.simulation.truth.checker import Checker
 from tests.simulation.truth.facts import (
@@ -117,7 +118,7 @@ class TruthReader(Truth):
         for checker in self.checkers:
             checker.taken(self, number, taken)
 
-    def _settled(self, number: int, source: int, position: int, kind: str, lost: Lost | None) -> None:
+    def _settled(self, number: int, source: int, position: int, kind: Verdict, lost: Lost | None) -> None:
         root = self.roots.get((source, position))
         self.tell("verdict", number, kind, str(root or f"{source}@{position}"))
         for checker in self.checkers:

@@ -21,7 +21,6 @@ from acker.wire.events import (
     Fails,
     Init,
     PositionRun,
-    Reason,
     SourceRun,
     Take,
     Taken,
@@ -32,6 +31,7 @@ from acker.wire.events import (
     pack_values,
     positions,
 )
+from acker.wire.verdict import Verdict
 from tests.support.memory.cluster import Faults, MemoryCluster
 
 GROUP = "word-count"
@@ -272,7 +272,7 @@ def outcomes_of(verdicts: Verdicts) -> Iterable[tuple[tuple[int, int], Outcome]]
                 yield (run.source, position), (name, "")
     for lost in verdicts.lost:
         for position in positions(lost.positions).tolist():
-            yield (lost.source, position), (Reason(lost.reason).value, lost.error)
+            yield (lost.source, position), (Verdict(lost.reason).value, lost.error)
 
 
 def edge(position: int, source: int = SOURCE) -> int:

@@ -22,13 +22,13 @@ from acker.wire.events import (
     Acks,
     Lost,
     PositionRun,
-    Reason,
     SourceRun,
     Verdicts,
     pack_positions,
     pack_values,
     positions,
 )
+from acker.wire.verdict import Verdict
 
 SOURCES = (source_of(1, 0), source_of(1, 0, replay=True), source_of(2, 7))
 SESSIONS = (Session("g", 1, "a"), Session("g", 2, "b"), Session("h", 1, "a"))
@@ -174,7 +174,7 @@ class LedgerModel:
             and root.deadline_ms <= clock_ms
         ]
         self.counts["timed_out"] += len(due)
-        self._lose(due, LossCause(Reason.TIMED_OUT, "", "", "", clock_ms))
+        self._lose(due, LossCause(Verdict.TIMED_OUT, "", "", "", clock_ms))
 
     def abandon(self, sessions: set[Session], sources: set[int], clocks_ms: dict[Session, int]) -> None:
         """Settle all of some sessions and sources, each by the clock of its session."""
@@ -182,7 +182,7 @@ class LedgerModel:
             session = root.range.emission.session
             if session in sessions and place[0] in sources:
                 self.counts["abandoned"] += 1
-                self._lose([place], LossCause(Reason.ABANDONED, "", "", "", clocks_ms[session]))
+                self._lose([place], LossCause(Verdict.ABANDONED, "", "", "", clocks_ms[session]))
 
     def settle_logged(self, runs: list[SourceRun], pin: Pin) -> None:
         """Settle what has its verdict in the log, and keep what was never opened."""
@@ -478,7 +478,7 @@ class LedgerScript:
         _, drawn = self.in_block(source, self.random.choice([0, 1, 1, 4, 12]))
         named = sorted(set(drawn))
         error = self.random.choice(["ValueError", "KeyError"])
-        cause = LossCause(Reason.FAILED, "split", error, "no", self.now_ms // 1_000)
+        cause = LossCause(Verdict.FAILED, "split", error, "no", self.now_ms // 1_000)
         self.ledger.fail(session, source, as_positions(named), cause)
         self.model.fail(session, source, named, cause)
 
@@ -526,7 +526,7 @@ class LedgerScript:
             run = SourceRun(source, start, min(run.end, max(start + 1, self.ledger.watermark(source))))
         drawn = sorted(self.around(source) for _ in range(self.random.choice([0, 1, 4])))
         packed = pack_positions(as_positions(drawn))
-        lost = Lost(Reason.FAILED, "g", "t", "id", "", "", "", 0, 0, 0, source, packed)
+        lost = Lost(Verdict.FAILED, "g", "t", "id", "", "", "", 0, 0, 0, source, packed)
         kinds: list[tuple[SourceRun, ...]] = [(run,), ()]
         self.random.shuffle(kinds)
         self.ledger.settle_logged(Verdicts(*kinds, (lost,) if drawn else ()), self.pin)

@@ -33,13 +33,13 @@ from acker.wire.events import (
     Init,
     Lost,
     PositionRun,
-    Reason,
     SourceRun,
     Take,
     TakeSource,
     Verdicts,
     pack_positions,
 )
+from acker.wire.verdict import Verdict
 from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.group.sources import PlannerSpec, topic_names
@@ -152,7 +152,7 @@ class Stagehand:
         for topic, replay in ((self.input.topic, False), (self.input.replay_topic, True)):
             place = pack_positions(np.array([self._end(topic) - 1 if replay else at]))
             lost = Lost(
-                Reason.FAILED, self.input.group, topic, self.id_of(topic), "split", "ValueError", "bad",
+                Verdict.FAILED, self.input.group, topic, self.id_of(topic), "split", "ValueError", "bad",
                 0, 1, 2, source_of(self.input.id, 0, replay=replay), place,
             )  # fmt: skip
             self.write(self.names.verdict, Verdicts((), (), (lost,)))

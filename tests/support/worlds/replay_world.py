@@ -15,7 +15,8 @@ from acker.config.topics import Topics
 from acker.identity import position_at, source_of
 from acker.kafka.port import Headers, Membership, Outgoing, Record, TopicPartition
 from acker.wire.codec import Codec, wire_codec
-from acker.wire.events import Event, Lost, Reason, SourceRun, Verdicts, pack_positions
+from acker.wire.events import Event, Lost, SourceRun, Verdicts, pack_positions
+from acker.wire.verdict import Verdict
 from replay.records.dead_letter import OUR_PREFIXES
 from replay.records.headers import parted_headers
 from replay.worker.report import ReplayEvent, Written
@@ -181,7 +182,7 @@ class World:
     def lose(
         self,
         *roots: Emission,
-        reason: Reason = Reason.FAILED,
+        reason: Verdict = Verdict.FAILED,
         verdict_partition: int = 0,
         topic_id: str | None = None,
         group: str = "g",
@@ -192,7 +193,7 @@ class World:
     ) -> None:
         """Let an acker write that roots of one source were lost."""
         first = roots[0]
-        failed = reason is Reason.FAILED
+        failed = reason is Verdict.FAILED
         lost = Lost(
             reason=reason,
             group=group,

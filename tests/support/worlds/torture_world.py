@@ -16,13 +16,13 @@ from acker.wire.events import (
     Init,
     Lost,
     PositionRun,
-    Reason,
     SourceRun,
     Take,
     Tick,
     Verdicts,
     pack_positions,
 )
+from acker.wire.verdict import Verdict
 from replay.records.due import Loss, history_json
 from replay.records.headers import HISTORY, Lineage, build_headers
 from spout.demo.judge import Outcomes
@@ -92,7 +92,7 @@ class World:
         """Give the verdict ACKED."""
         self.append(NAMES.verdict, Verdicts((SourceRun(source, position, position + 1),), (), ()), at_ms)
 
-    def lose(self, source: int, position: int, reason: Reason, at_ms: int, error: str = "") -> None:
+    def lose(self, source: int, position: int, reason: Verdict, at_ms: int, error: str = "") -> None:
         """Give another verdict."""
         packed = pack_positions(np.array([position]))
         lost = Lost(reason, "g", "t", "id", "split", error, "", 0, 0, at_ms, source, packed)
@@ -140,7 +140,7 @@ class World:
         return [check.name for check in self.judgement().checks if not check.passed]
 
     def _replace(self, topic: str, number: int, offset: int, attempt: int, of: str) -> None:
-        loss = Loss(attempt - 1, Reason.FAILED, "", "", "", 0, 0, of)
+        loss = Loss(attempt - 1, Verdict.FAILED, "", "", "", 0, 0, of)
         lineage = Lineage(f"t/0@{number}", attempt=attempt)
         headers: Headers = (*headers_of(number), *build_headers(lineage), (HISTORY, history_json((loss,))))
         self.evidence.read(Record(topic, 0, offset, None, b"", headers, 0))

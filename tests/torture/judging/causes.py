@@ -31,11 +31,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from acker.identity import Root
 from acker.wire.causes import error_class
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from spout.demo.words import (
     ALWAYS_FAILS,
     FAILING_ATTEMPTS,
@@ -45,7 +45,7 @@ from spout.demo.words import (
     PoisonLineError,
 )
 from spout.planning.session import SessionName
-from tests.torture.judging.evidence import Evidence, Mark, Story, Verdict
+from tests.torture.judging.evidence import DatedVerdict, Evidence, Mark, Story
 from tests.torture.schedule import BROKERS, SPARK_WORKERS, Deed, Victim
 from tests.torture.workload import ODD_ERRORS, is_text, key_of
 
@@ -111,7 +111,19 @@ def _on_driver(strikes: Sequence[Strike], felt: Sequence[Victim]) -> list[Strike
     return [strike for strike in strikes if strike.victim in felt and strike.deed is not Deed.CLOCK]
 
 
-class Inquest:
+def _failed(number: int, attempt: int, error: str) -> Cause:
+    """Say why a bolt failed an attempt of a record, by the class of the error."""
+    key = key_of(number)
+    if key == ALWAYS_FAILS and error == PoisonLineError.__name__:
+        return Cause.MEANT_TO_FAIL
+    if not is_text(number) and error in ODD_ERRORS:
+        return Cause.MEANT_TO_FAIL
+    if key == FAILS_TWICE and attempt <= FAILING_ATTEMPTS and error == FlakyLineError.__name__:
+        return Cause.MEANT_TO_FAIL
+    return Cause.UNEXPLAINED
+
+
+class CauseFinder:
     """Finds causes; what it needs of the evidence is prepared once."""
 
     def __init__(self, evidence: Evidence, strikes: Sequence[Strike]) -> None:
@@ -124,7 +136,7 @@ class Inquest:
             for key, marks in evidence.ticks.items()
         }
 
-    def cause_of(self, root: Root, verdict: Verdict) -> Cause:
+    def cause_of(self, root: Root, verdict: DatedVerdict) -> Cause:
         """Say why a root got a verdict other than ACKED and ABSENT."""
         story = self._evidence.stories.get(root)
         emission = self._evidence.outcomes.emission_of(root)
@@ -134,22 +146,23 @@ class Inquest:
             return Cause.NO_RECORD
         number = self._evidence.numbers[emission.origin]
         key = key_of(number)
-        if verdict.reason == Reason.ABANDONED:
-            return self._abandoned(root, story)
-        if verdict.reason == Reason.TIMED_OUT:
-            meant = key == NEVER_ACKED_AT_FIRST and emission.attempt == 1
-            cause = self._timed_out(root, story, verdict, meant=meant)
-            may_fail = key == ALWAYS_FAILS or (key == FAILS_TWICE and emission.attempt <= FAILING_ATTEMPTS)
-            may_fail = may_fail or not is_text(number)
-            return Cause.SLOW_BATCH if cause is Cause.ACKS_AWAY and may_fail else cause
-        if key == ALWAYS_FAILS and error_class(verdict.error) == PoisonLineError.__name__:
-            return Cause.MEANT_TO_FAIL
-        if not is_text(number) and error_class(verdict.error) in ODD_ERRORS:
-            return Cause.MEANT_TO_FAIL
-        flaky = key == FAILS_TWICE and emission.attempt <= FAILING_ATTEMPTS
-        if flaky and error_class(verdict.error) == FlakyLineError.__name__:
-            return Cause.MEANT_TO_FAIL
-        return Cause.UNEXPLAINED
+        match verdict.kind:
+            case Verdict.ABANDONED:
+                return self._abandoned(root, story)
+            case Verdict.TIMED_OUT:
+                meant = key == NEVER_ACKED_AT_FIRST and emission.attempt == 1
+                cause = self._timed_out(root, story, verdict, meant=meant)
+                may_fail = key == ALWAYS_FAILS or (
+                    key == FAILS_TWICE and emission.attempt <= FAILING_ATTEMPTS
+                )
+                may_fail = may_fail or not is_text(number)
+                return Cause.SLOW_BATCH if cause is Cause.ACKS_AWAY and may_fail else cause
+            case Verdict.FAILED:
+                return _failed(number, emission.attempt, error_class(verdict.error))
+            case Verdict.ACKED | Verdict.ABSENT:
+                raise ValueError(f"{root} is {verdict.kind}, and no loss")
+            case _:
+                assert_never(verdict.kind)
 
     def _abandoned(self, root: Root, story: Story) -> Cause:
         takes = self._evidence.takes.get(story.acker_partition, [])
@@ -158,7 +171,7 @@ class Inquest:
             return Cause.UNEXPLAINED
         return Cause.ACKER if self._contributed_before(root, story, take.at_ms) else Cause.TAKEN_OVER
 
-    def _timed_out(self, root: Root, story: Story, verdict: Verdict, *, meant: bool) -> Cause:
+    def _timed_out(self, root: Root, story: Story, verdict: DatedVerdict, *, meant: bool) -> Cause:
         tick = self._first_tick_past(story.acker_partition, story.session, story.deadline)
         if tick is None or verdict.at_ms < tick.at_ms:
             return Cause.EARLY

@@ -16,6 +16,7 @@ from acker.identity import Root
 from acker.kafka.port import Record
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, Take, Tick, Verdicts
+from acker.wire.verdict import Verdict
 from replay.records.headers import location
 from spout.demo.judge import Outcomes, roots_of, settled_runs
 from spout.planning.session import QUESTION_SUFFIX, SessionName
@@ -31,10 +32,10 @@ class Story(NamedTuple):
     acker_partition: int
 
 
-class Verdict(NamedTuple):
-    """What an acker said of a root, and when that stood in the log. `reason` is ACKED, ABSENT or a loss."""
+class DatedVerdict(NamedTuple):
+    """What an acker said of a root, and when that stood in the log."""
 
-    reason: str
+    kind: Verdict
     at_ms: int
     error: str = ""
 
@@ -79,7 +80,7 @@ class Evidence:
     numbers: dict[str, int] = field(default_factory=dict)
     stories: dict[Root, Story] = field(default_factory=dict)
     contributed: dict[tuple[Root, str], int] = field(default_factory=dict)
-    verdicts: dict[Root, Verdict] = field(default_factory=dict)
+    verdicts: dict[Root, DatedVerdict] = field(default_factory=dict)
     planned: dict[SessionName, list[int]] = field(default_factory=lambda: defaultdict(list))
     ticks: dict[tuple[int, SessionName], list[Mark]] = field(default_factory=lambda: defaultdict(list))
     takes: dict[int, list[Mark]] = field(default_factory=lambda: defaultdict(list))
@@ -129,6 +130,6 @@ class Evidence:
     def _read_verdicts(self, verdicts: Verdicts, at_ms: int) -> None:
         for run in settled_runs(verdicts):
             self.outcomes.settle(run)
-            verdict = Verdict(run.verdict, at_ms, run.lost.error if run.lost else "")
+            verdict = DatedVerdict(run.verdict, at_ms, run.lost.error if run.lost else "")
             for root in run.roots():
                 self.verdicts.setdefault(root, verdict)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from acker.identity import Root
-from spout.demo.judge import ACKED, LOST, Check, Emission
+from acker.wire.verdict import LOST_VERDICTS, Verdict
+from spout.demo.judge import Check, Emission
 from tests.support.flaws import check_none, replacement_flaws, verdict_flaws
-from tests.torture.judging.causes import FAULTS, Cause, Inquest, Strike, unexplained_endings
+from tests.torture.judging.causes import FAULTS, Cause, CauseFinder, Strike, unexplained_endings
 from tests.torture.judging.evidence import Evidence
 from tests.torture.workload import UNDONE, odd_of, words_of
 from tests.torture.writes import Write
@@ -63,24 +64,26 @@ class Judgement:
 
 def judge(aftermath: Aftermath) -> Judgement:
     """Judge a run that is drained."""
-    return _Court(aftermath).judgement()
+    return _Checks(aftermath).judgement()
 
 
-class _Court:
+class _Checks:
     """Looks at everything once and keeps what several checks need."""
 
     def __init__(self, aftermath: Aftermath) -> None:
         self._after = aftermath
         evidence = self._evidence = aftermath.evidence
         self._outcomes = evidence.outcomes
-        inquest = Inquest(evidence, aftermath.strikes)
+        causes = CauseFinder(evidence, aftermath.strikes)
         self._lost = {
-            root: inquest.cause_of(root, verdict)
+            root: causes.cause_of(root, verdict)
             for root, verdict in evidence.verdicts.items()
-            if verdict.reason in LOST
+            if verdict.kind in LOST_VERDICTS
         }
         self._acked = {
-            root: verdict.at_ms for root, verdict in evidence.verdicts.items() if verdict.reason == ACKED
+            root: verdict.at_ms
+            for root, verdict in evidence.verdicts.items()
+            if verdict.kind is Verdict.ACKED
         }
         self._rows: dict[tuple[str, int], dict[int, Write]] = defaultdict(dict)
         for write in aftermath.writes:
@@ -216,9 +219,9 @@ class _Court:
             "dead_lettered": counts.dead_letters,
             "lost": len(self._unended()),
             "copies": counts.copies,
-            "failed": counts.lost_by_reason["FAILED"],
-            "timed_out": counts.lost_by_reason["TIMED_OUT"],
-            "abandoned": counts.lost_by_reason["ABANDONED"],
+            "failed": counts.lost_by_reason[Verdict.FAILED],
+            "timed_out": counts.lost_by_reason[Verdict.TIMED_OUT],
+            "abandoned": counts.lost_by_reason[Verdict.ABANDONED],
             "absent": counts.absent,
             "sessions": len({story.session for story in self._evidence.stories.values()}),
         }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from acker.identity import is_replay
-from spout.demo.judge import ACKED
+from acker.wire.verdict import Verdict
 from tests.torture.judging.causes import Strike
 from tests.torture.judging.evidence import Evidence
 
@@ -56,7 +56,7 @@ def _acked(evidence: Evidence) -> list[list[tuple[int, int]]]:
     by_source: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for root, story in evidence.stories.items():
         verdict = evidence.verdicts.get(root)
-        if verdict and verdict.reason == ACKED and not is_replay(root.source):
+        if verdict and verdict.kind is Verdict.ACKED and not is_replay(root.source):
             by_source[root.source].append((story.init_ms, verdict.at_ms))
     for acked in by_source.values():
         acked.sort()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from tests.support.worlds.torture_world import FIRST, REPLAY, SECOND, SOURCE, TIMEOUT_MS, World
 from tests.torture.judging.causes import ENDS_WITHIN_MS, Cause, Strike
 from tests.torture.judging.judge import RUN_AGAIN
@@ -34,16 +34,16 @@ def good() -> World:
     # fails twice, with half of its words written each time
     world.produce(FAILS_TWICE)
     world.init(SOURCE, FAILS_TWICE, T0)
-    world.lose(SOURCE, FAILS_TWICE, Reason.FAILED, T0 + 300, "FlakyLineError")
+    world.lose(SOURCE, FAILS_TWICE, Verdict.FAILED, T0 + 300, "FlakyLineError")
     world.copy(FAILS_TWICE, 0)
     world.init(REPLAY, 0, T0 + 1_000)
-    world.lose(REPLAY, 0, Reason.FAILED, T0 + 1_300, "FlakyLineError")
+    world.lose(REPLAY, 0, Verdict.FAILED, T0 + 1_300, "FlakyLineError")
     world.copy(FAILS_TWICE, 1, attempt=3, of="t.replay/0@0")
     world.complete_copy(FAILS_TWICE, 1, T0 + 2_000, attempt=3)
     # fails for ever
     world.produce(POISON)
     world.init(SOURCE, POISON, T0)
-    world.lose(SOURCE, POISON, Reason.FAILED, T0 + 300, "PoisonLineError")
+    world.lose(SOURCE, POISON, Verdict.FAILED, T0 + 300, "PoisonLineError")
     world.bury(POISON)
     # written and not acked at first
     world.produce(NEVER_ACKED)
@@ -51,7 +51,7 @@ def good() -> World:
     world.write(NEVER_ACKED, T0 + 100)
     world.tick(DUE - 1)
     world.tick(DUE)
-    world.lose(SOURCE, NEVER_ACKED, Reason.TIMED_OUT, DUE + 50)
+    world.lose(SOURCE, NEVER_ACKED, Verdict.TIMED_OUT, DUE + 50)
     world.copy(NEVER_ACKED, 2)
     world.complete_copy(NEVER_ACKED, 2, DUE + 1_000)
     return world
@@ -116,7 +116,7 @@ def lost_and_never_replaced(world: World) -> None:
     world.produce(OTHER)
     world.init(SOURCE, OTHER, T0)
     world.tick(DUE)
-    world.lose(SOURCE, OTHER, Reason.TIMED_OUT, DUE)
+    world.lose(SOURCE, OTHER, Verdict.TIMED_OUT, DUE)
 
 
 def replaced_twice(world: World) -> None:
@@ -140,32 +140,32 @@ def abandoned_with_its_acks_in_the_log(world: World) -> None:
     world.init(SOURCE, OTHER, T0)
     world.contribute(SOURCE, OTHER, T0 + 500)
     world.take(SECOND, T0 + 501)
-    world.lose(SOURCE, OTHER, Reason.ABANDONED, T0 + 600)
+    world.lose(SOURCE, OTHER, Verdict.ABANDONED, T0 + 600)
 
 
 def timed_out_early(world: World) -> None:
     world.produce(OTHER)
     world.init(SOURCE, OTHER, T0 + 1)  # due a millisecond after the last tick
-    world.lose(SOURCE, OTHER, Reason.TIMED_OUT, DUE + 60)
+    world.lose(SOURCE, OTHER, Verdict.TIMED_OUT, DUE + 60)
 
 
 def failed_for_no_reason(world: World) -> None:
     world.produce(OTHER)
     world.init(SOURCE, OTHER, T0)
-    world.lose(SOURCE, OTHER, Reason.FAILED, T0 + 300, "NONDETERMINISTIC")
+    world.lose(SOURCE, OTHER, Verdict.FAILED, T0 + 300, "NONDETERMINISTIC")
 
 
 def buried_where_no_record_is(world: World) -> None:
     world.init(SOURCE, 4711, T0)
     world.take(SECOND, T0 + 500)
-    world.lose(SOURCE, 4711, Reason.ABANDONED, T0 + 600)
+    world.lose(SOURCE, 4711, Verdict.ABANDONED, T0 + 600)
     world.bury(4711)
 
 
 def buried_where_no_copy_is(world: World) -> None:
     world.init(REPLAY, 4711, T0)
     world.take(SECOND, T0 + 500)
-    world.lose(REPLAY, 4711, Reason.ABANDONED, T0 + 600)
+    world.lose(REPLAY, 4711, Verdict.ABANDONED, T0 + 600)
     world.bury(4711, of="t.replay/0@4711")
 
 
@@ -298,7 +298,7 @@ def never_acked(number: int = OTHER) -> World:
     world = good()
     world.produce(number)
     world.init(SOURCE, number, T0)
-    world.lose(SOURCE, number, Reason.TIMED_OUT, DUE + 50)
+    world.lose(SOURCE, number, Verdict.TIMED_OUT, DUE + 50)
     world.copy(number, 3)
     world.complete_copy(number, 3, DUE + 3_000)
     return world
@@ -328,7 +328,7 @@ def test_acks_may_still_come_while_no_further_batch_was_planned() -> None:
     world.produce(OTHER)
     world.init(SOURCE, OTHER, DUE + 2_000)
     world.tick(DUE + 2_000 + TIMEOUT_MS)
-    world.lose(SOURCE, OTHER, Reason.TIMED_OUT, DUE + 2_000 + TIMEOUT_MS)
+    world.lose(SOURCE, OTHER, Verdict.TIMED_OUT, DUE + 2_000 + TIMEOUT_MS)
     world.bury(OTHER)
     assert world.fallen() == []
 
@@ -344,7 +344,7 @@ def test_a_root_that_was_open_when_its_session_was_taken_over_is_laid_to_that() 
     world.init(SOURCE, OTHER, T0)
     world.take(SECOND, T0 + 500)
     world.contribute(SOURCE, OTHER, T0 + 600)
-    world.lose(SOURCE, OTHER, Reason.ABANDONED, T0 + 700)
+    world.lose(SOURCE, OTHER, Verdict.ABANDONED, T0 + 700)
     world.copy(OTHER, 3)
     world.complete_copy(OTHER, 3, T0 + 1_000)
     assert "no acker lost a root whose acks it had in time" not in world.fallen()

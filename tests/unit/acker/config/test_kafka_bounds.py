@@ -12,8 +12,9 @@ from acker.config.kafka_settings import LACKING, OF_JAVA
 from acker.config.topics import parse
 from acker.errors import ConfigError
 from acker.kafka import writer
+from acker.kafka.client import CONNECTION_MS, SILENT_BROKER_MS, Background, KafkaClient
 from spout.cli import main as cli
-from spout.doctor.client_kinds import refused_by_clients
+from spout.doctor.client_kinds import KINDS, ClientKind, refused_by_clients
 
 
 def settings(text: str) -> dict[str, str]:
@@ -136,3 +137,20 @@ def test_a_transaction_is_no_longer_open_for_what_a_user_sets_for_sockets() -> N
 def test_what_contradicts_nothing_is_passed_on_as_it_is() -> None:
     users = {"socket.timeout.ms": "6000", "client.rack": "a"}
     assert reconciled(writer.DEFAULTS, users, writer.FORCED) == {**writer.DEFAULTS, **users, **writer.FORCED}
+
+
+SILENCES_MS = {
+    "socket.timeout.ms": SILENT_BROKER_MS,
+    "socket.connection.setup.timeout.ms": CONNECTION_MS,
+    "api.version.request.timeout.ms": CONNECTION_MS,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("users", [{}, {"socket.timeout.ms": "45000"}], ids=["default", "a user's"])
+def test_each_kind_of_client_gives_a_silent_broker_up_soon(kind: ClientKind, users: dict[str, str]) -> None:
+    """D1010. Else what is under way to it blocks its partition for a minute after another broker leads it."""
+    connection = KafkaClient({"bootstrap.servers": "x:1", **users}, "c", 1000, lambda: 0.0)
+    settings = connection.make(lambda made: made, kind.defaults, kind.forced, Background(lambda: 0.0))
+    silent_ms = {name: int(settings[name]) for name in SILENCES_MS}
+    assert silent_ms == SILENCES_MS | {name: int(value) for name, value in users.items()}

@@ -10,6 +10,7 @@ from acker.config.kafka_settings import REFUSED
 from acker.config.topics import parse
 from acker.config.yaml_text import DEPTH_MAX, FILE_BYTES_MAX
 from acker.errors import ConfigError
+from acker.wire.verdict import Verdict
 
 
 def refusal(text: str, **environ: str) -> list[str]:
@@ -137,6 +138,15 @@ def test_a_wrong_key_of_an_input_is_refused_with_path_value_and_cure(
     shown = f" = {value}" if value else ""
     assert line.startswith(f"conf/topics.yaml:1: inputs.sentences.{path}{shown}")
     assert cure in line
+
+
+@pytest.mark.parametrize("verdict", sorted(set(Verdict) - {Verdict.ACKED}))
+def test_a_rule_names_no_verdict(verdict: Verdict) -> None:
+    """They stand beside classes of exceptions in lists of losses; what is acked stands in none."""
+    rule = f"{{error: {verdict}, then: drop}}"
+    (line,) = refusal(one_input(f"id: 1, group: g, retry: {{causes: [{rule}]}}"))
+
+    assert line.startswith(f"conf/topics.yaml:1: inputs.sentences.retry.causes.0.error = '{verdict}': is ")
 
 
 def test_a_group_that_cannot_stand_in_a_topic_name_asks_for_names() -> None:

@@ -15,12 +15,13 @@ from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
 from acker.ledger.contribution import FEW_RUNS, Contribution
 from acker.ledger.ledger import Ledger
 from acker.ledger.verdicts import LossCause
-from acker.wire.events import Acks, PositionRun, Reason, SourceRun, Verdicts, pack_positions, pack_values
+from acker.wire.events import Acks, PositionRun, SourceRun, Verdicts, pack_positions, pack_values
+from acker.wire.verdict import Verdict
 
 SESSION, OTHER = Session("g", 1, "a"), Session("g", 2, "b")
 SOURCE, BESIDE = source_of(1, 0), source_of(2, 3)
 BLOCK = 32_768
-CAUSE = LossCause(Reason.FAILED, "split", "ValueError", "", 0)
+CAUSE = LossCause(Verdict.FAILED, "split", "ValueError", "", 0)
 RUNS = (PositionRun(98, 104), PositionRun(108, 113))
 """Of ten roots from 100 on, of which the first two have their verdict: 4 are named that never were or have
 their verdict, 4 that are open, and 3 that have no init yet."""
@@ -122,7 +123,7 @@ def test_all_open_roots_of_a_session_or_of_some_sources_are_abandoned(by_source:
     lost = [entry for record in ledger.take_settled().records() for entry in record.lost]
     abandoned: Counter[int] = Counter()
     for entry in lost:
-        if entry.reason is Reason.ABANDONED:
+        if entry.reason is Verdict.ABANDONED:
             abandoned[entry.decided_at] += len(entry.positions) // 8
     assert abandoned == ({70: 8, 90: 2} if by_source else {70: 10})
 

@@ -16,18 +16,18 @@ from acker.wire.events import (
     Acks,
     Lost,
     PositionRun,
-    Reason,
     SourceRun,
     Verdicts,
     pack_positions,
     pack_values,
 )
+from acker.wire.verdict import Verdict
 
 SESSION, OTHER = Session("g", 1, "a"), Session("g", 2, "b")
 SOURCE = source_of(1, 0)
 BLOCK = 32_768
 STARTS, SIZE = (100, 120, 140), 10
-CAUSE = LossCause(Reason.FAILED, "split", "ValueError", "", 0)
+CAUSE = LossCause(Verdict.FAILED, "split", "ValueError", "", 0)
 PIN = Pin(7, 70)
 
 
@@ -57,7 +57,7 @@ def logged(start: int, end: int, *, is_lost: bool) -> Verdicts:
     if not is_lost:
         return Verdicts((SourceRun(SOURCE, start, end),), (), ())
     packed = pack_positions(np.arange(start, end))
-    return Verdicts((), (), (Lost(Reason.FAILED, "g", "t", "", "", "", "", 0, 0, 0, SOURCE, packed),))
+    return Verdicts((), (), (Lost(Verdict.FAILED, "g", "t", "", "", "", "", 0, 0, 0, SOURCE, packed),))
 
 
 Operation = Callable[[Ledger, Session, int, int], None]

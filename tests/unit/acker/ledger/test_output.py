@@ -13,10 +13,11 @@ from acker.ledger.cohort import InitEmission, Session
 from acker.ledger.output import AckerEvent, AckerEventKind, Counts, OutputBuilder, StepOutput
 from acker.ledger.verdicts import LOST_ROOTS, LossCause, VerdictSet
 from acker.wire.codec import wire_codec
-from acker.wire.events import Reason, Tick, Verdicts
+from acker.wire.events import Tick, Verdicts
 from acker.wire.lateness import TooLate
 from acker.wire.leader_epochs import EpochStep, LeaderEpochs, read_epochs
 from acker.wire.stacks import KEPT_MAX, CauseKey, read_stacks
+from acker.wire.verdict import Verdict
 
 PARTITION = 3
 SOURCE = source_of(1, 0)
@@ -32,7 +33,7 @@ def builder() -> OutputBuilder:
 
 def cause_of(message: str = "no words (split.py:12)", error: str = "ValueError") -> LossCause:
     """Return why roots failed."""
-    return LossCause(Reason.FAILED, "split", error, message, 7)
+    return LossCause(Verdict.FAILED, "split", error, message, 7)
 
 
 def lost(cause: LossCause, start: int = 0, count: int = 1) -> VerdictSet:

@@ -11,8 +11,9 @@ from acker.ledger.cohort import InitEmission, Session
 from acker.ledger.tally import BOUNDS_MS, CAUSES_MAX, OTHERS, PARTS_MAX, EmissionTimes, VerdictTally
 from acker.ledger.verdicts import LossCause, VerdictSet
 from acker.wire.causes import EXPLICIT, HELD
-from acker.wire.events import FIRST_EMISSIONS, Reason, SourceRun, pack_root_numbers
+from acker.wire.events import FIRST_EMISSIONS, SourceRun, pack_root_numbers
 from acker.wire.lateness import TooLate
+from acker.wire.verdict import Verdict
 
 NOW_MS = 1_800_000_000_000
 EMISSION = InitEmission(Session("g", 1, "s"), "sentences", "t", 0, NOW_MS, 4_000)
@@ -20,7 +21,7 @@ SOURCE = source_of(1, 3)
 COPIES = copies_source(SOURCE)
 
 
-def lost(reason: Reason = Reason.FAILED, operator: str = "split", error: str = "ValueError") -> VerdictSet:
+def lost(reason: Verdict = Verdict.FAILED, operator: str = "split", error: str = "ValueError") -> VerdictSet:
     """Lose two roots for a cause."""
     found = VerdictSet()
     found.lose(
@@ -36,8 +37,8 @@ def test_roots_count_by_their_verdict_and_failures_by_operator_and_class() -> No
             lost(),
             lost(error="NoSuchOrder(OrderError, LookupError)"),
             lost(error=""),
-            lost(Reason.TIMED_OUT, "", ""),
-            lost(Reason.ABANDONED, "", ""),
+            lost(Verdict.TIMED_OUT, "", ""),
+            lost(Verdict.ABANDONED, "", ""),
             lost(error=HELD),
         ],
         NOW_MS,
@@ -154,7 +155,7 @@ def test_what_was_blocked_hides_no_other_loss_of_its_step() -> None:
     """The causes of one step: blocked ones before, between and behind others."""
     step = VerdictSet()
     for number, error in enumerate((HELD, "ValueError", HELD, "KeyError")):
-        cause = LossCause(Reason.FAILED, "split", error, f"{number}", 0)
+        cause = LossCause(Verdict.FAILED, "split", error, f"{number}", 0)
         step.lose(cause, EMISSION, SOURCE, 10 * number, range(1 + number))
     tally = VerdictTally()
     tally.add([step], NOW_MS)

@@ -15,14 +15,15 @@ from acker.ledger.verdicts import (
     LOST_ROOTS,
     RECORD_BUDGET_BYTES,
     RUN_BYTES,
-    TEXT_BYTES,
     LossCause,
     RunCollector,
     VerdictSet,
     in_records,
 )
+from acker.wire.causes import TEXT_BYTES_MAX
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
-from acker.wire.events import Lost, Reason, SourceRun, positions
+from acker.wire.events import Lost, SourceRun, positions
+from acker.wire.verdict import Verdict
 
 SOURCES = (source_of(1, 0), source_of(1, 0, replay=True), source_of(2, 7))
 EMISSIONS = tuple(
@@ -30,7 +31,7 @@ EMISSIONS = tuple(
     for topic in ("lines", "words")
     for at_ms in (5, 9)
 )
-REASONS = (Reason.FAILED, Reason.TIMED_OUT, Reason.ABANDONED)
+REASONS = (Verdict.FAILED, Verdict.TIMED_OUT, Verdict.ABANDONED)
 
 
 def hits_of(random: Random, free: set[int], start: int) -> Hits:
@@ -132,7 +133,7 @@ def test_the_fewest_records_have_all_lost_roots_of_a_bad_day_each_below_the_limi
     settled = VerdictSet()
     count = 2 * LOST_ROOTS + 1
     text = "ä" * 400
-    cause = LossCause(Reason.FAILED, text, text, text, 0)
+    cause = LossCause(Verdict.FAILED, text, text, text, 0)
     settled.lose(cause, EMISSIONS[0], SOURCES[0], 50, np.arange(count // 2, count))
     settled.lose(cause, EMISSIONS[0], SOURCES[0], 50, range(count // 2))
     records = settled.records()
@@ -140,11 +141,21 @@ def test_the_fewest_records_have_all_lost_roots_of_a_bad_day_each_below_the_limi
     parts = [positions(entry.positions) for entry in entries]
     assert [len(part) for part in parts] == [LOST_ROOTS, LOST_ROOTS, 1]
     assert np.array_equal(np.concatenate(parts), np.arange(50, 50 + count))
-    assert {len(entry.message.encode()) for entry in entries} == {TEXT_BYTES}
-    assert {len(entry.operator.encode()) for entry in entries} == {TEXT_BYTES}
-    assert {len(entry.error.encode()) for entry in entries} == {TEXT_BYTES}
+    assert {len(entry.message.encode()) for entry in entries} == {TEXT_BYTES_MAX}
+    assert {len(entry.operator.encode()) for entry in entries} == {TEXT_BYTES_MAX}
+    assert {len(entry.error.encode()) for entry in entries} == {TEXT_BYTES_MAX}
     assert len(records) == 2, "what is left finds room beside the second part"
     assert max(len(wire_codec().encode(record)) for record in records) < RECORD_BYTES_MAX
+
+
+def test_the_place_at_the_end_of_a_long_message_stays() -> None:
+    """By it a reader finds the stack. Ours are cut before; those of another program may not be."""
+    settled = VerdictSet()
+    cause = LossCause(Verdict.FAILED, "split", "E", f"{'no words, ' * 60} (split.py:12)", 0)
+    settled.lose(cause, EMISSIONS[0], SOURCES[0], 50, range(1))
+    [[lost]] = [record.lost for record in settled.records()]
+    assert len(lost.message.encode()) == TEXT_BYTES_MAX
+    assert lost.message.endswith(" (split.py:12)")
 
 
 def test_a_record_is_filled_to_its_budget_and_no_further() -> None:
@@ -164,7 +175,7 @@ def test_a_record_is_filled_to_its_budget_and_no_further() -> None:
 @pytest.mark.parametrize("text", ["", "x" * 500, "äöü" * 100])
 def test_what_lost_roots_take_in_a_record_is_not_less_than_what_is_written(text: str) -> None:
     """Else a record that is filled to its budget would be too large for the broker."""
-    cause = LossCause(Reason.FAILED, text, text, text, 1 << 52)
+    cause = LossCause(Verdict.FAILED, text, text, text, 1 << 52)
     emission = InitEmission(Session("g" * 200, 1, "s"), "t" * 249, "i" * 22, 1 << 52, 1 << 52, 1)
     settled = VerdictSet()
     each_source = [source_of(3, partition) for partition in range(2_000)]
@@ -179,7 +190,7 @@ def test_what_lost_roots_take_in_a_record_is_not_less_than_what_is_written(text:
 
 def test_lost_roots_fill_a_record_by_their_own_size() -> None:
     """Eight bytes a position, three a character, and 100: so many fit, and the next begins a record."""
-    cause = LossCause(Reason.FAILED, "it", "E", "0000", 7)
+    cause = LossCause(Verdict.FAILED, "it", "E", "0000", 7)
     emission = replace(EMISSIONS[0], topic="t", topic_id="i")
     texts = (
         emission.session.group,

@@ -12,7 +12,7 @@ from acker.config.topics import parse
 from acker.kafka.port import TopicInfo
 from acker.provisioning.topic_specs import Finding, Level
 from acker.provisioning.topic_times import backoff_horizon_ms, long_needs, longest_need_ms, short_retention
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import Backoff, LostEmission, Policy, Replay, delay_ms, dispose
 
 NEARLY_ONE = 1 - 2**-53
@@ -60,8 +60,8 @@ def test_takeovers_come_on_top_unless_they_are_attempts() -> None:
     retry = Retry(attempts=2, max_abandoned=3, jitter=0.0)
     source = Input(name="a", id=1, group="g", timeout_ms=10_000, retry=retry)
     policy = Policy(2, 3, Backoff(retry.initial_ms, retry.multiplier, retry.max_ms, retry.jitter))
-    waits_ms, lost = 0, LostEmission(Reason.ABANDONED, 1, 1)
-    for reason in [Reason.ABANDONED] * 3 + [Reason.TIMED_OUT]:
+    waits_ms, lost = 0, LostEmission(Verdict.ABANDONED, 1, 1)
+    for reason in [Verdict.ABANDONED] * 3 + [Verdict.TIMED_OUT]:
         decided = dispose(policy, replace(lost, reason=reason), 0, 0.0)
         assert isinstance(decided, Replay)
         waits_ms += decided.due_ms

@@ -6,8 +6,17 @@ import json
 
 import pytest
 
-from acker.wire.causes import EXPLICIT, PARENTS_MAX, error_class, error_classes, error_text
-from spout.tuples.failures import Cause, FailTuple, RejectTuple, Undecodable, cause_of
+from acker.wire.causes import (
+    EXPLICIT,
+    PARENTS_MAX,
+    TEXT_BYTES_MAX,
+    Cause,
+    error_class,
+    error_classes,
+    error_text,
+)
+from acker.wire.stacks import CauseKey, key_of
+from spout.tuples.failures import FailTuple, RejectTuple, Undecodable, cause_of
 
 
 class OrderError(Exception):
@@ -85,3 +94,23 @@ def test_a_long_line_of_parents_is_cut() -> None:
     for number in range(20):
         kind = type(f"Error{number}", (kind,), {})
     assert error_text(kind).count(",") == PARENTS_MAX - 1
+
+
+@pytest.mark.parametrize("text", ["x" * TEXT_BYTES_MAX, "x" * (TEXT_BYTES_MAX + 1), "é" * TEXT_BYTES_MAX])
+def test_each_text_of_a_cause_is_cut(text: str) -> None:
+    cut = text.encode()[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
+    assert Cause.of(text, text, text) == (cut, cut, cut)
+    assert Cause.of("split", "ValueError", "no") == ("split", "ValueError", "no")
+
+
+def test_a_cause_that_is_cut_again_stays_as_it_is() -> None:
+    """The spout cuts it, and so does the acker, which cannot know who wrote the record."""
+    cause = Cause.of("s" * 600, "E" * 600, f"{'no words, ' * 60} (split.py:12)")
+    assert Cause.of(*cause) == cause
+    assert len(cause.message.encode()) == TEXT_BYTES_MAX
+
+
+def test_the_stack_of_a_cause_is_found_by_what_was_cut() -> None:
+    """Another program may write longer texts than ours: an acker finds the stack by them all the same."""
+    texts = "s" * 600, "E" * 600, f"{'no words, ' * 60} (split.py:12)"
+    assert key_of(*Cause.of(*texts)) == CauseKey.of(*texts[:2], "split.py:12")

@@ -52,7 +52,6 @@ from acker.wire.events import (
     Init,
     Lost,
     PositionRun,
-    Reason,
     SourceRun,
     Take,
     Taken,
@@ -62,6 +61,7 @@ from acker.wire.events import (
     Verdicts,
     pack_positions,
 )
+from acker.wire.verdict import Verdict
 
 NOW_MS = 1_800_000_000_000
 SOURCE = source_of(1, 0)
@@ -91,7 +91,7 @@ ACKS = Acks(
     (PositionRun(FIRST + 4, FIRST + 5),), packed(FIRST + 7), NOW_MS,
 )  # fmt: skip
 FAILS = Fails("q", 1, "g", "s", 3, SOURCE, BLOCK, (FailCause("split", "E", "", packed(FIRST, END - 1)),))
-LOST = Lost(Reason.FAILED, "g", "t", "id", "split", "E", "", 5, NOW_MS, 6, SOURCE, packed(0, 5))
+LOST = Lost(Verdict.FAILED, "g", "t", "id", "split", "E", "", 5, NOW_MS, 6, SOURCE, packed(0, 5))
 VERDICTS = Verdicts((SourceRun(SOURCE, 0, 5),), (SourceRun(SOURCE, 5, 5),), (LOST,))
 TAKEN = Taken(
     "g", "s", 3, "s", "", 0, 1, 5, (TakenSource(SOURCE, "id", 0, 0, 0),), (SourceRun(SOURCE, 0, 5),)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from acker.kafka.port import NO_EPOCH
-from acker.wire.events import Lost, Reason, SourceRun, Verdicts, pack_positions
+from acker.wire.events import Lost, SourceRun, Verdicts, pack_positions
 from acker.wire.leader_epochs import (
     EPOCH_MAX,
     LEADER_EPOCHS,
@@ -20,6 +20,7 @@ from acker.wire.leader_epochs import (
     epochs_of_runs,
     read_epochs,
 )
+from acker.wire.verdict import Verdict
 
 A, B = 65_536, 65_537
 
@@ -27,7 +28,7 @@ A, B = 65_536, 65_537
 def lost_at(source: int, *at: int) -> Lost:
     """Return lost roots at some positions."""
     packed = pack_positions(np.array(at))
-    return Lost(Reason.FAILED, "g", "t", "id", "", "", "", 0, 0, 0, source, packed)
+    return Lost(Verdict.FAILED, "g", "t", "id", "", "", "", 0, 0, 0, source, packed)
 
 
 def test_the_wire_and_the_port_mean_the_same_by_no_epoch() -> None:

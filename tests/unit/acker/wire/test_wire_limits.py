@@ -19,7 +19,6 @@ from acker.wire.events import (
     Acks,
     Lost,
     PositionRun,
-    Reason,
     SourceRun,
     Verdicts,
     first_emissions,
@@ -48,6 +47,7 @@ from acker.wire.stacks import (
     read_stacks,
     stacks_header,
 )
+from acker.wire.verdict import Verdict
 
 A, B = source_of(1, 3), source_of(1, 4)
 
@@ -173,7 +173,7 @@ def test_a_header_of_another_length_has_no_numbers_of_roots(size: int | None) ->
 
 def lost_at(*at: int) -> Verdicts:
     packed = pack_positions(np.array(at))
-    return Verdicts((), (), (Lost(Reason.FAILED, "g", "t", "id", "", "", "", 0, 0, 0, A, packed),))
+    return Verdicts((), (), (Lost(Verdict.FAILED, "g", "t", "id", "", "", "", 0, 0, 0, A, packed),))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from acker.config.topics import Topics
 from acker.identity import source_of
 from acker.kafka.port import Log
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.handling.dropping import DROPPED_MAX, Dropping
 from spout.cli import main as cli
 from tests.support.worlds.replay_world import LIMITS, Emission, World, topics
@@ -24,7 +24,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Return a world in which three roots of strangers wait in two partitions, and one of the input's own."""
     world = World()
     worker = world.worker()
-    world.lose(world.emit(b"a"), world.emit(b"b"), group="stranger", reason=Reason.ABANDONED)
+    world.lose(world.emit(b"a"), world.emit(b"b"), group="stranger", reason=Verdict.ABANDONED)
     world.lose(world.emit(b"c", partition=1), group="other", verdict_partition=1)
     root = world.emit(b"d")
     world.lose(Emission(source_of(NO_INPUT, 0), *root[1:]), group="g")

@@ -6,7 +6,7 @@ import pytest
 
 from acker.config.topics import parse
 from acker.units import UNITS_MS
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason, GiveUp, LostEmission, Policy, Replay, dispose
 from replay.worker.worker import policy_of
 from tests.support.worlds.kestrel_world import KestrelWorld
@@ -29,7 +29,7 @@ def lives(policy: Policy, down_ms: int, jitter: float) -> tuple[int, int, DeadRe
         emissions += 1
         if now_ms >= down_ms:
             return emissions, now_ms, None
-        lost = LostEmission(Reason.FAILED, emissions, lived_ms=now_ms, operator="b", error="ConnectionError")
+        lost = LostEmission(Verdict.FAILED, emissions, lived_ms=now_ms, operator="b", error="ConnectionError")
         disposed = dispose(policy, lost, now_ms, jitter)
         if isinstance(disposed, GiveUp):
             return emissions, now_ms, disposed.reason

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import (
     DEFAULT_RULES,
     Action,
@@ -27,17 +27,17 @@ POLICY = Policy(attempts=4, max_abandoned=2, backoff=Backoff(1_000, 2, 10_000))
 NOW_MS = 50_000
 
 
-def decide(reason: Reason, attempt: int, abandoned: int = 0, policy: Policy = POLICY) -> Disposition:
+def decide(reason: Verdict, attempt: int, abandoned: int = 0, policy: Policy = POLICY) -> Disposition:
     return dispose(policy, LostEmission(reason, attempt, abandoned), NOW_MS, 0.0)
 
 
 def of_cause(policy: Policy, error: str, operator: str = "split", attempt: int = 1) -> Disposition:
-    lost = LostEmission(Reason.FAILED, attempt, operator=operator, error=error)
+    lost = LostEmission(Verdict.FAILED, attempt, operator=operator, error=error)
     return dispose(policy, lost, NOW_MS, 0.0)
 
 
-@pytest.mark.parametrize("reason", [Reason.FAILED, Reason.TIMED_OUT])
-def test_attempts_include_the_first_emission(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", [Verdict.FAILED, Verdict.TIMED_OUT])
+def test_attempts_include_the_first_emission(reason: Verdict) -> None:
     """P34, S109"""
     assert [decide(reason, attempt) for attempt in (1, 2, 3)] == [
         Replay(NOW_MS + 1_000),
@@ -51,32 +51,32 @@ def test_attempts_include_the_first_emission(reason: Reason) -> None:
 def test_with_one_attempt_every_failure_is_final() -> None:
     """S112"""
     once = Policy(1, 2, POLICY.backoff)
-    assert decide(Reason.FAILED, 1, policy=once) == GiveUp(DeadReason.ATTEMPTS)
+    assert decide(Verdict.FAILED, 1, policy=once) == GiveUp(DeadReason.ATTEMPTS)
 
 
 def test_the_first_abandonment_waits_for_nothing_and_later_ones_do() -> None:
     """Rule 9"""
-    assert decide(Reason.ABANDONED, 1, 1) == Replay(NOW_MS)
-    assert decide(Reason.ABANDONED, 9, 1) == Replay(NOW_MS)
-    assert decide(Reason.ABANDONED, 2, 2) == Replay(NOW_MS + 1_000)
-    assert decide(Reason.ABANDONED, 3, 3) == GiveUp(DeadReason.ABANDONED)
+    assert decide(Verdict.ABANDONED, 1, 1) == Replay(NOW_MS)
+    assert decide(Verdict.ABANDONED, 9, 1) == Replay(NOW_MS)
+    assert decide(Verdict.ABANDONED, 2, 2) == Replay(NOW_MS + 1_000)
+    assert decide(Verdict.ABANDONED, 3, 3) == GiveUp(DeadReason.ABANDONED)
 
 
 def test_max_abandoned_of_zero_puts_nothing_back() -> None:
     never = Policy(4, 0, POLICY.backoff)
-    assert decide(Reason.ABANDONED, 1, 1, never) == GiveUp(DeadReason.ABANDONED)
+    assert decide(Verdict.ABANDONED, 1, 1, never) == GiveUp(DeadReason.ABANDONED)
 
 
 def test_abandoned_emissions_use_up_no_attempts() -> None:
-    assert decide(Reason.FAILED, 3, 2) == Replay(NOW_MS + 1_000)
-    assert decide(Reason.FAILED, 6, 2) == GiveUp(DeadReason.ATTEMPTS)
+    assert decide(Verdict.FAILED, 3, 2) == Replay(NOW_MS + 1_000)
+    assert decide(Verdict.FAILED, 6, 2) == GiveUp(DeadReason.ATTEMPTS)
 
 
 @pytest.mark.parametrize(("attempt", "abandoned"), [(0, 0), (-1, 0), (1, -1)])
 def test_counters_that_cannot_be_are_refused(attempt: int, abandoned: int) -> None:
     """S113"""
     with pytest.raises(ValueError, match="count from"):
-        decide(Reason.FAILED, attempt, abandoned)
+        decide(Verdict.FAILED, attempt, abandoned)
 
 
 @pytest.mark.parametrize("count", ["abandoned", "timed_out", "blocked"])
@@ -84,17 +84,17 @@ def test_a_count_below_0_is_refused(count: str) -> None:
     """S113; 0 is none, and any other number is fine."""
     for number in (0, 1):
         assert isinstance(
-            dispose(POLICY, LostEmission(Reason.FAILED, 2, **{count: number}), NOW_MS, 0.0), Replay
+            dispose(POLICY, LostEmission(Verdict.FAILED, 2, **{count: number}), NOW_MS, 0.0), Replay
         )
     with pytest.raises(ValueError, match="count from"):
-        dispose(POLICY, LostEmission(Reason.FAILED, 2, **{count: -1}), NOW_MS, 0.0)
+        dispose(POLICY, LostEmission(Verdict.FAILED, 2, **{count: -1}), NOW_MS, 0.0)
 
 
 @pytest.mark.parametrize("count", ["abandoned", "timed_out", "blocked"])
 def test_a_failure_counts_though_headers_claim_that_every_emission_was_free(count: str) -> None:
     """Anybody may write to a replay topic."""
     free = replace(POLICY, attempts=1, count_timed_out=False)
-    lost = LostEmission(Reason.FAILED, 2, **{count: 2})
+    lost = LostEmission(Verdict.FAILED, 2, **{count: 2})
     assert dispose(free, lost, NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
     assert dispose(replace(free, attempts=2), lost, NOW_MS, 0.0) == Replay(
         NOW_MS + 1_000 * (1 + (count == "timed_out"))
@@ -169,8 +169,8 @@ def test_a_rule_for_every_exception_fits_none_of_the_causes_that_are_no_exceptio
     assert of_cause(named, "BATCH_SKIPPED", "sink") == GiveUp(DeadReason.CAUSE)
 
 
-@pytest.mark.parametrize("reason", [Reason.TIMED_OUT, Reason.ABANDONED])
-def test_rules_are_for_failures_alone(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", [Verdict.TIMED_OUT, Verdict.ABANDONED])
+def test_rules_are_for_failures_alone(reason: Verdict) -> None:
     all_final = replace(POLICY, rules=(Rule("Exception", None, Action.DEAD_LETTER),))
     assert isinstance(decide(reason, 1, 1, all_final), Replay)
 
@@ -179,8 +179,8 @@ HOUR_MS = 3_600_000
 WITHIN_AN_HOUR = replace(POLICY, attempts=1_000, time_limit_ms=HOUR_MS)
 
 
-@pytest.mark.parametrize("reason", [Reason.FAILED, Reason.TIMED_OUT])
-def test_the_next_loss_behind_the_time_limit_is_the_last(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", [Verdict.FAILED, Verdict.TIMED_OUT])
+def test_the_next_loss_behind_the_time_limit_is_the_last(reason: Verdict) -> None:
     """P36"""
     within = LostEmission(reason, 9, lived_ms=HOUR_MS - 1)
     assert isinstance(dispose(WITHIN_AN_HOUR, within, NOW_MS, 0.0), Replay)
@@ -191,24 +191,24 @@ def test_the_next_loss_behind_the_time_limit_is_the_last(reason: Reason) -> None
 
 def test_a_takeover_behind_the_time_limit_puts_back_all_the_same() -> None:
     """The record is not at fault; max_abandoned ends it."""
-    lost = LostEmission(Reason.ABANDONED, 1, 1, lived_ms=2 * HOUR_MS)
+    lost = LostEmission(Verdict.ABANDONED, 1, 1, lived_ms=2 * HOUR_MS)
     assert dispose(WITHIN_AN_HOUR, lost, NOW_MS, 0.0) == Replay(NOW_MS)
 
 
 def test_timeouts_use_up_attempts_or_do_not() -> None:
     free = replace(POLICY, attempts=2, count_timed_out=False, time_limit_ms=HOUR_MS)
-    third = LostEmission(Reason.TIMED_OUT, 3, timed_out=3)
+    third = LostEmission(Verdict.TIMED_OUT, 3, timed_out=3)
     assert dispose(free, third, NOW_MS, 0.0) == Replay(NOW_MS + 4_000)
     assert dispose(replace(free, attempts=1), third, NOW_MS, 0.0) == Replay(NOW_MS + 4_000)
     assert dispose(replace(free, count_timed_out=True), third, NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
-    first_failure = LostEmission(Reason.FAILED, 4, timed_out=3)
+    first_failure = LostEmission(Verdict.FAILED, 4, timed_out=3)
     assert isinstance(dispose(free, first_failure, NOW_MS, 0.0), Replay)
     assert dispose(free, replace(first_failure, attempt=5), NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
 
 
 def test_takeovers_use_up_attempts_where_the_policy_says_so() -> None:
     counted = replace(POLICY, max_abandoned=100, count_abandoned=True)
-    assert decide(Reason.ABANDONED, 3, 3, counted) == Replay(NOW_MS + 2_000)
-    assert decide(Reason.ABANDONED, 4, 4, counted) == GiveUp(DeadReason.ATTEMPTS)
-    assert decide(Reason.FAILED, 4, 3, counted) == GiveUp(DeadReason.ATTEMPTS)
-    assert isinstance(decide(Reason.FAILED, 4, 3, replace(counted, count_abandoned=False)), Replay)
+    assert decide(Verdict.ABANDONED, 3, 3, counted) == Replay(NOW_MS + 2_000)
+    assert decide(Verdict.ABANDONED, 4, 4, counted) == GiveUp(DeadReason.ATTEMPTS)
+    assert decide(Verdict.FAILED, 4, 3, counted) == GiveUp(DeadReason.ATTEMPTS)
+    assert isinstance(decide(Verdict.FAILED, 4, 3, replace(counted, count_abandoned=False)), Replay)

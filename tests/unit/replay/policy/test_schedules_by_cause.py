@@ -7,7 +7,7 @@ import pytest
 from acker.config.topics import Input, parse
 from acker.errors import ConfigError
 from acker.provisioning.topic_times import longest_need_ms
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason, Disposition, GiveUp, LostEmission, Replay, dispose
 from replay.worker.worker import policy_of
 
@@ -19,7 +19,7 @@ def source(retry: str) -> Input:
     return parse(text, file="topics.yaml", environ={}).inputs["s"]
 
 
-def waits(retry: str, error: str, reason: Reason = Reason.FAILED, operator: str = "b") -> list[int | str]:
+def waits(retry: str, error: str, reason: Verdict = Verdict.FAILED, operator: str = "b") -> list[int | str]:
     """Return the waits in ms between the emissions of a record that always fails so, and why it ends."""
     policy = policy_of(source(f"jitter: 0, {retry}"))
     found: list[int | str] = []
@@ -66,8 +66,8 @@ def test_a_cause_has_the_attempts_and_waits_of_its_rule(
     assert waits(RULES, error, operator=operator) == expected
 
 
-@pytest.mark.parametrize("reason", [Reason.TIMED_OUT])
-def test_what_has_no_cause_has_the_inputs_schedule(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", [Verdict.TIMED_OUT])
+def test_what_has_no_cause_has_the_inputs_schedule(reason: Verdict) -> None:
     """D1602. No rule fits it, whatever the name of an error before it was."""
     assert waits(RULES, "ConnectionError", reason) == [1_000, 2_000, "ATTEMPTS"]
 
@@ -84,15 +84,15 @@ def test_a_rules_formula_stands_in_place_of_the_inputs_list() -> None:
 def test_the_rule_of_the_last_failure_decides_and_every_emission_counts() -> None:
     """D1603. A record that failed twice otherwise has three attempts left of five."""
     policy = policy_of(source(RULES))
-    third = LostEmission(Reason.FAILED, 3, operator="b", error="ConnectionError")
+    third = LostEmission(Verdict.FAILED, 3, operator="b", error="ConnectionError")
     assert isinstance(dispose(policy, third, NOW_MS, 0.0), Replay)
-    other = LostEmission(Reason.FAILED, 3, operator="b", error="ArithmeticError")
+    other = LostEmission(Verdict.FAILED, 3, operator="b", error="ArithmeticError")
     assert dispose(policy, other, NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
 
 
 def test_the_time_limit_holds_for_every_rule() -> None:
     policy = policy_of(source("time_limit: 10s, causes: [{error: A, then: retry, attempts: 100}]"))
-    late = LostEmission(Reason.FAILED, 2, lived_ms=10_000, operator="b", error="A")
+    late = LostEmission(Verdict.FAILED, 2, lived_ms=10_000, operator="b", error="A")
     assert dispose(policy, late, NOW_MS, 0.0) == GiveUp(DeadReason.TIME_LIMIT)
 
 

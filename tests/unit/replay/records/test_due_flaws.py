@@ -11,7 +11,7 @@ from acker.errors import CodecError, UnknownVersion
 from acker.identity import INPUT_ID_MAX, Position, Root, Source, source_of
 from acker.kafka.port import Record
 from acker.wire.causes import HELD
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason
 from replay.records.due import (
     HISTORY_BYTES_MAX,
@@ -40,7 +40,7 @@ from replay.records.due import (
     sound_or_none,
 )
 
-LOSS = Loss(1, Reason.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/0@7")
+LOSS = Loss(1, Verdict.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/0@7")
 DUE = Due(65_536, 7, 9_000, "", "g", "sentences", "id", "sentences/0@7", 1, 0, 1_000, (LOSS,), 3, 2)
 KEY = root_key(DUE)
 OF_DUE = {field.name: getattr(DUE, field.name) for field in fields(Due)}
@@ -273,7 +273,7 @@ def test_a_history_is_whole_as_long_as_its_texts_have_room_and_then_leaves_out_n
 
 def test_the_entry_for_what_was_left_out_tells_of_no_place_and_no_age() -> None:
     entry = left_out_entry(LOSS._replace(attempt=7, emitted_ms=5_000), 3)
-    assert entry == Loss(7, Reason.FAILED, "", "LEFT_OUT", "losses left out here: 3", 5_000, 0, "")
+    assert entry == Loss(7, Verdict.FAILED, "", "LEFT_OUT", "losses left out here: 3", 5_000, 0, "")
 
 
 def test_a_history_that_leaves_out_more_and_more_counts_on() -> None:

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from acker.kafka.port import Headers, Record
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason
 from replay.records.due import Loss
 from replay.records.headers import Lineage, parse_lineage
@@ -25,7 +25,7 @@ from replay.records.letters import (
 )
 from replay.records.redrives import RedriveBegun, RedriveEnded, audit_record, parse_audit, redrive_of
 
-LOSS = Loss(4, Reason.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/3@7")
+LOSS = Loss(4, Verdict.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/3@7")
 LINEAGE = Lineage("sentences/3@5", 4, 1, 900, "FAILED", "ValueError: bad", "split", 1, 1, "id/3@5#0")
 LETTER = Letter(
     "sentences.g.dlq/0@9", 0, 9, DeadReason.ATTEMPTS, "g", LINEAGE, (LOSS,), 5_000, None, b"k", 120, ""
@@ -62,7 +62,7 @@ def test_a_letter_has_the_records_key_unless_the_record_is_missing(
 
 # -- filters
 
-WITHOUT_ERROR = replace(LETTER, history=(LOSS._replace(reason=Reason.TIMED_OUT, operator="", error=""),),
+WITHOUT_ERROR = replace(LETTER, history=(LOSS._replace(reason=Verdict.TIMED_OUT, operator="", error=""),),
                         lineage=replace(LINEAGE, reason="TIMED_OUT", operator=""))  # fmt: skip
 
 

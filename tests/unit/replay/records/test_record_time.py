@@ -8,7 +8,7 @@ import pytest
 
 from acker.identity import Position, position_at, source_of
 from acker.kafka.port import Outgoing, Record, TimestampType
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
@@ -20,7 +20,7 @@ from tests.support.odd_times import ODD_TIMES_MS
 
 NOW_MS = 1_800_000_000_000
 OWN = (("trace", b"1"), ("windhover.timestamp", b"5"))
-LOSS = Loss(1, Reason.FAILED, "split", "ValueError", "no", 1, 2, "t/0@7")
+LOSS = Loss(1, Verdict.FAILED, "split", "ValueError", "no", 1, 2, "t/0@7")
 LETTER_TOPIC = LetterTopic("t.dlq", 1, 1_000_000)
 
 

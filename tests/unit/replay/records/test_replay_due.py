@@ -10,7 +10,7 @@ import pytest
 from acker.errors import CodecError
 from acker.identity import Position, Root, Source
 from acker.kafka.port import Record, record_bytes
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.records.copies import build_copy
 from replay.records.due import (
     HISTORY_BYTES_MAX,
@@ -28,7 +28,7 @@ from replay.records.due import (
 )
 from replay.worker.outcome import OUR_HEADERS_BYTES_MAX
 
-LOSS = Loss(1, Reason.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/0@7")
+LOSS = Loss(1, Verdict.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/0@7")
 DUE = Due(65_536, 7, 9_000, "", "g", "sentences", "id", "sentences/0@7", 1, 0, 1_000, (LOSS,), 3, 2)
 
 GOLDEN_DUE = (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from acker.identity import copies_source
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.records.due import BATCH_SKIPPED, Due, Loss, was_a_record
 from spout.publishing.publish import BATCH_SKIPPED as SKIPPED
 from tests.support.worlds.replay_world import COPIES, TOPIC, Emission, World, header
@@ -45,15 +45,15 @@ def test_what_may_never_have_been_read_is_no_loss() -> None:
     world = World()
     roots = once_compacted(world, TOPIC)
     worker = world.worker()
-    world.lose(roots[0], reason=Reason.ABANDONED)
+    world.lose(roots[0], reason=Verdict.ABANDONED)
     world.lose(roots[1], operator="sink", error="BATCH_SKIPPED")
     world.settle(worker, until_ms=world.now_ms + 60_000)
     assert (world.copies(), world.letters(), worker.status().absent) == ([], [], 2)
 
 
-LOSS = Loss(1, Reason.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/0@7")
+LOSS = Loss(1, Verdict.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/0@7")
 DUE = Due(65_536, 7, 9_000, "", "g", "sentences", "id", "sentences/0@7", 1, 0, 1_000, (LOSS,))
-UNREAD = LOSS._replace(reason=Reason.TIMED_OUT, operator="", error="", message="")
+UNREAD = LOSS._replace(reason=Verdict.TIMED_OUT, operator="", error="", message="")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ UNREAD = LOSS._replace(reason=Reason.TIMED_OUT, operator="", error="", message="
         (DUE, True),
         (replace(DUE, history=(LOSS._replace(error="HELD"),)), True),
         (replace(DUE, history=(UNREAD,)), False),
-        (replace(DUE, history=(UNREAD._replace(reason=Reason.ABANDONED),)), False),
+        (replace(DUE, history=(UNREAD._replace(reason=Verdict.ABANDONED),)), False),
         (replace(DUE, history=(LOSS._replace(operator="", error="NONDETERMINISTIC"),)), False),
         (replace(DUE, history=(LOSS._replace(operator="sink", error=SKIPPED),)), False),
         (replace(DUE, history=()), False),

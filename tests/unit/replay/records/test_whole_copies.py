@@ -10,7 +10,7 @@ import pytest
 from acker.errors import UnreadableKind
 from acker.identity import Position, position_at, source_of
 from acker.kafka.port import Headers, Record, record_bytes
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
@@ -18,8 +18,8 @@ from replay.records.due import Due, Loss
 
 NOW_MS = 1_800_000_000_000
 WRITTEN_MS = 1_700_000_000_000
-FAILED = Loss(2, Reason.FAILED, "split", "ValueError", "grün", 1_000, 20, "sentences/3@7")
-TIMED_OUT = Loss(1, Reason.TIMED_OUT, "", "", "", 900, 30_000, "sentences/3@7")
+FAILED = Loss(2, Verdict.FAILED, "split", "ValueError", "grün", 1_000, 20, "sentences/3@7")
+TIMED_OUT = Loss(1, Verdict.TIMED_OUT, "", "", "", 900, 30_000, "sentences/3@7")
 NAMELESS = FAILED._replace(message="")
 LETTER_TOPIC = LetterTopic("sentences.g.dlq", 4, 1_000_000)
 OWN: Headers = (("trace", b"1"), ("empty", None))

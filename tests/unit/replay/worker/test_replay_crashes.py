@@ -13,7 +13,7 @@ from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition, Transactions
 from acker.service.passed_over import passed_over_mark
 from acker.wire.codec import MAGIC
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.handling.resume import resume
 from replay.records.due import PROGRESS_KEY, Pause, due_codec, pause_key, root_key
 from replay.worker.service import ReplayService
@@ -70,7 +70,7 @@ def lose_some(world: World) -> None:
     """Lose five roots on both verdict partitions: three to be replayed, two to be buried."""
     tired = (("windhover.attempt", b"3"), ("windhover.origin", b"sentences/0@70"))
     world.lose(world.emit(b"failed"), world.emit(b"failed too"))
-    world.lose(world.emit(b"put back", partition=1), reason=Reason.ABANDONED, verdict_partition=1)
+    world.lose(world.emit(b"put back", partition=1), reason=Verdict.ABANDONED, verdict_partition=1)
     world.lose(world.emit(b"dead", topic=COPIES, headers=tired))
     world.lose(world.emit(b"dead too", topic=COPIES, headers=tired, partition=1), verdict_partition=1)
 
@@ -263,7 +263,7 @@ def test_a_fenced_worker_takes_the_partition_back_after_a_pause(world: World) ->
 def test_what_waits_survives_compaction_and_restart(world: World) -> None:
     first = world.worker()
     done = world.emit(b"done")
-    world.lose(done, reason=Reason.ABANDONED)
+    world.lose(done, reason=Verdict.ABANDONED)
     world.lose(world.emit(b"waits"))
     world.settle(first)
     first.close()
@@ -278,7 +278,7 @@ def test_what_waits_survives_compaction_and_restart(world: World) -> None:
 def test_a_group_offset_that_expired_costs_nothing(world: World) -> None:
     """A committed offset is never the only copy of a truth; `_ack_due` holds the progress too."""
     first = world.worker()
-    world.lose(world.emit(b"x"), reason=Reason.ABANDONED)
+    world.lose(world.emit(b"x"), reason=Verdict.ABANDONED)
     world.settle(first)
     first.close()
     world.cluster.log().commit("windhover-replay", {TopicPartition("_ack_verdict", 0): 0})
@@ -426,9 +426,9 @@ class CutLog(Client):
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-@pytest.mark.parametrize("reason", [Reason.FAILED, Reason.ABANDONED])
+@pytest.mark.parametrize("reason", [Verdict.FAILED, Verdict.ABANDONED])
 def test_a_takeover_that_a_delayed_commit_cuts_gives_one_copy_of_each_root(
-    world: World, is_killed: bool, reason: Reason
+    world: World, is_killed: bool, reason: Verdict
 ) -> None:
     """What waits behind the last progress is taken over, though the progress does not say so."""
     world.lose(world.emit(b"x"), world.emit(b"y"), reason=reason)

@@ -8,7 +8,7 @@ import pytest
 
 from acker.kafka.port import NO_EPOCH, TopicPartition
 from acker.wire.codec import Codec, load_schema
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.records.due import Aside, Due, Loss, RefusedRoot, due_codec
 from tests.support.worlds.replay_world import TOPIC, World, header
 
@@ -52,7 +52,7 @@ def test_entries_of_former_versions_have_no_epoch_and_are_not_compared(kind: typ
     """O617: each of them is read as it was."""
     schema = load_schema("replay.records", former)
     names = {field["name"] for field in schema["fields"]}
-    loss = Loss(1, Reason.FAILED, "split", "ValueError", "boom", 5, 7, "sentences/0@3")
+    loss = Loss(1, Verdict.FAILED, "split", "ValueError", "boom", 5, 7, "sentences/0@3")
     values: dict[str, object] = {
         "source": 65_536,
         "position": 3,
@@ -84,7 +84,7 @@ def test_entries_of_former_versions_have_no_epoch_and_are_not_compared(kind: typ
 @pytest.mark.parametrize("kind", [Due, Aside, RefusedRoot])
 def test_an_epoch_is_in_every_kind_of_entry_and_back(kind: type[Due]) -> None:
     """O617: a root that is put aside keeps it."""
-    loss = Loss(1, Reason.FAILED, "split", "ValueError", "boom", 5, 7, "sentences/0@3")
+    loss = Loss(1, Verdict.FAILED, "split", "ValueError", "boom", 5, 7, "sentences/0@3")
     more = {"copy_why": "no"} if kind is RefusedRoot else {"error": "E"} if kind is Aside else {}
     entry = kind(65_536, 3, 9, "", "g", "sentences", "id", "o", 1, 0, 4, (loss,), 0, 0, 8, **more)
     read = due_codec().decode(due_codec().encode(entry))

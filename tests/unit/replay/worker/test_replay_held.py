@@ -8,7 +8,7 @@ import pytest
 
 from acker.kafka.port import Record
 from acker.wire.causes import HELD
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import (
     Action,
     Backoff,
@@ -35,7 +35,7 @@ def world() -> World:
 
 
 def held(attempt: int, count: int, lived_ms: int = 0) -> LostEmission:
-    return LostEmission(Reason.FAILED, attempt, blocked=count, lived_ms=lived_ms, operator="s", error=HELD)
+    return LostEmission(Verdict.FAILED, attempt, blocked=count, lived_ms=lived_ms, operator="s", error=HELD)
 
 
 def emissions(world: World, worker: ReplayService, root: Emission, times: int) -> Emission:
@@ -65,7 +65,7 @@ def test_held_roots_come_back_together_at_multiples_of_the_period() -> None:
 
 
 def test_what_was_held_uses_up_no_attempt_and_no_back_off() -> None:
-    failed = LostEmission(Reason.FAILED, 42, blocked=41, error="ValueError")
+    failed = LostEmission(Verdict.FAILED, 42, blocked=41, error="ValueError")
     assert dispose(POLICY, failed, NOW_MS, 0.0) == Replay(NOW_MS + 1_000)
     assert dispose(POLICY, replace(failed, blocked=40), NOW_MS, 0.0) == Replay(NOW_MS + 2_000)
     assert dispose(POLICY, replace(failed, blocked=39), NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
@@ -73,7 +73,7 @@ def test_what_was_held_uses_up_no_attempt_and_no_back_off() -> None:
 
 def test_an_exception_that_is_called_held_is_a_failure_as_any_other() -> None:
     """The wire tells an exception's class apart by its parentheses."""
-    failed = LostEmission(Reason.FAILED, 3, error="HELD()")
+    failed = LostEmission(Verdict.FAILED, 3, error="HELD()")
     assert dispose(POLICY, failed, NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
 
 

@@ -12,7 +12,7 @@ from acker.config.topics import Topics
 from acker.errors import Disagreement, NotAuthorized, Unreachable
 from acker.identity import copies_source, source_of
 from acker.kafka.port import Outgoing, Picker, TopicPartition, Transactions
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.handling.resume import pauses, resume
 from replay.worker.service import ReplayService
 from tests.support.memory.clients import MemoryPicker, MemoryTransactions, NoFaults
@@ -119,12 +119,12 @@ def test_what_was_put_aside_is_replayed_before_what_was_abandoned_after_it(world
     """
     older = world.worker()
     aside = [world.other(b"w%d" % number) for number in range(3)]
-    world.lose(*aside, group="h", reason=Reason.ABANDONED)
+    world.lose(*aside, group="h", reason=Verdict.ABANDONED)
     world.settle(older)
     assert older.status().aside == 3
     older.close()
     world.now_ms += later_ms
-    world.lose(world.other(b"w3"), group="h", reason=Reason.ABANDONED)
+    world.lose(world.other(b"w3"), group="h", reason=Verdict.ABANDONED)
     world.settle(world.worker(of=newer(), limits=limits(fire_max=1)))
     assert world.values(OTHER_COPIES) == [b"w0", b"w1", b"w2", b"w3"]
 

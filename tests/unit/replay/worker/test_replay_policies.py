@@ -6,7 +6,7 @@ import pytest
 
 from acker.config.topics import Topics
 from acker.kafka.port import Record
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.worker.service import ReplayService
 from tests.support.worlds.replay_world import World, header, history, topics
 
@@ -22,7 +22,7 @@ def world() -> World:
     return World()
 
 
-def lose_until_dead(world: World, worker: ReplayService, *reasons: Reason) -> Record:
+def lose_until_dead(world: World, worker: ReplayService, *reasons: Verdict) -> Record:
     """Lose one record for these reasons in turn, each as soon as it is emitted; return its dead letter."""
     root = world.emit(b"poison")
     for reason in reasons:
@@ -113,7 +113,7 @@ def test_a_list_says_how_long_each_wait_is(world: World) -> None:
 def test_the_next_failure_behind_the_time_limit_is_the_last(world: World) -> None:
     """P36: 250 ms before each loss are its emission's; the waits of 1 s, 2 s and 4 s lie between."""
     worker = world.worker(of=of(", time_limit: 6s", attempts=100))
-    letter = lose_until_dead(world, worker, *[Reason.FAILED] * 4)
+    letter = lose_until_dead(world, worker, *[Verdict.FAILED] * 4)
     assert header(letter, "windhover.dead") == "TIME_LIMIT"
     assert header(letter, "windhover.attempt") == "4"
 
@@ -130,7 +130,7 @@ def test_a_worker_that_was_down_behind_the_time_limit_gives_up_nothing_for_that(
 def test_timeouts_that_are_not_counted_use_up_no_attempts_however_many_there_are(world: World) -> None:
     """They are told apart in the headers, since a history does not keep every loss."""
     worker = world.worker(of=of(", count_timed_out: false, time_limit: 30d", attempts=2))
-    letter = lose_until_dead(world, worker, *[Reason.TIMED_OUT] * 20, Reason.FAILED, Reason.FAILED)
+    letter = lose_until_dead(world, worker, *[Verdict.TIMED_OUT] * 20, Verdict.FAILED, Verdict.FAILED)
     assert header(letter, "windhover.dead") == "ATTEMPTS"
     assert header(letter, "windhover.attempt") == "22"
     assert header(letter, "windhover.timed-out") == "20"
@@ -138,7 +138,7 @@ def test_timeouts_that_are_not_counted_use_up_no_attempts_however_many_there_are
 
 def test_takeovers_that_are_counted_use_up_attempts(world: World) -> None:
     worker = world.worker(of=of(", count_abandoned: true", attempts=3))
-    letter = lose_until_dead(world, worker, Reason.ABANDONED, Reason.FAILED, Reason.FAILED)
+    letter = lose_until_dead(world, worker, Verdict.ABANDONED, Verdict.FAILED, Verdict.FAILED)
     assert header(letter, "windhover.dead") == "ATTEMPTS"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from acker.errors import RecordRefused
 from acker.kafka.port import Outgoing, Transactions
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.worker.service import ReplayService
 from tests.support.memory.clients import MemoryTransactions, NoFaults
 from tests.support.worlds.replay_world import (
@@ -314,7 +314,7 @@ def test_a_topic_that_takes_no_letter_holds_up_no_copy_and_is_not_asked_for_each
     asked = sum(event.name == "put_aside" and "root" in event.fields for event in world.events)
     assert asked == REFUSED_MAX
     assert worker.status().aborted == refused == 0
-    world.lose(world.emit(b"1000"), reason=Reason.ABANDONED)
+    world.lose(world.emit(b"1000"), reason=Verdict.ABANDONED)
     world.settle(worker, until_ms=world.now_ms + 1_000)
     assert numbers(world.copies()) == [1_000]
     client.refuses = lambda _record: False  # type: ignore[method-assign]

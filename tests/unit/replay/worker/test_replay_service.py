@@ -9,7 +9,8 @@ from acker.config import topics as topics_yaml
 from acker.errors import DataLoss, Disagreement
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost, Reason, Taken, Verdicts, pack_positions
+from acker.wire.events import Lost, Taken, Verdicts, pack_positions
+from acker.wire.verdict import Verdict
 from tests.support.worlds.replay_world import (
     COPIES,
     LETTERS,
@@ -135,7 +136,7 @@ def test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_on
 def test_a_timed_out_root_counts_as_an_attempt(world: World) -> None:
     """P23: a timeout, then a failure of the copy: the limit counts both."""
     worker = world.worker(of=topics(attempts=2))
-    world.lose(world.emit(b"slow"), reason=Reason.TIMED_OUT)
+    world.lose(world.emit(b"slow"), reason=Verdict.TIMED_OUT)
     world.settle(worker, until_ms=world.now_ms + 60_000)
     (copy,) = world.copies()
     assert (header(copy, "windhover.reason"), header(copy, "windhover.cause")) == ("TIMED_OUT", "")
@@ -147,11 +148,11 @@ def test_a_timed_out_root_counts_as_an_attempt(world: World) -> None:
 def test_an_abandoned_root_comes_back_at_once_the_first_time_and_with_back_off_later(world: World) -> None:
     worker = world.worker()
     root, begin_ms = world.emit(b"x"), world.now_ms
-    world.lose(root, reason=Reason.ABANDONED)
+    world.lose(root, reason=Verdict.ABANDONED)
     world.settle(worker, until_ms=begin_ms)
     (copy,) = world.copies()
     assert (header(copy, "windhover.attempt"), header(copy, "windhover.abandoned")) == ("2", "1")
-    world.lose(world.emission_of(copy), reason=Reason.ABANDONED)
+    world.lose(world.emission_of(copy), reason=Verdict.ABANDONED)
     world.settle(worker, until_ms=begin_ms + 999)
     assert len(world.copies()) == 1
     world.settle(worker, until_ms=begin_ms + 1_000)
@@ -163,7 +164,7 @@ def test_a_root_abandoned_more_often_than_max_abandoned_is_buried(world: World) 
     worker = world.worker(of=topics(attempts=1))
     root = world.emit(b"x")
     for _ in range(3):
-        world.lose(root, reason=Reason.ABANDONED)
+        world.lose(root, reason=Verdict.ABANDONED)
         world.settle(worker, until_ms=world.now_ms + 60_000)
         root = world.emission_of(world.copies()[-1])
     assert len(world.copies()) == 2
@@ -174,7 +175,7 @@ def test_a_root_abandoned_more_often_than_max_abandoned_is_buried(world: World) 
 def test_abandonments_use_up_no_attempts(world: World) -> None:
     worker = world.worker(of=topics(attempts=2))
     root = world.emit(b"x")
-    for reason in (Reason.ABANDONED, Reason.FAILED, Reason.ABANDONED, Reason.FAILED):
+    for reason in (Verdict.ABANDONED, Verdict.FAILED, Verdict.ABANDONED, Verdict.FAILED):
         assert world.letters() == []
         world.lose(root, reason=reason)
         world.settle(worker, until_ms=world.now_ms + 60_000)
@@ -215,7 +216,7 @@ def test_copies_come_in_the_order_of_their_due_times(world: World) -> None:
     world.lose(roots[2], roots[1])
     world.settle(worker, until_ms=world.now_ms + 500)
     world.lose(roots[0])
-    world.lose(roots[3], reason=Reason.ABANDONED)
+    world.lose(roots[3], reason=Verdict.ABANDONED)
     world.settle(worker, until_ms=world.now_ms + 60_000)
     assert [copy.value for copy in world.copies()] == [b"3", b"1", b"2", b"0"]
 
@@ -262,15 +263,15 @@ def test_where_there_never_was_a_record_nothing_is_buried(world: World, topic: s
     writer.send(Outgoing(topic, 0, b"aborted"))
     writer.abort(0)
     worker = world.worker()
-    world.lose(there, there._replace(offset=1), there._replace(offset=2), reason=Reason.ABANDONED)
+    world.lose(there, there._replace(offset=1), there._replace(offset=2), reason=Verdict.ABANDONED)
     world.settle(worker, until_ms=world.now_ms + 60_000)
     assert [copy.value for copy in world.copies() if header(copy, "windhover.origin")] == [b"there"]
     assert world.letters() == []
     assert (worker.status().absent, worker.status().waiting) == (2, 0)
 
 
-@pytest.mark.parametrize("reason", [Reason.FAILED, Reason.TIMED_OUT])
-def test_a_compacted_record_is_buried_without_payload(world: World, reason: Reason) -> None:
+@pytest.mark.parametrize("reason", [Verdict.FAILED, Verdict.TIMED_OUT])
+def test_a_compacted_record_is_buried_without_payload(world: World, reason: Verdict) -> None:
     """S127. That it failed proves that it was there; otherwise the topic's cleanup policy says so."""
     world.cluster.delete_topic(TOPIC)
     world.cluster.create_topic(TOPIC, 2, compacted=True)
@@ -306,7 +307,7 @@ def test_a_topic_that_is_created_again_between_fetch_and_copy_is_noticed(world: 
 
     # topics are asked for at the start, at the takeover, before the fetch, and before the copy
     worker = world.worker(When("topics", create_again, skip=3))
-    world.lose(world.emit(b"before"), reason=Reason.ABANDONED)
+    world.lose(world.emit(b"before"), reason=Verdict.ABANDONED)
     world.settle(worker)
     assert world.copies() == []
     (letter,) = world.letters()
@@ -396,7 +397,7 @@ def test_a_verdict_with_a_time_that_is_none_is_passed_over(world: World, wrong: 
             times["decided_at"] = -1 - number
         where = pack_positions(np.array([root.offset]))
         lost = Lost(
-            Reason.TIMED_OUT, "g", TOPIC, world.topic_id(TOPIC), "", "", "",
+            Verdict.TIMED_OUT, "g", TOPIC, world.topic_id(TOPIC), "", "", "",
             source=root.source, positions=where, **times,
         )  # fmt: skip
         world.verdict(Verdicts((), (), (lost,)))
@@ -423,10 +424,10 @@ def test_what_another_group_emitted_under_an_inputs_id_holds_up_nothing_of_the_i
     """O1810: before, the input was left alone for up to a minute, again and again."""
     worker = world.worker(limits=limits(fire_max=3))
     for number in range(strange):
-        world.lose(world.emit(b"x%d" % number), group="stranger", reason=Reason.ABANDONED)
+        world.lose(world.emit(b"x%d" % number), group="stranger", reason=Verdict.ABANDONED)
     world.settle(worker)
     for number in range(5):
-        world.lose(world.emit(b"own%d" % number), reason=Reason.ABANDONED)
+        world.lose(world.emit(b"own%d" % number), reason=Verdict.ABANDONED)
         at_ms = world.now_ms
         world.settle(worker, until_ms=at_ms + 100)
         assert world.copies()[number:][0].value == b"own%d" % number

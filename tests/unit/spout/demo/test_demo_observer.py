@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from acker.kafka.port import Outgoing
-from acker.wire.events import Acks, Lost, PositionRun, Reason, Verdicts, pack_positions, pack_values
+from acker.wire.events import Acks, Lost, PositionRun, Verdicts, pack_positions, pack_values
+from acker.wire.verdict import Verdict
 from spout.demo.observer import OutcomeObserver
 from tests.support.worlds.replay_world import Emission, World, codec, topics
 
@@ -25,7 +26,7 @@ def acked(world: World, root: Emission, at_ms: int) -> None:
     producer.flush(0)
 
 
-def lost(world: World, root: Emission, reason: Reason) -> None:
+def lost(world: World, root: Emission, reason: Verdict) -> None:
     """Say that a root was lost."""
     at = pack_positions(np.array([root.offset]))
     why = Lost(
@@ -43,8 +44,8 @@ def test_a_kill_is_charged_with_what_was_acked_in_time_and_lost_and_with_nothing
     acked(world, whole, DUE - 1)
     acked(world, slow, LATE)
     for root in (whole, slow, never):
-        lost(world, root, Reason.TIMED_OUT)
-    lost(world, taken, Reason.ABANDONED)
+        lost(world, root, Verdict.TIMED_OUT)
+    lost(world, taken, Verdict.ABANDONED)
     observer.read_to_end(10_000)
     assert observer.lost_across_kill() == {f"sentences/0@{root.offset}" for root in (whole, taken)}
     assert observer.outcomes.counts.lost_by_reason == {"TIMED_OUT": 3, "ABANDONED": 1}
@@ -57,6 +58,6 @@ def test_what_was_emitted_after_the_kill_is_not_charged_to_it() -> None:
     observer = OutcomeObserver(world.cluster.log(), topics(), topics().inputs["sentences"])
     observer.note_kill(EMITTED - 1)
     acked(world, root, DUE - 1)
-    lost(world, root, Reason.TIMED_OUT)
+    lost(world, root, Verdict.TIMED_OUT)
     observer.read_to_end(10_000)
     assert observer.lost_across_kill() == set()

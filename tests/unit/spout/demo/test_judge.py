@@ -9,7 +9,8 @@ import pytest
 
 from acker.identity import source_of
 from acker.kafka.port import Record, TopicPartition
-from acker.wire.events import Lost, Reason, SourceRun, Verdicts, pack_positions
+from acker.wire.events import Lost, SourceRun, Verdicts, pack_positions
+from acker.wire.verdict import Verdict
 from replay.records.due import Loss, history_json
 from replay.records.headers import HISTORY, Lineage, build_headers
 from spout.demo.judge import (
@@ -39,7 +40,7 @@ def outcomes(*events: SettledRun | Record) -> Outcomes:
 
 def replacement(topic: str, offset: int, of: str = "t/0@7") -> Record:
     """Return a copy or a dead letter of the record t/0@7, that stands for a root of it."""
-    history = (HISTORY, history_json((Loss(1, Reason.FAILED, "", "", "", 0, 0, of),)))
+    history = (HISTORY, history_json((Loss(1, Verdict.FAILED, "", "", "", 0, 0, of),)))
     return Record(topic, 0, offset, None, b"", (*build_headers(Lineage("t/0@7", attempt=2)), history), 0)
 
 
@@ -89,7 +90,7 @@ def test_verdicts_of_another_input_are_no_concern() -> None:
 
 def test_the_runs_of_a_verdict_record_keep_its_order() -> None:
     at = pack_positions(np.array([9, 3, 4]))
-    lost = Lost(Reason.ABANDONED, "g", "t", "id", "", "", "", 0, 0, 0, SOURCE, at)
+    lost = Lost(Verdict.ABANDONED, "g", "t", "id", "", "", "", 0, 0, 0, SOURCE, at)
     runs = settled_runs(Verdicts((SourceRun(SOURCE, 0, 2),), (SourceRun(SOURCE, 2, 3),), (lost,)))
     assert [(run.start, run.end, run.verdict) for run in runs] == [
         (0, 2, "ACKED"),

@@ -24,8 +24,8 @@ from spout.planning.order import Gate, LineUp
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.culprits import WORKER_DIED
 from spout.tuples.failures import FailTuple, RejectTuple
+from spout.tuples.poison import WORKER_DIED
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import TOPICS, Begin, run
@@ -187,7 +187,7 @@ def test_it_is_raised_out_of_a_child(bolt: type[AnyBolt]) -> None:
 
 
 @pytest.mark.parametrize("bolt", FORMS)
-def test_it_is_raised_out_of_a_child_that_has_culprits(bolt: type[AnyBolt]) -> None:
+def test_it_is_raised_out_of_a_child_that_has_poison(bolt: type[AnyBolt]) -> None:
     """An Arrow bolt is called for parts of its rows then, each by itself."""
     with pytest.raises(BoltStopped, match=SAYS):
         in_child(pass_of(bolt()), "a", "exit", "b", "gone")

@@ -17,20 +17,19 @@ from acker.waits import READING_MS_MAX
 from acker.wire.events import (
     Lost,
     PositionRun,
-    Reason,
     SourceRun,
     Taken,
     TakenSource,
     Verdicts,
     pack_positions,
 )
+from acker.wire.verdict import Verdict
 from spout.group.announce import REPEAT_MS
 from spout.group.opening import Opened
 from spout.group.tenure import Sibling, Tenure, tenure_of
 from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning.session import STEP_MS_MAX, Answers, SessionClock, SessionName, SourceHistory
-from spout.planning.window import ABSENT, ACKED
 
 PARTITIONS: Final = 3
 SOURCES: Final[tuple[int, ...]] = (source_of(1, 0), source_of(1, 1), source_of(1, 0, replay=True))
@@ -73,7 +72,7 @@ def owner_of(source: int, position: int) -> int:
     return acker_partition(source, position, PARTITIONS)
 
 
-def lost_of(source: int, positions: Sequence[int], reason: Reason) -> Lost:
+def lost_of(source: int, positions: Sequence[int], reason: Verdict) -> Lost:
     packed = pack_positions(np.array(positions, np.int64))
     return Lost(reason, "g", "sentences", "id", "", "", "", 0, 0, 0, source, packed)
 
@@ -108,7 +107,7 @@ class PlainTenure:
         return sorted(owners)
 
 
-VERDICTS = st.sampled_from(["ACKED", "ABSENT", *Reason])
+VERDICTS = st.sampled_from(list(Verdict))
 STEPS = st.lists(
     st.tuples(st.sampled_from(SOURCES), st.one_of(st.just("emit"), VERDICTS), POSITIONS), max_size=12
 )
@@ -118,11 +117,11 @@ def verdicts_of(source: int, positions: set[int], verdict: str) -> Verdicts:
     """Return a verdict record; its runs are in no order, and what is lost may be named twice."""
     backwards = sorted(positions, reverse=True)
     runs = tuple(SourceRun(source, p, p + 1) for p in backwards)
-    if verdict == ACKED:
+    if verdict == Verdict.ACKED:
         return Verdicts(runs, (), ())
-    if verdict == ABSENT:
+    if verdict == Verdict.ABSENT:
         return Verdicts((), runs, ())
-    return Verdicts((), (), (lost_of(source, [*backwards, *backwards[:1]], Reason(verdict)),))
+    return Verdicts((), (), (lost_of(source, [*backwards, *backwards[:1]], Verdict(verdict)),))
 
 
 @given(STEPS)
@@ -203,7 +202,7 @@ def test_a_restart_plans_again_what_is_pending_and_not_in_the_journal(
     settled = {p for p in again[A] if p % 3 == 0}
     for partition in range(PARTITIONS):
         own = {p for p in settled if owner_of(A, p) == partition}
-        tenure.settle(partition, verdicts_of(A, own, ACKED))
+        tenure.settle(partition, verdicts_of(A, own, Verdict.ACKED))
     planned = tenure.take_unjournalled()
     for source in used:
         left = again[source] - (settled if source == A else set())
@@ -237,7 +236,7 @@ def test_verdicts_of_a_former_generation_take_nothing_from_the_present_one() -> 
 def test_verdicts_of_a_source_that_is_not_read_settle_nothing() -> None:
     tenure = Tenure(NAME, SessionClock(0, 0), {A: SourceCursor(0, 0)}, PARTITIONS)
     assert tenure.settle(0, Verdicts((SourceRun(B, 0, 5),), (), ())) == 0
-    assert tenure.settle(0, Verdicts((), (), (lost_of(A, [], Reason.FAILED),))) == 0
+    assert tenure.settle(0, Verdicts((), (), (lost_of(A, [], Verdict.FAILED),))) == 0
     assert tenure.cursors[A].next == 0
 
 
@@ -269,7 +268,7 @@ def test_a_query_that_is_not_tracked_settles_what_it_emits_and_ticks_nowhere() -
     tenure.emit([SourceRun(A, 0, 4), SourceRun(A, 6, 8)], WALL_MS)
     assert tenure.is_idle
     assert tenure.ticked_partitions() == []
-    assert tenure.window.counts == {ACKED: 6}
+    assert tenure.window.counts == {Verdict.ACKED: 6}
     assert tenure.committable() == {A: 4}
 
 

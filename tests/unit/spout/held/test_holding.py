@@ -19,8 +19,8 @@ from spout.topology.chain import Step
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.anchors import ORDINAL_BITS
 from spout.tuples.columns import ANCHOR
-from spout.tuples.culprits import WORKER_DIED
 from spout.tuples.failures import Cause
+from spout.tuples.poison import WORKER_DIED
 from tests.support.fake_ledger import FakeLedger
 
 

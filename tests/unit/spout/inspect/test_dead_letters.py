@@ -10,7 +10,7 @@ import pytest
 from acker.errors import Fenced, TopicError, Unreachable, UsageError
 from acker.kafka.port import Headers, Outgoing
 from acker.notation import parse_bytes, parse_text
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.handling.letter_box import find_letters
 from replay.handling.letter_handling import CHUNK_MAX, Left, LetterHandling, Order, RateLimit
 from replay.handling.redrive import Redrive, RedriveProgress
@@ -138,7 +138,7 @@ def test_letters_are_found_by_what_they_died_of_by_key_and_by_time(
     let_die(world, b"a", key=b"k")
     world.now_ms += 5_000
     worker = world.worker(of=ONE_LIFE)
-    world.lose(world.emit(b"b"), reason=Reason.TIMED_OUT)
+    world.lose(world.emit(b"b"), reason=Verdict.TIMED_OUT)
     world.settle(worker)
     assert len(found(world, wanted).found) == count
 
@@ -326,7 +326,7 @@ def test_a_letter_that_is_replayed_has_its_time_limit_anew(world: World) -> None
 def test_a_letter_tells_how_many_of_its_emissions_timed_out(world: World) -> None:
     twice = topics(attempts=2, waits="initial: 0s")
     worker = world.worker(of=twice)
-    world.lose(world.emit(b"a"), reason=Reason.TIMED_OUT)
+    world.lose(world.emit(b"a"), reason=Verdict.TIMED_OUT)
     world.settle(worker)
     world.lose(world.emission_of(world.copies()[0]))
     world.settle(worker)
@@ -340,7 +340,7 @@ def test_how_long_a_lost_emission_took_is_unknown_where_its_clock_did_not_move(
     age_ms: int, shown: int | None
 ) -> None:
     """D1305: a root that was abandoned was shown as lost after 0 ms."""
-    loss = Loss(1, Reason.ABANDONED, "", "", "", 1_000_000, age_ms, "sentences/0@0")
+    loss = Loss(1, Verdict.ABANDONED, "", "", "", 1_000_000, age_ms, "sentences/0@0")
     assert loss_row(loss)["age_ms"] == shown
 
 

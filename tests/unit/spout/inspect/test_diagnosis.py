@@ -14,7 +14,8 @@ from acker.errors import NOT_UNPACKED, TOO_LARGE, Unreachable, UnreadableKind
 from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.causes import DAMAGED, HELD
-from acker.wire.events import Reason, SourceRun
+from acker.wire.events import SourceRun
+from acker.wire.verdict import Verdict
 from replay.policy.damage import held_up_cure
 from replay.records.due import Due, Loss
 from replay.records.headers import Lineage
@@ -610,7 +611,7 @@ def test_the_command_to_type_next_has_a_place_of_a_record_and_no_other_word_of_i
 ) -> None:
     """O2009: a forged verdict of an ordered input names what its record waits for."""
     root = Root(source_of(1, 0), position_at(0, 3))
-    loss = Loss(1, Reason.FAILED, "order", HELD, message, 1_000, 10, "sentences/0@3")
+    loss = Loss(1, Verdict.FAILED, "order", HELD, message, 1_000, 10, "sentences/0@3")
     place = "sentences/0@3"
     due = Due(*root, 5_000, "", "g", "sentences", "id", place, 1, 0, 1_000, (loss,))
     emission = TracedEmission(root, place, place, Lineage(place), copy=False)

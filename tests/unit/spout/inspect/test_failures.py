@@ -12,7 +12,7 @@ from acker.kafka.port import TopicPartition
 from acker.kafka.reading import Follower
 from acker.ledger.tally import OTHERS
 from acker.wire.causes import HELD
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.records.headers import parse_lineage
 from spout.inspect.failures import GROUPS_MAX, FailureLog, LogFigures, share_text
 from tests.support.worlds.replay_world import COPIES, LETTERS, World, topics
@@ -51,7 +51,7 @@ def test_failures_are_counted_by_bolt_and_cause_with_their_first_and_last(world:
     world.lose(world.emit(b"c"))
     world.lose(world.emit(b"d"), error="NoSuchOrder(OrderError, LookupError)", operator="count")
     world.lose(world.emit(b"e"), error="", operator="count")
-    world.lose(world.emit(b"f"), reason=Reason.TIMED_OUT)
+    world.lose(world.emit(b"f"), reason=Verdict.TIMED_OUT)
     world.now_ms += 60_000
     found = rows(world)
     assert {name: row["failures"] for name, row in found.items()} == {
@@ -108,7 +108,7 @@ def test_each_group_names_the_record_that_failed_last_and_which_attempt_that_was
     assert (row["last_record"], row["last_attempt"]) == (origins[copies[1].offset], 2)
     ack(world, 4)
     assert rows(world)["split", "HUNG"]["last_attempt"] == 2
-    world.lose(world.emission_of(copies[2]), reason=Reason.TIMED_OUT)
+    world.lose(world.emission_of(copies[2]), reason=Verdict.TIMED_OUT)
     row = rows(world)[None, "TIMED_OUT"]
     assert (row["last_record"], row["last_attempt"]) == (origins[copies[2].offset], 2)
 

@@ -20,7 +20,7 @@ from acker.config.topics import Topics
 from acker.errors import Unreachable
 from acker.kafka.port import Log, Outgoing
 from acker.units import time_text
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
 from replay.records.due import Pause, due_codec, pause_key
@@ -153,7 +153,7 @@ def mixed(world: World) -> World:
     world.now_ms += 3_600_000
     worker = world.worker(of=topics(attempts=1))
     world.lose(world.emit(b"3", key=b"\xff"), error="KeyError", operator="count")
-    world.lose(world.emit(b"4", partition=1), reason=Reason.TIMED_OUT)
+    world.lose(world.emit(b"4", partition=1), reason=Verdict.TIMED_OUT)
     world.settle(worker)
     worker.close()
     return world

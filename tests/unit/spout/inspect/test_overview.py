@@ -14,7 +14,8 @@ from acker.kafka.port import Outgoing, TopicPartition
 from acker.service.state import StatePart, part_key, state_codec
 from acker.service.view import ViewReader
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost, Reason, Verdicts
+from acker.wire.events import Lost, Verdicts
+from acker.wire.verdict import Verdict
 from replay.records.due import PROGRESS_KEY, Aside, Pause, Progress, due_codec, pause_key, root_key
 from spout.cli.inspect import STATUS
 from spout.doctor.monitor import MonitorState, monitor_report
@@ -77,7 +78,7 @@ def test_garbage_among_what_waits_and_among_the_verdicts_is_passed_over() -> Non
     planner, _ = emit_ten(world, skip=(2,))
     world.kill(planner)
     names = world.topics.ack_topics
-    split = Lost(Reason.FAILED, "g", "sentences", "", "b", "E", "", 0, 0, 0, 65_536, b"abc")
+    split = Lost(Verdict.FAILED, "g", "sentences", "", "b", "E", "", 0, 0, 0, 65_536, b"abc")
     producer = world.log.producer()
     producer.send(Outgoing(names.due, 0, b"garbage", PROGRESS_KEY))
     producer.send(Outgoing(names.due, 0, due_codec().encode(Progress(0, -1)), PROGRESS_KEY))

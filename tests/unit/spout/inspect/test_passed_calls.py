@@ -33,8 +33,8 @@ from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.options import plan_between
-from spout.tuples.culprits import HUNG
 from spout.tuples.failures import Cause
+from spout.tuples.poison import HUNG
 from tests.support.worlds.planning import World, batch
 
 A = source_of(1, 0)

@@ -13,7 +13,8 @@ from acker.errors import OutOfRange, UsageError
 from acker.identity import acker_partition
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Reason, pack_positions, pack_values
+from acker.wire.events import Acks, pack_positions, pack_values
+from acker.wire.verdict import Verdict
 from replay.handling.letter_handling import Order, RateLimit
 from replay.handling.redrive import Redrive
 from replay.records.due import Loss, left_out_entry
@@ -414,7 +415,7 @@ def test_what_was_acked_of_a_root_that_timed_out_is_unknown_without_its_topic(wo
 @pytest.mark.parametrize(("read", "says"), [((), "7"), ((3, 4), "5"), ((2, 3, 4, 5, 6, 7, 8), "")])
 def test_losses_that_no_history_tells_any_more_are_counted(read: tuple[int, ...], says: str) -> None:
     """Histories of earlier copies tell some of those that the last one left out."""
-    losses = {n: Loss(n, Reason.FAILED, "split", "E", "bad", n * 10, 1, f"t/0@{n}") for n in range(1, 11)}
+    losses = {n: Loss(n, Verdict.FAILED, "split", "E", "bad", n * 10, 1, f"t/0@{n}") for n in range(1, 11)}
     kept = [losses[n] for n in sorted({1, *read, 9, 10})]
     history = sorted([*kept, left_out_entry(losses[8], 7)], key=lambda loss: loss.emitted_ms)
     every = attempts_of(Evidence("t/0@0", "t", "g", Absence.GONE, True, [], history=history), 0)

@@ -9,7 +9,8 @@ import numpy as np
 
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost, Reason, Verdicts, pack_positions
+from acker.wire.events import Lost, Verdicts, pack_positions
+from acker.wire.verdict import Verdict
 from replay.records.due import PROGRESS_KEY, Progress, due_codec
 from spout.inspect.overview import Overview
 from spout.planning.journal import BEGINNING
@@ -41,7 +42,7 @@ def test_verdicts_that_no_worker_has_taken_over_are_read_once_and_piece_by_piece
     producer, codec = world.log.producer(), wire_codec()
     for number in (4, 5, 6):
         at = pack_positions(np.array([number]))
-        lost = Lost(Reason.FAILED, "g", "sentences", "", "b", "E", "", 0, 0, 0, 65_536, at)
+        lost = Lost(Verdict.FAILED, "g", "sentences", "", "b", "E", "", 0, 0, 0, 65_536, at)
         producer.send(Outgoing(world.topics.ack_topics.verdict, 0, codec.encode(Verdicts((), (), (lost,)))))
     producer.flush(1_000)
     with closing(Overview(world.cluster.log(), world.topics, read_max=2)) as overview:

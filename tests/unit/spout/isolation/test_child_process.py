@@ -15,7 +15,7 @@ import pytest
 from spout.execution.guards import CallMemory, Phase
 from spout.isolation import child_process
 from spout.isolation.child_process import Channel, ChildEnded, ChildProcess, Why
-from spout.tuples.culprits import Call
+from spout.tuples.poison import Call
 from tests.support.waiting import Watch
 
 CALL = Call("bolt", 1, 0, 0, 1, frozenset({7}))

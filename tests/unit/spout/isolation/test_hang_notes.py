@@ -26,7 +26,7 @@ from spout.runtime import watchdog
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.culprits import HUNG
+from spout.tuples.poison import HUNG
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 

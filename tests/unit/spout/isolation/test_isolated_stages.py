@@ -23,8 +23,8 @@ from spout.isolation.isolation import IsolatedRun, goes_on
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.counts import Counts
-from spout.tuples.culprits import WORKER_DIED
 from spout.tuples.messages import MessageRows
+from spout.tuples.poison import WORKER_DIED
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 from tests.support.bolts import sample_bolts

@@ -23,14 +23,14 @@ from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bol
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun, TaskRun
-from spout.isolation import inquest
+from spout.isolation import poison_finder
 from spout.isolation.isolation import IsolatedRun, goes_on
 from spout.planning.order import Gate, LineUp
 from spout.publishing.fold import TaskReport
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.culprits import HUNG, WORKER_DIED, Search
+from spout.tuples.poison import HUNG, WORKER_DIED, PoisonSearch
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 
@@ -473,7 +473,7 @@ def test_slow_tuples_below_the_limit_are_left_alone() -> None:
 
 
 def test_a_bolt_that_dies_on_everything_ends_its_task_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inquest, "CULPRITS_MAX", 5)
+    monkeypatch.setattr(poison_finder, "POISON_MAX", 5)
     with pytest.raises(WorkerLost, match=r"6 tuples of one task killed or hung .* '0-Act' by exit status 3"):
         isolated(pass_of(Act()), ["exit"] * 20)
 
@@ -549,20 +549,20 @@ def test_while_one_bolt_is_searched_what_dies_in_another_is_found_too() -> None:
     assert done.words == list("abcdefghi")
 
 
-@pytest.mark.parametrize("guilty", [{0}, {7}, {3, 4}, {0, 1, 6, 7}, set(range(8))])
-def test_a_search_finds_the_guilty_and_nobody_else(guilty: set[int]) -> None:
-    search = Search(range(8))
+@pytest.mark.parametrize("poison", [{0}, {7}, {3, 4}, {0, 1, 6, 7}, set(range(8))])
+def test_a_search_finds_the_poison_and_nothing_else(poison: set[int]) -> None:
+    search = PoisonSearch(range(8))
     for _ in range(60):
-        if guilty <= search.condemned:
+        if poison <= search.withheld:
             if search.survived():
                 break
         else:
             assert search.died()
-    assert sorted(search.guilty) == sorted(guilty)
+    assert sorted(search.poison) == sorted(poison)
 
 
 def test_a_search_gives_up_where_nothing_helps() -> None:
-    assert not Search(range(8)).died()
+    assert not PoisonSearch(range(8)).died()
 
 
 def test_an_error_that_is_no_tuple_s_is_raised_in_the_worker() -> None:

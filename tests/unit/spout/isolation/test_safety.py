@@ -32,8 +32,8 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.batch_warnings import counted, isolated_records
 from spout.publishing.fold import BatchOutcome
 from spout.streaming.application import WorkDone
-from spout.tuples.culprits import HUNG, WORKER_DIED
 from spout.tuples.failures import Cause
+from spout.tuples.poison import HUNG, WORKER_DIED
 
 TOPICS: Topics = parse(
     """

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from acker.errors import DataLoss, Disagreement, SessionRefused, SessionSuperseded, Unreachable
 from acker.identity import source_of
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.wire.events import PositionRun, SourceRun
+from acker.wire.codec import wire_codec
+from acker.wire.events import Lost, PositionRun, SourceRun, Verdicts, pack_positions
+from acker.wire.verdict import DONE_VERDICTS, LOST_VERDICTS, Verdict
 from spout.group import due
 from spout.group.starting import COMMITTED_BY
 from spout.group.tenure import SIBLING_MS
@@ -900,3 +903,31 @@ def test_a_crash_between_the_parts_of_an_init_loses_no_record(durable: int) -> N
     world.run(1_000)
     assert again.status(world.now_ms).pending == 0
     assert world.committed() == 300_000
+
+
+def verdicts_on(verdict: Verdict, run: SourceRun) -> Verdicts:
+    """Return a record that gives one verdict to some roots."""
+    if verdict in LOST_VERDICTS:
+        packed = pack_positions(np.arange(run.start, run.end))
+        lost = Lost(verdict, "g", "sentences", "", "", "", "", 0, 0, 0, run.source, packed)
+        return Verdicts((), (), (lost,))
+    return Verdicts(**{done.lower(): (run,) if done is verdict else () for done in DONE_VERDICTS}, lost=())
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_the_status_counts_settled_roots_by_their_verdict(verdict: Verdict) -> None:
+    world = World()
+    world.produce(5)
+    planner = world.ready()
+    batch(planner, BEGINNING, world)
+    world.kill_acker()
+    producer = world.log.producer()
+    record = wire_codec().encode(verdicts_on(verdict, SourceRun(A, 0, 3)))
+    producer.send(Outgoing(world.topics.ack_topics.verdict, 0, record))
+    producer.flush(1_000)
+    world.run(1_000)
+    status = planner.status(world.now_ms)
+    assert status.pending == 2
+    assert {each: getattr(status, each.lower()) for each in Verdict} == {
+        each: 3 if each is verdict else 0 for each in Verdict
+    }

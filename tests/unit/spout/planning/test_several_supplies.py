@@ -10,13 +10,14 @@ import pytest
 from acker.errors import Disagreement
 from acker.identity import source_of
 from acker.wire.events import PositionRun, SourceRun
+from acker.wire.verdict import Verdict
 from spout.planning.intake import NEW_SHARE, BatchIntake, NewShare, Room, Sharing, SourceCursor
 from spout.planning.journal import Journal, SourceMark, journal_of
 from spout.planning.order import LineUp, WaitingRecord, line_up_of, turn_of
 from spout.planning.plan import holes
 from spout.planning.session import SessionClock
 from spout.planning.supply import EMPTY_MAX, Portion, Sighting, Supply
-from spout.planning.window import ACKED, COHORTS_MAX, Window
+from spout.planning.window import COHORTS_MAX, Window
 
 A, B, OTHER = source_of(1, 0), source_of(1, 1), source_of(2, 0)
 COPIES = source_of(1, 0, replay=True)
@@ -219,11 +220,11 @@ def test_a_window_counts_emitted_empty_and_restored_positions_of_each_source() -
     window.restore([SourceRun(OTHER, 7, 9)], 50)
     assert (window.emitted, window.pending) == (11, 13)
     assert (window.records_of(A), window.empty_of(A)) == (7, 3)
-    window.settle(A, [PositionRun(3, 8)], ACKED)
+    window.settle(A, [PositionRun(3, 8)], Verdict.ACKED)
     assert (window.records_of(A), window.empty_of(A)) == (4, 1)
-    window.settle(OTHER, [PositionRun(7, 10)], ACKED)
+    window.settle(OTHER, [PositionRun(7, 10)], Verdict.ACKED)
     assert (window.committable(OTHER), window.unknown, window.late) == (9, 1, 0)
-    window.settle(99, [PositionRun(0, 2)], ACKED)
+    window.settle(99, [PositionRun(0, 2)], Verdict.ACKED)
     assert (window.unknown, window.late) == (3, 0)
 
 
@@ -233,7 +234,7 @@ def test_a_source_opens_at_the_highest_position_and_never_falls() -> None:
         window.open_source(A, high)
         assert window.committable(A) == committable
     window.emit([SourceRun(A, 2, 3)], 0)
-    window.settle(A, [PositionRun(2, 3)], ACKED)
+    window.settle(A, [PositionRun(2, 3)], Verdict.ACKED)
     assert window.committable(A) == 9
 
 
@@ -241,9 +242,9 @@ def test_the_oldest_root_may_be_in_any_range_of_a_restored_cohort() -> None:
     window = Window()
     window.restore([SourceRun(A, 0, 2), SourceRun(B, 0, 2)], 40)
     window.emit([SourceRun(A, 5, 6)], 90)
-    window.settle(A, [PositionRun(0, 2)], ACKED)
+    window.settle(A, [PositionRun(0, 2)], Verdict.ACKED)
     assert window.oldest_emitted_ms() == 40
-    window.settle(B, [PositionRun(0, 2)], ACKED)
+    window.settle(B, [PositionRun(0, 2)], Verdict.ACKED)
     assert window.oldest_emitted_ms() == 90
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acker.wire.events import PositionRun, SourceRun
-from spout.planning.window import ABSENT, ACKED, COHORTS_MAX, Window
+from acker.wire.verdict import Verdict
+from spout.planning.window import COHORTS_MAX, Window
 
 SOURCE = 1 << 16
 
@@ -20,7 +21,7 @@ def window_of(*emitted: int) -> Window:
 
 def ack(window: Window, *positions: int) -> int:
     """Ack single positions in the order given; return how many were pending."""
-    return sum(window.settle(SOURCE, [PositionRun(p, p + 1)], ACKED) for p in positions)
+    return sum(window.settle(SOURCE, [PositionRun(p, p + 1)], Verdict.ACKED) for p in positions)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_a_second_verdict_is_late_and_changes_nothing() -> None:
     assert window.settle(SOURCE, [PositionRun(0, 1)], "FAILED") == 0
     assert window.settle(SOURCE, [PositionRun(1, 2)], "TIMED_OUT") == 1
     assert ack(window, 1) == 0
-    assert window.counts == {ACKED: 1, "FAILED": 0, "TIMED_OUT": 1}
+    assert window.counts == {Verdict.ACKED: 1, "FAILED": 0, "TIMED_OUT": 1}
     assert window.late == 2
 
 
@@ -95,7 +96,7 @@ def test_a_million_settled_roots_behind_one_hole_cost_one_interval() -> None:
     """S101."""
     window = Window()
     window.emit([SourceRun(SOURCE, 0, 1_000_001)], 0)
-    window.settle(SOURCE, [PositionRun(1, 1_000_001)], ACKED)
+    window.settle(SOURCE, [PositionRun(1, 1_000_001)], Verdict.ACKED)
     assert (window.pending, window.holes, window.committable(SOURCE)) == (1, 1, 0)
 
 
@@ -111,7 +112,7 @@ def test_sources_do_not_touch_each_other() -> None:
     """S121."""
     window = Window()
     window.emit([SourceRun(SOURCE, 0, 5), SourceRun(SOURCE + 1, 0, 5)], 0)
-    window.settle(SOURCE + 1, [PositionRun(0, 5)], ABSENT)
+    window.settle(SOURCE + 1, [PositionRun(0, 5)], Verdict.ABSENT)
     assert (window.committable(SOURCE), window.committable(SOURCE + 1)) == (0, 5)
     assert (window.pending_of(SOURCE), window.pending_of(SOURCE + 1)) == (5, 0)
 
@@ -122,11 +123,11 @@ def test_the_oldest_pending_root_is_that_of_the_first_cohort_with_one() -> None:
     window.emit([SourceRun(SOURCE, 0, 10)], 1_000)
     window.emit([SourceRun(SOURCE, 10, 20)], 2_000)
     assert window.oldest_emitted_ms() == 1_000
-    window.settle(SOURCE, [PositionRun(0, 9)], ACKED)
+    window.settle(SOURCE, [PositionRun(0, 9)], Verdict.ACKED)
     assert window.oldest_emitted_ms() == 1_000
-    window.settle(SOURCE, [PositionRun(9, 10)], ACKED)
+    window.settle(SOURCE, [PositionRun(9, 10)], Verdict.ACKED)
     assert window.oldest_emitted_ms() == 2_000
-    window.settle(SOURCE, [PositionRun(10, 20)], ACKED)
+    window.settle(SOURCE, [PositionRun(10, 20)], Verdict.ACKED)
     assert window.oldest_emitted_ms() is None
 
 

@@ -15,6 +15,7 @@ from acker.config.topics import AckTopics, parse
 from acker.errors import Unreachable
 from acker.identity import WIRE_BLOCK_BITS, Source, acker_partition, copies_source, root_edge
 from acker.kafka.port import TopicPartition, record_bytes
+from acker.wire.causes import TEXT_BYTES_MAX
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
     FIRST_EMISSIONS,
@@ -41,7 +42,7 @@ from spout.publishing.publish import (
     publication_of,
     skipped_outcome,
 )
-from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause
+from spout.tuples.failures import Cause
 from tests.support.cpu_time import within
 from tests.support.memory.cluster import MemoryCluster
 
@@ -202,7 +203,7 @@ def test_the_largest_record_of_a_block_stays_below_the_brokers_limit(kind: str) 
     if kind == "partial":
         outcome = BatchOutcome(plan, (), (), every, np.full(BLOCK, 5, np.uint64), every)
     elif kind == "failed":
-        message = "é" * (MESSAGE_BYTES_MAX // 2)
+        message = "é" * (TEXT_BYTES_MAX // 2)
         causes = [(Cause("b" * 50, "E" * 50, f"{n:04}{message}"[:250]), every[n::400]) for n in range(400)]
         outcome = BatchOutcome(plan, tuple(causes))
     else:

@@ -45,8 +45,8 @@ from spout.publishing.ledger import (
 from spout.publishing.settle import Moment, settle
 from spout.publishing.watermarks import RISES_KEPT, WARN_MS, TooLateLog, Watermarks, WatermarkStats
 from spout.runtime.logs import RECURRING_EVERY_S
-from spout.tuples.culprits import HUNG, WORKER_DIED
 from spout.tuples.failures import ERRORS_MAX, Cause
+from spout.tuples.poison import HUNG, WORKER_DIED
 from spout.tuples.raised import Raised
 
 A, B = 1 << 16, 1 << 16 | 1

@@ -51,8 +51,8 @@ from spout.publishing.publish import (
     skipped_outcome,
 )
 from spout.publishing.settle import settle
-from spout.tuples.culprits import WORKER_DIED
 from spout.tuples.failures import Cause
+from spout.tuples.poison import WORKER_DIED
 from spout.tuples.tuple import Delivery
 
 BLOCK = 1 << WIRE_BLOCK_BITS

@@ -14,7 +14,7 @@ from acker.identity import position_at, source_of
 from acker.ledger.cohort import InitEmission, Session
 from acker.ledger.tally import CAUSES_MAX, VerdictTally
 from acker.ledger.verdicts import LossCause, VerdictSet
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from spout.planning.journal import BEGINNING
 from spout.runtime.metrics import Scraped, acker_metrics, flatten, replay_metrics
 from tests.support.metric_families import SUFFIXES, acker_status, every_family, replay_status
@@ -40,7 +40,7 @@ def tally(*, causes: int = 1, input_id: int = 1) -> VerdictTally:
     settled.ack(EMISSION, source_of(input_id, 0, replay=True), position_at(0, 17), range(1))
     settled.ack(EMISSION, source_of(input_id, 3), position_at(0, 1042), range(1))
     for number in range(causes):
-        cause = LossCause(Reason.FAILED, "split", f"Error{number}", f"order {number}", 0)
+        cause = LossCause(Verdict.FAILED, "split", f"Error{number}", f"order {number}", 0)
         settled.lose(cause, EMISSION, source_of(input_id, 3), 2_000 + number, range(1))
     found.add([settled], NOW_MS)
     return found

@@ -13,7 +13,8 @@ from confluent_kafka import Message
 from acker.config.topics import parse
 from acker.errors import TupleError
 from acker.identity import source_of
-from acker.wire.events import Lost, Reason, pack_positions
+from acker.wire.events import Lost, pack_positions
+from acker.wire.verdict import Verdict
 from spout.standalone.item_records import ItemRecords
 from spout.standalone.queues import ClientLimits, QueueCollection
 from spout.standalone.store import Lease, PendingStore
@@ -212,7 +213,7 @@ def test_a_lost_item_is_found_without_a_look_at_all_others(monkeypatch: pytest.M
     looks.clear()
     for at in [*range(300)] * 2:
         where = pack_positions(np.array([at], np.int64))
-        queues.lose(Lost(Reason.TIMED_OUT, "g", "sentences", "t", "", "", "", 0, 0, 0, A, where))
+        queues.lose(Lost(Verdict.TIMED_OUT, "g", "sentences", "t", "", "", "", 0, 0, 0, A, where))
     assert (queues.queue(None).store.open_by_client(), len(queues.records)) == ({}, 0)
     assert len(looks) < 20 * 600
 

@@ -12,7 +12,8 @@ from confluent_kafka import Message
 from acker.config.topics import parse
 from acker.errors import TupleError
 from acker.identity import source_of
-from acker.wire.events import Lost, Reason, pack_positions
+from acker.wire.events import Lost, pack_positions
+from acker.wire.verdict import Verdict
 from spout.standalone.items import Item, Items, Part
 from spout.standalone.queues import ClientLimits, QueueCollection
 from spout.tuples.failures import Cause
@@ -62,7 +63,7 @@ class Opened:
         """Let the roots of items time out."""
         if lost:
             at = pack_positions(np.array(lost, np.int64))
-            lost_roots = Lost(Reason.TIMED_OUT, "g", "sentences", "", "", "", "", 5, 5, 9, A, at)
+            lost_roots = Lost(Verdict.TIMED_OUT, "g", "sentences", "", "", "", "", 5, 5, 9, A, at)
             assert self.queues.lose(lost_roots)
 
     @property

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from acker.wire.causes import TEXT_BYTES_MAX
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
@@ -36,7 +37,7 @@ from spout.streaming.application import Stream
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause, FailTuple, RejectTuple, cause_of, cause_of_output
+from spout.tuples.failures import Cause, FailTuple, RejectTuple, cause_of, cause_of_output
 from spout.tuples.raised import (
     KINDS_MAX,
     TRACEBACK_CHARACTERS_MAX,
@@ -355,11 +356,11 @@ def test_a_place_stays_however_long_the_message_is() -> None:
     end = f" ({HERE}:{line_of('# here', reject)})"
     causes = [cause_of("it", raised_by(partial(reject, f"{n:03}{'é' * 500}"))) for n in range(300)]
     assert all(cause.message.endswith(f"é{end}") for cause in causes)
-    assert max(len(cause.message.encode()) for cause in causes) <= MESSAGE_BYTES_MAX
+    assert max(len(cause.message.encode()) for cause in causes) <= TEXT_BYTES_MAX
     shared, _ = merge_causes([(cause, np.array([n])) for n, cause in enumerate(causes)])[-1]
     assert shared.message.startswith("and 44 more, first: 255é")
     assert shared.message.endswith(f"é{end}")
-    assert len(shared.message.encode()) <= MESSAGE_BYTES_MAX
+    assert len(shared.message.encode()) <= TEXT_BYTES_MAX
     for shown in (cut_message(60)(causes[0].message), cut_message(80)(causes[0].message)):
         assert shown.startswith("000é")
         assert shown.endswith(f"…{end}")
@@ -368,7 +369,7 @@ def test_a_place_stays_however_long_the_message_is() -> None:
     strange = compiled(f"/jobs/{'ä' * 50}(1).py", "def run():\n    raise ValueError('x' * 999)", "jobs")
     message = cause_of("it", raised_by(strange)).message
     assert message.endswith(f"x ({'ä' * 20}:2)")
-    assert len(message.encode()) == MESSAGE_BYTES_MAX
+    assert len(message.encode()) == TEXT_BYTES_MAX
 
 
 def raised(operator: str = "it", place: str = "a.py:1", text: str = "Traceback: a") -> Raised:

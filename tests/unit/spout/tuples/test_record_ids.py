@@ -8,7 +8,7 @@ from confluent_kafka import Message
 
 from acker.identity import source_of
 from acker.kafka.port import NO_EPOCH, Record
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
@@ -20,7 +20,7 @@ from spout.tuples.messages import MessageRows
 TOPIC_ID = "t2Yz4Qb8R0u0qk1Xn3m1Wg"
 FIRST = "t2Yz4Qb8R0u0qk1Xn3m1Wg/3@1042#5"
 SOURCE, COPIES = source_of(1, 3), source_of(1, 3, replay=True)
-LOSS = Loss(1, Reason.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/3@1042")
+LOSS = Loss(1, Verdict.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/3@1042")
 
 
 def due(source: int, offset: int) -> Due:

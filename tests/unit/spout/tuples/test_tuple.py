@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TupleError
+from acker.wire.causes import TEXT_BYTES_MAX, cut_text
 from spout.bolts.collectors import Emits, Outlet, OutputCollector
-from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause, FailTuple, cause_of, cut_text
+from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows, ListRows
 from spout.tuples.tuple import AnchoredTuple, Delivery, Rows, StreamId, Tuple
@@ -128,7 +129,7 @@ def test_an_explicit_fail_has_no_error_class() -> None:
 @pytest.mark.parametrize("text", ["x" * 600, "é" * 400, "𝄞" * 200, "\ud800" * 600])
 def test_a_message_is_cut_to_its_bytes_and_never_inside_a_character(text: str) -> None:
     short = cut_text(text).encode("utf-8", "replace")
-    assert len(short) <= MESSAGE_BYTES_MAX
+    assert len(short) <= TEXT_BYTES_MAX
     assert short.decode()  # raises if a character were cut
 
 
@@ -139,11 +140,11 @@ def test_what_is_neither_a_text_nor_an_exception_is_no_cause(why: object) -> Non
         cause_of("split", cast("Any", why))
 
 
-@pytest.mark.parametrize("size", [MESSAGE_BYTES_MAX - 1, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX + 1])
+@pytest.mark.parametrize("size", [TEXT_BYTES_MAX - 1, TEXT_BYTES_MAX, TEXT_BYTES_MAX + 1])
 def test_a_message_is_whole_up_to_the_last_byte_that_it_may_have(size: int) -> None:
     place = " (split.py:12)"
     text = "x" * (size - len(place)) + place
-    assert cut_text(text) == "x" * (min(size, MESSAGE_BYTES_MAX) - len(place)) + place
+    assert cut_text(text) == "x" * (min(size, TEXT_BYTES_MAX) - len(place)) + place
 
 
 def test_a_tuple_gives_its_values_by_name_and_by_position() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.wire.events import Reason
+from acker.wire.verdict import Verdict
 from replay.records.due import Loss
 from spout.inspect.story import attempts_of
 from spout.inspect.trail import Trail
@@ -72,7 +72,14 @@ def test_a_second_life_comes_behind_the_first_although_its_attempts_begin_at_1_a
     lost = [(2, 5_000), (1, 20_000), (2, 30_000)]
     losses = [
         Loss(
-            attempt, Reason.FAILED, "split", "E", "", world.now_ms + at_ms, 0, f"sentences.g.replay/0@{at_ms}"
+            attempt,
+            Verdict.FAILED,
+            "split",
+            "E",
+            "",
+            world.now_ms + at_ms,
+            0,
+            f"sentences.g.replay/0@{at_ms}",
         )
         for attempt, at_ms in lost
     ]
@@ -86,7 +93,7 @@ def test_of_more_attempts_than_are_drawn_the_table_has_all() -> None:
     trail = Trail(world.cluster.log(), world.topics)
     (here,) = trail.origin("sentences/0@3")
     losses = [
-        Loss(n, Reason.FAILED, "split", "E", "", world.now_ms + n, 0, f"sentences.g.replay/0@{n}")
+        Loss(n, Verdict.FAILED, "split", "E", "", world.now_ms + n, 0, f"sentences.g.replay/0@{n}")
         for n in range(2, 26)
     ]
     found = timeline_of(replace(trail.follow(here), history=tuple(losses)), world.now_ms)

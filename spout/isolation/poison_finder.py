@@ -1,4 +1,4 @@
-"""What the end of a child says: which tuple was the cause, or that no record can be blamed for it.
+"""What the end of a child says: which tuple is poison, or that no record can be failed for it.
 
 Source: docs/design/protocol.md, section 3 rule 11.
 """
@@ -20,15 +20,15 @@ from spout.bolts.hooks import BoltContext
 from spout.execution.guards import LastCall, Phase
 from spout.isolation.child_process import ChildEnded, Why
 from spout.isolation.hang_notes import HangNote
-from spout.tuples.culprits import HUNG, WORKER_DIED, Call, Isolated, Orders, Search
 from spout.tuples.failures import Cause
+from spout.tuples.poison import HUNG, WORKER_DIED, Call, Isolated, Orders, PoisonSearch
 
-CULPRITS_MAX: Final = 100
-"""Culprits that one task may have; with more it is the bolt that is broken, and the task gives up."""
+POISON_MAX: Final = 100
+"""Poison tuples that one task may have; with more it is the bolt that is broken, and the task gives up."""
 
 GUESSES_MAX: Final = 3
-"""Tuples of one bolt that are blamed because it was called for them, where the bolt may hold others: with
-more, what it holds is searched for the cause."""
+"""Tuples of one bolt that count as poison because it was called for them, where the bolt may hold others:
+with more, what it holds is searched for the cause."""
 
 UNEXPLAINED_MAX: Final = 3
 """Children of one task that may end while no bolt is called."""
@@ -37,8 +37,8 @@ _CURE: Final = "mend the bolt, and start the query again from its checkpoint"
 _LOGGER = logging.getLogger("windhover.spout")
 
 
-class Inquest:
-    """Finds the culprits of one task; `orders`: what its next child does otherwise."""
+class PoisonFinder:
+    """Finds the poison tuples of one task; `orders`: what its next child does otherwise."""
 
     def __init__(
         self, context: BoltContext, limit_ms: int, *, holds: bool, hung: HangNote | None = None
@@ -51,15 +51,15 @@ class Inquest:
         self._context = context
         self._limit_ms = limit_ms
         self._holds = holds
-        self._blamed: Counter[str] = Counter()
+        self._poison_of: Counter[str] = Counter()
         self._unexplained = 0
-        self._search: Search | None = None
+        self._search: PoisonSearch | None = None
         self._searched = ""
         self._divided: list[tuple[Call, Cause]] = []
         self._hung = hung
 
     def died(self, end: ChildEnded, entry: LastCall) -> bool:
-        """Learn from the end of a child; return whether to `search` what the task's bolts hold.
+        """Record the end of a child; return whether to `search` what the task's bolts hold.
 
         Raises `WorkerLost`: too many children ended, or one of which no tuple can be the cause.
         """
@@ -79,43 +79,43 @@ class Inquest:
         if self._search is not None and call.bolt == self._searched:
             self._go_on_searching(self._search, end)
             return False
-        holds = phase is Phase.CLEANUP or (self._holds and self._blamed[call.bolt] >= GUESSES_MAX)
+        holds = phase is Phase.CLEANUP or (self._holds and self._poison_of[call.bolt] >= GUESSES_MAX)
         if holds and self._search is None:
             return True
         if phase is Phase.CLEANUP:  # of another bolt than the one that is searched
             raise self._lost(entry, end)
         error, how = self._cause(end)
-        is_culprit = self.orders.learn(call, error, how)
-        if not is_culprit:
-            self._divided.append((call, Cause(call.bolt, error, how)))
-        if is_culprit:
-            self._blamed[call.bolt] += 1
+        is_poison = self.orders.record_end(call, error, how)
+        if not is_poison:
+            self._divided.append((call, Cause.of(call.bolt, error, how)))
+        if is_poison:
+            self._poison_of[call.bolt] += 1
             self._tell(call.bolt, error, how, call.roots)
-            self._refuse_many(sum(self._blamed.values()), call.bolt, how)
+            self._refuse_many(sum(self._poison_of.values()), call.bolt, how)
         return False
 
     def passed(self) -> tuple[tuple[Cause, I64], ...]:
         """Return the calls that did not return and passed when they were made again, with ascending roots.
 
-        They are calls for several rows of which no row is a culprit, and the one at which the attempt before
+        They are calls for several rows of which no row is poison, and the one at which the attempt before
         hung.
         """
         passed = [(cause, _ascending(call.roots)) for call, cause in self._divided_without_reason()]
         if self._hung is not None and not self._hangs_again(self._hung):
-            cause = Cause(self._hung.bolt, HUNG, self._too_long())
+            cause = Cause.of(self._hung.bolt, HUNG, self._too_long())
             passed.append((cause, _ascending(self._hung.roots)))
         return tuple(passed)
 
     def _divided_without_reason(self) -> Iterator[tuple[Call, Cause]]:
         """Yield the calls that were divided, and of which no part ended its process as well.
 
-        Where a part did, that part is the reason; where a row of it is a culprit, that row is.
+        Where a part did, that part is the reason; where a row of it is poison, that row is.
         """
         calls = [call for call, _ in self._divided]
         for place, (call, cause) in enumerate(self._divided):
             # the parts of a call are made behind it
             is_explained = any(_is_part(later, call) for later in calls[place + 1 :])
-            if not is_explained and not self.orders.blames_part_of(call):
+            if not is_explained and not self.orders.isolates_part_of(call):
                 yield call, cause
 
     def _hangs_again(self, hung: HangNote) -> bool:
@@ -123,42 +123,42 @@ class Inquest:
         roots = frozenset(hung.roots)
         calls = [call for call, _ in self._divided]
         ended = [(call.bolt, call.roots) for call in calls]
-        ended += [(bolt, key[-1]) for bolt, key in self.orders.blames]
-        ended += [(bolt, condemned) for bolt, (condemned, _) in self.orders.condemned.items()]
+        ended += [(bolt, key[-1]) for bolt, key in self.orders.poison]
+        ended += [(bolt, withheld) for bolt, (withheld, _) in self.orders.withheld.items()]
         return any(bolt == hung.bolt and not roots.isdisjoint(others) for bolt, others in ended)
 
     def search(self, end: ChildEnded, entry: LastCall, suspects: Iterable[int]) -> None:
         """Begin to search among roots for the cause of a child's end."""
         self._searched = entry.call.bolt
-        self.orders.revoke(self._searched)
-        self._blamed[self._searched] = 0
-        self._search = Search(suspects)
-        self._condemn(self._search, end)
+        self.orders.forget_poison_of(self._searched)
+        self._poison_of[self._searched] = 0
+        self._search = PoisonSearch(suspects)
+        self._withhold(self._search, end)
 
     def survived(self) -> bool:
-        """Learn that a child did everything; tell whether that is the task's result."""
+        """Record that a child did everything; return whether that is the task's result."""
         search = self._search
         if search is None:
             return True
-        sentence = self.orders.condemned[self._searched][1]
+        _, raised = self.orders.withheld[self._searched]
         if not search.survived():
-            self.orders.condemned[self._searched] = (search.condemned, sentence)
-            self._refuse_many(len(search.guilty), self._searched, str(sentence))
+            self.orders.withheld[self._searched] = (search.withheld, raised)
+            self._refuse_many(len(search.poison), self._searched, str(raised))
             return False
-        self._tell(self._searched, sentence.error, str(sentence), frozenset(search.guilty))
+        self._tell(self._searched, raised.error, str(raised), frozenset(search.poison))
         return True
 
-    def _go_on_searching(self, search: Search, end: ChildEnded) -> None:
+    def _go_on_searching(self, search: PoisonSearch, end: ChildEnded) -> None:
         if not search.died():
             raise WorkerLost(
                 f"bolt {self._searched!r} ended its process ({end.how}) whichever records were kept from it,"
                 f" so that none can be failed for it; {_CURE}"
             )
-        self._refuse_many(len(search.guilty), self._searched, end.how)
-        self._condemn(search, end)
+        self._refuse_many(len(search.poison), self._searched, end.how)
+        self._withhold(search, end)
 
-    def _condemn(self, search: Search, end: ChildEnded) -> None:
-        self.orders.condemned[self._searched] = (search.condemned, Isolated(*self._cause(end)))
+    def _withhold(self, search: PoisonSearch, end: ChildEnded) -> None:
+        self.orders.withheld[self._searched] = (search.withheld, Isolated(*self._cause(end)))
 
     def _cause(self, end: ChildEnded) -> tuple[str, str]:
         if end.why is Why.HUNG:
@@ -168,11 +168,11 @@ class Inquest:
     def _too_long(self) -> str:
         return f"took longer than bolt_timeout, {duration_text(self._limit_ms)}"
 
-    def _refuse_many(self, culprits: int, bolt: str, how: str) -> None:
-        if culprits > CULPRITS_MAX:
+    def _refuse_many(self, poison_count: int, bolt: str, how: str) -> None:
+        if poison_count > POISON_MAX:
             raise WorkerLost(
-                f"{culprits} tuples of one task killed or hung their process, the last in bolt {bolt!r} by"
-                f" {how}: it is the bolt that is broken; {_CURE}"
+                f"{poison_count} tuples of one task killed or hung their process, the last in bolt {bolt!r}"
+                f" by {how}: it is the bolt that is broken; {_CURE}"
             )
 
     def _lost(self, entry: LastCall, end: ChildEnded) -> WorkerLost:

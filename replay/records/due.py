@@ -295,7 +295,10 @@ def sound_or_none(record: Record) -> Stored | None:
 
 
 class DueView:
-    """Progress and pauses in `_ack_due`; the last record of each key counts, unless it is unreadable."""
+    """Progress and pauses in `_ack_due`; the last record of each key counts, unless it is unreadable.
+
+    So garbage over a pause ends none: its partition's owner keeps it, and an operator can still resume it.
+    """
 
     def __init__(self) -> None:
         self.progress: dict[int, Progress] = {}
@@ -305,7 +308,8 @@ class DueView:
         if record.key is None or len(record.key) == ROOT_KEY_BYTES:
             return
         value = None if record.value is None else sound_or_none(record)
-        self._pauses.pop((record.partition, record.key), None)
+        if record.value is None or isinstance(value, Pause):
+            self._pauses.pop((record.partition, record.key), None)
         if isinstance(value, Pause):
             self._pauses[record.partition, record.key] = value
         elif isinstance(value, Progress):

@@ -215,7 +215,7 @@ def test_a_view_has_the_last_progress_and_the_pauses_of_each_partition() -> None
 
 
 @pytest.mark.parametrize("value", [b"", b"garbage", NEWER], ids=["empty", "garbage", "of a newer version"])
-def test_what_cannot_be_read_takes_no_progress_back_and_ends_a_pause(value: bytes) -> None:
+def test_what_cannot_be_read_takes_no_progress_back_and_ends_no_pause(value: bytes) -> None:
     view = DueView()
     view.put(due_record(PROGRESS_KEY, Progress(5, 1)))
     view.put(due_record(pause_key(3), Pause(3, 50, "why")))
@@ -226,6 +226,9 @@ def test_what_cannot_be_read_takes_no_progress_back_and_ends_a_pause(value: byte
     view.put(due_record(KEY, DUE))
     assert (view.progress, view.pauses().keys()) == ({0: Progress(5, 1)}, {3})
     view.put(due_record(pause_key(3), value))
+    view.put(due_record(pause_key(3), Pause(4, 60, "under the key of another input")))
+    assert view.pauses() == {3: Pause(3, 50, "why")}, "its owner keeps it until somebody resumes it"
+    view.put(due_record(pause_key(3), None))
     assert view.pauses() == {}
 
 

@@ -216,9 +216,10 @@ class DueWatch(DueReader):
                 self.changes += 1
             else:
                 self._remove(name)
-        elif due is not None and due.source in self._sources and due.group == self._group:
-            self._remove(name)
-            self._add(name, WaitingReplay(input_id_of(due.source), due.due_ms, _aside_text(due)))
+        elif due is not None:
+            self._remove(name)  # whosever entry this is, it replaces the one before
+            if due.source in self._sources and due.group == self._group:
+                self._add(name, WaitingReplay(input_id_of(due.source), due.due_ms, _aside_text(due)))
 
     def _add(self, name: EntryName, root: WaitingReplay) -> None:
         self.changes += 1

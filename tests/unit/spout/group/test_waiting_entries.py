@@ -195,6 +195,19 @@ def test_roots_of_another_group_or_of_a_replay_topic_that_is_not_read_are_not_wa
         assert (watch.waiting, watch.changes) == (0, 0)
 
 
+def test_a_root_whose_entry_another_group_wrote_over_is_not_waited_for() -> None:
+    """The last entry counts, as it does for the replay worker, and for who reads after a compaction."""
+    topic = Topic()
+    with closing(topic.watch()) as watch:
+        topic.put_due(0, due_of(1, 1, 5))
+        topic.put_due(0, replace(due_of(1, 1, 5), group="another"))
+        watch.read()
+        assert (watch.waiting, watch.next_due_ms()) == (0, None)
+        topic.put_due(0, due_of(1, 1, 7))
+        watch.read()
+        assert (watch.waiting, watch.next_due_ms()) == (1, 7)
+
+
 def test_all_is_replayed_when_nothing_waits_and_every_lost_root_was_taken_over() -> None:
     topic = Topic()
     with closing(topic.watch()) as watch:

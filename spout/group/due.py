@@ -266,8 +266,8 @@ class DueEntries(DueReader):
     def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
         super().__init__(log, topic, partitions)
         self._inputs = frozenset(inputs)
-        self._waiting: dict[int, dict[bytes, WaitingRoot]] = {}
-        self._source_of: dict[bytes, int] = {}
+        self._waiting: dict[int, dict[EntryName, WaitingRoot]] = {}
+        self._source_of: dict[EntryName, int] = {}
 
     def waiting_of(self, source: int) -> Sequence[WaitingRoot]:
         """Return the waiting roots of a partition; `source` is its source, not that of its copies."""
@@ -276,14 +276,14 @@ class DueEntries(DueReader):
     def _put(self, record: Record, due: Due | None) -> None:
         if due is None and record.value is not None:
             return  # it cannot be read; the root whose entry it replaced waits on: its replay worker has it
-        key = record.key or b""
-        before = self._source_of.pop(key, None)
+        name = record.partition, record.key or b""
+        before = self._source_of.pop(name, None)
         if before is not None:
-            self._waiting[before].pop(key, None)
+            self._waiting[before].pop(name, None)
         if due is not None and input_id_of(due.source) in self._inputs:
             source = first_source(due.source)
             location = parse_location(due.origin)
             origin = None if location is None else RecordPlace(*location)
             place = RecordPlace(due.topic, partition_of(due.source), offset_of(due.position))
-            self._source_of[key] = source
-            self._waiting.setdefault(source, {})[key] = WaitingRoot(origin, place, due.last_was_blocked)
+            self._source_of[name] = source
+            self._waiting.setdefault(source, {})[name] = WaitingRoot(origin, place, due.last_was_blocked)

@@ -280,19 +280,25 @@ class WaitingRoots:
         if root is None or record.key is None:
             return
         name = record.partition, record.key
-        self._waiting.pop(name, None)
         if record.value is None:
-            return
-        place, is_aside = _place(root.source), due_codec().is_aside(record.value)
+            self._waiting.pop(name, None)
+        elif (waits := self._waits_of(record, root, record.value)) is not None:
+            self._waiting[name] = waits
+        else:
+            # the next owner writes the entry beneath it again, or makes a dead letter of the root
+            self._waiting.setdefault(name, _Waits(_place(root.source), _origin(root), _copy(root), 0, False))
+
+    def _waits_of(self, record: Record, root: Root, value: bytes) -> _Waits | None:
+        """Return what waits by an entry; None: it cannot be read, which the replay worker reports."""
+        place, is_aside = _place(root.source), due_codec().is_aside(value)
         is_ordered = input_id_of(root.source) in self._ordered
         due = sound_or_none(record) if is_replay(root.source) or is_ordered else None
         if isinstance(due, Due):
             origin = due.origin if is_ordered else None
             at, is_blocked = due.due_ms, due.last_was_blocked
-            waits = _Waits(place, _origin(root, due), _copy(root), at, is_blocked, is_aside, origin)
-        else:
-            waits = _Waits(place, _origin(root), _copy(root), _due_ms(record.value), False, is_aside)
-        self._waiting[name] = waits
+            return _Waits(place, _origin(root, due), _copy(root), at, is_blocked, is_aside, origin)
+        due_ms = _due_ms(value, root)
+        return None if due_ms is None else _Waits(place, _origin(root), _copy(root), due_ms, False, is_aside)
 
 
 def _origin(root: Root, due: Due | None = None) -> int:
@@ -307,11 +313,13 @@ def _copy(root: Root) -> int:
     return int(offset_of(root.position)) if is_replay(root.source) else -1
 
 
-def _due_ms(value: bytes) -> int:
+def _due_ms(value: bytes, root: Root) -> int | None:
+    """Return when a root is due by a value; None: it is not the root's."""
     try:
-        return due_codec().glance(value)[1]
-    except CodecError:  # the replay worker reports it
-        return 0
+        named, due_ms = due_codec().glance(value)
+    except CodecError:
+        return None
+    return due_ms if named == root else None
 
 
 def _lost(record: Record) -> list[_Waits]:

@@ -15,10 +15,11 @@ import struct
 from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
 from json.encoder import encode_basestring
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, assert_never
 
 from acker.errors import CodecError, UnknownVersion
-from acker.identity import Position, Root, Source, is_replay
+from acker.hot_paths import tuple_maker
+from acker.identity import Root, is_replay
 from acker.kafka.port import NO_EPOCH, Headers, Record
 from acker.wire.causes import HELD, clipped
 from acker.wire.checks import wrong_source
@@ -59,6 +60,7 @@ _JSON_BYTES_MAX: Final = HISTORY_MAX * (6 * _LOSS_BYTES_MAX + 400)
 _LEFT_OUT_TEXT: Final = "losses left out here: "
 _LEFT_OUT = re.compile(re.escape(_LEFT_OUT_TEXT) + r"([0-9]{1,9})\Z")
 _KEY = struct.Struct(">iq")
+_root_of = tuple_maker(Root)  # a new owner makes two for each record
 
 ROOT_KEY_BYTES: Final = _KEY.size
 """No other key of `_ack_due` is as long as a root's."""
@@ -209,7 +211,7 @@ class DueCodec(Codec[Stored]):
         source, at = _long(data, HEADER_BYTES)
         position, at = _long(data, at)
         due_ms, _ = _long(data, at)
-        return Root(Source(source), Position(position)), due_ms
+        return _root_of((source, position)), due_ms
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
@@ -249,8 +251,7 @@ def parse_root_key(key: bytes | None) -> Root | None:
     """Return the root that a key names; None when it names none."""
     if key is None or len(key) != ROOT_KEY_BYTES:
         return None
-    source, position = _KEY.unpack(key)
-    return Root(Source(source), Position(position))
+    return _root_of(_KEY.unpack(key))
 
 
 def pause_key(input_id: int) -> bytes:
@@ -259,11 +260,19 @@ def pause_key(input_id: int) -> bytes:
 
 def flaw_of(key: bytes | None, value: Stored) -> str:
     """Return what is impossible in a decoded record; empty if nothing is."""
-    if isinstance(value, Pause):
-        return "" if key == pause_key(value.input) else "it tells no pause"
-    if isinstance(value, Progress):
-        wrong = key != PROGRESS_KEY or value.next < 0 or value.skip < 0
-        return "it tells no progress" if wrong else ""
+    match value:
+        case Pause():
+            return "" if key == pause_key(value.input) else "it tells no pause"
+        case Progress():
+            wrong = key != PROGRESS_KEY or value.next < 0 or value.skip < 0
+            return "it tells no progress" if wrong else ""
+        case Due():
+            return _flaw_of_entry(key, value)
+        case _:
+            assert_never(value)
+
+
+def _flaw_of_entry(key: bytes | None, value: Due) -> str:
     if parse_root_key(key) != (value.source, value.position):
         return "the key is not that of the value"
     if wrong_source(value.source) or value.position < 0:

@@ -8,7 +8,7 @@ who reads it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ from acker.config.topics import Topics
 from acker.identity import (
     Position,
     Root,
+    Source,
     acker_partition,
     first_source,
     input_id_of,
@@ -29,7 +30,7 @@ from acker.identity import (
     partition_of,
     source_of,
 )
-from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.service.passed_over import passed_over_mark
 from replay.handling.dropping import Dropping
 from replay.handling.resume import pauses
@@ -44,6 +45,18 @@ from replay.records.due import (
     due_codec,
     pause_key,
     root_key,
+)
+from replay.records.due_fold import (
+    DueFold,
+    EntriesByRoot,
+    KeyFilter,
+    due_ms_of,
+    every_root,
+    no_root,
+    of_input,
+    of_roots,
+    progress_and_pauses,
+    whole_entry,
 )
 from replay.worker.entries import restore
 from replay.worker.fetch import RecordPlace
@@ -219,6 +232,7 @@ class World:
     def __init__(self, log: Sequence[Said]) -> None:
         self.table = Table(log)
         self.roots: dict[tuple[int, int], Root | None] = {}
+        self.records = [Record("_ack_due", said.partition, 0, said.key, said.value) for said in log]
         cluster = MemoryCluster()
         cluster.create_topic("_ack_due", PARTITIONS)
         cluster.create_topic("_ack_verdict", PARTITIONS)
@@ -253,6 +267,35 @@ def installation() -> Topics:
 
 def home_of(root: Root) -> int:
     return acker_partition(root.source, root.position, PARTITIONS)
+
+
+WANTED: Final[Sequence[tuple[KeyFilter, Collection[Root]]]] = (
+    (every_root, ROOTS),
+    (no_root, ()),
+    (of_input(1), ROOTS[:2]),
+    *((of_roots([root]), (root,)) for root in ROOTS),
+)
+
+
+@given(LOGS, st.sampled_from(WANTED))
+def test_a_fold_has_of_the_roots_that_are_wanted_what_the_table_has(
+    world: World, wanted: tuple[KeyFilter, Collection[Root]]
+) -> None:
+    table, (wants, roots) = world.table, wanted
+    entries, times = EntriesByRoot[Due](), EntriesByRoot[int]()
+    folds = (
+        DueFold(whole_entry, entries, wants=wants),
+        DueFold(due_ms_of, times, wants=wants),
+        progress_and_pauses(),
+    )
+    for fold in folds:
+        for record in world.records:
+            fold.put(record)
+        assert fold.progress == table.progress
+        assert fold.paused_by_partition() == table.pauses
+        assert fold.paused().keys() == {input_id for _, input_id in table.pauses}
+    assert entries.waiting == {name: due for name, due in table.entries.items() if name[1] in roots}
+    assert times.waiting == {name: due_ms for name, due_ms in table.due_ms.items() if name[1] in roots}
 
 
 @given(LOGS)
@@ -331,7 +374,7 @@ def test_an_operator_resumes_and_drops_what_the_owner_has(world: World) -> None:
     }
     for input_id in INPUTS:
         assert {
-            (strange.place.partition, Root(due.source, due.position)): due
+            (strange.place.partition, Root(Source(due.source), Position(due.position))): due
             for strange in Dropping(world.log, installation(), input_id).look()
             for due in strange.roots
         } == {
@@ -382,6 +425,6 @@ def test_a_view_counts_what_waits_and_what_cannot_be_read(world: World) -> None:
         == copies
     )
     assert waiting.pauses.keys() == {input_id for _, input_id in table.pauses}
-    for number, partition in enumerate(waiting.partitions):
-        assert partition.due == sum(1 for where, _ in names if where == number)
-        assert partition.next == table.progress.get(number, Progress(0, 0)).next
+    for number, replays in enumerate(waiting.partitions):
+        assert replays.due == sum(1 for where, _ in names if where == number)
+        assert replays.next == table.progress.get(number, Progress(0, 0)).next

@@ -229,8 +229,8 @@ MUTANTS = (
     Mutant(
         "what-was-replayed-behind-the-progress-is-taken-over",
         "replay/worker/entries.py",
-        "                behind.add(root)\n                spoiled.pop(root, None)\n            pauses",
-        "                spoiled.pop(root, None)\n            pauses",
+        "        self.table.remove(root, record.offset)\n        self.behind.add(root)\n",
+        "        self.table.remove(root, record.offset)\n",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_what_a_cut_takeover_left_and_an_owner_replayed_is_not_taken_over_again",
         "what an owner replayed behind a commit that arrived late would be replayed again by the next one",

@@ -642,8 +642,8 @@ MUTANTS = (
     ),
     Mutant(
         "a-root-that-was-fired-since-is-not-dropped-again",
-        "replay/handling/dropping.py",
-        "waiting.pop(root, None)",
+        "replay/records/due_fold.py",
+        "self.waiting.pop((record.partition, root), None)",
         "pass",
         "tests/unit/replay/handling/test_dropping.py::test_it_is_shown_first_and_dropped_alone",
         "what is done would be shown as waiting for ever",

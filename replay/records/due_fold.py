@@ -57,6 +57,10 @@ EntryName = tuple[int, bytes]
 """The partition of `_ack_due` and the key there, which name an entry until its tombstone."""
 
 
+def name_of(record: Record) -> EntryName:
+    return record.partition, record.key or b""
+
+
 class DueStep(Enum):
     """What a record said that needs no more words; see the table above."""
 

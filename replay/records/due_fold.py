@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, assert_never
 
 from acker.errors import CodecError, UnknownVersion
 from acker.identity import Root, input_id_of
@@ -95,9 +95,8 @@ def every_root(_key: bytes) -> bool:
     return True
 
 
-def no_root(_key: bytes) -> bool:
-    """Want pauses and progress only."""
-    return False
+no_root: Final[KeyFilter] = frozenset[bytes]().__contains__
+"""For who wants pauses and progress only."""
 
 
 def of_roots(roots: Collection[Root]) -> KeyFilter:

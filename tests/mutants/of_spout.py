@@ -1423,7 +1423,7 @@ MUTANTS = (
         "what-no-worker-has-taken-over-waits-as-well",
         "spout/inspect/waiting_roots.py",
         "Counter(each.place for each in self._all()),",
-        "Counter(each.place for each in self._waiting.values()),",
+        "Counter(each.place for each in self._entries.waiting.values()),",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter",
         "with the replay workers down, lost records would be shown nowhere",

@@ -17,10 +17,10 @@ from functools import cache, lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple, assert_never
 
-from acker.errors import CodecError, UnknownVersion
+from acker.errors import CodecError
 from acker.hot_paths import tuple_maker
 from acker.identity import Root, is_replay
-from acker.kafka.port import NO_EPOCH, Headers, Record
+from acker.kafka.port import NO_EPOCH, Headers
 from acker.wire.causes import HELD, clipped
 from acker.wire.checks import wrong_source
 from acker.wire.codec import HEADER_BYTES, Codec, load_schema
@@ -282,51 +282,6 @@ def _flaw_of_entry(key: bytes | None, value: Due) -> str:
     if isinstance(value, RefusedRoot) and not (value.letter_why if value.dead else value.copy_why):
         return "it does not say what was refused"
     return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
-
-
-def sound(record: Record) -> Stored | None:
-    """Decode a record of `_ack_due`; None: no replay worker wrote it; `UnknownVersion`: a newer one did."""
-    try:
-        value = due_codec().decode(record.value)
-    except UnknownVersion:
-        raise
-    except CodecError:
-        return None
-    return None if flaw_of(record.key, value) else value
-
-
-def sound_or_none(record: Record) -> Stored | None:
-    """Do as `sound`, but return None for an unknown version, too; the replay worker reports that one."""
-    try:
-        return sound(record)
-    except UnknownVersion:
-        return None
-
-
-class DueView:
-    """Progress and pauses in `_ack_due`; the last record of each key counts, unless it is unreadable.
-
-    So garbage over a pause ends none: its partition's owner keeps it, and an operator can still resume it.
-    """
-
-    def __init__(self) -> None:
-        self.progress: dict[int, Progress] = {}
-        self._pauses: dict[tuple[int, bytes], Pause] = {}
-
-    def put(self, record: Record) -> None:
-        if record.key is None or len(record.key) == ROOT_KEY_BYTES:
-            return
-        value = None if record.value is None else sound_or_none(record)
-        if record.value is None or isinstance(value, Pause):
-            self._pauses.pop((record.partition, record.key), None)
-        if isinstance(value, Pause):
-            self._pauses[record.partition, record.key] = value
-        elif isinstance(value, Progress):
-            self.progress[record.partition] = value
-
-    def pauses(self) -> dict[int, Pause]:
-        """Return the inputs that are paused somewhere, by their ids."""
-        return {pause.input: pause for pause in self._pauses.values()}
 
 
 def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:

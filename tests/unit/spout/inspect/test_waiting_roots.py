@@ -110,3 +110,19 @@ def test_a_verdict_that_is_taken_over_in_part_has_the_rest_of_its_roots_left() -
         producer.send(Outgoing(names.due, number, due_codec().encode(Progress(offset, 1)), PROGRESS_KEY))
         producer.flush(1_000)
         assert overview.snapshot(world.now_ms).partitions[0].replays_due.value == 1
+
+
+@pytest.mark.parametrize("over", [b"garbage", None, due_codec().encode(Progress(-1, 0))])
+def test_what_somebody_else_writes_under_progress_is_no_sign_of_a_worker(over: bytes | None) -> None:
+    """The clock of a replay worker is compared with the broker's by the time of its progress."""
+    world = World()
+    names, producer = world.topics.ack_topics, world.log.producer()
+    with closing(WaitingRoots(world.cluster.log(), world.topics, 1_000)) as roots:
+        producer.send(Outgoing(names.due, 1, over, PROGRESS_KEY))
+        producer.flush(1_000)
+        assert roots.read().written == {}
+        progress = due_codec().encode(Progress(3, 0))
+        producer.send(Outgoing(names.due, 1, progress, PROGRESS_KEY, timestamp_ms=77))
+        producer.send(Outgoing(names.due, 1, over, PROGRESS_KEY))
+        producer.flush(1_000)
+        assert [(number, at.written_ms) for number, at in roots.read().written.items()] == [(1, 77)]

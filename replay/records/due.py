@@ -249,8 +249,11 @@ def root_key(root: Root | Due) -> bytes:
 
 def parse_root_key(key: bytes | None) -> Root | None:
     """Return the root that a key names; None when it names none."""
-    if key is None or len(key) != ROOT_KEY_BYTES:
-        return None
+    return None if key is None or len(key) != ROOT_KEY_BYTES else root_of_key(key)
+
+
+def root_of_key(key: bytes) -> Root:
+    """Return the root that a key of `ROOT_KEY_BYTES` names."""
     return _root_of(_KEY.unpack(key))
 
 
@@ -267,13 +270,14 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
             wrong = key != PROGRESS_KEY or value.next < 0 or value.skip < 0
             return "it tells no progress" if wrong else ""
         case Due():
-            return _flaw_of_entry(key, value)
+            return flaw_of_entry(parse_root_key(key), value)
         case _:
             assert_never(value)
 
 
-def _flaw_of_entry(key: bytes | None, value: Due) -> str:
-    if parse_root_key(key) != (value.source, value.position):
+def flaw_of_entry(root: Root | None, value: Due) -> str:
+    """Return what is impossible in a decoded entry under the key of a root; None: under another key."""
+    if root != (value.source, value.position):
         return "the key is not that of the value"
     if wrong_source(value.source) or value.position < 0:
         return "it names no root"

@@ -230,12 +230,12 @@ def _read(worker: Worker, place: RecordPlace, found: Record | Absence) -> Due | 
             " holds it: somebody deleted from the topic, or wrote to it under the root's key. Start the"
             " replay worker again: of a root whose key is still there it makes a dead letter"
         )
+    root = parse_root_key(found.key)
     try:
-        return replace(whole_entry(found), stack=read_stack(found.headers))
+        return replace(whole_entry(found, root), stack=read_stack(found.headers))
     except UnknownVersion as error:
         flaw = newer(worker.log, found, error)
     except CodecError as error:
         flaw = str(error)
     worker.undecodable(*place, flaw)
-    root = parse_root_key(found.key)
     return root and _unreadable(worker, root, place.partition)

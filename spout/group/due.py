@@ -19,14 +19,12 @@ from acker.kafka.port import Log, OffsetAnswers, Record, TopicPartition
 from acker.kafka.reading import Follower
 from acker.service.passed_over import damage_passed_over, require_passed_over
 from acker.wire.clusters import require_cluster
-from replay.records.due import Aside, Due, Pause, Progress, RefusedRoot
+from replay.records.due import Aside, Due, Pause, RefusedRoot
 from replay.records.due_fold import (
     DueFold,
-    DueStep,
     Entries,
     EntryName,
     ReadEntry,
-    Said,
     name_of,
     whole_entry,
 )
@@ -70,7 +68,9 @@ class DueReader(Generic[E]):
             UnknownVersion: a newer replay worker wrote a record.
         """
         for record in self._follower.read():
-            self._take(record)
+            require_cluster(record.place, record.headers, self._cluster_id)
+            self._fold.put(record)
+        self.taken_over |= {partition: progress.next for partition, progress in self._fold.progress.items()}
         return self._follower.is_whole
 
     def answers(self) -> OffsetAnswers:
@@ -79,13 +79,6 @@ class DueReader(Generic[E]):
 
     def close(self) -> None:
         self._follower.close()
-
-    def _take(self, record: Record) -> Said:
-        require_cluster(record.place, record.headers, self._cluster_id)
-        said = self._fold.put(record)
-        if isinstance(said, Progress):
-            self.taken_over[record.partition] = said.next
-        return said
 
 
 def _passed_over(log: Log, record: Record, error: UnknownVersion) -> str:
@@ -148,7 +141,8 @@ class _GroupEntries:
         self._sources = sources
 
     def read_entry(self, record: Record, root: Root) -> WaitingReplay | None:
-        due = whole_entry(record)
+        """Return what is kept of an entry; None: the group did not emit the root, or not from its sources."""
+        due = whole_entry(record, root)
         if due.source in self._sources and due.group == self._group:
             return WaitingReplay(input_id_of(due.source), due.due_ms, _aside_text(due))
         return None
@@ -174,7 +168,6 @@ class DueWatch(DueReader[WaitingReplay]):
     def __init__(self, log: Log, topic: str, partitions: int, group: str, sources: frozenset[int]) -> None:
         """Follow the roots that `group` emitted; those that another group emitted are not waited for."""
         self._entries = _GroupEntries(group, sources)
-        self._pause_changes = 0
         super().__init__(log, topic, partitions, self._entries.read_entry, self._entries)
 
     @property
@@ -183,7 +176,7 @@ class DueWatch(DueReader[WaitingReplay]):
 
         While it is the same, no replay worker has done anything about them.
         """
-        return self._entries.changes + self._pause_changes
+        return self._entries.changes + self._fold.pause_changes
 
     @property
     def waiting(self) -> int:
@@ -234,12 +227,6 @@ class DueWatch(DueReader[WaitingReplay]):
         ]
         return min(due_ms, default=None)
 
-    def _take(self, record: Record) -> Said:
-        said = super()._take(record)
-        if isinstance(said, Pause) or said is DueStep.RESUMED:
-            self._pause_changes += 1
-        return said
-
 
 def _aside_text(due: Due) -> str:
     """Return why a replay worker has put a root aside; empty where it has not."""
@@ -272,7 +259,8 @@ class _OrderedEntries:
         self._inputs = inputs
 
     def read_entry(self, record: Record, root: Root) -> WaitingRoot | None:
-        due = whole_entry(record)
+        """Return what is kept of an entry; None: the root is of another input."""
+        due = whole_entry(record, root)
         if input_id_of(root.source) not in self._inputs:
             return None
         location = parse_location(due.origin)

@@ -288,7 +288,7 @@ class _ShownEntries:
         if not is_ordered and not is_replay(root.source):
             return _Waits(place, _origin(root), -1, due_ms_of(record, root), False, is_aside)
         try:
-            due = whole_entry(record)
+            due = whole_entry(record, root)
         except CodecError:
             # if its due time can be read, the root waits for that
             return _Waits(place, _origin(root), _copy(root), due_ms_of(record, root), False, is_aside)

@@ -649,6 +649,32 @@ MUTANTS = (
         "what is done would be shown as waiting for ever",
     ),
     Mutant(
+        "an-entry-that-a-reader-wants-none-of-replaces-the-one-before",
+        "replay/records/due_fold.py",
+        "self._entries.end(record, root)  # it stands in the place of one that the reader may have wanted",
+        "pass",
+        "tests/unit/spout/group/test_waiting_entries.py"
+        "::test_a_root_whose_entry_another_group_wrote_over_is_not_waited_for",
+        "a job would wait for a root that nobody replays to it",
+    ),
+    Mutant(
+        "a-key-in-another-partition-is-another-key",
+        "replay/records/due_fold.py",
+        'return record.partition, record.key or b""',
+        'return 0, record.key or b""',
+        "tests/unit/spout/group/test_waiting_entries.py::test_a_tombstone_in_another_partition_ends_nothing",
+        "a record would pass one of its key that waits",
+    ),
+    Mutant(
+        "a-flawed-record-ends-no-pause",
+        "replay/records/due_fold.py",
+        "        if flaw or isinstance(stored, Due):\n",
+        "        if flaw or isinstance(stored, Due):\n            self._pauses.pop(name, None)\n",
+        "tests/unit/replay/records/test_due_fold.py"
+        "::test_what_cannot_be_read_takes_no_progress_back_and_ends_no_pause",
+        "an input that its replay worker keeps paused could not be resumed",
+    ),
+    Mutant(
         "a-worker-notices-that-an-operator-dropped-roots",
         "replay/worker/partition.py",
         "return self._worker.limits.input_retry_ms if self._strangers or is_strange else 0",

@@ -1428,6 +1428,15 @@ MUTANTS = (
         "::test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter",
         "with the replay workers down, lost records would be shown nowhere",
     ),
+    Mutant(
+        "what-is-beneath-a-flawed-entry-is-shown",
+        "spout/inspect/waiting_roots.py",
+        "self.waiting.setdefault(name_of(record), unknown)",
+        "self.waiting[name_of(record)] = unknown",
+        "tests/unit/spout/inspect/test_waiting_roots.py"
+        "::test_an_entry_that_somebody_wrote_over_is_shown_as_it_was",
+        "a root whose replay is due would be shown as one that no replay worker has taken over",
+    ),
     # -- what an operator asks
     Mutant(
         "what-is-unknown-is-never-ok",

@@ -103,8 +103,8 @@ IMPOSSIBLE: list[tuple[Stored | bytes, str]] = [
     (replace(DUE, dead="BORED"), "'BORED' is no reason to die"),
     (Aside(**{**FIELDS, "history": ()}), "it has no loss"),
     (due_codec().encode(DUE)[:40], "Due does not decode"),
-    (Pause(1, 5, "why"), "it tells no pause"),
-    (Progress(5, 0), "it tells no progress"),
+    (Pause(1, 5, "why"), "it tells of no root that waits"),
+    (Progress(5, 0), "it tells of no root that waits"),
 ]
 
 
@@ -147,7 +147,7 @@ def test_an_entry_that_a_reader_wants_none_of_takes_the_place_of_the_one_before(
     entries = EntriesByRoot[Due]()
 
     def of_group(found: Record, root: Root) -> Due | None:
-        due = whole_entry(found)
+        due = whole_entry(found, root)
         return due if due.group == "word-count" else None
 
     fold = DueFold(of_group, entries)
@@ -264,8 +264,9 @@ def test_what_a_newer_version_wrote_stops_who_acts_by_it_and_is_flawed_for_the_o
 
 
 def test_a_whole_entry_is_one_of_the_root_of_its_key() -> None:
-    assert whole_entry(record(root_key(ROOT), DUE)) == DUE
-    with pytest.raises(CodecError, match="the key is not that of the value"):
-        whole_entry(record(root_key(OTHER), DUE))
-    with pytest.raises(CodecError):
-        whole_entry(record(pause_key(1), Pause(1, 5, "why")))
+    assert whole_entry(record(root_key(ROOT), DUE), ROOT) == DUE
+    for root in (OTHER, None):
+        with pytest.raises(CodecError, match="the key is not that of the value"):
+            whole_entry(record(root_key(OTHER), DUE), root)
+    with pytest.raises(CodecError, match="it tells of no root that waits"):
+        whole_entry(record(pause_key(1), Pause(1, 5, "why")), None)

@@ -1,9 +1,9 @@
-"""What a log of `_ack_due` comes to, one record after the other: the one fold that all its readers ask.
+"""What waits, is paused and is taken over after a log of `_ack_due`: the one fold that all its readers ask.
 
-What a record says (`Said`) follows from its key and its value alone:
+What a record means (`Meaning`) follows from its key and its value alone:
 
 ====================  =====================  =========================================================
-key                   value                  what it says
+key                   value                  what it means
 ====================  =====================  =========================================================
 a root's              none, a tombstone      `DueStep.ENDED`: the root waits no more
 a root's              the root's entry       `DueStep.WAITS`: the root waits, as its entry has it
@@ -63,7 +63,7 @@ def name_of(record: Record) -> EntryName:
 
 
 class DueStep(Enum):
-    """What a record said that needs no more words; see the table above."""
+    """What a record means where no more is to be known of it; see the table above."""
 
     WAITS = auto()
     ENDED = auto()
@@ -71,7 +71,7 @@ class DueStep(Enum):
     NOTHING = auto()
 
 
-# these are said of a million records at a start, and a member of an enum takes four times as long to look up
+# a million records at a start mean these, and a member of an enum takes four times as long to look up
 _WAITS: Final = DueStep.WAITS
 _NOTHING: Final = DueStep.NOTHING
 
@@ -83,7 +83,7 @@ class Flawed(NamedTuple):
     root: Root | None
 
 
-Said = DueStep | Pause | Progress | Flawed
+Meaning = DueStep | Pause | Progress | Flawed
 
 KeyFilter = Callable[[bytes], bool]
 """Whether a reader wants a root, by the key alone: of the others nothing is decoded."""
@@ -192,7 +192,7 @@ class DueFold(Generic[E]):
         self._wants = wants
         self._on_newer = on_newer
 
-    def put(self, record: Record) -> Said:
+    def put(self, record: Record) -> Meaning:
         """Take in the next record of its partition, and return what it says."""
         key = record.key
         if key is None or len(key) != ROOT_KEY_BYTES:
@@ -223,7 +223,7 @@ class DueFold(Generic[E]):
         """Return the inputs that are paused in some partition, by their ids; the latest pause of each."""
         return {pause.input: pause for pause in self._pauses.values()}
 
-    def _put_other(self, record: Record, key: bytes) -> Said:
+    def _put_other(self, record: Record, key: bytes) -> Meaning:
         name = record.partition, key
         if record.value is None:
             if self._pauses.pop(name, None) is None:

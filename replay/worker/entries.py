@@ -72,8 +72,8 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
     fold = DueFold(due_ms_of, owned, on_newer=partial(newer, worker.log))
     for record in _stored(worker, due):
         require_cluster(record.place, record.headers, here)
-        said = fold.put(record)
-        match said:
+        meaning = fold.put(record)
+        match meaning:
             case DueStep() | Pause():
                 pass
             case Progress():
@@ -83,7 +83,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
                 if root is not None and len(owned.spoiled) < SPOILED_MAX:
                     owned.spoiled[root] = record.offset
             case _:
-                assert_never(said)
+                assert_never(meaning)
     mends = _mends(worker, due, owned.spoiled) if owned.spoiled else ()
     for mend in mends:
         # it waits again under its new offset, once written

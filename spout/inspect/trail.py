@@ -206,9 +206,9 @@ class AckTopicSearch:
     def waiting(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueFold[Due]]:
         """Find the dues of roots in ``_ack_due``, and progress and pauses of their partitions of it."""
         roots_by_acker = self._by_acker(roots)
-        wanted = [root for members in roots_by_acker.values() for root in members]
+        all_roots = [root for members in roots_by_acker.values() for root in members]
         entries = EntriesByRoot[Due]()
-        fold = DueFold(whole_entry, entries, wants=of_roots(wanted))
+        fold = DueFold(whole_entry, entries, wants=of_roots(all_roots))
         for number in roots_by_acker:
             for record in self._tails.last(self._topics.due, number, "what waited before is unknown"):
                 fold.put(record)

@@ -265,11 +265,11 @@ class WaitingRoots:
             self._untaken.close()
 
     def _put(self, record: Record) -> None:
-        said = self._fold.put(record)
-        if isinstance(said, Progress):
+        meaning = self._fold.put(record)
+        if isinstance(meaning, Progress):
             self._written[record.partition] = writer_time(record)
-        elif isinstance(said, Flawed) and said.root is not None:
-            self._entries.note_flawed(record, said.root)
+        elif isinstance(meaning, Flawed) and meaning.root is not None:
+            self._entries.note_flawed(record, meaning.root)
 
 
 class _ShownEntries:

@@ -1423,10 +1423,19 @@ MUTANTS = (
         "what-no-worker-has-taken-over-waits-as-well",
         "spout/inspect/waiting_roots.py",
         "Counter(each.place for each in self._all()),",
-        "Counter(each.place for each in self._waiting.values()),",
+        "Counter(each.place for each in self._entries.waiting.values()),",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter",
         "with the replay workers down, lost records would be shown nowhere",
+    ),
+    Mutant(
+        "what-is-beneath-a-flawed-entry-is-shown",
+        "spout/inspect/waiting_roots.py",
+        "self.waiting.setdefault(name_of(record), unknown)",
+        "self.waiting[name_of(record)] = unknown",
+        "tests/unit/spout/inspect/test_waiting_roots.py"
+        "::test_an_entry_that_somebody_wrote_over_is_shown_as_it_was",
+        "a root whose replay is due would be shown as one that no replay worker has taken over",
     ),
     # -- what an operator asks
     Mutant(

@@ -51,6 +51,9 @@ import pyarrow.compute as pc
 
 from spout.tuples.tuple import by_names, short_repr
 
+NO_FORM: Final = (ValueError, OverflowError, LookupError)
+"""What PyArrow raises for a value that Python has no form of, and for a zone that Python does not know."""
+
 MIDNIGHT: Final = time()
 
 _VARIANT: Final = b"variant"
@@ -340,11 +343,45 @@ class _Maps:
 
     def _refuse_twice(self, keys: Sequence[Any]) -> None:
         """Raise `ArrowInvalid` if two keys are one in the map: 1 and 1.0, "a" and b"a", 0.1 in two widths."""
-        seen: list[Any] = []
-        for key in pa.array(keys, self._key).to_pylist():
-            if key in seen:
+        seen: set[Any] = set()
+        for key, as_one in zip(keys, map_keys(pa.array(keys, self._key)), strict=True):
+            if as_one in seen:
                 raise pa.ArrowInvalid(f"the map has the key {short_repr(key)} twice")
-            seen.append(key)
+            seen.add(as_one)
+
+
+def map_keys(keys: pa.Array) -> list[Any]:
+    """Return keys of maps as values that are equal where Spark takes two of them for one key.
+
+    NaN is one key, whatever its bits, and so are 0.0 and -0.0. A time is its number and a text its bytes,
+    since Python has no form of a time of the year 10000, or of a text that is no UTF-8.
+    """
+    kind = keys.type
+    if pa.types.is_struct(kind):
+        children = [map_keys(child) for child in keys.flatten()]
+        structs = list(zip(*children, strict=True)) if children else [()] * len(keys)
+        return _where_valid(keys, structs)
+    if pa.types.is_map(kind):
+        return map_keys(keys.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))))
+    if pa.types.is_list(kind):
+        # of a null it takes nothing, whatever lies behind it
+        elements = iter(map_keys(keys.flatten()))
+        lengths = pc.fill_null(pc.list_value_length(keys), 0).to_pylist()
+        return _where_valid(keys, [tuple(islice(elements, length)) for length in lengths])
+    if pa.types.is_floating(kind):
+        # 0.0 is equal to -0.0, and NaN to nothing
+        return ["NaN" if number != number else number for number in keys.to_pylist()]
+    if pa.types.is_date(kind):
+        return list(keys.cast(pa.int32()).to_pylist())
+    if any(is_one(kind) for is_one in (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time)):
+        return list(keys.cast(pa.int64()).to_pylist())
+    return list((keys.cast(pa.binary()) if pa.types.is_string(kind) else keys).to_pylist())
+
+
+def _where_valid(column: pa.Array, values: Sequence[Any]) -> list[Any]:
+    """Return the values of a column, and None where it is null."""
+    are_valid = column.is_valid().to_pylist()
+    return [value if is_valid else None for value, is_valid in zip(values, are_valid, strict=True)]
 
 
 _ALWAYS_UNLIKE: Final = frozenset({str, bytes, int, bool, date, Decimal})

@@ -424,3 +424,25 @@ def test_a_zone_is_no_local_mean_time_where_arrow_prefers_pytz(
     zone = zone_of.__wrapped__(name)
     assert datetime(2026, 7, 1, 12, tzinfo=zone).isoformat() == f"2026-07-01T12:00:00{summer}"
     assert datetime(2026, 1, 1, 12, tzinfo=zone).isoformat() == f"2026-01-01T12:00:00{winter}"
+
+
+NEW_YORK = pa.timestamp("us", "America/New_York")
+ENDS = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(("kind", "keys"), [(NEW_YORK, ENDS), (pa.timestamp("us", "Asia/Tokyo"), ENDS)])
+def test_a_key_may_be_a_time_that_its_zone_has_no_day_for(kind: pa.DataType, keys: list[Any]) -> None:
+    """O801: it is read in UTC, and so it can be emitted: the map failed its record."""
+    map_type = pa.map_(kind, pa.int32())
+    [pairs] = exact_values([dict.fromkeys(keys, 1)], map_type)
+    micros = pa.array([pairs], map_type).keys.cast(pa.int64())
+    assert micros.to_pylist() == [-62_135_596_800_000_000, 253_402_300_799_999_999]
+
+
+@pytest.mark.parametrize(
+    "keys", [[float("nan"), -float("nan")], [0.0, -0.0], [1, 1.0], [np.float32("nan"), float("nan")]]
+)
+def test_keys_that_spark_takes_for_one_are_refused(keys: list[Any]) -> None:
+    """O809: a dictionary may have several that are no number, since none is equal to another."""
+    with pytest.raises(pa.ArrowInvalid, match=r"the map has the key .* twice"):
+        exact_values([[(key, 1) for key in keys]], pa.map_(pa.float64(), pa.int32()))

@@ -19,7 +19,7 @@ from acker.identity import I64
 from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
-from spout.tuples.casts import check_nulls, exact_cast, cell_text
+from spout.tuples.casts import cell_text, check_nulls, exact_cast
 from spout.tuples.failures import Cause, cause_of_output
 from spout.tuples.raised import Tracebacks
 from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized, with_message

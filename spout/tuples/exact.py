@@ -81,6 +81,22 @@ def exact_values(values: Sequence[Any], kind: pa.DataType) -> Sequence[Any]:
     return values if form is None else form.exact(values)
 
 
+def python_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column; of those that Python has no form of Arrow's scalars."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except NO_FORM:
+        values = [_python_value(value) for value in column]
+    return values
+
+
+def _python_value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except NO_FORM:
+        return scalar
+
+
 class _Form(Protocol):
     """What the values of a field may be."""
 
@@ -288,6 +304,8 @@ class _Structs:
         """Return one struct as a dictionary; None: a null."""
         if value is None or _is_missing(value):
             return None
+        if isinstance(value, pa.StructScalar):
+            return {field.name: _python_value(value[field.name]) for field in value.type}
         if isinstance(value, pa.Scalar):
             return self._named(value.as_py())
         if self._is_variant and hasattr(value, "metadata") and hasattr(value, "value"):
@@ -396,6 +414,10 @@ def _are_unlike(named: dict[Any, Any]) -> bool:
 
 def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the pairs of a map, which may be a list of them."""
+    if isinstance(value, pa.MapScalar):  # a `Mapping`, too, whose items cannot be had
+        keys, items = value.values.flatten()
+        yield from zip(python_values(keys), python_values(items), strict=True)
+        return
     if isinstance(value, Mapping):
         yield from value.items()
         return
@@ -420,10 +442,14 @@ def _listed(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         # not `tolist` for times: of nanoseconds it makes numbers
         return list(value) if value.dtype.kind in "mM" else value.tolist()
+    if isinstance(value, pa.ListScalar):
+        return python_values(value.values)
     if isinstance(value, pa.Scalar):
         return value.as_py()
-    if isinstance(value, pa.Array | pa.ChunkedArray):
-        return value.to_pylist()
+    if isinstance(value, pa.ChunkedArray):
+        value = value.combine_chunks()
+    if isinstance(value, pa.Array):
+        return python_values(value)
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable) or not hasattr(value, "__len__"):
         raise pa.ArrowTypeError(f"a {type(value).__name__} is no list: emit a list")
     return list(value)
@@ -522,6 +548,8 @@ def _timedelta_of(value: np.timedelta64) -> timedelta | None:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is NaT or NA of pandas, which is not imported for it."""
+    """Return whether a value is NaT or NA of pandas, which is not imported for it, or a null of Arrow."""
+    if isinstance(value, pa.Scalar):
+        return not value.is_valid
     kind = type(value)
     return kind.__name__ in ("NaTType", "NAType") and kind.__module__.startswith("pandas.")

@@ -131,15 +131,6 @@ class ArrowRows:
         return self.batch if fields is None else self.batch.select(list(fields))
 
 
-def python_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column; Arrow's scalars where Python has no form of one of them."""
-    try:
-        values: list[Any] = column.to_pylist()
-    except NO_FORM:
-        values = list(column)
-    return values
-
-
 class Misfit(NamedTuple):
     """An emitted row that does not fit the bolt's output."""
 

@@ -137,12 +137,37 @@ def _leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
     _refuse_other_family(have, kind)
     if pa.types.is_decimal(kind):
         return _decimal(column, kind)
+    if pa.types.is_floating(kind) and pa.types.is_decimal(have):
+        return _float_of_decimal(column, kind)
     found = column.cast(kind)
-    if pa.types.is_floating(kind) and not pa.types.is_decimal(have):
+    if pa.types.is_floating(kind):
         _refuse_infinite(column, found)
     elif _loses_in_silence(have, kind):
         _refuse_changed(column, found)
     return found
+
+
+def _float_of_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the nearest floats of decimals.
+
+    By their digits: Arrow's own cast makes 63.800000000000004 of 63.8.
+    """
+    found = column.cast(pa.string()).cast(kind)
+    # the same number by its value (2 to the power of 60), or by its shortest digits (63.8)
+    by_value = pc.fill_null(pc.equal(found.cast(column.type, safe=False), column), False)
+    by_digits = pc.fill_null(pc.equal(_decimal_or_null(found, column.type), column), False)
+    is_changed = pc.and_(column.is_valid(), pc.invert(pc.or_(by_value, by_digits)))
+    for row in pc.indices_nonzero(is_changed).to_pylist():
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(found, row)}")
+    return found
+
+
+def _decimal_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return floats as decimals of their shortest digits; nulls alone, where one of them has no room."""
+    try:
+        return column.cast(pa.string()).cast(kind)
+    except pa.ArrowInvalid:
+        return pa.nulls(len(column), kind)
 
 
 def _decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -153,9 +178,21 @@ def _decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
     elif pa.types.is_floating(column.type):
         # by its shortest digits: 0.1, and not what a float has behind them
         found = column.cast(pa.string())
+    written = found
     found = found.cast(kind)
     _refuse_wrapped(column, found)
+    if _is_text(written.type):
+        _refuse_vanished(column, written, found)
     return found
+
+
+def _refuse_vanished(column: pa.Array, written: pa.Array, found: pa.Array) -> None:
+    """Raise `ArrowInvalid` if a number became zero: Arrow makes 0 of 5e-324, and refuses 5e-30."""
+    is_zero = pc.equal(found, pa.scalar(0, found.type))
+    # a digit that is no zero, before the exponent; large and viewed texts are searched as plain ones
+    is_number = pc.match_substring_regex(written.cast(pa.string()), "^[^eE]*[1-9]")
+    for row in pc.indices_nonzero(pc.and_(is_zero, is_number)).to_pylist():
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(found, row)}")
 
 
 def _refuse_wrapped(column: pa.Array, found: pa.Array) -> None:
@@ -177,7 +214,8 @@ def _refuse_other_family(have: pa.DataType, kind: pa.DataType) -> None:
     before = next((number for number, is_one in enumerate(_FAMILIES) if is_one(have)), -1)
     after = next((number for number, is_one in enumerate(_FAMILIES) if is_one(kind)), -1)
     is_midnight = pa.types.is_timestamp(have) and have.tz is None and pa.types.is_date(kind)
-    is_text = any(map(_is_text, (have, kind)))
+    # the text of a duration would be its number, without the unit
+    is_text = (_is_text(kind) and not pa.types.is_duration(have)) or _is_text(have)
     if before != after and not is_midnight and not is_text:
         raise pa.ArrowTypeError(f"{have} is no {kind}: cast it as you mean it, by pyarrow.compute")
 
@@ -218,8 +256,6 @@ def _time_of_day(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _loses_in_silence(have: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether Arrow's safe cast may change a value: what it gives is then cast back and compared."""
-    if pa.types.is_decimal(have):
-        return bool(pa.types.is_floating(kind))
     if pa.types.is_floating(have) or pa.types.is_integer(have):
         return bool(pa.types.is_boolean(kind))
     return bool(pa.types.is_date(kind))

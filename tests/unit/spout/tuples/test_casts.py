@@ -247,6 +247,50 @@ def test_a_decimal_becomes_a_float_only_if_it_is_the_same_number(digits: int) ->
         exact_cast(column, pa.float64())
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize("type_", [pa.decimal128(9, 3), pa.decimal128(38, 18), pa.decimal256(60, 20)])
+def test_a_decimal_becomes_the_nearest_float(type_: pa.DataType, kind: pa.DataType) -> None:
+    """O804: 63.8 became 63.800000000000004, and -0.999 a float beside the nearest one."""
+    numbers = [Decimal(text) for text in ("63.8", "-0.999", "0.9", "0.005", "9999.9", "0", "-0.8")]
+    column = pa.array([None, *numbers], type_)
+    nearest = np.array([float(number) for number in numbers], kind.to_pandas_dtype()).tolist()
+    assert exact_cast(column, kind).to_pylist() == [None, *nearest]
+
+
+def test_a_decimal_that_is_no_float_is_found_beside_others_that_are() -> None:
+    """2 to the power of 60 is one, though its shortest digits are others."""
+    numbers = [Decimal(2**60), Decimal("0.5"), None, Decimal("0.123456789012345678")]
+    column = pa.array(numbers, pa.decimal128(38, 18))
+    with pytest.raises(pa.ArrowInvalid, match="would become"):
+        exact_cast(column, pa.float64())
+    assert exact_cast(column.slice(0, 3), pa.float64()).to_pylist() == [2.0**60, 0.5, None]
+
+
+TINY = ["5e-324", "-1e-100", "12e-239", "1e-39", "123e-45", "1000e-135", "0.0001e-80"]
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string(), pa.string_view()])
+@pytest.mark.parametrize("tiny", TINY)
+def test_a_number_does_not_vanish(tiny: str, text: pa.DataType) -> None:
+    """O805: Arrow refuses 1e-30 as a decimal of three digits, and makes 0 of 1e-100."""
+    for column in (pa.array(["0", tiny]).cast(text), pa.array([0.0, float(tiny)])):
+        for kind in (pa.decimal128(3, 3), pa.decimal128(38, 0)):
+            with pytest.raises(pa.ArrowInvalid):
+                exact_cast(column, kind)
+    zeros = pa.array(["0", "0e-324", "-0.00", None, "0E5"]).cast(text)
+    assert exact_cast(zeros, pa.decimal128(3, 2)).to_pylist() == [Decimal(0)] * 3 + [None, Decimal(0)]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_duration_is_no_text(unit: str) -> None:
+    """O805: it became its number, without the unit; as a value of Python it was refused."""
+    for text in (pa.string(), pa.list_(pa.string())):
+        durations = pa.array([timedelta(1)], pa.duration(unit))
+        column = pa.ListArray.from_arrays([0, 1], durations) if pa.types.is_list(text) else durations
+        with pytest.raises(pa.ArrowTypeError):
+            exact_cast(column, text)
+
+
 @pytest.mark.parametrize(
     ("names", "says"),
     [

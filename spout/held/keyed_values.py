@@ -191,9 +191,11 @@ class TupleValues:
         self._kinds = {field.name: field.dataType for field in fields}
         self._zone = zone
         leaves: Mapping[type[DataType], Read] = {
-            TimestampType: partial(_time, zone), TimestampNTZType: _without_zone,
-            DateType: _day, StringType: _text,
-        }  # fmt: skip
+            TimestampType: partial(_time, zone),
+            TimestampNTZType: _without_zone,
+            DateType: _day,
+            StringType: _text,
+        }
         self._readers = _readers(self._kinds, leaves)
         self._zones = _readers(
             {name: part for name, part in self._kinds.items() if has_times(part)},

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -185,8 +186,6 @@ class Key:
     """One key at work."""
 
     def __init__(self, key: tuple[Any, ...]) -> None:
-        import pyarrow as pa
-
         self.keys: list[Any] = []
         self.state = FakeState()
         self.schema = pa.schema([("us", pa.int64())])
@@ -205,8 +204,6 @@ class Key:
 
     def emitted(self, rows: list[dict[str, Any]]) -> list[int]:
         """Return what was emitted."""
-        import pyarrow as pa
-
         packed = [row[EMITTED] for row in rows if row[EMITTED] is not None]
         return [
             pa.ipc.read_record_batch(pa.py_buffer(row), self.schema).to_pylist()[0]["us"] for row in packed
@@ -240,3 +237,46 @@ def test_a_tuple_that_cannot_be_read_fails_alone() -> None:
     assert "the years 1 to 9999" in failed[REPORT]
     assert [anchor["position"] for anchor in failed[ANCHOR]] == [1]
     assert key.emitted(key.get(noon, noon)) == [noon] * 3
+
+
+@pytest.mark.parametrize("far", [datetime(1600, 1, 1, tzinfo=UTC), datetime(2300, 1, 1, tzinfo=UTC)])
+def test_a_key_that_pandas_does_not_have_fails_its_tuple_alone(far: datetime) -> None:
+    """O810: Python has such a time, and where it is no key it is read."""
+    key = Key((None,))
+    noon = micros(INSTANTS[0])
+    rows = key.get(noon, micros(far))
+    [failed] = [row for row in rows if "OverflowError" in str(row[REPORT]) and row[ANCHOR]]
+    assert "the key 'at' is a time" in failed[REPORT]
+    assert [anchor["position"] for anchor in failed[ANCHOR]] == [1]
+    assert key.emitted(key.get(noon, noon)) == [noon] * 3
+
+
+class Joins(spout.KeyedBolt):
+    """Emits each text that it holds."""
+
+    output = "text string"
+
+    def execute(
+        self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Emit and ack them."""
+        for each in held:
+            collector.emit((each["text"],))
+        collector.ack(*held)
+
+
+def test_a_text_that_is_no_utf8_fails_alone() -> None:
+    """O810: the record with the key FF ended the query, each time that it was started."""
+    kind = StructType([StructField("text", StringType())])
+    task = KeyedTask(
+        "joins", Joins(), pa.schema([("text", pa.string())]), tracked=True, keys={TUPLE: ("text",)},
+        forms={TUPLE: TupleValues(kind)}, floats=(False,), timed=(False,),
+    )  # fmt: skip
+    texts = [b"a", b"\xff", "é".encode()]
+    anchors = [{"source": 1, "position": place, "edge": 7} for place in range(len(texts))]
+    part = pd.DataFrame({TUPLE: [{"text": text} for text in texts], ANCHOR: anchors})
+    frames = task(("",), [part], FakeState())  # type: ignore[arg-type]
+    rows = [row for frame in frames for row in frame.to_dict("records")]
+    [failed] = [row for row in rows if "UnicodeDecodeError" in str(row[REPORT]) and row[ANCHOR]]
+    assert [anchor["position"] for anchor in failed[ANCHOR]] == [1]
+    assert sum(row[EMITTED] is not None for row in rows) == 2

@@ -59,7 +59,7 @@ spout/tuples/exact.py: exact_values
 spout/tuples/failures.py: cause_of cause_of_output
 spout/tuples/places.py: alike numbered ordinals_of
 spout/tuples/raised.py: first_of_each place_of place_of_code
-spout/tuples/rows.py: in_order misfits missized one_batch python_values size_error
+spout/tuples/rows.py: in_order misfits missized one_batch size_error
 spout/tuples/tuple.py: by_names short_repr text_of values_in_order
 spout/group/carried.py: carried_commits
 spout/group/opening.py: clock_after epoch_above generation_steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +61,12 @@ def test_a_reason_is_one_sentence_and_refers_to_cases_that_tests_name() -> None:
     assert not any(reason.startswith("not built yet") for reason in NOT_APPLICABLE.values())
     leans = {case: CASE.findall(reason) for case, reason in NOT_APPLICABLE.items() if "as S" not in reason}
     assert {case: on for case, on in leans.items() if not set(on) <= set(NAMED)} == {}
+
+
+def test_each_case_stands_once_on_the_page() -> None:
+    page = (TESTS.parent / "docs/design/conformance.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \*\*([SPOD][0-9]{1,4})\*\*", page, re.MULTILINE)
+    assert [case for case, times in Counter(listed).items() if times > 1] == []
 
 
 def test_the_cases_are_counted() -> None:

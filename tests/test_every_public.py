@@ -41,7 +41,8 @@ acker/service/state.py: bin_of encode_state loading not_needed_from part_of_key 
 acker/service/state_notes.py: moved_deadlines read_notes
 replay/records/copies.py: build_copy original_headers story_headers
 replay/records/dead_letter.py: build_dead_letter
-replay/records/due.py: flaw_of history_of parse_root_key root_key sound sound_or_none
+replay/records/due.py: flaw_of flaw_of_entry history_of parse_root_key root_key root_of_key
+replay/records/due_fold.py: flaw_of_newer name_of
 replay/records/headers.py: header_text joined_headers our_values parted_headers plain_headers record_id
 replay/records/letters.py: copy_of mark_record own_headers parse_letter
 replay/records/record_time.py: parse_record_time says_its_time time_headers time_of written_time
@@ -58,7 +59,7 @@ spout/tuples/exact.py: exact_values
 spout/tuples/failures.py: cause_of cause_of_output
 spout/tuples/places.py: alike numbered ordinals_of
 spout/tuples/raised.py: first_of_each place_of place_of_code
-spout/tuples/rows.py: in_order misfits missized one_batch python_values size_error
+spout/tuples/rows.py: in_order misfits missized one_batch size_error
 spout/tuples/tuple.py: by_names short_repr text_of values_in_order
 spout/group/carried.py: carried_commits
 spout/group/opening.py: clock_after epoch_above generation_steps

@@ -280,8 +280,8 @@ COMMON: Mapping[str, Any] = MappingProxyType(
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
         # A broker that is cut off in silence loses its leaders after nine seconds, or some more where it was
-        # the controller. What was on its way to it goes elsewhere when it has timed out; until the client has
-        # heard of another leader it connects to the silent broker again. By default a request takes 60 s, a
+        # the controller. What was on its way to it goes elsewhere when it has timed out; until the client
+        # knows of another leader, it connects to the silent broker again. By default a request takes 60 s, a
         # connection 30 s and its first request 10 s.
         "socket.timeout.ms": SILENT_BROKER_MS,
         "socket.connection.setup.timeout.ms": CONNECTION_MS,

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from acker.config.topics import Topics
-from acker.identity import Root, input_id_of
 from acker.kafka.port import Log, Outgoing, TopicPartition
 from acker.service.passed_over import BY_HEADER, WHY_HEADER
 from acker.untrusted import UntrustedName
 from replay.handling.due_partition import due_records, owned
-from replay.records.due import Due, parse_root_key, root_key, sound_or_none
+from replay.records.due import Due, root_key
+from replay.records.due_fold import DueFold, EntriesByRoot, of_input, whole_entry
 
 DROPPED_MAX: Final = 10_000
 """So many tombstones are written in one transaction."""
@@ -86,19 +86,14 @@ class Dropping:
         return Outgoing(self.topics.ack_topics.due, number, None, root_key(due), headers)
 
     def _strange(self, number: int) -> StrangeRoots:
-        waiting: dict[Root, Due] = {}
+        entries = EntriesByRoot[Due]()
+        fold = DueFold(whole_entry, entries, wants=of_input(self.input_id))
         for record in due_records(self.log, self.topics, number):
-            root = parse_root_key(record.key)
-            if root is None or input_id_of(root.source) != self.input_id:
-                continue
-            # the last record of a key counts; one that is unreadable changes nothing
-            value = None if record.value is None else sound_or_none(record)
-            if record.value is None:
-                waiting.pop(root, None)
-            elif isinstance(value, Due):
-                waiting[root] = value
+            fold.put(record)
         own_groups = {own.group for own in self.topics.inputs.values() if own.id == self.input_id}
         strange = [
-            due for due in waiting.values() if due.group not in own_groups and self.group in (None, due.group)
+            due
+            for due in entries.waiting.values()
+            if due.group not in own_groups and self.group in (None, due.group)
         ]
         return StrangeRoots(TopicPartition(self.topics.ack_topics.due, number), strange)

@@ -12,17 +12,18 @@ from collections.abc import Mapping
 from acker.config.topics import Topics
 from acker.kafka.port import Log, Outgoing
 from replay.handling.due_partition import due_records, owned
-from replay.records.due import DueView, Pause, pause_key
+from replay.records.due import Pause, pause_key
+from replay.records.due_fold import progress_and_pauses
 
 
 def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
     """Return what is paused: by the partition of `_ack_due`, and the id of the input."""
     paused: dict[int, Mapping[int, Pause]] = {}
     for number in range(topics.acker.partitions):
-        view = DueView()
+        fold = progress_and_pauses()
         for record in due_records(log, topics, number):
-            view.put(record)
-        if inputs := view.pauses():
+            fold.put(record)
+        if inputs := fold.paused():
             paused[number] = inputs
     return paused
 

@@ -17,9 +17,10 @@ from functools import cache, lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple, assert_never
 
-from acker.errors import CodecError, UnknownVersion
-from acker.identity import Position, Root, Source, is_replay
-from acker.kafka.port import NO_EPOCH, Headers, Record
+from acker.errors import CodecError
+from acker.hot_paths import tuple_maker
+from acker.identity import Root, is_replay
+from acker.kafka.port import NO_EPOCH, Headers
 from acker.wire.causes import HELD, clipped
 from acker.wire.checks import wrong_source
 from acker.wire.codec import HEADER_BYTES, Codec, load_schema
@@ -59,6 +60,7 @@ _JSON_BYTES_MAX: Final = HISTORY_MAX * (6 * _LOSS_BYTES_MAX + 400)
 _LEFT_OUT_TEXT: Final = "losses left out here: "
 _LEFT_OUT = re.compile(re.escape(_LEFT_OUT_TEXT) + r"([0-9]{1,9})\Z")
 _KEY = struct.Struct(">iq")
+_root_of = tuple_maker(Root)  # a new owner makes two for each record
 
 ROOT_KEY_BYTES: Final = _KEY.size
 """No other key of `_ack_due` is as long as a root's."""
@@ -209,7 +211,7 @@ class DueCodec(Codec[Stored]):
         source, at = _long(data, HEADER_BYTES)
         position, at = _long(data, at)
         due_ms, _ = _long(data, at)
-        return Root(Source(source), Position(position)), due_ms
+        return _root_of((source, position)), due_ms
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
@@ -247,10 +249,12 @@ def root_key(root: Root | Due) -> bytes:
 
 def parse_root_key(key: bytes | None) -> Root | None:
     """Return the root that a key names; None when it names none."""
-    if key is None or len(key) != ROOT_KEY_BYTES:
-        return None
-    source, position = _KEY.unpack(key)
-    return Root(Source(source), Position(position))
+    return None if key is None or len(key) != ROOT_KEY_BYTES else root_of_key(key)
+
+
+def root_of_key(key: bytes) -> Root:
+    """Return the root that a key of `ROOT_KEY_BYTES` names."""
+    return _root_of(_KEY.unpack(key))
 
 
 def pause_key(input_id: int) -> bytes:
@@ -259,12 +263,21 @@ def pause_key(input_id: int) -> bytes:
 
 def flaw_of(key: bytes | None, value: Stored) -> str:
     """Return what is impossible in a decoded record; empty if nothing is."""
-    if isinstance(value, Pause):
-        return "" if key == pause_key(value.input) else "it tells no pause"
-    if isinstance(value, Progress):
-        wrong = key != PROGRESS_KEY or value.next < 0 or value.skip < 0
-        return "it tells no progress" if wrong else ""
-    if parse_root_key(key) != (value.source, value.position):
+    match value:
+        case Pause():
+            return "" if key == pause_key(value.input) else "it tells no pause"
+        case Progress():
+            wrong = key != PROGRESS_KEY or value.next < 0 or value.skip < 0
+            return "it tells no progress" if wrong else ""
+        case Due():
+            return flaw_of_entry(parse_root_key(key), value)
+        case _:
+            assert_never(value)
+
+
+def flaw_of_entry(root: Root | None, value: Due) -> str:
+    """Return what is impossible in a decoded entry under the key of a root; None: under another key."""
+    if root != (value.source, value.position):
         return "the key is not that of the value"
     if wrong_source(value.source) or value.position < 0:
         return "it names no root"
@@ -273,47 +286,6 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
     if isinstance(value, RefusedRoot) and not (value.letter_why if value.dead else value.copy_why):
         return "it does not say what was refused"
     return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
-
-
-def sound(record: Record) -> Stored | None:
-    """Decode a record of `_ack_due`; None: no replay worker wrote it; `UnknownVersion`: a newer one did."""
-    try:
-        value = due_codec().decode(record.value)
-    except UnknownVersion:
-        raise
-    except CodecError:
-        return None
-    return None if flaw_of(record.key, value) else value
-
-
-def sound_or_none(record: Record) -> Stored | None:
-    """Do as `sound`, but return None for an unknown version, too; the replay worker reports that one."""
-    try:
-        return sound(record)
-    except UnknownVersion:
-        return None
-
-
-class DueView:
-    """Progress and pauses in `_ack_due`; the last record of each key counts, unless it is unreadable."""
-
-    def __init__(self) -> None:
-        self.progress: dict[int, Progress] = {}
-        self._pauses: dict[tuple[int, bytes], Pause] = {}
-
-    def put(self, record: Record) -> None:
-        if record.key is None or len(record.key) == ROOT_KEY_BYTES:
-            return
-        value = None if record.value is None else sound_or_none(record)
-        self._pauses.pop((record.partition, record.key), None)
-        if isinstance(value, Pause):
-            self._pauses[record.partition, record.key] = value
-        elif isinstance(value, Progress):
-            self.progress[record.partition] = value
-
-    def pauses(self) -> dict[int, Pause]:
-        """Return the inputs that are paused somewhere, by their ids."""
-        return {pause.input: pause for pause in self._pauses.values()}
 
 
 def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:

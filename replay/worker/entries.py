@@ -15,27 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, assert_never
 
 from acker.config.topics import Input
 from acker.errors import CodecError, Damaged, DataLoss, UnknownVersion
 from acker.identity import Root, acker_partition, is_replay, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
-from acker.service.passed_over import DAMAGE_CURE, marked_offset, read_ours
+from acker.service.passed_over import DAMAGE_CURE, read_ours
 from acker.wire.checks import wrong_source
 from acker.wire.clusters import require_cluster
 from acker.wire.stacks import read_stack
 from replay.policy.disposition import DeadReason
-from replay.records.due import (
-    Due,
-    Pause,
-    Progress,
-    flaw_of,
-    parse_root_key,
-    pause_key,
-    root_key,
-    sound_or_none,
-)
+from replay.records.due import Due, Pause, Progress, parse_root_key, root_key
+from replay.records.due_fold import DueFold, DueStep, Flawed, due_ms_of, of_roots, whole_entry
 from replay.records.headers import location
 from replay.worker.fetch import Absence, RecordPlace, cannot_be_read
 from replay.worker.waiting import DueTable
@@ -75,48 +68,54 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
     Raises `Disagreement`: a record was written in another cluster, where it is about other records.
     """
     here = worker.log.cluster_id()
-    table, progress = DueTable(), None
-    pauses: dict[bytes, Pause] = {}
-    spoiled: dict[Root, int] = {}
-    behind: set[Root] = set()
+    owned = _OwnedRoots()
+    fold = DueFold(due_ms_of, owned, on_newer=partial(newer, worker.log))
     for record in _stored(worker, due):
         require_cluster(record.place, record.headers, here)
-        root, flaw = parse_root_key(record.key), ""
-        if record.value is None:
-            if root is not None:
-                table.remove(root, record.offset)
-                behind.add(root)
-                spoiled.pop(root, None)
-            pauses.pop(record.key or b"", None)
-            continue
-        try:
-            if root is None:
-                value = worker.dues.decode(record.value)
-                flaw = flaw_of(record.key, value)
-                if isinstance(value, Progress) and not flaw:
-                    progress = value
-                    behind.clear()
-                if isinstance(value, Pause) and not flaw:
-                    pauses[pause_key(value.input)] = value
-            else:
-                of, due_ms = worker.dues.glance(record.value)
-                flaw = wrong_source(root.source) if of == root else "the key is not that of the value"
-                if not flaw:
-                    table.put(root, record.offset, due_ms)
-                    behind.add(root)
-                    spoiled.pop(root, None)
-        except UnknownVersion as error:
-            flaw = newer(worker.log, record, error)
-        except CodecError as error:
-            flaw = "" if marked_offset(record) is not None else str(error)
-        if flaw:
-            worker.undecodable(*due, record.offset, flaw)
-        if flaw and root is not None and len(spoiled) < SPOILED_MAX:
-            spoiled[root] = record.offset
-    mends = _mends(worker, due, spoiled) if spoiled else ()
+        meaning = fold.put(record)
+        match meaning:
+            case DueStep() | Pause():
+                pass
+            case Progress():
+                owned.behind.clear()
+            case Flawed(why, root):
+                worker.undecodable(*due, record.offset, why)
+                if root is not None and len(owned.spoiled) < SPOILED_MAX:
+                    owned.spoiled[root] = record.offset
+            case _:
+                assert_never(meaning)
+    mends = _mends(worker, due, owned.spoiled) if owned.spoiled else ()
     for mend in mends:
-        table.remove(mend.root, spoiled[mend.root])  # it waits again under its new offset, once written
-    return Restored(table, progress, behind, mends, {pause.input: pause for pause in pauses.values()})
+        # it waits again under its new offset, once written
+        owned.table.remove(mend.root, owned.spoiled[mend.root])
+    return Restored(owned.table, fold.progress.get(due.partition), owned.behind, mends, fold.paused())
+
+
+class _OwnedRoots:
+    """What a new owner keeps of each root.
+
+    Attributes:
+        table: those that wait.
+        behind: those with an entry or a tombstone behind the last progress.
+        spoiled: where a flawed record is the last one under a root's key.
+    """
+
+    def __init__(self) -> None:
+        self.table = DueTable()
+        self.behind: set[Root] = set()
+        self.spoiled: dict[Root, int] = {}
+
+    def put(self, record: Record, root: Root, due_ms: int) -> None:
+        self.table.put(root, record.offset, due_ms)
+        self.behind.add(root)
+        if self.spoiled:
+            self.spoiled.pop(root, None)
+
+    def end(self, record: Record, root: Root) -> None:
+        self.table.remove(root, record.offset)
+        self.behind.add(root)
+        if self.spoiled:
+            self.spoiled.pop(root, None)
 
 
 def _stored(worker: Worker, due: TopicPartition) -> Iterator[Record]:
@@ -134,15 +133,11 @@ def _stored(worker: Worker, due: TopicPartition) -> Iterator[Record]:
 
 def _mends(worker: Worker, place: TopicPartition, spoiled: Collection[Root]) -> Sequence[Mend]:
     """Return what to write under spoiled keys: the last sound entry or tombstone, else a dead letter."""
-    last: dict[Root, Due | None] = {}
+    beneath = _Beneath()
+    fold = DueFold(whole_entry, beneath, wants=of_roots(spoiled))
     for record in _stored(worker, place):
-        root = parse_root_key(record.key)
-        if root is not None and root in spoiled:
-            entry = sound_or_none(record)
-            if record.value is None:
-                last[root] = None
-            elif isinstance(entry, Due):
-                last[root] = entry
+        fold.put(record)
+    last = beneath.last
     mends: list[Mend] = []
     for root in spoiled:
         due = last[root] if root in last else _unreadable(worker, root, place.partition)
@@ -151,6 +146,19 @@ def _mends(worker: Worker, place: TopicPartition, spoiled: Collection[Root]) -> 
             mended = worker.waiting_record(place, root_key(root), written)
             mends.append(Mend(root, _name(worker, root), due, mended))
     return mends
+
+
+class _Beneath:
+    """Keeps the last sound record of each root: `last` has its entry, or None for a tombstone."""
+
+    def __init__(self) -> None:
+        self.last: dict[Root, Due | None] = {}
+
+    def put(self, record: Record, root: Root, due: Due) -> None:
+        self.last[root] = due
+
+    def end(self, record: Record, root: Root) -> None:
+        self.last[root] = None
 
 
 def _unreadable(worker: Worker, root: Root, partition: int) -> Due | None:
@@ -222,17 +230,12 @@ def _read(worker: Worker, place: RecordPlace, found: Record | Absence) -> Due | 
             " holds it: somebody deleted from the topic, or wrote to it under the root's key. Start the"
             " replay worker again: of a root whose key is still there it makes a dead letter"
         )
+    root = parse_root_key(found.key)
     try:
-        due = worker.dues.decode(found.value)
+        return replace(whole_entry(found, root), stack=read_stack(found.headers))
     except UnknownVersion as error:
         flaw = newer(worker.log, found, error)
     except CodecError as error:
         flaw = str(error)
-    else:
-        flaw = flaw_of(found.key, due)
-        if isinstance(due, Due) and not flaw:
-            return replace(due, stack=read_stack(found.headers))
-    if flaw:
-        worker.undecodable(*place, flaw)
-    root = parse_root_key(found.key)
+    worker.undecodable(*place, flaw)
     return root and _unreadable(worker, root, place.partition)

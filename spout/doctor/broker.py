@@ -31,7 +31,8 @@ from acker.provisioning.provision import check
 from acker.provisioning.roles import Role, rights
 from acker.service.state import LastState, read_last_state, state_codec
 from acker.writer_clocks import WriterTime, writer_time
-from replay.records.due import PROGRESS_KEY
+from replay.records.due import Progress
+from replay.records.due_fold import progress_and_pauses
 from spout.doctor.executors import kafka_servers
 from spout.doctor.live import Allowed, BrokerFacts
 from spout.doctor.services import ServiceFacts, ServiceMember, StateOrigin
@@ -159,10 +160,11 @@ class BrokerProbe:
     def _signs_of_workers(self, log: KafkaLog) -> Mapping[int, WriterTime]:
         """Return by partition when a replay worker wrote its progress last, as far back as is read."""
         tails = Tails(log, int(PATIENCE_S * 1_000), SIGNS_MAX)
+        fold = progress_and_pauses()
         signs: dict[int, WriterTime] = {}
         for number in range(self._topics.acker.partitions):
             for record in tails.last(self._topics.ack_topics.due, number, ""):
-                if record.key == PROGRESS_KEY:
+                if isinstance(fold.put(record), Progress):
                     signs[number] = writer_time(record)
         return signs
 

@@ -55,10 +55,10 @@ from spout.planning.order import Gate
 from spout.runtime.pulse import Pulse
 from spout.topology.stage_pass import BoltPass, StreamPass
 from spout.tuples.counts import Counted, Tally, What
+from spout.tuples.exact import python_values
 from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.places import Deliveries, only_roots
 from spout.tuples.raised import place_of_code
-from spout.tuples.rows import python_values
 from spout.tuples.tuple import AnchoredTuple, PlacedTuple, Rows, StreamId
 
 ClockNs = Callable[[], int]

@@ -19,9 +19,10 @@ from spout.bolts.outputs import arrow_output
 from spout.execution.bolt_work import BoltWork
 from spout.topology.stage_pass import BoltPass, StreamPass
 from spout.topology.stages import SinkOutput
+from spout.tuples.exact import python_values
 from spout.tuples.failures import Cause, FailTuple, RejectTuple, Undecodable
 from spout.tuples.raised import Tracebacks
-from spout.tuples.rows import ListRows, batch_of, misfits, python_values, size_error
+from spout.tuples.rows import ListRows, batch_of, misfits, size_error
 from spout.tuples.tuple import DEFAULT_STREAM, Delivery, StreamId, Tuple, text_of
 
 _ZONE: Final = "UTC"

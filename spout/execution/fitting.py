@@ -19,11 +19,11 @@ from acker.identity import I64
 from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
-from spout.tuples.casts import check_nulls, exact_cast
+from spout.tuples.casts import cell_text, check_nulls, exact_cast
 from spout.tuples.failures import Cause, cause_of_output
 from spout.tuples.raised import Tracebacks
-from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized
-from spout.tuples.tuple import values_in_order
+from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized, with_message
+from spout.tuples.tuple import text_of, values_in_order
 
 RowFailure = tuple[int, Cause]
 """A failed input row, and why."""
@@ -247,8 +247,9 @@ class _Columns:
                     *self._fitted(field, column.slice(0, half), first),
                     *self._fitted(field, column.slice(half), first + half),
                 ]
-            says = f"bolt {self._bolt!r} emitted {column[0]} as {field.name!r}, which is {_shown(field)}"
-            self.errors[first] = type(error)(f"{says}: {error}")
+            value = cell_text(column, 0)
+            says = f"bolt {self._bolt!r} emitted {value} as {field.name!r}, which is {_shown(field)}"
+            self.errors[first] = with_message(error, f"{says}: {text_of(error)}")
             return [pa.nulls(1, field.type)]
         return [fitted]
 

@@ -8,18 +8,26 @@ Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planner.order_watc
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from acker.errors import UnknownVersion
-from acker.identity import first_source, input_id_of, offset_of, partition_of
+from acker.identity import Root, first_source, input_id_of, offset_of, partition_of
 from acker.kafka.port import Log, OffsetAnswers, Record, TopicPartition
 from acker.kafka.reading import Follower
 from acker.service.passed_over import damage_passed_over, require_passed_over
 from acker.wire.clusters import require_cluster
-from replay.records.due import Aside, Due, Pause, Progress, RefusedRoot, sound
+from replay.records.due import Aside, Due, Pause, RefusedRoot
+from replay.records.due_fold import (
+    DueFold,
+    Entries,
+    EntryName,
+    ReadEntry,
+    name_of,
+    whole_entry,
+)
 from replay.records.headers import parse_location
 from replay.worker.fetch import RecordPlace
 
@@ -29,21 +37,24 @@ PATIENCE_MS: Final = 10
 READ_MAX: Final = 200_000
 """How many records one call reads; the next one reads the rest."""
 
-EntryName = tuple[int, bytes]
-"""The partition of `_ack_due` and the key there, which name an entry until its tombstone."""
+E = TypeVar("E")
 
 
-class DueReader(ABC):
+class DueReader(Generic[E]):
     """Follows N partitions of the topic from their beginning.
 
     Attributes:
         taken_over: by verdict partition, the first record that no replay worker has taken over completely.
     """
 
-    def __init__(self, log: Log, topic: str, partitions: int) -> None:
+    def __init__(
+        self, log: Log, topic: str, partitions: int, read_entry: ReadEntry[E], entries: Entries[E]
+    ) -> None:
+        """Follow all roots; `entries` keeps what `read_entry` returns of each (`replay.records.due_fold`)."""
         self.taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self._log = log
         self._cluster_id = log.cluster_id()
+        self._fold = DueFold(read_entry, entries, on_newer=partial(_passed_over, log))
         places = [TopicPartition(topic, number) for number in range(partitions)]
         self._follower = Follower(
             log, places, READ_MAX, patience_ms=PATIENCE_MS, on_damage=damage_passed_over(log)
@@ -57,7 +68,9 @@ class DueReader(ABC):
             UnknownVersion: a newer replay worker wrote a record.
         """
         for record in self._follower.read():
-            self._take(record)
+            require_cluster(record.place, record.headers, self._cluster_id)
+            self._fold.put(record)
+        self.taken_over |= {partition: progress.next for partition, progress in self._fold.progress.items()}
         return self._follower.is_whole
 
     def answers(self) -> OffsetAnswers:
@@ -67,31 +80,11 @@ class DueReader(ABC):
     def close(self) -> None:
         self._follower.close()
 
-    def _take(self, record: Record) -> None:
-        require_cluster(record.place, record.headers, self._cluster_id)
-        try:
-            value = None if record.value is None else sound(record)
-        except UnknownVersion as error:
-            cure = "a newer replay worker wrote it, run the spout with that version"
-            # it raises unless an operator has said that this record is passed over
-            require_passed_over(self._log, record, error, cure)
-            value = None
-        if isinstance(value, Progress):
-            self.taken_over[record.partition] = value.next
-        elif isinstance(value, Pause):
-            self._note_pause(record, value)
-        else:
-            self._put(record, value)
 
-    def _note_pause(self, record: Record, pause: Pause) -> None:  # noqa: B027 - most readers need none
-        """Note that an input is paused in the record's partition, until a tombstone of the record's key."""
-
-    @abstractmethod
-    def _put(self, record: Record, due: Due | None) -> None:
-        """Note a record and the root in it, `due`.
-
-        None: the record is a tombstone, or, where `record.value` is not None, something that cannot be read.
-        """
+def _passed_over(log: Log, record: Record, error: UnknownVersion) -> str:
+    """Return the flaw of a record that an operator lets be passed over; raise for any other."""
+    cure = "a newer replay worker wrote it, run the spout with that version"
+    return require_passed_over(log, record, error, cure)
 
 
 class WaitingReplay(NamedTuple):
@@ -130,30 +123,65 @@ class StandingInput(NamedTuple):
     pause: Pause | None
 
 
-class DueWatch(DueReader):
-    """Follows which lost roots of one group still wait, for queries that end when none does.
+class _GroupEntries:
+    """The roots of one group that wait.
 
     Attributes:
-        changes: how many records about these roots were read; while it is the same, no replay worker has
-            done anything about them.
+        changes: how many entries and tombstones of these roots were read.
+        counts: how many wait; kept here, so that `standing` need not go through 200,000 roots at each call.
+        aside_why: why some were put aside last, by partition and input.
     """
+
+    def __init__(self, group: str, sources: frozenset[int]) -> None:
+        self.changes = 0
+        self.waiting: dict[EntryName, WaitingReplay] = {}
+        self.counts = Counter[WaitingKind]()
+        self.aside_why: dict[tuple[int, int], str] = {}
+        self._group = group
+        self._sources = sources
+
+    def read_entry(self, record: Record, root: Root) -> WaitingReplay | None:
+        """Return what is kept of an entry; None: the group did not emit the root, or not from its sources."""
+        due = whole_entry(record, root)
+        if due.source in self._sources and due.group == self._group:
+            return WaitingReplay(input_id_of(due.source), due.due_ms, _aside_text(due))
+        return None
+
+    def put(self, record: Record, root: Root, entry: WaitingReplay) -> None:
+        self.end(record, root)
+        self.changes += 1
+        self.waiting[name_of(record)] = entry
+        self.counts[WaitingKind(record.partition, entry.input_id, bool(entry.aside))] += 1
+        if entry.aside:
+            self.aside_why[record.partition, entry.input_id] = entry.aside
+
+    def end(self, record: Record, root: Root) -> None:
+        entry = self.waiting.pop(name_of(record), None)
+        if entry is not None:
+            self.changes += 1
+            self.counts[WaitingKind(record.partition, entry.input_id, bool(entry.aside))] -= 1
+
+
+class DueWatch(DueReader[WaitingReplay]):
+    """Follows which lost roots of one group still wait, for queries that end when none does."""
 
     def __init__(self, log: Log, topic: str, partitions: int, group: str, sources: frozenset[int]) -> None:
         """Follow the roots that `group` emitted; those that another group emitted are not waited for."""
-        super().__init__(log, topic, partitions)
-        self.changes = 0
-        self._group = group
-        self._sources = sources
-        self._waiting: dict[EntryName, WaitingReplay] = {}
-        # kept beside `_waiting`, so that `standing` need not go through 200,000 roots at each call
-        self._counts = Counter[WaitingKind]()
-        self._aside_why: dict[tuple[int, int], str] = {}  # by partition and input
-        self._pauses: dict[EntryName, Pause] = {}
+        self._entries = _GroupEntries(group, sources)
+        super().__init__(log, topic, partitions, self._entries.read_entry, self._entries)
+
+    @property
+    def changes(self) -> int:
+        """How many records about these roots, and pauses, were read.
+
+        While it is the same, no replay worker has done anything about them.
+        """
+        return self._entries.changes + self._fold.pause_changes
 
     @property
     def waiting(self) -> int:
         """How many roots wait."""
-        return len(self._waiting)
+        return len(self._entries.waiting)
 
     def not_taken_over(self, lost_below: Mapping[int, int]) -> list[int]:
         """Return the verdict partitions of which a replay worker has not taken over every lost root yet.
@@ -166,13 +194,13 @@ class DueWatch(DueReader):
 
     def has_replayed_all(self, lost_below: Mapping[int, int]) -> bool:
         """Return whether every lost root has a copy or a dead letter; `lost_below` as in `not_taken_over`."""
-        return not self._waiting and not self.not_taken_over(lost_below)
+        return not self._entries.waiting and not self.not_taken_over(lost_below)
 
     def standing(self) -> dict[int, StandingInput]:
         """Return, by their ids, the inputs whose roots wait for an operator: paused, or put aside."""
-        pauses = self._pauses_by_input()
+        pauses = self._fold.paused_by_partition()
         inputs: dict[int, StandingInput] = {}
-        for (partition, input_id, is_aside), count in self._counts.items():
+        for (partition, input_id, is_aside), count in self._entries.counts.items():
             pause = pauses.get((partition, input_id))
             if not count or (pause is None and not is_aside):
                 continue
@@ -182,7 +210,7 @@ class DueWatch(DueReader):
             # a pause in one partition is named before what was put aside in another
             if pause is None and before is not None:
                 pause = before.pause
-            why = pause.why if pause is not None else self._aside_why.get((partition, input_id), "")
+            why = pause.why if pause is not None else self._entries.aside_why.get((partition, input_id), "")
             inputs[input_id] = StandingInput(input_id, roots, why, pause)
         return inputs
 
@@ -191,49 +219,13 @@ class DueWatch(DueReader):
 
         It goes through all roots: call it when one of them has changed.
         """
-        pauses = self._pauses_by_input()
+        pauses = self._fold.paused_by_partition()
         due_ms = [
             root.due_ms
-            for (partition, _key), root in self._waiting.items()
+            for (partition, _key), root in self._entries.waiting.items()
             if not root.aside and (partition, root.input_id) not in pauses
         ]
         return min(due_ms, default=None)
-
-    def _pauses_by_input(self) -> dict[tuple[int, int], Pause]:
-        """Return the pauses by partition and input: each partition of the topic has pauses of its own."""
-        return {(partition, pause.input): pause for (partition, _key), pause in self._pauses.items()}
-
-    def _note_pause(self, record: Record, pause: Pause) -> None:
-        self.changes += 1
-        self._pauses[record.partition, record.key or b""] = pause
-
-    def _put(self, record: Record, due: Due | None) -> None:
-        name = record.partition, record.key or b""
-        if record.value is None:
-            # a tombstone does not say whether its key was that of a pause or of a root
-            was_pause = self._pauses.pop(name, None) is not None
-            if was_pause:
-                self.changes += 1
-            else:
-                self._remove(name)
-        elif due is not None and due.source in self._sources and due.group == self._group:
-            self._remove(name)
-            self._add(name, WaitingReplay(input_id_of(due.source), due.due_ms, _aside_text(due)))
-
-    def _add(self, name: EntryName, root: WaitingReplay) -> None:
-        self.changes += 1
-        self._waiting[name] = root
-        partition, _key = name
-        self._counts[WaitingKind(partition, root.input_id, bool(root.aside))] += 1
-        if root.aside:
-            self._aside_why[partition, root.input_id] = root.aside
-
-    def _remove(self, name: EntryName) -> None:
-        root = self._waiting.pop(name, None)
-        if root is not None:
-            self.changes += 1
-            partition, _key = name
-            self._counts[WaitingKind(partition, root.input_id, bool(root.aside))] -= 1
 
 
 def _aside_text(due: Due) -> str:
@@ -259,30 +251,38 @@ class WaitingRoot(NamedTuple):
     is_blocked: bool
 
 
-class DueEntries(DueReader):
+class _OrderedEntries:
+    """The roots of some inputs that wait, by the source of their first emissions."""
+
+    def __init__(self, inputs: frozenset[int]) -> None:
+        self.waiting: dict[int, dict[EntryName, WaitingRoot]] = {}
+        self._inputs = inputs
+
+    def read_entry(self, record: Record, root: Root) -> WaitingRoot | None:
+        """Return what is kept of an entry; None: the root is of another input."""
+        due = whole_entry(record, root)
+        if input_id_of(root.source) not in self._inputs:
+            return None
+        location = parse_location(due.origin)
+        origin = None if location is None else RecordPlace(*location)
+        place = RecordPlace(due.topic, partition_of(root.source), offset_of(root.position))
+        return WaitingRoot(origin, place, due.last_was_blocked)
+
+    def put(self, record: Record, root: Root, entry: WaitingRoot) -> None:
+        self.end(record, root)  # so that the latest entry is the last one
+        self.waiting.setdefault(first_source(root.source), {})[name_of(record)] = entry
+
+    def end(self, record: Record, root: Root) -> None:
+        self.waiting.get(first_source(root.source), {}).pop(name_of(record), None)
+
+
+class DueEntries(DueReader[WaitingRoot]):
     """Follows the waiting roots of some inputs, which are read in order; `inputs` are their ids."""
 
     def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
-        super().__init__(log, topic, partitions)
-        self._inputs = frozenset(inputs)
-        self._waiting: dict[int, dict[bytes, WaitingRoot]] = {}
-        self._source_of: dict[bytes, int] = {}
+        self._entries = _OrderedEntries(frozenset(inputs))
+        super().__init__(log, topic, partitions, self._entries.read_entry, self._entries)
 
     def waiting_of(self, source: int) -> Sequence[WaitingRoot]:
         """Return the waiting roots of a partition; `source` is its source, not that of its copies."""
-        return list(self._waiting.get(source, {}).values())
-
-    def _put(self, record: Record, due: Due | None) -> None:
-        if due is None and record.value is not None:
-            return  # it cannot be read; the root whose entry it replaced waits on: its replay worker has it
-        key = record.key or b""
-        before = self._source_of.pop(key, None)
-        if before is not None:
-            self._waiting[before].pop(key, None)
-        if due is not None and input_id_of(due.source) in self._inputs:
-            source = first_source(due.source)
-            location = parse_location(due.origin)
-            origin = None if location is None else RecordPlace(*location)
-            place = RecordPlace(due.topic, partition_of(due.source), offset_of(due.position))
-            self._source_of[key] = source
-            self._waiting.setdefault(source, {})[key] = WaitingRoot(origin, place, due.last_was_blocked)
+        return list(self._entries.waiting.get(source, {}).values())

@@ -35,7 +35,7 @@ from spout.held.keyed_exit import (
     lone_stage,
     packed_row,
 )
-from spout.held.keyed_times import TupleTimes, as_micros, has_times
+from spout.held.keyed_values import TupleValues, as_form, carried_key, has_times, key_without_hash, needs_form
 from spout.publishing.delayed import by_key
 from spout.publishing.ledger import TaskName, task_name
 from spout.streaming.query_plan import streams_read
@@ -148,6 +148,12 @@ def held_by_key(
     zone = zone_or_utc(rows.sparkSession)
     key = rows.columns[: rows.columns.index(next(iter(streams)))]
     kinds = {name: rows.schema[name].dataType for name in (*key, *streams)}
+    for kind in kinds.values():
+        if (without := key_without_hash(kind)) is not None:
+            raise UsageError(
+                f"{called!r}: a map has keys of the type {without.simpleString()}, of which Python has no"
+                " dictionary; pass map_entries(...) of it, an array of its pairs"
+            )
     task = KeyedTask(
         called,
         bolt,
@@ -155,13 +161,14 @@ def held_by_key(
         tracked=bool(streams_read(rows)),
         streams=streams,
         keys=keys,
-        times={name: TupleTimes(kinds[name], zone) for name in streams if has_times(kinds[name])},
+        forms={name: TupleValues(kinds[name], zone) for name in streams if needs_form(kinds[name])},
         one_key=key == [ONE_KEY],
         floats=tuple(isinstance(kinds[name], FractionalType) for name in key),
         timed=tuple(has_times(kinds[name]) for name in key),
     )
-    numbers = [as_micros(sql.col(name), kinds[name]).alias(name) for name in streams]
-    rows = rows.select(*key, *numbers, ANCHOR)
+    keys_carried = [carried_key(sql.col(name), kinds[name]).alias(name) for name in key]
+    forms = [as_form(sql.col(name), kinds[name]).alias(name) for name in streams]
+    rows = rows.select(*keys_carried, *forms, ANCHOR)
 
     def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
         return task(key, parts, state)
@@ -192,7 +199,7 @@ class KeyedTask:
         tracked: whether the rows come from a tracked stream; a single tuple of a topology may still be
             unanchored.
         keys: for each column of `streams`, the fields of its tuples that are the key.
-        times: for each column of `streams`, the times in its tuples; none: it has none.
+        forms: for each column of `streams`, how the values of its tuples are read; none: as they are.
         floats: of each column of the key, whether it is of floats; a NaN in another one is a null.
         timed: of each column of the key, whether it has times.
         _prepared: the task for which the bolt was prepared, if it was.
@@ -205,7 +212,7 @@ class KeyedTask:
     tracked: bool = False
     streams: Streams = field(default_factory=lambda: {TUPLE: SPARK})
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    times: Mapping[str, TupleTimes] = field(default_factory=dict)
+    forms: Mapping[str, TupleValues] = field(default_factory=dict)
     one_key: bool = False
     floats: tuple[bool, ...] = ()
     timed: tuple[bool, ...] = ()
@@ -223,7 +230,7 @@ class KeyedTask:
             for each in held:
                 if each.came_from == SPARK:
                     each.source_component, each.source_stream = stream
-        for kept in held if self.times else ():
+        for kept in held if self.forms else ():
             kept.values = self._with_zones(kept)
         arrived = () if state.hasTimedOut else parts
         unreadable: list[tuple[KeyedTuple, Exception]] = []
@@ -279,16 +286,16 @@ class KeyedTask:
         if not held or not any(self.timed):
             return key
         column = self._column_of(held[0])
-        names, times = self.keys[column], self.times[column]
+        names, forms = self.keys[column], self.forms[column]
         return tuple(
-            held[0].values.get(name, times.localize(part)) if is_timed else part
+            held[0].values.get(name, forms.localize(part)) if is_timed else part
             for part, name, is_timed in zip(key, names, self.timed, strict=True)
         )
 
     def _with_zones(self, held: KeyedTuple) -> Mapping[str, Any]:
         """Return the values of a tuple from the state, where an earlier version kept times without a zone."""
-        times = self.times.get(self._column_of(held))
-        return held.values if times is None else times.read_kept(held.values)
+        forms = self.forms.get(self._column_of(held))
+        return held.values if forms is None else forms.read_kept(held.values)
 
     def _column_of(self, held: KeyedTuple) -> str:
         first = next(iter(self.streams))
@@ -297,7 +304,7 @@ class KeyedTask:
     def _tuples(
         self, part: PandasFrame, batch_ms: int, unreadable: list[tuple[KeyedTuple, Exception]]
     ) -> Iterator[KeyedTuple]:
-        """Yield the tuples that arrived; one with a time beyond Python's years is put aside."""
+        """Yield the tuples that arrived; one with a value that Python has no form of is put aside."""
         columns = (part[column] for column in self.streams)
         for anchor, *structs in zip(part[ANCHOR], *columns, strict=True):
             place = None if anchor is None else (anchor["source"], anchor["position"], anchor["edge"])
@@ -308,9 +315,10 @@ class KeyedTask:
                 values = struct if isinstance(struct, dict) else struct.asDict()
                 received = KeyedTuple(values, place, batch_ms, stream)
                 try:
-                    if column in self.times:
-                        received.values = self.times[column].read(values)
-                except OverflowError as error:
+                    if column in self.forms:
+                        received.values = self.forms[column].read(values)
+                        self.forms[column].check_key(values, self.keys.get(column, ()))
+                except (OverflowError, UnicodeDecodeError) as error:
                     unreadable.append((received, error))
                 else:
                     yield received

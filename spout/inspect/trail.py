@@ -43,7 +43,8 @@ from acker.wire.stacks import read_stack
 from acker.wire.verdict import Verdict
 from replay.handling.letter_box import LetterBox, letters_of
 from replay.records.dead_letter import OUR_PREFIXES
-from replay.records.due import Due, DueView, Loss, Progress, history_of, root_key, sound_or_none
+from replay.records.due import Due, Loss, Progress, history_of
+from replay.records.due_fold import DueFold, EntriesByRoot, of_roots, whole_entry
 from replay.records.headers import Lineage, location, parse_lineage, parse_location, parted_headers
 from replay.records.letters import Filter, Letter
 from replay.records.movers import mover_record, mover_text
@@ -203,21 +204,18 @@ class AckTopicSearch:
                     found.note_calls(passed.calls, members, record.timestamp_ms)
         return found
 
-    def waiting(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueView]:
-        """Find the dues of roots in ``_ack_due``, and what else their partitions of it have."""
-        dues: dict[Root, Due] = {}
-        view = DueView()
-        for number, members in self._by_acker(roots).items():
-            keys = {root_key(root): root for root in members}
+    def waiting(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueFold[Due]]:
+        """Find the dues of roots in ``_ack_due``, and progress and pauses of their partitions of it."""
+        roots_by_acker = self._by_acker(roots)
+        all_roots = [root for members in roots_by_acker.values() for root in members]
+        entries = EntriesByRoot[Due]()
+        fold = DueFold(whole_entry, entries, wants=of_roots(all_roots))
+        for number in roots_by_acker:
             for record in self._tails.last(self._topics.due, number, "what waited before is unknown"):
-                view.put(record)
-                if (root := keys.get(record.key or b"")) is None:
-                    continue
-                if record.value is None:
-                    dues.pop(root, None)
-                elif isinstance(value := sound_or_none(record), Due):
-                    dues[root] = value
-        return dues, view
+                fold.put(record)
+        # nobody looks for the entry of a root in another partition than its own
+        dues = {root: due for (number, root), due in entries.waiting.items() if number == self.acker_of(root)}
+        return dues, fold
 
     def _by_acker(self, roots: Iterable[Root]) -> dict[int, list[Root]]:
         found: dict[int, list[Root]] = {}
@@ -280,7 +278,7 @@ class Trail:
         found = _Emissions(self._observer, ack_topics, tails, infos)
         emissions = found.of(here, copies, is_written=here.offset < end)
         verdicts, too_late, passed = ack_topics.decided(each.root for each in emissions)
-        dues, view = ack_topics.waiting(each.root for each in emissions)
+        dues, fold = ack_topics.waiting(each.root for each in emissions)
         emissions = [
             _with_acks(replace(each, verdict=verdicts[each.root]), ack_topics)
             if each.root in verdicts
@@ -312,7 +310,7 @@ class Trail:
             stacks=stacks,
             dues=dues,
             taken_over=(
-                _taken_over(verdicts.get(last), view.progress.get(ack_topics.acker_of(last)))
+                _taken_over(verdicts.get(last), fold.progress.get(ack_topics.acker_of(last)))
                 if last and self._topics.ack_topics.due not in missing
                 else None
             ),
@@ -325,7 +323,7 @@ class Trail:
                 ]
             ),
             notes=[*tails.notes, *(MISSING.format(name) for name in unnamed)],
-            paused=pause.why if (pause := view.pauses().get(one.id)) else "",
+            paused=pause.why if (pause := fold.paused().get(one.id)) else "",
             missing=sorted(missing),
             uncommitted=stable <= here.offset < end,
             recreated=found.is_recreated,

@@ -25,16 +25,8 @@ from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts
 from acker.wire.events import positions
 from acker.writer_clocks import WriterTime, writer_time
-from replay.records.due import (
-    PROGRESS_KEY,
-    Due,
-    DueView,
-    Pause,
-    Progress,
-    due_codec,
-    parse_root_key,
-    sound_or_none,
-)
+from replay.records.due import Due, Pause, Progress, due_codec
+from replay.records.due_fold import DueFold, EntryName, Flawed, due_ms_of, name_of, whole_entry
 from replay.records.headers import parse_location
 
 SKIPPED_MIN: Final = 10_000
@@ -168,13 +160,13 @@ class WaitingRoots:
         self._due_topic = names.due
         places = [TopicPartition(names.due, number) for number in numbers]
         self._due = Follower(log, places, read_max, on_damage=pass_damage)
-        self._waiting: dict[tuple[int, bytes], _Waits] = {}
         self._lost: dict[int, deque[_LostRoot]] = {number: deque() for number in numbers}
         self._untaken: Follower | None = None
         self._untaken_at: dict[TopicPartition, int] = {}
-        self._view = DueView()
         self._written: dict[int, WriterTime] = {}
-        self._ordered = frozenset(found.id for found in topics.inputs.values() if found.ordered)
+        ordered = frozenset(one.id for one in topics.inputs.values() if one.ordered)
+        self._entries = _ShownEntries(ordered)
+        self._fold = DueFold(self._entries.read_entry, self._entries)
 
     def read(self) -> Waiting:
         """Return what waits.
@@ -191,7 +183,7 @@ class WaitingRoots:
         ends = all_answers(self._log.bounds(Bound.STABLE_END, self._verdicts), what)
         committed = self._log.committed(self._group, self._verdicts)
         progress = {
-            where: self._view.progress.get(where.partition) or Progress(committed.get(where, 0), 0)
+            where: self._fold.progress.get(where.partition) or Progress(committed.get(where, 0), 0)
             for where in self._verdicts
         }
         untaken = self._follow({where: max(found.next, starts[where]) for where, found in progress.items()})
@@ -199,7 +191,7 @@ class WaitingRoots:
             lost = self._lost[record.partition]
             lost.extend((record.offset, number, each) for number, each in enumerate(_lost(record)))
             self._untaken_at[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        due_in = Counter(number for number, _ in self._waiting)
+        due_in = Counter(number for number, _ in self._entries.waiting)
         partitions: list[ReplayPartition] = []
         for where, taken in progress.items():
             lost = self._lost[where.partition]
@@ -215,8 +207,8 @@ class WaitingRoots:
             self._offsets(lambda each: each.offset),
             self._offsets(lambda each: each.copy),
             self._blocked(),
-            Counter(each.place for each in self._waiting.values() if each.is_aside),
-            self._view.pauses(),
+            Counter(each.place for each in self._entries.waiting.values() if each.is_aside),
+            self._fold.paused(),
             partitions,
             dict(self._written),
         )
@@ -235,7 +227,7 @@ class WaitingRoots:
         return self._untaken
 
     def _all(self) -> Iterator[_Waits]:
-        yield from self._waiting.values()
+        yield from self._entries.waiting.values()
         for lost in self._lost.values():
             yield from (each for _, _, each in lost)
 
@@ -256,7 +248,7 @@ class WaitingRoots:
 
     def _blocked(self) -> Mapping[Place, BlockedRecords]:
         found: dict[Place, BlockedRecords] = {}
-        ordered = [each for each in self._waiting.values() if each.origin is not None]
+        ordered = [each for each in self._entries.waiting.values() if each.origin is not None]
         # a copy that was put aside comes last: where it is from is still unknown
         for each in sorted(ordered, key=lambda each: OFFSET_MAX if each.offset < 0 else each.offset):
             line = found.get(each.place) or BlockedRecords(0, each.origin or "", each.due_ms)
@@ -273,26 +265,50 @@ class WaitingRoots:
             self._untaken.close()
 
     def _put(self, record: Record) -> None:
-        self._view.put(record)
-        if record.key == PROGRESS_KEY:
+        meaning = self._fold.put(record)
+        if isinstance(meaning, Progress):
             self._written[record.partition] = writer_time(record)
-        root = parse_root_key(record.key)
-        if root is None or record.key is None:
-            return
-        name = record.partition, record.key
-        self._waiting.pop(name, None)
-        if record.value is None:
-            return
-        place, is_aside = _place(root.source), due_codec().is_aside(record.value)
+        elif isinstance(meaning, Flawed) and meaning.root is not None:
+            self._entries.note_flawed(record, meaning.root)
+
+
+class _ShownEntries:
+    """What is shown of each root that waits."""
+
+    def __init__(self, ordered: frozenset[int]) -> None:
+        """Show of the inputs in `ordered`, which are read in order, which roots are blocked."""
+        self.waiting: dict[EntryName, _Waits] = {}
+        self._ordered = ordered
+        self._is_aside = due_codec().is_aside
+
+    def read_entry(self, record: Record, root: Root) -> _Waits:
+        """Return what is shown by an entry; it is decoded where more than its due time is shown."""
+        place, is_aside = _place(root.source), self._is_aside(record.value)
         is_ordered = input_id_of(root.source) in self._ordered
-        due = sound_or_none(record) if is_replay(root.source) or is_ordered else None
-        if isinstance(due, Due):
-            origin = due.origin if is_ordered else None
-            at, is_blocked = due.due_ms, due.last_was_blocked
-            waits = _Waits(place, _origin(root, due), _copy(root), at, is_blocked, is_aside, origin)
-        else:
-            waits = _Waits(place, _origin(root), _copy(root), _due_ms(record.value), False, is_aside)
-        self._waiting[name] = waits
+        if not is_ordered and not is_replay(root.source):
+            return _Waits(place, _origin(root), -1, due_ms_of(record, root), False, is_aside)
+        try:
+            due = whole_entry(record, root)
+        except CodecError:
+            # if its due time can be read, the root waits for that
+            return _Waits(place, _origin(root), _copy(root), due_ms_of(record, root), False, is_aside)
+        origin = due.origin if is_ordered else None
+        blocked = due.last_was_blocked
+        return _Waits(place, _origin(root, due), _copy(root), due.due_ms, blocked, is_aside, origin)
+
+    def put(self, record: Record, root: Root, entry: _Waits) -> None:
+        self.waiting[name_of(record)] = entry
+
+    def end(self, record: Record, root: Root) -> None:
+        self.waiting.pop(name_of(record), None)
+
+    def note_flawed(self, record: Record, root: Root) -> None:
+        """Show a root whose entry cannot be read, unless an entry beneath is shown.
+
+        The next owner of the partition writes that one again, or makes a dead letter of the root.
+        """
+        unknown = _Waits(_place(root.source), _origin(root), _copy(root), 0, False)
+        self.waiting.setdefault(name_of(record), unknown)
 
 
 def _origin(root: Root, due: Due | None = None) -> int:
@@ -305,13 +321,6 @@ def _origin(root: Root, due: Due | None = None) -> int:
 
 def _copy(root: Root) -> int:
     return int(offset_of(root.position)) if is_replay(root.source) else -1
-
-
-def _due_ms(value: bytes) -> int:
-    try:
-        return due_codec().glance(value)[1]
-    except CodecError:  # the replay worker reports it
-        return 0
 
 
 def _lost(record: Record) -> list[_Waits]:

@@ -158,6 +158,9 @@ class QueueCollection:
             queue.demand.missed(room, now_ms)
             return Items()
         queue.demand.opened(len(lease), now_ms)
+        if len(lease) < room:
+            # else who once got few of many gets as few at each call, whatever waits: 3 of 500, then 3
+            queue.demand.missed(room, now_ms)
         return Items(lease, self.records.segments(lease.runs))
 
     def peek(self, queue: Queue) -> Item | None:

@@ -297,7 +297,7 @@ class Demand:
     """How many records are kept ready for the clients of an input.
 
     A planned record is pending, and its timeout runs. So only as many are planned as clients request now, and
-    as many again as they opened a short time before.
+    as many again as they opened, or requested and did not get, a short time before.
     """
 
     __slots__ = ("_before", "_began_ms", "_now", "_window_ms")
@@ -313,7 +313,7 @@ class Demand:
         self._now += count
 
     def missed(self, count: int, now_ms: int) -> None:
-        """Note a request for `count` records when none was ready."""
+        """Note a request for `count` records when fewer were ready."""
         self._turn(now_ms)
         self._now = max(self._now, count)
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spout.tuples.exact import exact_values
+from acker.identity import I64
+from spout.tuples.exact import NO_FORM, exact_values, map_keys
 
 _LISTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pa.types.is_list,
@@ -97,6 +98,17 @@ def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return found
 
 
+def cell_text(column: pa.Array, row: int) -> str:
+    """Return one value of a column for an error; as Arrow writes it, where Python has no form of it.
+
+    Such are a time of the year 10000, and a text that is no UTF-8.
+    """
+    try:
+        return str(column[row])
+    except NO_FORM:
+        return str(column.slice(row, 1).to_string(skip_new_lines=True))
+
+
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     have = column.type
     if have == kind and not _has(pa.types.is_time, kind):
@@ -125,12 +137,37 @@ def _leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
     _refuse_other_family(have, kind)
     if pa.types.is_decimal(kind):
         return _decimal(column, kind)
+    if pa.types.is_floating(kind) and pa.types.is_decimal(have):
+        return _float_of_decimal(column, kind)
     found = column.cast(kind)
-    if pa.types.is_floating(kind) and not pa.types.is_decimal(have):
+    if pa.types.is_floating(kind):
         _refuse_infinite(column, found)
     elif _loses_in_silence(have, kind):
         _refuse_changed(column, found)
     return found
+
+
+def _float_of_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the nearest floats of decimals.
+
+    By their digits: Arrow's own cast makes 63.800000000000004 of 63.8.
+    """
+    found = column.cast(pa.string()).cast(kind)
+    # the same number by its value (2 to the power of 60), or by its shortest digits (63.8)
+    by_value = pc.fill_null(pc.equal(found.cast(column.type, safe=False), column), False)
+    by_digits = pc.fill_null(pc.equal(_decimal_or_null(found, column.type), column), False)
+    is_changed = pc.and_(column.is_valid(), pc.invert(pc.or_(by_value, by_digits)))
+    for row in pc.indices_nonzero(is_changed).to_pylist():
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(found, row)}")
+    return found
+
+
+def _decimal_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return floats as decimals of their shortest digits; nulls alone, where one of them has no room."""
+    try:
+        return column.cast(pa.string()).cast(kind)
+    except pa.ArrowInvalid:
+        return pa.nulls(len(column), kind)
 
 
 def _decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -141,9 +178,21 @@ def _decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
     elif pa.types.is_floating(column.type):
         # by its shortest digits: 0.1, and not what a float has behind them
         found = column.cast(pa.string())
+    written = found
     found = found.cast(kind)
     _refuse_wrapped(column, found)
+    if _is_text(written.type):
+        _refuse_vanished(column, written, found)
     return found
+
+
+def _refuse_vanished(column: pa.Array, written: pa.Array, found: pa.Array) -> None:
+    """Raise `ArrowInvalid` if a number became zero: Arrow makes 0 of 5e-324, and refuses 5e-30."""
+    is_zero = pc.equal(found, pa.scalar(0, found.type))
+    # a digit that is no zero, before the exponent; large and viewed texts are searched as plain ones
+    is_number = pc.match_substring_regex(written.cast(pa.string()), "^[^eE]*[1-9]")
+    for row in pc.indices_nonzero(pc.and_(is_zero, is_number)).to_pylist():
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(found, row)}")
 
 
 def _refuse_wrapped(column: pa.Array, found: pa.Array) -> None:
@@ -157,7 +206,7 @@ def _refuse_wrapped(column: pa.Array, found: pa.Array) -> None:
     range_end = float(10 ** (kind.precision - kind.scale))
     sizes = pc.abs(column.cast(pa.float64(), safe=False))
     for row in pc.indices_nonzero(pc.greater(sizes, range_end)).to_pylist():
-        raise pa.ArrowInvalid(f"{column[row]} is beyond the range of {kind}")
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} is beyond the range of {kind}")
 
 
 def _refuse_other_family(have: pa.DataType, kind: pa.DataType) -> None:
@@ -165,7 +214,8 @@ def _refuse_other_family(have: pa.DataType, kind: pa.DataType) -> None:
     before = next((number for number, is_one in enumerate(_FAMILIES) if is_one(have)), -1)
     after = next((number for number, is_one in enumerate(_FAMILIES) if is_one(kind)), -1)
     is_midnight = pa.types.is_timestamp(have) and have.tz is None and pa.types.is_date(kind)
-    is_text = any(map(_is_text, (have, kind)))
+    # the text of a duration would be its number, without the unit
+    is_text = (_is_text(kind) and not pa.types.is_duration(have)) or _is_text(have)
     if before != after and not is_midnight and not is_text:
         raise pa.ArrowTypeError(f"{have} is no {kind}: cast it as you mean it, by pyarrow.compute")
 
@@ -206,8 +256,6 @@ def _time_of_day(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _loses_in_silence(have: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether Arrow's safe cast may change a value: what it gives is then cast back and compared."""
-    if pa.types.is_decimal(have):
-        return bool(pa.types.is_floating(kind))
     if pa.types.is_floating(have) or pa.types.is_integer(have):
         return bool(pa.types.is_boolean(kind))
     return bool(pa.types.is_date(kind))
@@ -217,7 +265,8 @@ def _refuse_changed(column: pa.Array, found: pa.Array) -> None:
     """Raise `ArrowInvalid` unless what a cast gave becomes the same values again."""
     changed = pc.indices_nonzero(pc.not_equal(found.cast(column.type, safe=False), column))
     if len(changed):
-        raise pa.ArrowInvalid(f"{column[changed[0].as_py()]} would become {found[changed[0].as_py()]}")
+        row = changed[0].as_py()
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(found, row)}")
 
 
 def _refuse_infinite(column: pa.Array, found: pa.Array) -> None:
@@ -262,11 +311,15 @@ def pairs_of(column: pa.MapArray) -> pa.ListArray:
 
 def _offsets(column: pa.Array) -> pa.Array:
     """Return where each list of a column begins among the elements of all of them, and where they end."""
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0), dtype=np.int64)
-    ends = np.cumsum(lengths)
+    ends = np.cumsum(_lengths(column))
     if len(ends) and ends[-1] > np.iinfo(np.int32).max:
         raise pa.ArrowInvalid(f"{ends[-1]:,} elements are more than one column can have")
     return pa.array(np.concatenate([[0], ends]).astype(np.int32))
+
+
+def _lengths(column: pa.Array) -> I64:
+    """Return how many elements each list of a column has; a null has none, whatever lies behind it."""
+    return np.asarray(pc.fill_null(pc.list_value_length(column), 0), dtype=np.int64)
 
 
 @cache
@@ -288,26 +341,27 @@ def _refuse_keys_twice(column: pa.Array) -> None:
     else:
         pairs = pairs_of(column)
         keys, items = pairs.flatten().flatten()
-        rows = pc.list_parent_indices(pairs)
+        # not Arrow's indices of parents: these count what lies behind a null, which `flatten` leaves out
+        rows = np.repeat(np.arange(len(pairs)), _lengths(pairs))
         if not _are_unlike(rows, keys):
-            _refuse_twice(rows, keys)
+            _refuse_twice(rows.tolist(), keys)
         _refuse_keys_twice(items)
 
 
-def _are_unlike(rows: pa.Array, keys: pa.Array) -> bool:
+def _are_unlike(rows: I64, keys: pa.Array) -> bool:
     """Return whether Arrow knows that no row has a key twice; False: somebody must look at each key."""
     if not any(is_one(keys.type) for is_one in (pa.types.is_integer, pa.types.is_string, pa.types.is_date)):
         return False  # it groups no structs, and NaN by its bits
-    pairs = pa.table({"row": rows, "key": keys})
+    pairs = pa.table({"row": pa.array(rows), "key": keys})
     return bool(pairs.group_by(["row", "key"]).aggregate([]).num_rows == len(keys))
 
 
-def _refuse_twice(rows: pa.Array, keys: pa.Array) -> None:
-    seen: set[tuple[int, str]] = set()
-    for row, key in zip(rows.to_pylist(), keys, strict=True):
-        if (row, str(key)) in seen:
-            raise pa.ArrowInvalid(f"the map has the key {key} twice")
-        seen.add((row, str(key)))
+def _refuse_twice(rows: Sequence[int], keys: pa.Array) -> None:
+    seen: set[tuple[int, Any]] = set()
+    for place, (row, key) in enumerate(zip(rows, map_keys(keys), strict=True)):
+        if (row, key) in seen:
+            raise pa.ArrowInvalid(f"the map has the key {cell_text(keys, place)} twice")
+        seen.add((row, key))
 
 
 @cache

@@ -51,6 +51,9 @@ import pyarrow.compute as pc
 
 from spout.tuples.tuple import by_names, short_repr
 
+NO_FORM: Final = (ValueError, OverflowError, LookupError)
+"""What PyArrow raises for a value that Python has no form of, and for a zone that Python does not know."""
+
 MIDNIGHT: Final = time()
 
 _VARIANT: Final = b"variant"
@@ -76,6 +79,22 @@ def exact_values(values: Sequence[Any], kind: pa.DataType) -> Sequence[Any]:
     """
     form = _form_of(kind)
     return values if form is None else form.exact(values)
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column; of those that Python has no form of Arrow's scalars."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except NO_FORM:
+        values = [_python_value(value) for value in column]
+    return values
+
+
+def _python_value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except NO_FORM:
+        return scalar
 
 
 class _Form(Protocol):
@@ -285,6 +304,8 @@ class _Structs:
         """Return one struct as a dictionary; None: a null."""
         if value is None or _is_missing(value):
             return None
+        if isinstance(value, pa.StructScalar):
+            return {field.name: _python_value(value[field.name]) for field in value.type}
         if isinstance(value, pa.Scalar):
             return self._named(value.as_py())
         if self._is_variant and hasattr(value, "metadata") and hasattr(value, "value"):
@@ -340,11 +361,45 @@ class _Maps:
 
     def _refuse_twice(self, keys: Sequence[Any]) -> None:
         """Raise `ArrowInvalid` if two keys are one in the map: 1 and 1.0, "a" and b"a", 0.1 in two widths."""
-        seen: list[Any] = []
-        for key in pa.array(keys, self._key).to_pylist():
-            if key in seen:
+        seen: set[Any] = set()
+        for key, as_one in zip(keys, map_keys(pa.array(keys, self._key)), strict=True):
+            if as_one in seen:
                 raise pa.ArrowInvalid(f"the map has the key {short_repr(key)} twice")
-            seen.append(key)
+            seen.add(as_one)
+
+
+def map_keys(keys: pa.Array) -> list[Any]:
+    """Return keys of maps as values that are equal where Spark takes two of them for one key.
+
+    NaN is one key, whatever its bits, and so are 0.0 and -0.0. A time is its number and a text its bytes,
+    since Python has no form of a time of the year 10000, or of a text that is no UTF-8.
+    """
+    kind = keys.type
+    if pa.types.is_struct(kind):
+        children = [map_keys(child) for child in keys.flatten()]
+        structs = list(zip(*children, strict=True)) if children else [()] * len(keys)
+        return _where_valid(keys, structs)
+    if pa.types.is_map(kind):
+        return map_keys(keys.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))))
+    if pa.types.is_list(kind):
+        # of a null it takes nothing, whatever lies behind it
+        elements = iter(map_keys(keys.flatten()))
+        lengths = pc.fill_null(pc.list_value_length(keys), 0).to_pylist()
+        return _where_valid(keys, [tuple(islice(elements, length)) for length in lengths])
+    if pa.types.is_floating(kind):
+        # 0.0 is equal to -0.0, and NaN to nothing
+        return ["NaN" if number != number else number for number in keys.to_pylist()]
+    if pa.types.is_date(kind):
+        return list(keys.cast(pa.int32()).to_pylist())
+    if any(is_one(kind) for is_one in (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time)):
+        return list(keys.cast(pa.int64()).to_pylist())
+    return list((keys.cast(pa.binary()) if pa.types.is_string(kind) else keys).to_pylist())
+
+
+def _where_valid(column: pa.Array, values: Sequence[Any]) -> list[Any]:
+    """Return the values of a column, and None where it is null."""
+    are_valid = column.is_valid().to_pylist()
+    return [value if is_valid else None for value, is_valid in zip(values, are_valid, strict=True)]
 
 
 _ALWAYS_UNLIKE: Final = frozenset({str, bytes, int, bool, date, Decimal})
@@ -359,6 +414,10 @@ def _are_unlike(named: dict[Any, Any]) -> bool:
 
 def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the pairs of a map, which may be a list of them."""
+    if isinstance(value, pa.MapScalar):  # a `Mapping`, too, whose items cannot be had
+        keys, items = value.values.flatten()
+        yield from zip(python_values(keys), python_values(items), strict=True)
+        return
     if isinstance(value, Mapping):
         yield from value.items()
         return
@@ -383,10 +442,14 @@ def _listed(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         # not `tolist` for times: of nanoseconds it makes numbers
         return list(value) if value.dtype.kind in "mM" else value.tolist()
+    if isinstance(value, pa.ListScalar):
+        return python_values(value.values)
     if isinstance(value, pa.Scalar):
         return value.as_py()
-    if isinstance(value, pa.Array | pa.ChunkedArray):
-        return value.to_pylist()
+    if isinstance(value, pa.ChunkedArray):
+        value = value.combine_chunks()
+    if isinstance(value, pa.Array):
+        return python_values(value)
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable) or not hasattr(value, "__len__"):
         raise pa.ArrowTypeError(f"a {type(value).__name__} is no list: emit a list")
     return list(value)
@@ -485,6 +548,8 @@ def _timedelta_of(value: np.timedelta64) -> timedelta | None:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is NaT or NA of pandas, which is not imported for it."""
+    """Return whether a value is NaT or NA of pandas, which is not imported for it, or a null of Arrow."""
+    if isinstance(value, pa.Scalar):
+        return not value.is_valid
     kind = type(value)
     return kind.__name__ in ("NaTType", "NAType") and kind.__module__.startswith("pandas.")

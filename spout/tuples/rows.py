@@ -15,15 +15,12 @@ import pyarrow as pa
 from acker.errors import MessageIdUnknown, TupleError
 from acker.identity import Position, Root, Source
 from spout.tuples.casts import check_nulls, with_zone
-from spout.tuples.exact import exact_values
+from spout.tuples.exact import NO_FORM, exact_values
 from spout.tuples.places import Places
 from spout.tuples.tuple import SPARK, MessageId, StreamId, Tuple, short_repr, text_of, values_in_order
 
 ARRAY_BYTES_MAX: Final = (1 << 31) - 2
 """Bytes of the texts of one Arrow array."""
-
-_NO_FORM: Final = (ValueError, OverflowError, LookupError)
-"""What PyArrow raises for a value that Python has no form of, and for a zone that Python does not know."""
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""
@@ -121,26 +118,17 @@ class ArrowRows:
                 try:
                     values = self._lists[name] = column.to_pylist()
                     return values[row]
-                except _NO_FORM:
+                except NO_FORM:
                     self._odd.add(name)
             try:  # one by one, so that only the tuple fails whose value it is
                 return column[row].as_py()
-            except _NO_FORM:
+            except NO_FORM:
                 return column.slice(row, 1).cast(with_zone(column.type, "UTC"))[0].as_py()
         return values[row]
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
         """Return the named columns; None: all."""
         return self.batch if fields is None else self.batch.select(list(fields))
-
-
-def python_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column; Arrow's scalars where Python has no form of one of them."""
-    try:
-        values: list[Any] = column.to_pylist()
-    except _NO_FORM:
-        values = list(column)
-    return values
 
 
 class Misfit(NamedTuple):
@@ -213,7 +201,7 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list
 def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception | None:
     """Return an error that names the first value of a row that does not fit its field; None: all fit.
 
-    The error keeps the class of PyArrow's error, because rules for causes name classes.
+    The error keeps the class of PyArrow's error.
     """
     from spout.spark.private import spark_type_of  # only where something does not fit
 
@@ -225,11 +213,19 @@ def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception 
                 f"bolt {bolt!r} emitted {short_repr(value)}, a {type(value).__name__}, as {field.name!r},"
                 f" which is {spark_type_of(field.type).simpleString()}: {text_of(error)}"
             )
-            try:
-                return type(error)(message)
-            except Exception:  # noqa: BLE001 - UnicodeEncodeError, for example, needs more than a message
-                return ValueError(message)
+            return with_message(error, message)
     return None
+
+
+def with_message(error: Exception, message: str) -> Exception:
+    """Return an error of the same class with another message, since rules for causes name classes.
+
+    It is a `ValueError` where that class takes more than a message.
+    """
+    try:
+        return type(error)(message)
+    except Exception:  # noqa: BLE001 - as UnicodeEncodeError does
+        return ValueError(message)
 
 
 def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:

@@ -198,8 +198,8 @@ def test_every_view_names_the_broker_that_is_missing(
 
 SILENCE_S: Final = 55.0
 GOES_ON_S: Final = 45.0
-"""Within this time verdicts go on. Most of it are nine seconds until another broker leads, twice if the silent
-one is the controller, and ten for each request that was on its way: a write, then a commit.
+"""Within this time verdicts go on: nine seconds until another broker leads, twice that if the silent one is
+the controller, and ten for each request that was on its way, a write and then a commit.
 """
 
 
@@ -236,6 +236,8 @@ def test_verdicts_go_on_while_a_broker_is_silent(
     for partition, times_s in verdict_times_s(installation).items():
         during = [time_s for time_s in times_s if began_s <= time_s <= ended_s]
         if any(began_s - SILENCE_S < time_s < began_s for time_s in times_s):  # else no source leads to it
-            gaps_s[partition] = max(later - earlier for earlier, later in pairwise([began_s, *during, ended_s]))
+            gaps_s[partition] = max(
+                later - earlier for earlier, later in pairwise([began_s, *during, ended_s])
+            )
     assert gaps_s
     assert max(gaps_s.values()) < GOES_ON_S, gaps_s

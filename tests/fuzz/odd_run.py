@@ -5,7 +5,8 @@ reads. A round writes, lets the services work, at times kills all of them, and l
 Then each record must have its verdict and its place:
 
 - a sound record was confirmed once, one that always fails is a dead letter once;
-- an odd record of the source or the replay topic was handed out and has a verdict;
+- an odd record of the source or the replay topic was handed out and has a verdict; where it was open when the
+  services were killed, and no copy of it can be written, it is a dead letter;
 - an odd record of a topic by which others speak to an acker is in the quarantine, with its place;
 - of a batch of the source that cannot be read, for any reason, nothing is handed out, and what lies behind
   it is;
@@ -88,6 +89,9 @@ DAY_MS: Final = 86_400_000
 AHEAD_MS_MAX: Final = "3600000"
 """So far ahead of the broker's clock a record of the replay topic may be dated, ms."""
 
+COPIES_REFUSED: Final = ("UNWRITABLE", "REFUSED", "TOO_LARGE")
+"""Why a record that was lost became a dead letter, where no copy of it could be written."""
+
 OTHERS_TRANSACTION: Final = "a program of others"
 HOLE_RECORDS_MAX: Final = 20
 RESTART_SHARE: Final = 0.3
@@ -96,7 +100,7 @@ CALM_ROUNDS: Final = 4
 """All is settled when no root was open in so many rounds: a copy, a dead letter or a record of the quarantine
 may come behind the last verdict."""
 
-_DELETED: Final = (SOURCE.topic, REPLAY, LETTERS, "_ack_verdict", "_ack_quarantine")
+_DELETED: Final = (SOURCE.topic, REPLAY, LETTERS, "_ack_quarantine")
 _COMPACTED: Final = ("_ack_state", "_ack_due")
 _CODEC: Final = wire_codec()
 _READ_MAX: Final = 1_000_000
@@ -154,6 +158,7 @@ class OddRun:
         self._serial = 0
         self._offsets_to_compact: dict[bytes | None, range] = {}  # by their key
         self._values: dict[int, bytes | None] = {}  # of the source's records that are to be confirmed
+        self._odd_values: dict[str, bytes | None] = {}  # of the odd ones among them, and of copies, by place
         self._lost_values: Counter[bytes | None] = Counter()
         self._lost_letters: set[str] = set()
         self._confirmed_wanted: Counter[bytes | None] = Counter()
@@ -260,6 +265,8 @@ class OddRun:
             self._want(offset, odd.record.value)
         elif topic == REPLAY and self._reader == "spout":
             self._confirmed_wanted[odd.record.value] += 1
+        if topic in (SOURCE.topic, REPLAY) and self._reader == "spout":
+            self._odd_values[f"{topic}/0@{offset}"] = odd.record.value
         elif topic in _QUARANTINING:
             self._quarantine_wanted.add(f"{topic}/0@{offset}")
 
@@ -328,9 +335,20 @@ class OddRun:
             self._confirmed_wanted[value] -= 1
             self._lost_values[value] += 1
         place = f"{SOURCE.topic}/0@{offset}"
+        self._odd_values.pop(place, None)
         self._lost_letters.add(place)
         self._letters_wanted.discard(place)
         self._roots_open.discard((source_of(1, 0), offset))
+
+    def _forget_odd_record(self, place: str) -> None:
+        """Wait no more for the confirmation of an odd record whose copy cannot be written."""
+        if place in self._odd_values:
+            value = self._odd_values.pop(place)
+            self._confirmed_wanted[value] -= 1
+            self._lost_values[value] += 1
+            topic, _, offset = place.partition("/0@")
+            if topic == SOURCE.topic:
+                del self._values[int(offset)]
 
     def _cut(self) -> None:
         """Let the source lose its last records; what is written from now on takes their offsets.
@@ -398,6 +416,8 @@ class OddRun:
         for record in self._new_records(LETTERS):
             if origin := _text_of(record, "windhover.origin"):
                 self._letters[origin] += 1
+                if _text_of(record, "windhover.dead") in COPIES_REFUSED:
+                    self._forget_odd_record(origin)
         for record in self._new_records("_ack_quarantine"):
             self._quarantined.add(_text_of(record, "windhover.origin"))
 
@@ -421,6 +441,7 @@ class OddRun:
         self._wrong.clear()
         self._confirmed_wanted.clear()
         self._values.clear()
+        self._odd_values.clear()
         self._world.opened.clear()
         self._lost_values.clear()
         self._lost_letters.clear()

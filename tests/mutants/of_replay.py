@@ -229,8 +229,8 @@ MUTANTS = (
     Mutant(
         "what-was-replayed-behind-the-progress-is-taken-over",
         "replay/worker/entries.py",
-        "                behind.add(root)\n                spoiled.pop(root, None)\n            pauses",
-        "                spoiled.pop(root, None)\n            pauses",
+        "        self.table.remove(root, record.offset)\n        self.behind.add(root)\n",
+        "        self.table.remove(root, record.offset)\n",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_what_a_cut_takeover_left_and_an_owner_replayed_is_not_taken_over_again",
         "what an owner replayed behind a commit that arrived late would be replayed again by the next one",
@@ -642,11 +642,37 @@ MUTANTS = (
     ),
     Mutant(
         "a-root-that-was-fired-since-is-not-dropped-again",
-        "replay/handling/dropping.py",
-        "waiting.pop(root, None)",
+        "replay/records/due_fold.py",
+        "self.waiting.pop((record.partition, root), None)",
         "pass",
         "tests/unit/replay/handling/test_dropping.py::test_it_is_shown_first_and_dropped_alone",
         "what is done would be shown as waiting for ever",
+    ),
+    Mutant(
+        "an-entry-that-a-reader-wants-none-of-replaces-the-one-before",
+        "replay/records/due_fold.py",
+        "self._entries.end(record, root)  # it stands in the place of one that the reader may have wanted",
+        "pass",
+        "tests/unit/spout/group/test_waiting_entries.py"
+        "::test_a_root_whose_entry_another_group_wrote_over_is_not_waited_for",
+        "a job would wait for a root that nobody replays to it",
+    ),
+    Mutant(
+        "a-key-in-another-partition-is-another-key",
+        "replay/records/due_fold.py",
+        'return record.partition, record.key or b""',
+        'return 0, record.key or b""',
+        "tests/unit/spout/group/test_waiting_entries.py::test_a_tombstone_in_another_partition_ends_nothing",
+        "a record would pass one of its key that waits",
+    ),
+    Mutant(
+        "a-flawed-record-ends-no-pause",
+        "replay/records/due_fold.py",
+        "        if flaw or isinstance(stored, Due):\n",
+        "        if flaw or isinstance(stored, Due):\n            self._pauses.pop(name, None)\n",
+        "tests/unit/replay/records/test_due_fold.py"
+        "::test_what_cannot_be_read_takes_no_progress_back_and_ends_no_pause",
+        "an input that its replay worker keeps paused could not be resumed",
     ),
     Mutant(
         "a-worker-notices-that-an-operator-dropped-roots",

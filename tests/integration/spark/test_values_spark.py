@@ -28,6 +28,7 @@ from tests.support.bolts.value_bolts import (
     PassesByHand,
     PassesByRow,
     PassesColumns,
+    PassesKeyed,
     PassesWhole,
     Times,
     Whole,
@@ -322,6 +323,68 @@ def test_a_keyed_bolt_passes_times_on_as_they_are(world: VerdictWorld) -> None:
     verdicts = world.verdicts("held")
     assert sorted(verdicts.values()).count("ACKED") == 2
     assert sum("HoldsTimes: TupleError" in why for why in verdicts.values()) == 4
+
+
+GOOD = {
+    "line": "'a'", "day": "DATE'1600-02-29'", "local": "TIMESTAMP_NTZ'1900-01-01 00:00:00.000001'",
+    "at": "TIMESTAMP'2026-11-01 01:30:00'", "ratios": "array(1D, NULL, 2D)", "lines": "array('a', NULL)",
+    "by": "map('a', NULL, 'b', DATE'9999-12-31')", "named": "named_struct('line', 'a')",
+}  # fmt: skip
+NO_TEXT = "CAST(X'FF' AS string)"
+ODD = {
+    "line": NO_TEXT, "day": "date_add(DATE'9999-12-31', 1)",
+    "local": "TIMESTAMP_NTZ'9999-12-31 00:00:00' + INTERVAL '1' DAY", "at": "timestamp_micros(1L << 61)",
+    "lines": f"array('a', {NO_TEXT})", "by": f"map({NO_TEXT}, NULL)",
+    "named": f"named_struct('line', {NO_TEXT})",
+}  # fmt: skip
+"""Values that Spark has, and that Python or pandas has no form of."""
+
+FAR_KEYS = {"at": "TIMESTAMP'0001-01-01 00:00:00'", "local": "TIMESTAMP_NTZ'1600-01-01 00:00:00'"}
+"""Times that Python has, and that pandas has not where they are a key."""
+
+ROOTED = "named_struct('source', 65536L, 'position', id, 'edge', id) AS _windhover"
+
+
+@pytest.mark.parametrize("key", [["id"], ["line", "day", "local", "at"], ["lines", "named"]])
+def test_a_value_that_python_has_no_form_of_fails_its_tuple_before_a_keyed_bolt_alone(
+    spark: SparkSession, tmp_path: Path, key: list[str]
+) -> None:
+    """O810: such a value, or such a key, ended the query at each start; a null among numbers became NaN."""
+    far = FAR_KEYS if "at" in key else {}
+    odds = [GOOD, *({**GOOD, name: odd} for name, odd in [*ODD.items(), *far.items()])]
+    spark.range(len(odds) + 1).coalesce(1).write.parquet(str(tmp_path / "in"))
+    columns = []
+    for name, good in GOOD.items():
+        whens = " ".join(f"WHEN {number} THEN {values[name]}" for number, values in enumerate(odds))
+        columns.append(f"CASE id {whens} ELSE {good} END AS {name}")
+    rows = spark.readStream.schema("id bigint").parquet(str(tmp_path / "in"))
+    held = rows.selectExpr("id", ROOTED, *columns)
+    texts = [f"CAST({name} AS string) AS {name}" for name in GOOD]
+    passed: list[Row] = []
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        passed.extend(batch.selectExpr("id", *texts).collect())
+
+    query = (
+        held.transform(spout.keyed(PassesKeyed(), by=key))
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(DEADLINE_S)
+    assert sorted(row.id for row in passed) == [0, len(odds)]
+    literals = [f"CAST({good} AS string)" for good in GOOD.values()]
+    assert {row[1:] for row in passed} == {tuple(spark.range(1).selectExpr(*literals).collect()[0])}
+
+
+def test_a_map_whose_keys_python_cannot_hold_is_refused_where_the_keyed_bolt_is_attached(
+    spark: SparkSession,
+) -> None:
+    """O810: the query ended with the first such map."""
+    rows = spark.range(1).selectExpr("id", "map(named_struct('n', 1), 1) AS by", ROOTED)
+    with pytest.raises(UsageError, match=r"a map has keys of the type struct<n:int>"):
+        rows.transform(spout.keyed(PassesKeyed(), by="id"))
 
 
 @pytest.mark.parametrize("name", ["whole", "whole_columns", "whole_chain", "whole_shuffled"])

@@ -128,6 +128,23 @@ class HoldsTimes(spout.KeyedBolt):
         collector.ack(*held)
 
 
+class PassesKeyed(spout.KeyedBolt):
+    """Emits what it reads."""
+
+    output = (
+        "id bigint, line string, day date, local timestamp_ntz, at timestamp, ratios array<double>,"
+        " lines array<string>, by map<string, date>, named struct<line: string>"
+    )
+
+    def execute(
+        self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Emit it."""
+        for each in held:
+            collector.emit(each.values, anchors=each)
+        collector.ack(*held)
+
+
 class Whole(spout.BasicBolt):
     """Emits a line; ``null`` is none, ``in`` has a null within."""
 

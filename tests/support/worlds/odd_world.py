@@ -190,6 +190,8 @@ class OddWorld(KestrelWorld):
                 self.run(_SETTLING_MS)
             except WindhoverError as error:
                 self.mend("spout", error)
+                # what was confirmed before is published: a spout has a thread of its own for that
+                self.latest.publish()
                 self.kill_spout()
                 self._client = None
 

@@ -17,7 +17,9 @@ from confluent_kafka import Message
 from acker.config.topics import Topics, parse
 from acker.identity import position_at, source_of
 from acker.wire.events import SourceRun
+from spout.bolts.ddl_types import read_ddl
 from spout.bolts.hooks import BoltContext, TaskHook
+from spout.bolts.outputs import arrow_output
 from spout.builder.compiled import Compiled
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
@@ -48,13 +50,12 @@ Begin = Callable[[StagePass, BoltContext], StageRun | IsolatedRun]
 Entry = Callable[
     [StagePass, Compiled, list[pa.RecordBatch]], tuple[list[pa.RecordBatch], Sequence[TaskReport]]
 ]
-TYPES = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
 SOURCE = source_of(3, 0)
 
 
-def schema_of(_bolt: str, output: str) -> pa.Schema:
-    """Read an output of simple types."""
-    return pa.schema([(name, TYPES[kind]) for name, kind in (field.split() for field in output.split(","))])
+def schema_of(bolt: str, output: str) -> pa.Schema:
+    """Read an output without Spark; its times are in UTC."""
+    return arrow_output(bolt, output, "UTC", read_ddl)
 
 
 def record(value: bytes, offset: int) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -20,7 +21,6 @@ from replay.records.due import (
     Aside,
     Due,
     DueCodec,
-    DueView,
     Loss,
     Pause,
     Progress,
@@ -33,12 +33,12 @@ from replay.records.due import (
     left_out_entry,
     left_out_of,
     parse_history,
+    parse_root_key,
     pause_key,
     refused_entry,
     root_key,
-    sound,
-    sound_or_none,
 )
+from replay.records.due_fold import whole_entry
 
 LOSS = Loss(1, Verdict.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/0@7")
 DUE = Due(65_536, 7, 9_000, "", "g", "sentences", "id", "sentences/0@7", 1, 0, 1_000, (LOSS,), 3, 2)
@@ -60,7 +60,7 @@ def test_a_root_under_its_own_key_is_sound(source: int, position: int, value: Du
     key = root_key(value)
     assert flaw_of(key, value) == ""
     record = Record("_ack_due", 0, 1, key, due_codec().encode(value))
-    assert sound(record) == sound_or_none(record) == value
+    assert whole_entry(record, parse_root_key(key)) == value
     assert due_codec().glance(record.value or b"") == (Root(Source(source), Position(position)), 9_000)
 
 
@@ -96,7 +96,8 @@ def test_a_value_that_cannot_be_under_its_key_is_named_and_passed_over(
 ) -> None:
     assert flaw_of(key, value) == flaw
     record = Record("_ack_due", 0, 1, key, due_codec().encode(value))
-    assert sound(record) is sound_or_none(record) is None
+    with pytest.raises(CodecError, match=re.escape(flaw) if isinstance(value, Due) else "no root that waits"):
+        whole_entry(record, parse_root_key(key))
 
 
 @pytest.mark.parametrize("value", [Progress(0, 0), Progress(0, 1), Progress(1, 0), Progress(9, 4)])
@@ -115,13 +116,12 @@ def test_a_root_without_a_loss_is_sound_unless_it_was_put_aside() -> None:
     assert flaw_of(KEY, replace(REFUSED_COPY, history=())) == ""
 
 
-def test_what_a_newer_worker_wrote_stops_those_who_need_it_and_nobody_else() -> None:
+def test_what_a_newer_worker_wrote_is_told_from_garbage() -> None:
     record = Record("_ack_due", 0, 1, KEY, NEWER)
     with pytest.raises(UnknownVersion):
-        sound(record)
+        whole_entry(record, parse_root_key(KEY))
     with pytest.raises(UnknownVersion):
         due_codec().glance(NEWER)
-    assert sound_or_none(record) is None
 
 
 @pytest.mark.parametrize("value", [Progress(17, 3), Pause(1, 5, "why")])
@@ -187,46 +187,6 @@ def test_a_root_was_blocked_if_its_last_loss_says_so() -> None:
     assert not replace(DUE, history=()).last_was_blocked
     assert not replace(DUE, history=(held, LOSS)).last_was_blocked
     assert replace(DUE, history=(LOSS, held)).last_was_blocked
-
-
-# -- progress and pauses
-
-
-def due_record(key: bytes | None, value: Stored | bytes | None, partition: int = 0) -> Record:
-    encoded = value if value is None or isinstance(value, bytes) else due_codec().encode(value)
-    return Record("_ack_due", partition, 1, key, encoded)
-
-
-def test_a_view_has_the_last_progress_and_the_pauses_of_each_partition() -> None:
-    view = DueView()
-    assert (view.progress, view.pauses()) == ({}, {})
-    for partition in (0, 1):
-        view.put(due_record(PROGRESS_KEY, Progress(5, 0), partition))
-        view.put(due_record(PROGRESS_KEY, Progress(7 + partition, 2), partition))
-        view.put(due_record(pause_key(3), Pause(3, 50, "why"), partition))
-    view.put(due_record(pause_key(4), Pause(4, 60, "why"), 1))
-    assert view.progress == {0: Progress(7, 2), 1: Progress(8, 2)}
-    assert view.pauses() == {3: Pause(3, 50, "why"), 4: Pause(4, 60, "why")}
-    view.put(due_record(pause_key(3), None, 0))
-    assert view.pauses().keys() == {3, 4}, "it is still paused in partition 1"
-    view.put(due_record(pause_key(3), None, 1))
-    view.put(due_record(pause_key(4), None, 0))
-    assert view.pauses().keys() == {4}
-
-
-@pytest.mark.parametrize("value", [b"", b"garbage", NEWER], ids=["empty", "garbage", "of a newer version"])
-def test_what_cannot_be_read_takes_no_progress_back_and_ends_a_pause(value: bytes) -> None:
-    view = DueView()
-    view.put(due_record(PROGRESS_KEY, Progress(5, 1)))
-    view.put(due_record(pause_key(3), Pause(3, 50, "why")))
-    view.put(due_record(PROGRESS_KEY, value))
-    view.put(due_record(PROGRESS_KEY, None))
-    view.put(due_record(None, value))
-    view.put(due_record(None, Progress(6, 0)))
-    view.put(due_record(KEY, DUE))
-    assert (view.progress, view.pauses().keys()) == ({0: Progress(5, 1)}, {3})
-    view.put(due_record(pause_key(3), value))
-    assert view.pauses() == {}
 
 
 # -- histories

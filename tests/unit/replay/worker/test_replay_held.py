@@ -20,7 +20,8 @@ from replay.policy.disposition import (
     Rule,
     dispose,
 )
-from replay.records.due import sound
+from replay.records.due import parse_root_key
+from replay.records.due_fold import whole_entry
 from replay.records.headers import build_headers, parse_lineage
 from replay.worker.service import ReplayService
 from tests.support.worlds.replay_world import Emission, World, header, history, topics
@@ -151,6 +152,6 @@ def test_the_due_of_a_held_root_tells_its_origin_and_that_it_was_held(world: Wor
     root = emissions(world, worker, world.emit(b"patient"), 2)
     world.lose(root, error=HELD, message="waits for sentences/0@3")
     world.settle(worker)
-    last = sound(dues(world)[-1])
-    assert last is not None
-    assert (last.held, last.attempt, last.last_was_blocked, last.origin) == (3, 3, True, "sentences/0@0")  # type: ignore[union-attr]
+    record = dues(world)[-1]
+    last = whole_entry(record, parse_root_key(record.key))
+    assert (last.held, last.attempt, last.last_was_blocked, last.origin) == (3, 3, True, "sentences/0@0")

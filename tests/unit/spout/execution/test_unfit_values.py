@@ -14,9 +14,10 @@ import pytest
 import spout
 from acker.errors import BoltStopped
 from acker.wire.causes import without_place
-from spout.bolts.hooks import TaskHook
+from spout.bolts.hooks import BoltContext, TaskHook
 from spout.execution.stage_run import StageRun
 from spout.topology.chain import Chain, Step
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.messages import MessageRows
 from tests.support.worlds.topology_world import SOURCE, ran, record, schema_of
 
@@ -77,6 +78,7 @@ class Columns(spout.ArrowBolt):
     """Emits columns, and before them a row for each line that fits."""
 
     output = "line string, n int"
+    first: int | None = 0
 
     def __init__(self, *columns: pa.Array) -> None:
         """Emit these, one after the other."""
@@ -85,7 +87,7 @@ class Columns(spout.ArrowBolt):
     def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
         """Emit all."""
         lines = batch.column("value").cast(pa.string())
-        collector.emit([lines, pa.array([0] * len(lines))], np.arange(len(lines)))
+        collector.emit([lines, pa.array([self.first] * len(lines))], np.arange(len(lines)))
         row = 0
         for column in self._columns:
             parents = np.arange(row, row + len(column))
@@ -121,6 +123,81 @@ def test_a_column_with_such_values_fails_their_records_alone(
         assert str(values[root])[:3] in cause.message
         assert without_place(cause.message)[1].startswith(" (test_unfit_values.py:")
     assert {int(line) for line, _ in rows} == set(range(8)) - bad
+
+
+FAR_US = 253_402_300_800_000_001
+"""Behind the end of the year 9999, and no midnight."""
+
+
+def _times(*micros: int) -> pa.Array:
+    return pa.array(micros, pa.int64()).cast(pa.timestamp("us"))
+
+
+def _large(unit_type: pa.DataType, count: int) -> pa.Array:
+    return pa.array([0, count, 0], pa.int64()).cast(unit_type)
+
+
+def _texts(*values: bytes) -> pa.Array:
+    """Return a column of texts, as Spark has them, though one is no UTF-8."""
+    stored = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(values), stored.buffers())
+
+
+NO_FORM_IN_PYTHON = {
+    "text": ("int", _texts(b"7", b"\xff", b"8"), "\ufffd"),
+    "text for a time": ("timestamp_ntz", _texts(b"2026-01-01", b"\xff", b"2026-01-02"), "\ufffd"),
+    "text for a decimal": ("decimal(9, 2)", _texts(b"7", b"\xff", b"8"), "\ufffd"),
+    "text within a struct": (
+        "struct<n: int>", pa.StructArray.from_arrays([_texts(b"7", b"\xff", b"8")], ["n"]), "\ufffd"
+    ),
+    "a far time for a date": ("date", _times(0, FAR_US, 0), "10000-01-01"),
+    "seconds": ("timestamp_ntz", _large(pa.timestamp("s"), 1 << 62), "out of range"),
+    "a duration": ("interval day to second", _large(pa.duration("s"), 1 << 60), str(1 << 60)),
+    "a key of a map": (
+        "map<int, int>",
+        pa.MapArray.from_arrays([0, 1, 2, 3], _texts(b"7", b"\xff", b"8"), pa.array([1, 2, 3])), "\ufffd",
+    ),
+}  # fmt: skip
+"""An output, a column whose second value does not fit it and has no form in Python, and how that is shown."""
+
+
+@pytest.mark.parametrize("where", ["rows", "child", "topology"])
+@pytest.mark.parametrize("hooks", [0, 1])
+@pytest.mark.parametrize(("kind", "column", "shown"), NO_FORM_IN_PYTHON.values(), ids=NO_FORM_IN_PYTHON)
+def test_a_value_that_python_has_no_form_of_fails_its_record_alone(
+    kind: str, column: pa.Array, shown: str, hooks: int, where: str
+) -> None:
+    """O807: the error was to name the value, could not, and so failed all records of the batch."""
+    rows: list[Any] = []
+    bolt = Columns(column)
+    bolt.output = f"line string, n {kind}"
+    bolt.first = None
+    failed = ran(bolt, [b"0", b"1", b"2"], [TaskHook()] * hooks, where, rows)
+    assert failed.keys() == {1}
+    assert failed[1].message.startswith("bolt 'it' emitted "), failed
+    assert shown in failed[1].message.partition(" as 'n', which is ")[0]
+    assert sorted(line for line, _ in rows) == ["0", "0", "2", "2"]
+
+
+@pytest.mark.parametrize("hooks", [0, 1])
+def test_a_column_is_passed_on_as_it_is_beside_a_value_that_python_has_no_form_of(hooks: int) -> None:
+    """O807: where hooks watch, a column becomes rows; a null map became empty, and the others failed."""
+    times = pa.array([FAR_US, 0, 1, 2], pa.int64()).cast(pa.timestamp("us"))
+    no_map = pa.array([False, False, True, False])
+    column = pa.MapArray.from_arrays([0, 1, 2, 2, 4], pa.array(["k", "l", "m", "n"]), times, mask=no_map)
+    bolt = Columns(column)
+    bolt.output = "line string, n map<string, timestamp_ntz>"
+    bolt.first = None
+    step = Step("it", bolt, schema_of("it", bolt.output), (TaskHook(),) * hooks)
+    run = StageRun(Chain((step,), arrives=Carry.PACKED).stage, BoltContext("it", 0, 1))
+    messages = [record(b"%d" % number, number) for number in range(4)]
+    anchors = Anchors(Carry.PACKED, pa.array(np.arange(4) << ORDINAL_BITS))
+    batches = [run.feed(MessageRows(messages, SOURCE, np.arange(4)), anchors), *run.finish()]
+    assert list(run.report().failures) == []
+    passed = pa.concat_arrays([batch.column("n") for batch in batches])
+    # in Arrow's own text, since Python has no form of one of them
+    shown = [str(passed.slice(row, 1)) for row in range(len(column), len(passed))]
+    assert shown == [str(column.slice(row, 1)) for row in range(len(column))]
 
 
 def test_a_column_of_another_kind_fails_the_whole_batch() -> None:

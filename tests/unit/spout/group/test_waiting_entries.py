@@ -195,6 +195,19 @@ def test_roots_of_another_group_or_of_a_replay_topic_that_is_not_read_are_not_wa
         assert (watch.waiting, watch.changes) == (0, 0)
 
 
+def test_a_root_whose_entry_another_group_wrote_over_is_not_waited_for() -> None:
+    """The last entry counts, as it does for the replay worker, and for who reads after a compaction."""
+    topic = Topic()
+    with closing(topic.watch()) as watch:
+        topic.put_due(0, due_of(1, 1, 5))
+        topic.put_due(0, replace(due_of(1, 1, 5), group="another"))
+        watch.read()
+        assert (watch.waiting, watch.next_due_ms()) == (0, None)
+        topic.put_due(0, due_of(1, 1, 7))
+        watch.read()
+        assert (watch.waiting, watch.next_due_ms()) == (1, 7)
+
+
 def test_all_is_replayed_when_nothing_waits_and_every_lost_root_was_taken_over() -> None:
     topic = Topic()
     with closing(topic.watch()) as watch:
@@ -290,6 +303,21 @@ def test_a_root_that_waits_is_found_by_the_partition_of_its_first_emission_until
         topic.end(1, root_key(plain))
         entries.read()
         assert entries.waiting_of(first) == []
+
+
+def test_a_tombstone_in_another_partition_ends_nothing() -> None:
+    """Whoever may write to one partition lets no record pass one that waits in another."""
+    topic = Topic()
+    due = due_of(1, 1, 5)
+    with following(topic) as entries:
+        topic.put_due(0, due)
+        topic.put_due(1, due)
+        topic.end(1, root_key(due))
+        entries.read()
+        assert len(entries.waiting_of(due.source)) == 1
+        topic.end(0, root_key(due))
+        entries.read()
+        assert entries.waiting_of(due.source) == []
 
 
 READERS: Final[list[Callable[[Topic], DueReader]]] = [

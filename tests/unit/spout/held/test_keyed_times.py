@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     ArrayType,
+    DateType,
+    DoubleType,
+    FloatType,
     LongType,
     MapType,
     StringType,
@@ -26,7 +31,7 @@ import spout
 from spout.bolts.keyed_bolt import KeyedTuple
 from spout.held.keyed_exit import EMITTED, REPORT
 from spout.held.keyed_rows import TUPLE, KeyedTask
-from spout.held.keyed_times import TupleTimes, has_times
+from spout.held.keyed_values import TupleValues, has_times, needs_form
 from spout.tuples.columns import ANCHOR
 from tests.support.fake_state import FakeState
 
@@ -50,6 +55,9 @@ INSTANTS = [
 ]  # fmt: skip
 
 
+SINCE_1970 = datetime(2026, 1, 1) - datetime(1970, 1, 1)
+
+
 def micros(at: datetime) -> int:
     return (at - EPOCH) // timedelta(microseconds=1)
 
@@ -58,15 +66,15 @@ def arriving(at: datetime) -> dict[str, Any]:
     """Return a tuple as Spark hands it in."""
     us = micros(at)
     return {
-        "at": us, "n": us, "ntz": pd.Timestamp("2026-01-01"), "all": np.array([us, None], object),
-        "named": {"at": us}, "by": {"k": us, "none": None}, "from": {us: 7},
+        "at": us, "n": us, "ntz": SINCE_1970, "all": np.array([us, None], object),
+        "named": {"at": us}, "by": {b"k": us, b"none": None}, "from": {us: 7},
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("at", INSTANTS)
 def test_each_time_of_a_tuple_has_the_zone_and_is_its_instant(at: datetime) -> None:
     """O907: an hour of autumn and the first day of all years as well; also behind a state."""
-    read = TupleTimes(KIND, ZONE).read(arriving(at))
+    read = TupleValues(KIND, ZONE).read(arriving(at))
     [key] = read["from"]
     for found in (read["at"], read["all"][0], read["named"]["at"], read["by"]["k"], key):
         for time in (found, pickle.loads(pickle.dumps(found, protocol=5))):
@@ -79,22 +87,76 @@ def test_each_time_of_a_tuple_has_the_zone_and_is_its_instant(at: datetime) -> N
 
 def test_the_clock_shows_local_time() -> None:
     """O907: and not UTC's."""
-    read = TupleTimes(KIND, ZONE).read(arriving(INSTANTS[0]))
+    read = TupleValues(KIND, ZONE).read(arriving(INSTANTS[0]))
     assert read["at"].isoformat() == "2026-01-01T07:00:00.000005-05:00"
 
 
 def test_nulls_stay_nulls_and_a_stream_without_times_is_not_touched() -> None:
     nothing = dict.fromkeys(KIND.names)
-    assert TupleTimes(KIND, ZONE).read(nothing) == nothing
-    plain = StructType([StructField("n", LongType()), StructField("ntz", TimestampNTZType())])
-    values = {"n": 7, "ntz": pd.Timestamp("2026-01-01")}
+    assert TupleValues(KIND, ZONE).read(nothing) == nothing
+    plain = StructType([StructField("n", LongType()), StructField("sizes", ArrayType(LongType()))])
+    values = {"n": 7, "sizes": np.array([7])}
     assert not has_times(plain)
-    assert TupleTimes(plain, ZONE).read(values) is values
+    assert not needs_form(plain)
+    assert TupleValues(plain, ZONE).read(values) is values
 
 
 def test_a_time_beyond_pythons_years_is_refused() -> None:
     with pytest.raises(OverflowError):
-        TupleTimes(KIND, ZONE).read(arriving(INSTANTS[0]) | {"at": 2**62})
+        TupleValues(KIND, ZONE).read(arriving(INSTANTS[0]) | {"at": 2**62})
+
+
+FORMS = StructType(
+    [
+        StructField("text", StringType()), StructField("texts", ArrayType(StringType())),
+        StructField("by", MapType(StringType(), DateType())), StructField("day", DateType()),
+        StructField("local", TimestampNTZType()), StructField("locals", ArrayType(TimestampNTZType())),
+        StructField("ratios", ArrayType(DoubleType())), StructField("narrow", ArrayType(FloatType())),
+        StructField("named", StructType([StructField("n", LongType()), StructField("text", StringType())])),
+    ]
+)  # fmt: skip
+
+
+def test_a_value_is_read_from_its_form_and_a_null_beside_it_stays_one() -> None:
+    """O810: a null among numbers became NaN; the second half of each array is a null."""
+    form = {
+        "text": "é".encode(), "texts": np.array([b"a", None], object), "by": {b"k": -1, b"l": None}, "day": 0,
+        "local": SINCE_1970, "locals": np.array([SINCE_1970, None], "timedelta64[us]"),
+        "ratios": [{"v": 1.5}, {"v": None}, {"v": float("nan")}], "narrow": [{"v": 1.5}, {"v": 2.0}],
+        "named": {"n": 7, "text": b"b"},
+    }  # fmt: skip
+    values = pickle.loads(pickle.dumps(TupleValues(FORMS, ZONE))).read(form)
+    assert values["text"] == "é"
+    assert values["texts"].tolist() == ["a", None]
+    assert values["by"] == {"k": date(1969, 12, 31), "l": None}
+    assert values["day"] == date(1970, 1, 1)
+    assert values["local"] == pd.Timestamp("2026-01-01")
+    assert values["locals"].tolist() == [pd.Timestamp("2026-01-01"), None]
+    assert values["ratios"].tolist()[:2] == [1.5, None]
+    assert np.isnan(values["ratios"][2])
+    assert values["narrow"].dtype == np.float32
+    assert values["named"] == {"n": 7, "text": "b"}
+
+
+@pytest.mark.parametrize(
+    ("form", "error", "says"),
+    [
+        ({"text": b"\xff"}, UnicodeDecodeError, "can't decode byte 0xff"),
+        ({"texts": np.array([b"a", b"\xff"], object)}, UnicodeDecodeError, "can't decode byte 0xff"),
+        ({"by": {b"\xff": 1}}, UnicodeDecodeError, "can't decode byte 0xff"),
+        ({"named": {"n": 7, "text": b"\xff"}}, UnicodeDecodeError, "can't decode byte 0xff"),
+        ({"day": 3_000_000}, OverflowError, "a date lies 3000000 days behind 1970"),
+        ({"day": -800_000}, OverflowError, "a date lies -800000 days behind 1970"),
+        ({"day": (1 << 31) - 1}, OverflowError, "Python has the years 1 to 9999 alone"),
+        ({"local": timedelta(microseconds=1 << 62)}, OverflowError, f"a time lies {1 << 62} µs behind 1970"),
+    ],
+)
+def test_a_form_that_is_no_value_of_python_is_refused(
+    form: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    """O810: each of them ended the query, at each start."""
+    with pytest.raises(error, match=re.escape(says)):
+        TupleValues(FORMS, ZONE).read(form)
 
 
 class Shows(spout.KeyedBolt):
@@ -124,15 +186,13 @@ class Key:
     """One key at work."""
 
     def __init__(self, key: tuple[Any, ...]) -> None:
-        import pyarrow as pa
-
         self.keys: list[Any] = []
         self.state = FakeState()
         self.schema = pa.schema([("us", pa.int64())])
         self.key = key
         self.task = KeyedTask(
             "shows", Shows(self.keys), self.schema, tracked=True, keys={TUPLE: ("at",)},
-            times={TUPLE: TupleTimes(NAMED, ZONE)}, floats=(False,), timed=(True,),
+            forms={TUPLE: TupleValues(NAMED, ZONE)}, floats=(False,), timed=(True,),
         )  # fmt: skip
 
     def get(self, *us: int) -> list[dict[str, Any]]:
@@ -144,8 +204,6 @@ class Key:
 
     def emitted(self, rows: list[dict[str, Any]]) -> list[int]:
         """Return what was emitted."""
-        import pyarrow as pa
-
         packed = [row[EMITTED] for row in rows if row[EMITTED] is not None]
         return [
             pa.ipc.read_record_batch(pa.py_buffer(row), self.schema).to_pylist()[0]["us"] for row in packed
@@ -179,3 +237,46 @@ def test_a_tuple_that_cannot_be_read_fails_alone() -> None:
     assert "the years 1 to 9999" in failed[REPORT]
     assert [anchor["position"] for anchor in failed[ANCHOR]] == [1]
     assert key.emitted(key.get(noon, noon)) == [noon] * 3
+
+
+@pytest.mark.parametrize("far", [datetime(1600, 1, 1, tzinfo=UTC), datetime(2300, 1, 1, tzinfo=UTC)])
+def test_a_key_that_pandas_does_not_have_fails_its_tuple_alone(far: datetime) -> None:
+    """O810: Python has such a time, and where it is no key it is read."""
+    key = Key((None,))
+    noon = micros(INSTANTS[0])
+    rows = key.get(noon, micros(far))
+    [failed] = [row for row in rows if "OverflowError" in str(row[REPORT]) and row[ANCHOR]]
+    assert "the key 'at' is a time" in failed[REPORT]
+    assert [anchor["position"] for anchor in failed[ANCHOR]] == [1]
+    assert key.emitted(key.get(noon, noon)) == [noon] * 3
+
+
+class Joins(spout.KeyedBolt):
+    """Emits each text that it holds."""
+
+    output = "text string"
+
+    def execute(
+        self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Emit and ack them."""
+        for each in held:
+            collector.emit((each["text"],))
+        collector.ack(*held)
+
+
+def test_a_text_that_is_no_utf8_fails_alone() -> None:
+    """O810: the record with the key FF ended the query, each time that it was started."""
+    kind = StructType([StructField("text", StringType())])
+    task = KeyedTask(
+        "joins", Joins(), pa.schema([("text", pa.string())]), tracked=True, keys={TUPLE: ("text",)},
+        forms={TUPLE: TupleValues(kind)}, floats=(False,), timed=(False,),
+    )  # fmt: skip
+    texts = [b"a", b"\xff", "é".encode()]
+    anchors = [{"source": 1, "position": place, "edge": 7} for place in range(len(texts))]
+    part = pd.DataFrame({TUPLE: [{"text": text} for text in texts], ANCHOR: anchors})
+    frames = task(("",), [part], FakeState())  # type: ignore[arg-type]
+    rows = [row for frame in frames for row in frame.to_dict("records")]
+    [failed] = [row for row in rows if "UnicodeDecodeError" in str(row[REPORT]) and row[ANCHOR]]
+    assert [anchor["position"] for anchor in failed[ANCHOR]] == [1]
+    assert sum(row[EMITTED] is not None for row in rows) == 2

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from acker.identity import source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, Verdicts, pack_positions
 from acker.wire.verdict import Verdict
-from replay.records.due import PROGRESS_KEY, Progress, due_codec
+from replay.records.due import PROGRESS_KEY, Aside, Due, Progress, due_codec, root_key
 from spout.inspect.overview import Overview
+from spout.inspect.waiting_roots import WaitingRoots
 from spout.planning.journal import BEGINNING
+from tests.support.garbage import DUE
 from tests.support.worlds.planning import World, batch, yaml_of
 
 
@@ -64,6 +69,37 @@ def test_verdicts_that_no_worker_has_taken_over_are_read_once_and_piece_by_piece
         assert found.partitions[0].replays_due.value == 5
 
 
+@pytest.mark.parametrize(
+    "over",
+    [
+        pytest.param(b"garbage", id="garbage"),
+        pytest.param(b"\xc3\x01" + bytes(8), id="of a newer version"),
+        pytest.param(due_codec().encode(DUE), id="the entry of another root"),
+    ],
+)
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_an_entry_that_somebody_wrote_over_is_shown_as_it_was(over: bytes, is_copy: bool) -> None:
+    """Its replay worker has it, and an heir writes it again; it was shown without its time."""
+    world = World()
+    root = replace(
+        DUE, source=source_of(1, 0, replay=is_copy), position=7, due_ms=5_000, origin="sentences/0@3"
+    )
+    aside = Aside(**{name: getattr(root, name) for name in Due.__dataclass_fields__}, error="E")
+    producer = world.log.producer()
+    for value in (due_codec().encode(aside), over):
+        producer.send(Outgoing(world.topics.ack_topics.due, 1, value, root_key(root)))
+    producer.flush(1_000)
+    with closing(WaitingRoots(world.cluster.log(), world.topics, 1_000)) as roots:
+        waiting = roots.read()
+        at = waiting.offsets[1, 0]
+        assert (at.offsets.tolist(), at.due_ms.tolist()) == ([3 if is_copy else 7], [5_000])
+        assert (waiting.due, waiting.aside) == ({(1, 0): 1}, {(1, 0): 1})
+        producer.send(Outgoing(world.topics.ack_topics.due, 1, None, root_key(root)))
+        producer.send(Outgoing(world.topics.ack_topics.due, 0, over, root_key(root)))
+        producer.flush(1_000)
+        assert (roots.read().due, roots.read().aside) == ({(1, 0): 1}, {}), "nothing is known beneath it"
+
+
 def test_a_verdict_that_is_taken_over_in_part_has_the_rest_of_its_roots_left() -> None:
     world = world_with_two_lost()
     names, log = world.topics.ack_topics, world.cluster.log()
@@ -75,3 +111,19 @@ def test_a_verdict_that_is_taken_over_in_part_has_the_rest_of_its_roots_left() -
         producer.send(Outgoing(names.due, number, due_codec().encode(Progress(offset, 1)), PROGRESS_KEY))
         producer.flush(1_000)
         assert overview.snapshot(world.now_ms).partitions[0].replays_due.value == 1
+
+
+@pytest.mark.parametrize("over", [b"garbage", None, due_codec().encode(Progress(-1, 0))])
+def test_what_somebody_else_writes_under_progress_is_no_sign_of_a_worker(over: bytes | None) -> None:
+    """The clock of a replay worker is compared with the broker's by the time of its progress."""
+    world = World()
+    names, producer = world.topics.ack_topics, world.log.producer()
+    with closing(WaitingRoots(world.cluster.log(), world.topics, 1_000)) as roots:
+        producer.send(Outgoing(names.due, 1, over, PROGRESS_KEY))
+        producer.flush(1_000)
+        assert roots.read().written == {}
+        progress = due_codec().encode(Progress(3, 0))
+        producer.send(Outgoing(names.due, 1, progress, PROGRESS_KEY, timestamp_ms=77))
+        producer.send(Outgoing(names.due, 1, over, PROGRESS_KEY))
+        producer.flush(1_000)
+        assert [(number, at.written_ms) for number, at in roots.read().written.items()] == [(1, 77)]

@@ -47,6 +47,8 @@ class Engine:
         self.queue = self.queues.queue("sentences")
         self.lock = nullcontext()
         self.guard = Guard(self._wait)
+        self.is_fit = True
+        self.is_idle = False
         self.now = 1_000
         self.wake_ms = 10
         self.waits = 0
@@ -152,3 +154,31 @@ def test_a_client_that_waited_gets_what_comes_and_the_next_one_begins_anew(at: i
         assert engine.queue.requested == 0
         assert max(lacking) <= 10 + 10 * (turn + 1), "requested now, and as many as were opened before"
         assert engine.queue.store.waiting == 0
+
+
+@pytest.mark.parametrize("pause_ms", [0, WINDOW_MS_MAX // 2, WINDOW_MS_MAX, 3 * WINDOW_MS_MAX])
+@pytest.mark.parametrize(("max_open", "expected"), [(1_000, 500), (200, 200)])
+def test_a_client_that_once_got_less_than_it_requested_gets_as_much_as_there_is_later(
+    pause_ms: int, max_open: int, expected: int
+) -> None:
+    """A client works on what it got, and requests more; by then a backlog has come.
+
+    It once was given as many as the time before, 3 of 500, at each call.
+    """
+    engine = Engine()
+    client = engine.client("worker", max_open)
+    engine.put(3)
+    got = [len(first := client.open(500))]
+    client.confirm(first)
+    planned = 3
+
+    for _ in range(2):
+        engine.now += 5
+        planned += (more := engine.lacking())
+        if more:  # the log has more than anybody requests
+            engine.put(more, planned - more)
+        engine.now += pause_ms
+        got.append(len(items := client.open(500)))
+        client.confirm(items)
+
+    assert got == [3, expected, expected]

@@ -247,6 +247,50 @@ def test_a_decimal_becomes_a_float_only_if_it_is_the_same_number(digits: int) ->
         exact_cast(column, pa.float64())
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize("type_", [pa.decimal128(9, 3), pa.decimal128(38, 18), pa.decimal256(60, 20)])
+def test_a_decimal_becomes_the_nearest_float(type_: pa.DataType, kind: pa.DataType) -> None:
+    """O804: 63.8 became 63.800000000000004, and -0.999 a float beside the nearest one."""
+    numbers = [Decimal(text) for text in ("63.8", "-0.999", "0.9", "0.005", "9999.9", "0", "-0.8")]
+    column = pa.array([None, *numbers], type_)
+    nearest = np.array([float(number) for number in numbers], kind.to_pandas_dtype()).tolist()
+    assert exact_cast(column, kind).to_pylist() == [None, *nearest]
+
+
+def test_a_decimal_that_is_no_float_is_found_beside_others_that_are() -> None:
+    """2 to the power of 60 is one, though its shortest digits are others."""
+    numbers = [Decimal(2**60), Decimal("0.5"), None, Decimal("0.123456789012345678")]
+    column = pa.array(numbers, pa.decimal128(38, 18))
+    with pytest.raises(pa.ArrowInvalid, match="would become"):
+        exact_cast(column, pa.float64())
+    assert exact_cast(column.slice(0, 3), pa.float64()).to_pylist() == [2.0**60, 0.5, None]
+
+
+TINY = ["5e-324", "-1e-100", "12e-239", "1e-39", "123e-45", "1000e-135", "0.0001e-80"]
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string(), pa.string_view()])
+@pytest.mark.parametrize("tiny", TINY)
+def test_a_number_does_not_vanish(tiny: str, text: pa.DataType) -> None:
+    """O805: Arrow refuses 1e-30 as a decimal of three digits, and makes 0 of 1e-100."""
+    for column in (pa.array(["0", tiny]).cast(text), pa.array([0.0, float(tiny)])):
+        for kind in (pa.decimal128(3, 3), pa.decimal128(38, 0)):
+            with pytest.raises(pa.ArrowInvalid):
+                exact_cast(column, kind)
+    zeros = pa.array(["0", "0e-324", "-0.00", None, "0E5"]).cast(text)
+    assert exact_cast(zeros, pa.decimal128(3, 2)).to_pylist() == [Decimal(0)] * 3 + [None, Decimal(0)]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_duration_is_no_text(unit: str) -> None:
+    """O805: it became its number, without the unit; as a value of Python it was refused."""
+    for text in (pa.string(), pa.list_(pa.string())):
+        durations = pa.array([timedelta(1)], pa.duration(unit))
+        column = pa.ListArray.from_arrays([0, 1], durations) if pa.types.is_list(text) else durations
+        with pytest.raises(pa.ArrowTypeError):
+            exact_cast(column, text)
+
+
 @pytest.mark.parametrize(
     ("names", "says"),
     [
@@ -315,6 +359,66 @@ def test_a_number_that_is_none_is_one_key_whatever_its_bits() -> None:
     keys = pa.array(np.array([NAN, OTHER_NAN]))
     column = pa.MapArray.from_arrays([0, 2], keys, pa.array([1, 2], pa.int32()))
     with pytest.raises(pa.ArrowInvalid, match="the map has the key nan twice"):
+        exact_cast(column, column.type)
+
+
+FAR = pa.array([253_402_300_800_000_000 + micros for micros in range(4)], pa.int64())
+"""Times of the year 10000, which Python has not."""
+
+FIRST_US = -62_135_596_800_000_000
+FIRST_AND_OTHERS = pa.array([FIRST_US, 1, FIRST_US, 2], pa.int64())
+"""The first time of Python's calendar, of which there is none in a zone behind UTC."""
+
+KEYS_BY_BITS: dict[str, pa.Array] = {
+    "text": pa.array(["a", "b", "a", "c"]),
+    "text that is no UTF-8": pa.Array.from_buffers(
+        pa.string(), 4, pa.array([b"\xff", b"b", b"\xff", b"\xfe"], pa.binary()).buffers()
+    ),
+    "far times": FAR.take(pa.array([0, 1, 0, 2])).cast(NTZ),
+    "far times with a zone": FAR.take(pa.array([0, 1, 0, 2])).cast(pa.timestamp("us", "Asia/Tokyo")),
+    "the first time of all": FIRST_AND_OTHERS.cast(ZONED),
+    "zeros": pa.array([0.0, 1.0, -0.0, 2.0]),
+    "zeros in a list": pa.array([[0.0], [1.0], [-0.0], [2.0]]),
+    "not a number": pa.array([np.nan, 1.0, -np.nan, 2.0], pa.float32()),
+    "not a number in a struct": pa.array([{"x": np.nan}, {"x": 1.0}, {"x": np.nan}, {"x": 2.0}]),
+    "maps": pa.array([[("k", 1)], [("k", 2)], [("k", 1)], []], pa.map_(pa.string(), pa.int32())),
+    "nulls in a struct": pa.array([{"x": None}, {"x": 1}, {"x": None}, {"x": 2}]),
+    "structs without fields": pa.array([{}, {}], pa.struct([])).take(pa.array([0, 1, 0, 1])),
+    "dates": pa.array([1 << 30, 1, 1 << 30, 2], pa.int32()).cast(pa.date32()),
+    "durations": pa.array([-(1 << 63), 1, -(1 << 63), 2], pa.int64()).cast(pa.duration("us")),
+}  # fmt: skip
+"""Four keys, of which the third is the first one again."""
+
+
+@pytest.mark.parametrize("keys", KEYS_BY_BITS.values(), ids=KEYS_BY_BITS)
+def test_keys_are_told_apart_as_spark_does_also_where_python_has_no_form_of_them(keys: pa.Array) -> None:
+    """O809: each map with a time that Python has not failed, and two zeros passed as two keys."""
+    items = pa.array(range(4))
+    kind = pa.map_(keys.type, items.type)
+    good = pa.MapArray.from_arrays([0, 1, 2, 4], keys, items, type=kind)
+    if keys.type != pa.struct([]):  # of which there is one value
+        assert str(exact_cast(good, kind)) == str(good)
+    with pytest.raises(pa.ArrowInvalid, match=r"^the map has the key .* twice$"):
+        exact_cast(pa.MapArray.from_arrays([0, 3], keys.slice(0, 3), items.slice(0, 3), type=kind), kind)
+
+
+def test_what_lies_behind_a_null_is_no_key() -> None:
+    """O809: Arrow keeps the pairs of a map that was made a null; each row without one failed, or another."""
+    kind = pa.map_(pa.bool_(), pa.int32())
+    keys, items = pa.array([True, True, True, False]), pa.array(range(4), pa.int32())
+    behind = pa.MapArray.from_arrays([0, 1, 2, 4], keys, items, mask=pa.array([True, False, False]))
+    structs = pa.StructArray.from_arrays([behind], ["m"], mask=pa.array([False, True, False]))
+    lists = pa.ListArray.from_arrays([0, 2, 3], behind, mask=pa.array([True, False]))
+    assert behind.type == kind
+    for column in (behind, structs, lists, behind.slice(0, 1), structs.slice(1), lists.slice(0, 1)):
+        assert exact_cast(column, column.type).to_pylist() == column.to_pylist()
+
+
+def test_a_key_is_found_twice_beside_what_lies_behind_a_null() -> None:
+    """O809."""
+    keys, items = pa.array([1, 2, 7, 7]), pa.array(range(4))
+    column = pa.MapArray.from_arrays([0, 2, 4], keys, items, mask=pa.array([True, False]))
+    with pytest.raises(pa.ArrowInvalid, match="the map has the key 7 twice"):
         exact_cast(column, column.type)
 
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import VariantVal
 
 from acker.errors import TupleError
 from spout.tuples import exact
-from spout.tuples.exact import exact_values, zone_of
+from spout.tuples.exact import exact_values, python_values, zone_of
 from spout.tuples.rows import batch_of, misfits
 from spout.tuples.tuple import by_names, values_in_order
 
@@ -424,3 +424,60 @@ def test_a_zone_is_no_local_mean_time_where_arrow_prefers_pytz(
     zone = zone_of.__wrapped__(name)
     assert datetime(2026, 7, 1, 12, tzinfo=zone).isoformat() == f"2026-07-01T12:00:00{summer}"
     assert datetime(2026, 1, 1, 12, tzinfo=zone).isoformat() == f"2026-01-01T12:00:00{winter}"
+
+
+NEW_YORK = pa.timestamp("us", "America/New_York")
+ENDS = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(("kind", "keys"), [(NEW_YORK, ENDS), (pa.timestamp("us", "Asia/Tokyo"), ENDS)])
+def test_a_key_may_be_a_time_that_its_zone_has_no_day_for(kind: pa.DataType, keys: list[Any]) -> None:
+    """O801: it is read in UTC, and so it can be emitted: the map failed its record."""
+    map_type = pa.map_(kind, pa.int32())
+    [pairs] = exact_values([dict.fromkeys(keys, 1)], map_type)
+    micros = pa.array([pairs], map_type).keys.cast(pa.int64())
+    assert micros.to_pylist() == [-62_135_596_800_000_000, 253_402_300_799_999_999]
+
+
+@pytest.mark.parametrize(
+    "keys", [[float("nan"), -float("nan")], [0.0, -0.0], [1, 1.0], [np.float32("nan"), float("nan")]]
+)
+def test_keys_that_spark_takes_for_one_are_refused(keys: list[Any]) -> None:
+    """O809: a dictionary may have several that are no number, since none is equal to another."""
+    with pytest.raises(pa.ArrowInvalid, match=r"the map has the key .* twice"):
+        exact_values([[(key, 1) for key in keys]], pa.map_(pa.float64(), pa.int32()))
+
+
+FAR = pa.array([253_402_300_800_000_000, 0, None], pa.int64()).cast(pa.timestamp("us"))
+"""Of the year 10000, which Python has not; of 1970; and none."""
+
+SECOND = pa.array([False, True, False])
+ARROWS_VALUES: list[pa.Array] = [
+    FAR,
+    pa.array([[1], None, [], [None]]),
+    pa.ListArray.from_arrays([0, 1, 1, 3], FAR, mask=SECOND),
+    pa.StructArray.from_arrays([FAR, pa.array(["a", "b", None])], ["at", "n"], mask=SECOND),
+    pa.MapArray.from_arrays([0, 1, 1, 3], pa.array(["k", "l", "m"]), FAR, mask=SECOND),
+    pa.MapArray.from_arrays([0, 1, 1, 2], FAR.slice(0, 2), pa.array([1, None])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("column", ARROWS_VALUES, ids=lambda column: str(column.type))
+def test_a_value_of_arrow_is_itself_and_its_null_is_one(column: pa.Array) -> None:
+    """O801: a null map became an empty one, and all others were refused; far times within failed."""
+    values = list(column)
+    assert pa.array(exact_values(values, column.type), column.type).equals(column)
+    beside = exact_values([*values, None], column.type)
+    assert pa.array(beside, column.type).slice(0, len(column)).equals(column)
+
+
+@pytest.mark.parametrize("column", ARROWS_VALUES, ids=lambda column: str(column.type))
+def test_only_a_value_that_python_has_no_form_of_stays_one_of_arrow(column: pa.Array) -> None:
+    """O807: beside it all were, so that maps failed that were sound."""
+    for row, value in enumerate(python_values(column)):
+        try:
+            assert value == column[row].as_py()
+            assert not isinstance(value, pa.Scalar)
+        except OverflowError:
+            assert value is not None
+            assert value.equals(column[row])

@@ -1,0 +1,256 @@
+"""What waits, is paused and is taken over after a log of `_ack_due`: the one fold that all its readers ask.
+
+What a record means (`Meaning`) follows from its key and its value alone:
+
+====================  =====================  =========================================================
+key                   value                  what it means
+====================  =====================  =========================================================
+a root's              none, a tombstone      `DueStep.ENDED`: the root waits no more
+a root's              the root's entry       `DueStep.WAITS`: the root waits, as its entry has it
+``pause/<input id>``  none, a tombstone      `DueStep.RESUMED`, if the input was paused there
+``pause/<input id>``  the input's `Pause`    the `Pause`
+``progress``          a `Progress`           the `Progress`
+a mark's              its text               `DueStep.NOTHING` (see `acker.service.passed_over`)
+any other             none                   `DueStep.NOTHING`
+any                   anything else          `Flawed`
+====================  =====================  =========================================================
+
+1. The last record of a key counts. The same key in another partition is another key.
+2. What is flawed changes nothing: the record beneath it counts on. Compaction may remove that one, so the
+   next owner of the partition writes it again, or makes a dead letter of the root (`replay.worker.entries`).
+3. What a newer version wrote is flawed, too, for those who only look. Those who act by it stop there:
+   `on_newer` raises, unless an operator lets it be passed over.
+
+Readers differ in which roots they want, in what they keep of an entry, and in where they keep it. One that
+wants a single root keeps no other; one that has a million of them keeps a few bytes of each.
+
+Source: docs/design/protocol.md, sections 4 and 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, assert_never
+
+from acker.errors import CodecError, UnknownVersion
+from acker.identity import Root, input_id_of
+from acker.kafka.port import Record
+from acker.service.passed_over import marked_offset
+from acker.wire.checks import wrong_source
+from replay.records.due import (
+    ROOT_KEY_BYTES,
+    Due,
+    Pause,
+    Progress,
+    due_codec,
+    flaw_of,
+    flaw_of_entry,
+    root_key,
+    root_of_key,
+)
+
+E = TypeVar("E")
+Kept = TypeVar("Kept", contravariant=True)
+
+EntryName = tuple[int, bytes]
+"""The partition of `_ack_due` and the key there, which name an entry until its tombstone."""
+
+
+def name_of(record: Record) -> EntryName:
+    return record.partition, record.key or b""
+
+
+class DueStep(Enum):
+    """What a record means where no more is to be known of it; see the table above."""
+
+    WAITS = auto()
+    ENDED = auto()
+    RESUMED = auto()
+    NOTHING = auto()
+
+
+# a million records at a start mean these, and a member of an enum takes four times as long to look up
+_WAITS: Final = DueStep.WAITS
+_NOTHING: Final = DueStep.NOTHING
+
+
+class Flawed(NamedTuple):
+    """A record that says nothing, and why; `root` is the root of its key, None if the key is of none."""
+
+    why: str
+    root: Root | None
+
+
+Meaning = DueStep | Pause | Progress | Flawed
+
+KeyFilter = Callable[[bytes], bool]
+"""Whether a reader wants a root, by the key alone: of the others nothing is decoded."""
+
+ReadEntry = Callable[[Record, Root], E | None]
+"""Returns what a reader keeps of the entry of a root; None: it wants none of it.
+
+Raises `CodecError`: the record is flawed; `UnknownVersion`: a newer version wrote it."""
+
+OnNewer = Callable[[Record, UnknownVersion], str]
+"""Returns the flaw of a record that a newer version wrote; raises: the reader must not go on."""
+
+
+def every_root(_key: bytes) -> bool:
+    return True
+
+
+no_root: Final[KeyFilter] = frozenset[bytes]().__contains__
+"""For who wants pauses and progress only."""
+
+
+def of_roots(roots: Collection[Root]) -> KeyFilter:
+    return frozenset(map(root_key, roots)).__contains__
+
+
+def of_input(input_id: int) -> KeyFilter:
+    return lambda key: input_id_of(root_of_key(key).source) == input_id
+
+
+def whole_entry(record: Record, root: Root | None) -> Due:
+    """Decode an entry, and check all of it, as `ReadEntry` says."""
+    stored = due_codec().decode(record.value)
+    if not isinstance(stored, Due):
+        raise CodecError("it tells of no root that waits")
+    flaw = flaw_of_entry(root, stored)
+    if flaw:
+        raise CodecError(flaw)
+    return stored
+
+
+def due_ms_of(record: Record, root: Root) -> int:
+    """Read when an entry is due (wall time), as `ReadEntry` says, and check only that it is the root's.
+
+    A flaw behind that is found when the root is due: then it becomes a dead letter.
+    """
+    named, due_ms = due_codec().glance(record.value or b"")
+    flaw = _flaw_of_source(root.source) if named == root else "the key is not that of the value"
+    if flaw:
+        raise CodecError(flaw)
+    return due_ms
+
+
+_flaw_of_source = lru_cache(maxsize=1_024)(wrong_source)
+"""Of a million roots most have one of a few sources."""
+
+
+def flaw_of_newer(_record: Record, error: UnknownVersion) -> str:
+    """Go on behind a record of a newer version; the replay worker reports it."""
+    return str(error)
+
+
+class Entries(Protocol[Kept]):
+    """Where a reader keeps what waits: each entry until the next `put` or `end` of its partition and key."""
+
+    def put(self, record: Record, root: Root, entry: Kept) -> None: ...
+
+    def end(self, record: Record, root: Root) -> None: ...
+
+
+class EntriesByRoot(Generic[E]):
+    """Keeps what waits by the partition of `_ack_due` and the root."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[tuple[int, Root], E] = {}
+
+    def put(self, record: Record, root: Root, entry: E) -> None:
+        self.waiting[record.partition, root] = entry
+
+    def end(self, record: Record, root: Root) -> None:
+        self.waiting.pop((record.partition, root), None)
+
+
+class DueFold(Generic[E]):
+    """Folds the records of any partitions of `_ack_due`, those of each partition in their order.
+
+    What waits is where `entries` keeps it.
+
+    Attributes:
+        progress: the last one of each partition; no tombstone takes it back.
+        pause_changes: how many records paused an input, or let it go on.
+    """
+
+    def __init__(
+        self,
+        read_entry: ReadEntry[E],
+        entries: Entries[E],
+        *,
+        wants: KeyFilter = every_root,
+        on_newer: OnNewer = flaw_of_newer,
+    ) -> None:
+        self.progress: dict[int, Progress] = {}
+        self.pause_changes = 0
+        self._pauses: dict[EntryName, Pause] = {}
+        self._read_entry = read_entry
+        self._entries = entries
+        self._wants = wants
+        self._on_newer = on_newer
+
+    def put(self, record: Record) -> Meaning:
+        """Take in the next record of its partition, and return what it says."""
+        key = record.key
+        if key is None or len(key) != ROOT_KEY_BYTES:
+            return self._put_other(record, key or b"")
+        if not self._wants(key):
+            return _NOTHING
+        root = root_of_key(key)
+        if record.value is None:
+            self._entries.end(record, root)
+            return DueStep.ENDED
+        try:
+            entry = self._read_entry(record, root)
+        except UnknownVersion as error:
+            return Flawed(self._on_newer(record, error), root)
+        except CodecError as error:
+            return Flawed(str(error), root)
+        if entry is None:
+            self._entries.end(record, root)  # it stands in the place of one that the reader may have wanted
+        else:
+            self._entries.put(record, root, entry)
+        return _WAITS
+
+    def paused_by_partition(self) -> dict[tuple[int, int], Pause]:
+        """Return what is paused, by the partition of `_ack_due` and the id of the input."""
+        return {(partition, pause.input): pause for (partition, _key), pause in self._pauses.items()}
+
+    def paused(self) -> dict[int, Pause]:
+        """Return the inputs that are paused in some partition, by their ids; the latest pause of each."""
+        return {pause.input: pause for pause in self._pauses.values()}
+
+    def _put_other(self, record: Record, key: bytes) -> Meaning:
+        name = record.partition, key
+        if record.value is None:
+            if self._pauses.pop(name, None) is None:
+                return _NOTHING
+            self.pause_changes += 1
+            return DueStep.RESUMED
+        try:
+            stored = due_codec().decode(record.value)
+        except UnknownVersion as error:
+            return Flawed(self._on_newer(record, error), None)
+        except CodecError as error:
+            return _NOTHING if marked_offset(record) is not None else Flawed(str(error), None)
+        flaw = flaw_of(record.key, stored)
+        if flaw or isinstance(stored, Due):
+            return Flawed(flaw, None)
+        match stored:
+            case Progress():
+                self.progress[record.partition] = stored
+            case Pause():
+                self._pauses.pop(name, None)  # so that the latest pause is the last one
+                self._pauses[name] = stored
+                self.pause_changes += 1
+            case _:
+                assert_never(stored)
+        return stored
+
+
+def progress_and_pauses() -> DueFold[Due]:
+    """Return a fold for who wants no roots."""
+    return DueFold(whole_entry, EntriesByRoot[Due](), wants=no_root)

@@ -1,0 +1,347 @@
+"""Values on their way to a keyed bolt: through pandas in forms that it neither refuses nor bends.
+
+Spark hands a keyed bolt its tuples as structs in a pandas frame. What pandas or Python has no form of ends
+the query then, at each start, since it is no tuple yet that could fail. So Spark makes other forms of such
+values first, and here they become values again, one tuple after the other: who cannot be read fails alone.
+
+=====================  ==============================  =======================================================
+type                   its form                        what would happen without
+=====================  ==============================  =======================================================
+timestamp              microseconds since 1970         an hour of each autumn is there twice, a summer after
+                                                       2037 has no summer time, the year 1 ends the query
+timestamp_ntz          an interval since 1970          a time behind the year 9999 ends the query
+date                   days since 1970                 the same
+string                 its bytes                       one that is no UTF-8 ends the query
+array of double,       structs with one field          a null beside numbers becomes NaN
+float
+=====================  ==============================  =======================================================
+
+A key stays what it is, since checkpoints have it: where pandas would refuse it another one takes its place
+(`carried_key`), and the tuple itself fails.
+
+A state of an earlier version holds times without a zone: they are local times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from functools import partial, reduce
+from operator import or_
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from pyspark.sql import Column
+from pyspark.sql import functions as sql
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from spout.tuples.exact import zone_of
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH: Final = datetime(1970, 1, 1)
+_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+KEY_US_MAX: Final = ((1 << 63) - 1) // 1_000
+"""So far from 1970 a time of a key may lie, µs: pandas counts it in ns, which reach from 1677 to 2262."""
+
+_YEARS: Final = "Python has the years 1 to 9999 alone"
+
+_NUMBER: Final = "v"
+"""The one field of the structs in place of numbers."""
+
+_DTYPES: Final[Mapping[type[DataType], type]] = MappingProxyType(
+    {FloatType: np.float32, DoubleType: np.float64}
+)
+_FORMED: Final = (TimestampType, TimestampNTZType, DateType, StringType)
+
+Read = Callable[[Any], Any]
+"""Makes a value of its form."""
+
+
+def has_times(kind: DataType) -> bool:
+    """Return whether a Spark type is a timestamp, or has one within."""
+    return isinstance(kind, TimestampType) or any(map(has_times, _parts(kind)))
+
+
+def needs_form(kind: DataType) -> bool:
+    """Return whether values of a Spark type need another form on their way."""
+    if isinstance(kind, ArrayType) and type(kind.elementType) in _DTYPES:
+        return True
+    return isinstance(kind, _FORMED) or any(map(needs_form, _parts(kind)))
+
+
+def key_without_hash(kind: DataType) -> DataType | None:
+    """Return the type of a map's keys of which Python has no dictionary; None: there is none within."""
+    if isinstance(kind, MapType) and isinstance(kind.keyType, StructType | ArrayType):
+        return kind.keyType
+    return next((found for part in _parts(kind) if (found := key_without_hash(part)) is not None), None)
+
+
+def _parts(kind: DataType) -> tuple[DataType, ...]:
+    if isinstance(kind, StructType):
+        return tuple(field.dataType for field in kind.fields)
+    if isinstance(kind, MapType):
+        return kind.keyType, kind.valueType
+    return (kind.elementType,) if isinstance(kind, ArrayType) else ()
+
+
+def as_form(column: Column, kind: DataType) -> Column:
+    """Return a column in the form of its type; nulls stay nulls."""
+    if not needs_form(kind):
+        return column
+    if isinstance(kind, StructType):
+        fields = [as_form(column[field.name], field.dataType).alias(field.name) for field in kind.fields]
+        return sql.when(column.isNotNull(), sql.struct(*fields))
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        if type(element) in _DTYPES:
+            return sql.transform(column, lambda number: sql.struct(number.alias(_NUMBER)))
+        return sql.transform(column, lambda value: as_form(value, element))
+    if isinstance(kind, MapType):
+        key_kind, value_kind = kind.keyType, kind.valueType
+        keyed = sql.transform_keys(column, lambda key, _: as_form(key, key_kind))
+        return sql.transform_values(keyed, lambda _, value: as_form(value, value_kind))
+    if isinstance(kind, StringType):
+        return column.cast("binary")
+    if isinstance(kind, DateType):
+        return sql.unix_date(column)
+    if isinstance(kind, TimestampNTZType):
+        return column - _local_time(_LOCAL_EPOCH)
+    return sql.unix_micros(column)
+
+
+def carried_key(column: Column, kind: DataType) -> Column:
+    """Return a column of the key, with another key where pandas would refuse this one.
+
+    A tuple with such a key fails, so nobody sees the other one. It is no null: a key that is never null stays
+    so, as checkpoints have it.
+    """
+    is_refused = _is_refused(column, kind, at_top=True)
+    if is_refused is None:
+        return column
+    others = {
+        TimestampType: sql.timestamp_micros(sql.lit(0)),
+        TimestampNTZType: sql.lit(_LOCAL_EPOCH.date()).cast("timestamp_ntz"),
+        DateType: sql.lit(_LOCAL_EPOCH.date()),
+        StringType: sql.lit(""),
+    }
+    other = others.get(type(kind), sql.lit(None).cast(kind))
+    return sql.when(is_refused, other).otherwise(column)
+
+
+def _is_refused(column: Column, kind: DataType, *, at_top: bool = False) -> Column | None:
+    """Return whether pandas refuses a key, or a part of it; None: it refuses none of this type."""
+    if isinstance(kind, StructType):
+        fields = [_is_refused(column[field.name], field.dataType) for field in kind.fields]
+        refused = [field for field in fields if field is not None]
+        return reduce(or_, refused) if refused else None
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        if _is_refused(column, element) is None:
+            return None
+        return sql.exists(column, lambda value: _refusal(value, element))
+    if isinstance(kind, StringType):
+        return ~sql.is_valid_utf8(column)
+    if isinstance(kind, DateType):
+        first, last = (day.toordinal() - _EPOCH_ORDINAL for day in (date.min, date.max))
+        return ~sql.unix_date(column).between(first, last)
+    if isinstance(kind, TimestampType):
+        ends_us = (-KEY_US_MAX, KEY_US_MAX) if at_top else (_micros(datetime.min), _micros(datetime.max))
+        return ~sql.unix_micros(column).between(*ends_us)
+    if isinstance(kind, TimestampNTZType):
+        reach = timedelta(microseconds=KEY_US_MAX)
+        ends = (_LOCAL_EPOCH - reach, _LOCAL_EPOCH + reach) if at_top else (datetime.min, datetime.max)
+        return ~column.between(*map(_local_time, ends))
+    return None
+
+
+def _refusal(column: Column, kind: DataType) -> Column:
+    is_refused = _is_refused(column, kind)
+    return sql.lit(False) if is_refused is None else is_refused
+
+
+def _local_time(at: datetime) -> Column:
+    return sql.lit(at.isoformat(" ")).cast("timestamp_ntz")
+
+
+def _micros(at: datetime) -> int:
+    return (at - _LOCAL_EPOCH) // _MICROSECOND
+
+
+class TupleValues:
+    """The values in the tuples of one stream."""
+
+    def __init__(self, kind: DataType, zone: str = "UTC") -> None:
+        """Read times in a zone; `kind` is the type of the stream's column, of structs."""
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        self._kinds = {field.name: field.dataType for field in fields}
+        self._zone = zone
+        leaves: Mapping[type[DataType], Read] = {
+            TimestampType: partial(_time, zone),
+            TimestampNTZType: _without_zone,
+            DateType: _day,
+            StringType: _text,
+        }
+        self._readers = _readers(self._kinds, leaves)
+        self._zones = _readers(
+            {name: part for name, part in self._kinds.items() if has_times(part)},
+            {TimestampType: self.localize},
+            are_forms=False,
+        )
+
+    def __reduce__(self) -> tuple[type[TupleValues], tuple[StructType, str]]:
+        """Be made anew in another process: its functions cannot be sent there."""
+        kind = StructType()
+        for name, part in self._kinds.items():
+            kind.add(name, part)
+        return TupleValues, (kind, self._zone)
+
+    def read(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values of a tuple in place of their forms.
+
+        Raises:
+            OverflowError: a date or time is not in Python's years 1 to 9999.
+            UnicodeDecodeError: a text is no UTF-8.
+        """
+        return _with(values, self._readers)
+
+    def read_kept(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values of a tuple from a state, with a zone where an earlier version kept none."""
+        return _with(values, self._zones)
+
+    def check_key(self, forms: Mapping[str, Any], names: Iterable[str]) -> None:
+        """Raise `OverflowError` if a time of the key, in its form, is none that pandas has."""
+        for name in names:
+            form, kind = forms.get(name), self._kinds.get(name)
+            if form is None or not isinstance(kind, TimestampType | TimestampNTZType):
+                continue
+            micros = int(form) if isinstance(kind, TimestampType) else form // _MICROSECOND
+            if abs(micros) > KEY_US_MAX:
+                raise OverflowError(
+                    f"the key {name!r} is a time {micros} µs behind 1970, and as a key Spark's pandas has the"
+                    " years 1677 to 2262 alone: group by it as a text, or as a number"
+                )
+
+    def localize(self, value: Any) -> Any:
+        """Return a time of pandas with the zone, if it has none."""
+        import pandas as pd  # type: ignore[import-untyped]  # only workers need it
+
+        if not isinstance(value, pd.Timestamp) or value.tzinfo is not None:
+            return value
+        return pd.Timestamp(value.to_pydatetime(warn=False).replace(tzinfo=zone_of(self._zone)))
+
+
+def _with(values: Mapping[str, Any], readers: Mapping[str, Read]) -> Mapping[str, Any]:
+    if not readers:
+        return values
+    read = {name: _read(values[name], reader) for name, reader in readers.items() if name in values}
+    return {**values, **read}
+
+
+def _read(form: Any, reader: Read | None) -> Any:
+    return form if form is None or reader is None else reader(form)
+
+
+def _readers(
+    kinds: Mapping[str, DataType], leaves: Mapping[type[DataType], Read], *, are_forms: bool = True
+) -> dict[str, Read]:
+    """Return what reads the fields that have to be read, by their names."""
+    readers = {name: _reader(kind, leaves, are_forms=are_forms) for name, kind in kinds.items()}
+    return {name: reader for name, reader in readers.items() if reader is not None}
+
+
+def _reader(kind: DataType, leaves: Mapping[type[DataType], Read], *, are_forms: bool) -> Read | None:
+    """Return what makes a value of a type from its form; None: it is its own form.
+
+    Args:
+        kind: the type.
+        leaves: what reads the types that have no parts.
+        are_forms: whether it is a form; else it is a value already, of which only leaves are replaced.
+    """
+    if isinstance(kind, StructType):
+        fields = {field.name: field.dataType for field in kind.fields}
+        readers = _readers(fields, leaves, are_forms=are_forms)
+        return partial(_read_struct, readers) if readers else None
+    if isinstance(kind, MapType):
+        key, item = (_reader(part, leaves, are_forms=are_forms) for part in _parts(kind))
+        return None if key is None and item is None else partial(_read_map, key, item)
+    if isinstance(kind, ArrayType):
+        if are_forms and type(kind.elementType) in _DTYPES:
+            return partial(_read_numbers, _DTYPES[type(kind.elementType)])
+        element = _reader(kind.elementType, leaves, are_forms=are_forms)
+        return None if element is None else partial(_read_array, element)
+    return leaves.get(type(kind))
+
+
+def _read_struct(readers: Mapping[str, Read], form: Any) -> dict[str, Any]:
+    named = form if isinstance(form, dict) else form.asDict()  # a Row in PySpark 4.2
+    return {name: _read(part, readers.get(name)) for name, part in named.items()}
+
+
+def _read_map(key: Read | None, item: Read | None, form: Any) -> dict[Any, Any]:
+    return {_read(name, key): _read(value, item) for name, value in form.items()}
+
+
+def _read_array(element: Read, form: Any) -> Any:
+    return _objects([_read(part, element) for part in form])
+
+
+def _read_numbers(dtype: type, form: Any) -> Any:
+    """Return numbers as Spark does, and as objects where one of them is null."""
+    numbers = [part[_NUMBER] for part in form]
+    return _objects(numbers) if None in numbers else np.array(numbers, dtype)
+
+
+def _objects(elements: list[Any]) -> Any:
+    array = np.empty(len(elements), object)  # as Spark has them; of lists it would make a table
+    array[:] = elements
+    return array
+
+
+def _time(zone: str, micros: Any) -> Any:
+    import pandas as pd
+
+    try:
+        at = _EPOCH + timedelta(microseconds=int(micros))
+    except OverflowError:
+        raise OverflowError(f"a time lies {int(micros)} µs behind 1970, and {_YEARS}") from None
+    with suppress(OverflowError):  # in that zone it is before the year 1, or behind 9999
+        at = at.astimezone(zone_of(zone))
+    return pd.Timestamp(at)
+
+
+def _without_zone(interval: Any) -> Any:
+    import pandas as pd
+
+    if interval != interval:  # in an array a null is NaT
+        return None
+    since: timedelta = interval.item() if isinstance(interval, np.timedelta64) else interval
+    try:
+        return pd.Timestamp(_LOCAL_EPOCH + since)
+    except OverflowError:
+        raise OverflowError(f"a time lies {since // _MICROSECOND} µs behind 1970, and {_YEARS}") from None
+
+
+def _day(days: Any) -> date:
+    try:
+        return date.fromordinal(_EPOCH_ORDINAL + int(days))
+    except (ValueError, OverflowError):
+        raise OverflowError(f"a date lies {int(days)} days behind 1970, and {_YEARS}") from None
+
+
+def _text(value: bytes) -> str:
+    return value.decode()

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -72,6 +72,14 @@ class PlanIndex(RootNumbers):
     __slots__ = ()
 
     def __init__(self, ranges: Sequence[SourceRun]) -> None:
+        """Number the roots of ranges.
+
+        Raises:
+            TrackingError: they do not ascend, or overlap: the numbers of their set would be other roots'.
+        """
+        for earlier, later in pairwise(ranges):
+            if (later.source, later.start) < (earlier.source, earlier.end):
+                raise TrackingError(f"the ranges of a plan do not ascend: {later} is behind {earlier}")
         super().__init__(RootSet.of_runs(ranges))
 
     def of(self, source: int, positions: I64) -> I64:

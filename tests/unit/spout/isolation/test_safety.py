@@ -82,8 +82,8 @@ def test_masters_that_try_a_task_once_are_known(master: str, once: bool) -> None
 def test_isolated_records_are_named_by_their_place_and_counted() -> None:
     ranges = (
         SourceRun(source_of(1, 3), position_at(0, 1_000), position_at(0, 1_010)),
-        SourceRun(source_of(1, 3, replay=True), position_at(0, 7), position_at(0, 9)),
         SourceRun(source_of(9, 0), position_at(2, 5), position_at(2, 6)),
+        SourceRun(source_of(1, 3, replay=True), position_at(0, 7), position_at(0, 9)),
     )
     plan = BatchPlan("g", "s", 1, 4, 0, 0, True, ranges)
     died, hung = Cause("split", WORKER_DIED, "SIGSEGV"), Cause("split", HUNG, "took long")
@@ -99,9 +99,9 @@ def test_isolated_records_are_named_by_their_place_and_counted() -> None:
     assert named == [
         ("a/3@1000", died),
         ("a/3@1009", died),
-        ("a.g.replay/3@7", died),
+        (f"{source_of(9, 0)}/0@5", died),
+        ("a.g.replay/3@7", hung),
         ("a.g.replay/3@8", hung),
-        (f"{source_of(9, 0)}/0@5", hung),
     ]
     assert counted(outcome) == {WORKER_DIED: 3, HUNG: 2}
     work = WorkDone()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acker.errors import TrackingError
 from acker.identity import WIRE_BLOCK_BITS, source_of
 from acker.wire.events import SourceRun
 from spout.planning.order import LineUp
@@ -139,6 +140,22 @@ def test_positions_of_a_source_that_the_plan_lacks_and_no_positions_are_found_no
     assert index.find(1, np.array([1, 4], np.int64)).tolist() == [-1, -1]
     assert index.find(1, np.array([], np.int64)).tolist() == []
     assert index.find(1, np.array([5], np.int64)).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [SourceRun(2, 5, 9), SourceRun(1, 5, 9)],
+        [SourceRun(1, 5, 9), SourceRun(1, 1, 3)],
+        [SourceRun(1, 5, 9), SourceRun(1, 8, 12)],
+        [SourceRun(1, 5, 9), SourceRun(1, 5, 9)],
+        [SourceRun(1, 5, 9), SourceRun(1, 9, 12), SourceRun(2, 0, 1), SourceRun(1, 20, 21)],
+    ],
+)
+def test_roots_of_ranges_that_do_not_ascend_get_no_numbers(ranges: list[SourceRun]) -> None:
+    """They would be the numbers of other roots."""
+    with pytest.raises(TrackingError, match="the ranges of a plan do not ascend: "):
+        PlanIndex(ranges)
 
 
 def plan_of(*runs: SourceRun) -> BatchPlan:

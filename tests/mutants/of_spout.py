@@ -738,7 +738,7 @@ MUTANTS = (
     Mutant(
         "an-answer-names-all-sources",
         "spout/planning/session.py",
-        "        if not taken.refused and not self._sources <= named:\n            return False\n",
+        "        if not taken.refused and not self._sources <= answered_sources:\n            return False\n",
         "",
         "tests/unit/spout/planning/test_session.py"
         "::test_answers_to_others_and_to_an_earlier_take_do_not_count",

@@ -398,8 +398,8 @@ MUTANTS = (
     Mutant(
         "gaps-of-a-source-are-planned",
         "spout/planning/intake.py",
-        "return SourceCursor(from_, top, free)",
-        "return SourceCursor(from_, top)",
+        "return SourceCursor(from_, highest, gaps)",
+        "return SourceCursor(from_, highest)",
         "tests/unit/spout/planning/test_intake.py"
         "::test_a_position_is_free_at_or_above_from_and_the_watermark_of_its_own_partition",
         "records between two parts of an Init that a crash cut off would never be read",
@@ -522,7 +522,7 @@ MUTANTS = (
     Mutant(
         "replays-are-planned-first",
         "spout/planning/intake.py",
-        "return of_copies | fair_shares(new, room - sum(of_copies.values()))",
+        "return shares_of_copies | fair_shares(new, room - sum(shares_of_copies.values()))",
         "return fair_shares(counts, room)",
         "tests/unit/spout/planner/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "replays would wait as long as there are new records",
@@ -644,8 +644,8 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-batch-stays-for-new-records",
         "spout/planning/intake.py",
-        "kept = min(sum(new.values()), share.of(room)) if copies and new else 0",
-        "kept = 0",
+        "kept_for_new = min(sum(new.values()), share.of(room)) if copies and new else 0",
+        "kept_for_new = 0",
         "tests/unit/spout/planner/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "records that always fail would keep all new ones waiting",
     ),

@@ -678,8 +678,8 @@ MUTANTS = (
     Mutant(
         "a-batch-ends-within-a-quarter-of-the-timeout",
         "spout/planning/pace.py",
-        "(count, took_ms), target_ms = points[-1], self._timeout_ms / TIMEOUT_SHARE",
-        "(count, took_ms), target_ms = points[-1], self._timeout_ms * TIMEOUT_SHARE",
+        "newest = batches[-1]\n        target_ms = self._timeout_ms / TIMEOUT_SHARE",
+        "newest = batches[-1]\n        target_ms = self._timeout_ms * TIMEOUT_SHARE",
         "tests/unit/spout/planning/test_intake.py"
         "::test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout",
         "batches would grow until their records time out",

@@ -27,18 +27,20 @@ _SOURCE_BYTES: Final = 16
 
 def packed_table(table: I64) -> bytes:
     """Return the bytes of a canonical table."""
-    sources, firsts, runs = np.unique(table[:, 0], return_index=True, return_counts=True)
-    steps = np.diff(table[:, 1:].ravel(), prepend=0)
-    steps[2 * firsts] = 0
-    width = next(size for size in _WIDTHS if not len(steps) or int(steps.max()) >> (8 * size) == 0)
-    parts = (
+    sources, first_rows, run_counts = np.unique(table[:, 0], return_index=True, return_counts=True)
+    # the edges of [100, 103) and [107, 109) are 100, 103, 107, 109: the steps to them are 100, 3, 4 and 2
+    edges = table[:, 1:].ravel()
+    steps = np.diff(edges, prepend=0)
+    steps[2 * first_rows] = 0  # where a source begins has a field of its own
+    width = _width_of(int(steps.max()) if len(steps) else 0)
+    arrays = (
         np.array([len(sources)], "<u4"),
         sources.astype("<u4"),
-        runs.astype("<u4"),
-        table[firsts, 1].astype("<u8"),
+        run_counts.astype("<u4"),
+        table[first_rows, 1].astype("<u8"),
         steps.astype(f"<u{width}"),
     )
-    return bytes([width]) + b"".join(part.tobytes() for part in parts)
+    return bytes([width]) + b"".join(array.tobytes() for array in arrays)
 
 
 def unpacked_table(packed: bytes) -> I64:
@@ -48,19 +50,29 @@ def unpacked_table(packed: bytes) -> I64:
     """
     if len(packed) < _HEAD_BYTES or packed[0] not in _WIDTHS:
         raise ValueError(f"{len(packed)} bytes do not begin as a packed table of runs does")
-    width, count = packed[0], int.from_bytes(packed[1:_HEAD_BYTES], "little")
+    width = packed[0]
+    source_count = int.from_bytes(packed[1:_HEAD_BYTES], "little")
     body = memoryview(packed)[_HEAD_BYTES:]
-    numbers, steps_packed = body[: count * _SOURCE_BYTES], body[count * _SOURCE_BYTES :]
-    if len(numbers) < count * _SOURCE_BYTES:
-        raise ValueError(f"a packed table of runs of {count:,} sources has only {len(packed):,} bytes")
-    sources = np.frombuffer(numbers[: 4 * count], "<u4")
-    runs = np.frombuffer(numbers[4 * count : 8 * count], "<u4").astype(np.int64)
-    firsts = np.frombuffer(numbers[8 * count :], "<u8").astype(np.int64)
-    count_of_runs = int(runs.sum())
-    if len(steps_packed) != count_of_runs * 2 * width or not runs.all():
-        raise ValueError(f"{len(steps_packed):,} bytes are not the {count_of_runs:,} runs of a packed table")
-    steps = np.frombuffer(steps_packed, f"<u{width}").astype(np.int64)
+    packed_sources = body[: source_count * _SOURCE_BYTES]
+    packed_steps = body[source_count * _SOURCE_BYTES :]
+    if len(packed_sources) < source_count * _SOURCE_BYTES:
+        raise ValueError(f"a packed table of runs of {source_count:,} sources has only {len(packed):,} bytes")
+    sources = np.frombuffer(packed_sources[: 4 * source_count], "<u4").astype(np.int64)
+    run_counts = np.frombuffer(packed_sources[4 * source_count : 8 * source_count], "<u4").astype(np.int64)
+    first_starts = np.frombuffer(packed_sources[8 * source_count :], "<u8").astype(np.int64)
+    run_count = int(run_counts.sum())
+    if len(packed_steps) != run_count * 2 * width or not run_counts.all():
+        raise ValueError(f"{len(packed_steps):,} bytes are not the {run_count:,} runs of a packed table")
+    steps = np.frombuffer(packed_steps, f"<u{width}").astype(np.int64)
     edges = np.cumsum(steps).reshape(-1, 2)
-    # each source goes on where the one before it ended, and has to begin at its own first position
-    edges += np.repeat(firsts - edges[np.cumsum(runs) - runs, 0], runs)[:, np.newaxis]
-    return np.column_stack([np.repeat(sources.astype(np.int64), runs), edges])
+    # Here each source goes on where the one before it ended, and has to begin at its own first position: if
+    # that is 100, and its first row has 9, all of its rows are moved by 91.
+    first_rows = np.cumsum(run_counts) - run_counts
+    moves = first_starts - edges[first_rows, 0]
+    edges += np.repeat(moves, run_counts)[:, np.newaxis]
+    return np.column_stack([np.repeat(sources, run_counts), edges])
+
+
+def _width_of(step_max: int) -> int:
+    """Return how many bytes the largest step takes."""
+    return next(width for width in _WIDTHS if step_max >> (8 * width) == 0)

@@ -83,24 +83,29 @@ def order_flaw(table: I64) -> str:
 
 def canonical(table: I64) -> I64:
     """Return the canonical table of the same roots; runs may be in any order, overlap, touch or be empty."""
-    is_filled = table[:, 1] < table[:, 2]
-    if not is_filled.all():
-        table = table[is_filled]
+    has_positions = table[:, 1] < table[:, 2]
+    if not has_positions.all():
+        table = table[has_positions]
     if len(table) < 2 or _is_apart(table).all():
         return table
     table = table[_order(table[:, 0], table[:, 1])]
     is_same_source = table[1:, 0] == table[:-1, 0]
-    if not (is_same_source & (table[1:, 1] < table[:-1, 2])).any():
+    overlaps = is_same_source & (table[1:, 1] < table[:-1, 2])
+    if not overlaps.any():
         return _joined(table)
+    # Along the edges of [0, 10) and [5, 20), which are 0, 5, 10 and 20, the sums are 1, 2, 1 and 0: that is
+    # the run [0, 20).
+    sources = np.tile(table[:, 0], 2)
+    edges = table[:, 1:].T.ravel()  # all starts, then all ends
     steps = np.repeat([1, -1], len(table))
-    sums_that_count = np.arange(len(table) + 1) > 0
-    return _stretches(np.tile(table[:, 0], 2), table[:, 1:].T.ravel(), steps, sums_that_count)
+    all_but_zero = np.arange(len(table) + 1) > 0
+    return _stretches(sources, edges, steps, all_but_zero)
 
 
 def combined(first: I64, second: I64, counts: Flags) -> I64:
     """Return a canonical table of what is in two: `IN_BOTH` or `IN_FIRST_ALONE`."""
-    runs = (len(first), len(second))
-    steps = np.repeat([1, 2, -1, -2], runs * 2)
+    run_counts = [len(first), len(second)]
+    steps = np.repeat([1, 2, -1, -2], run_counts * 2)
     sources = np.concatenate([first[:, 0], second[:, 0]] * 2)
     edges = np.concatenate([first[:, 1], second[:, 1], first[:, 2], second[:, 2]])
     return _stretches(sources, edges, steps, counts)
@@ -113,7 +118,8 @@ def table_of_positions(source: int, positions: I64) -> I64:
     if (positions[1:] < positions[:-1]).any():
         positions = np.sort(positions)
     # a root that comes twice goes on with the run in which it is
-    return _runs_between(positions, np.flatnonzero(positions[1:] - positions[:-1] > 1) + 1, source)
+    breaks = np.flatnonzero(positions[1:] - positions[:-1] > 1) + 1
+    return _table_of_ascending(source, positions, breaks)
 
 
 def table_of_roots(sources: I64, positions: I64) -> I64:
@@ -123,8 +129,8 @@ def table_of_roots(sources: I64, positions: I64) -> I64:
     order = np.lexsort((positions, sources))
     sources, positions = sources[order], positions[order]
     is_new_source = sources[1:] != sources[:-1]
-    starts = np.flatnonzero(is_new_source | (positions[1:] - positions[:-1] > 1)) + 1
-    return _runs_between(positions, starts, sources)
+    breaks = np.flatnonzero(is_new_source | (positions[1:] - positions[:-1] > 1)) + 1
+    return _table_of_ascending(sources, positions, breaks)
 
 
 def cut_by_block(table: I64, block_bits: int) -> I64:
@@ -133,26 +139,36 @@ def cut_by_block(table: I64, block_bits: int) -> I64:
     last_blocks = (table[:, 2] - 1) >> block_bits
     if (first_blocks == last_blocks).all():
         return table
-    rows = last_blocks - first_blocks + 1
-    parts = np.repeat(table, rows, axis=0)
-    # of a run of three blocks the rows are 0, 1 and 2 blocks behind its first one
-    behind = np.arange(len(parts)) - np.repeat(np.cumsum(rows) - rows, rows)
-    blocks = np.repeat(first_blocks, rows) + behind
+    block_counts = last_blocks - first_blocks + 1
+    runs = np.repeat(table, block_counts, axis=0)  # each run once for each of its blocks
+    # a run of the blocks 7, 8 and 9 that has the rows 4, 5 and 6: they are 0, 1 and 2 blocks behind block 7
+    first_rows = np.cumsum(block_counts) - block_counts
+    blocks_behind = np.arange(len(runs)) - np.repeat(first_rows, block_counts)
+    blocks = np.repeat(first_blocks, block_counts) + blocks_behind
+    starts = np.maximum(runs[:, 1], blocks << block_bits)
+    # the last positions are compared, not the ends: where the last of all blocks ends is no int64
     last_positions = (blocks << block_bits) | ((1 << block_bits) - 1)
-    starts = np.maximum(parts[:, 1], blocks << block_bits)
-    ends = np.minimum(parts[:, 2] - 1, last_positions) + 1
-    return _table(parts[:, 0], starts, ends)
+    ends = np.minimum(runs[:, 2] - 1, last_positions) + 1
+    return _table(runs[:, 0], starts, ends)
 
 
 def rows_by_block(sources: I64, positions: I64, block_bits: int) -> dict[tuple[int, int], slice]:
-    """Return by source and number of the block which rows are in it; rows ascend, one for one."""
+    """Return, by source and number of a block of ``2**block_bits`` positions, the rows that are in the block.
+
+    Without rows it is empty.
+
+    Args:
+        sources: of each row, ascending.
+        positions: of each row, ascending in each source.
+    """
     if not len(positions):
         return {}
     blocks = positions >> block_bits
     is_new_block = (sources[1:] != sources[:-1]) | (blocks[1:] != blocks[:-1])
-    firsts = np.concatenate(([0], np.flatnonzero(is_new_block) + 1))
-    keys = zip(sources[firsts].tolist(), blocks[firsts].tolist(), strict=True)
-    rows = map(slice, firsts.tolist(), [*firsts[1:].tolist(), len(positions)])
+    first_rows = np.concatenate(([0], np.flatnonzero(is_new_block) + 1))
+    keys = zip(sources[first_rows].tolist(), blocks[first_rows].tolist(), strict=True)
+    end_rows = [*first_rows[1:].tolist(), len(positions)]
+    rows = map(slice, first_rows.tolist(), end_rows)
     return dict(zip(keys, rows, strict=True))
 
 
@@ -172,20 +188,26 @@ def _is_apart(table: I64) -> Flags:
 
 def _joined(table: I64) -> I64:
     """Join the runs of an ascending table that touch; none overlaps another."""
-    starts = np.concatenate(([0], np.flatnonzero(_is_apart(table)) + 1))
-    ends = np.append(starts[1:], len(table)) - 1
-    return _table(table[starts, 0], table[starts, 1], table[ends, 2])
+    # of [0, 3), [3, 5) and [8, 9) rows 0 and 1 are one run, from the start of row 0 to the end of row 1
+    first_rows = np.concatenate(([0], np.flatnonzero(_is_apart(table)) + 1))
+    last_rows = np.append(first_rows[1:], len(table)) - 1
+    return _table(table[first_rows, 0], table[first_rows, 1], table[last_rows, 2])
 
 
-def _runs_between(positions: I64, starts: I64, sources: int | I64) -> I64:
-    """Return a table of ascending positions; `starts` are the indices at which a run begins, without 0."""
+def _table_of_ascending(sources: int | I64, positions: I64, breaks: I64) -> I64:
+    """Return the table of roots that ascend.
+
+    Args:
+        sources: the source of all of them, or of each one.
+        breaks: the indices at which the second run begins, and each later one. Of the positions 3, 4, 5 and 9
+            it is 3 alone: [3, 6) ends there, and [9, 10) begins.
+    """
     if not len(positions):
         return np.empty((0, 3), np.int64)
-    firsts = np.concatenate(([0], starts))
-    lasts = np.append(starts, len(positions)) - 1
-    return _table(
-        sources if isinstance(sources, int) else sources[firsts], positions[firsts], positions[lasts] + 1
-    )
+    firsts = np.concatenate(([0], breaks))
+    lasts = np.append(breaks, len(positions)) - 1
+    sources_of_runs = sources if isinstance(sources, int) else sources[firsts]
+    return _table(sources_of_runs, positions[firsts], positions[lasts] + 1)
 
 
 def _stretches(sources: I64, edges: I64, steps: I64, counts: Flags) -> I64:
@@ -205,8 +227,9 @@ def _stretches(sources: I64, edges: I64, steps: I64, counts: Flags) -> I64:
     does_count = np.concatenate(([False], counts[sums[is_last]]))
     # a source begins and ends with a sum of 0, so the changes are a start, an end, a start, an end ...
     changes = np.flatnonzero(is_last)[does_count[1:] != does_count[:-1]]
-    starts, ends = changes[::2], changes[1::2]
-    return _table(sources[starts], edges[starts], edges[ends])
+    start_indices = changes[::2]
+    end_indices = changes[1::2]
+    return _table(sources[start_indices], edges[start_indices], edges[end_indices])
 
 
 def _table(sources: int | I64, starts: I64, ends: I64) -> I64:

@@ -124,9 +124,16 @@ def build_dead_letter(
 
 
 def _our_headers(due: Due, death: Death, missing: str, record: Record | None) -> Headers:
-    note: Headers = ((MISSING, missing.encode()),) if missing else ()
-    here = (due.topic, partition_of(due.source), offset_of(due.position))
-    topic, partition, offset = parse_location(due.origin) or here
+    """Return what a letter says in headers of KIP-1191 and of our own, without the record's time.
+
+    Args:
+        missing: why the payload is missing; empty: it is there.
+        record: that of the lost emission, None if it could not be read.
+    """
+    missing_header: Headers = ((MISSING, missing.encode()),) if missing else ()
+    # a root that was put aside has no origin yet, and is named by the emission that was lost
+    lost_emission = (due.topic, partition_of(due.source), offset_of(due.position))
+    topic, partition, offset = parse_location(due.origin) or lost_emission
     return (
         (f"{KIP_PREFIX}topic", topic.encode()),
         (f"{KIP_PREFIX}partition", b"%d" % partition),
@@ -135,20 +142,24 @@ def _our_headers(due: Due, death: Death, missing: str, record: Record | None) ->
         (f"{KIP_PREFIX}delivery.count", b"%d" % due.attempt),
         (f"{KIP_PREFIX}message", clipped(_sentence(due, death), CAUSE_BYTES_MAX).encode()),
         (DEAD, death.reason.encode()),
-        *note,
+        *missing_header,
         *story_headers(due, due.attempt, record),
         *stack_header(due.stack),
     )
 
 
 def _sentence(due: Due, death: Death) -> str:
+    """Return why a root was given up, and how its last emission was lost.
+
+    Such as ``given up after 3 emissions; the last FAILED by parse: ValueError: no number``.
+    """
     root = f"{due.topic}/{partition_of(due.source)}@{offset_of(due.position)}"
     given_up = _SENTENCES[death.reason].format(
         attempt=due.attempt, abandoned=due.abandoned, root=root, why=death.why
     )
     if not due.history:
         return given_up
-    last = due.history[-1]
-    cause = ": ".join(part for part in (last.error, last.message) if part)
-    by = f" by {last.operator}" if last.operator else ""
-    return f"{given_up}; the last {last.reason}{by}{': ' + cause if cause else ''}"
+    last_loss = due.history[-1]
+    by_whom = f" by {last_loss.operator}" if last_loss.operator else ""
+    causes = "".join(f": {text}" for text in (last_loss.error, last_loss.message) if text)
+    return f"{given_up}; the last {last_loss.reason}{by_whom}{causes}"

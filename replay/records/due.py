@@ -174,57 +174,56 @@ class DueCodec(Codec[Stored]):
     """Reads and writes the values of `_ack_due`; it reads former versions of each kind as the present one."""
 
     def __init__(self) -> None:
-        due, due_3, due_2, due_1, aside, aside_1, refused, refused_1, progress, pause = (
-            load_schema("replay.records", name)
-            for name in (
-                "due_4",
-                "due_3",
-                "due_2",
-                "due",
-                "aside_2",
-                "aside",
-                "refused_root_2",
-                "refused_root",
-                "progress",
-                "pause",
-            )
-        )
-        types = {Due: due, Aside: aside, RefusedRoot: refused, Progress: progress, Pause: pause}
-        older: dict[type[Stored], tuple[dict[str, Any], ...]]
-        older = {Due: (due_3, due_2, due_1), Aside: (aside_1,), RefusedRoot: (refused_1,)}
-        super().__init__(types, older=older)
-        self._of_aside = self.headers(Aside) | self.headers(RefusedRoot)
-        self._of_roots = self.headers(Due) | self._of_aside
+        newest: dict[type[Stored], dict[str, Any]] = {
+            Due: _schema("due_4"),
+            Aside: _schema("aside_2"),
+            RefusedRoot: _schema("refused_root_2"),
+            Progress: _schema("progress"),
+            Pause: _schema("pause"),
+        }
+        older: dict[type[Stored], tuple[dict[str, Any], ...]] = {
+            Due: (_schema("due_3"), _schema("due_2"), _schema("due")),
+            Aside: (_schema("aside"),),
+            RefusedRoot: (_schema("refused_root"),),
+        }
+        super().__init__(newest, older=older)
+        # what the values of these types begin with, in any version
+        self._aside_headers = self.headers(Aside) | self.headers(RefusedRoot)
+        self._root_headers = self.headers(Due) | self._aside_headers
 
     def is_aside(self, data: bytes | None) -> bool:
-        """Tell, without decoding it, whether a value is that of a root that was put aside, for any reason."""
-        return data is not None and data[:HEADER_BYTES] in self._of_aside
+        """Return, without decoding a value, whether it is of a root that was put aside, for any reason."""
+        return data is not None and data[:HEADER_BYTES] in self._aside_headers
 
     def glance(self, data: bytes) -> tuple[Root, int]:
         """Read only the root and the due time of a value; all versions begin with them.
 
         Raises `CodecError`: no root waits by it; `UnknownVersion`: a newer Windhover wrote it.
         """
-        if data[:HEADER_BYTES] not in self._of_roots:
+        if data[:HEADER_BYTES] not in self._root_headers:
             self.decode(data)  # tells a newer version from garbage
             raise CodecError("it tells of no root that waits")
-        source, at = _long(data, HEADER_BYTES)
-        position, at = _long(data, at)
-        due_ms, _ = _long(data, at)
+        source, position_index = _long(data, HEADER_BYTES)
+        position, due_ms_index = _long(data, position_index)
+        due_ms, _ = _long(data, due_ms_index)
         return _root_of((source, position)), due_ms
 
 
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    """Read an Avro long (zigzag, seven bits to a byte); return it and where the next field begins."""
+def _schema(name: str) -> dict[str, Any]:
+    return load_schema("replay.records", name)
+
+
+def _long(data: bytes, index: int) -> tuple[int, int]:
+    """Read the Avro long at an index (zigzag, seven bits to a byte); return it and the next field's index."""
     value = shift = 0
-    while at < len(data) and shift < 64:
-        byte = data[at]
-        at += 1
+    while index < len(data) and shift < 64:
+        byte = data[index]
+        index += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80 and value < 1 << 64:
-            return (value >> 1) ^ -(value & 1), at
+            return (value >> 1) ^ -(value & 1), index
         shift += 7
-    raise CodecError(f"a number before byte {at} does not end, or has more than 64 bits")
+    raise CodecError(f"a number before byte {index} does not end, or has more than 64 bits")
 
 
 @cache
@@ -234,9 +233,9 @@ def due_codec() -> DueCodec:
 
 def refused_entry(due: Due, due_ms: int, *, copy_why: str, letter_why: str = "") -> RefusedRoot:
     """Return the entry of a root whose copy or dead letter was refused, and is tried again at `due_ms`."""
-    of_root = {field.name: getattr(due, field.name) for field in fields(Due)}
+    values_of_due = {field.name: getattr(due, field.name) for field in fields(Due)}
     return RefusedRoot(
-        **{**of_root, "due_ms": due_ms},
+        **{**values_of_due, "due_ms": due_ms},
         copy_why=clipped(copy_why, MESSAGE_BYTES_MAX),
         letter_why=clipped(letter_why, MESSAGE_BYTES_MAX),
     )
@@ -303,8 +302,10 @@ def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
 
 def left_out_by(loss: Loss) -> int:
     """Return how many left-out losses an entry represents; 0 for a real loss."""
-    found = _LEFT_OUT.match(loss.message) if loss.error == LEFT_OUT and not loss.root else None
-    return int(found[1]) if found else 0
+    if loss.error != LEFT_OUT or loss.root:
+        return 0
+    count = _LEFT_OUT.match(loss.message)
+    return int(count[1]) if count else 0
 
 
 def left_out_entry(last: Loss, count: int) -> Loss:
@@ -319,20 +320,21 @@ def left_out_of(history: tuple[Loss, ...]) -> int:
 
 
 def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
+    """Return a history that fits: the first loss, how many are left out, and as many last ones as fit."""
     first, *rest = history
     size = sum(map(_text_bytes, history))
     if len(history) <= HISTORY_MAX and size <= HISTORY_BYTES_MAX:
         return history
-    count = left_out_by(rest[0])
-    at = 1 if count else 0
+    left_out = left_out_by(rest[0])
+    first_kept = 1 if left_out else 0  # an entry that says how many were left out is written anew
     last = rest[0]
-    size += _LOSS_BYTES_MAX  # for the entry that says how many were left out
-    while len(rest) - at > HISTORY_MAX - 2 or size > HISTORY_BYTES_MAX:
-        last = rest[at]
+    size += _LOSS_BYTES_MAX  # for that entry
+    while len(rest) - first_kept > HISTORY_MAX - 2 or size > HISTORY_BYTES_MAX:
+        last = rest[first_kept]
         size -= _text_bytes(last)
-        count += 1
-        at += 1
-    return (first, left_out_entry(last, count), *rest[at:])
+        left_out += 1
+        first_kept += 1
+    return (first, left_out_entry(last, left_out), *rest[first_kept:])
 
 
 def _text_bytes(loss: Loss) -> int:

@@ -184,6 +184,14 @@ class DueFold(Generic[E]):
         wants: KeyFilter = every_root,
         on_newer: OnNewer = flaw_of_newer,
     ) -> None:
+        """Begin with a log of which nothing is read.
+
+        Args:
+            read_entry: returns what is to be kept of the entry of a root that `wants` wants.
+            entries: keeps it.
+            wants: whether a root of this key is wanted; what other roots have is not read.
+            on_newer: returns the flaw of what a newer version wrote, or raises.
+        """
         self.progress: dict[int, Progress] = {}
         self.pause_changes = 0
         self._pauses: dict[EntryName, Pause] = {}
@@ -193,7 +201,7 @@ class DueFold(Generic[E]):
         self._on_newer = on_newer
 
     def put(self, record: Record) -> Meaning:
-        """Take in the next record of its partition, and return what it says."""
+        """Fold in the next record of its partition, and return what it means."""
         key = record.key
         if key is None or len(key) != ROOT_KEY_BYTES:
             return self._put_other(record, key or b"")
@@ -224,6 +232,7 @@ class DueFold(Generic[E]):
         return {pause.input: pause for pause in self._pauses.values()}
 
     def _put_other(self, record: Record, key: bytes) -> Meaning:
+        """Fold in a record whose key is of no root."""
         name = record.partition, key
         if record.value is None:
             if self._pauses.pop(name, None) is None:

@@ -115,8 +115,11 @@ class Letter:
 
     @property
     def origin_partition(self) -> int:
-        found = parse_location(self.lineage.origin)
-        return found[1] if found else self.partition
+        location = parse_location(self.lineage.origin)
+        if location is None:
+            return self.partition
+        _topic, partition, _offset = location
+        return partition
 
 
 class KeyIs(NamedTuple):

@@ -73,8 +73,8 @@ class ChildEnded(Exception):
 class Channel:
     """The child's end: frames from and to its parent, blocking."""
 
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
+    def __init__(self, socket_: socket.socket) -> None:
+        self._socket = socket_
 
     def receive(self) -> bytes | None:
         """Return the next frame; None when the parent has left."""
@@ -82,16 +82,17 @@ class Channel:
         return None if head is None else self._exactly(_LENGTH.unpack(head)[0])
 
     def send(self, frame: bytes) -> None:
-        self._end.sendall(_LENGTH.pack(len(frame)) + frame)
+        self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
 
     def _exactly(self, count: int) -> bytes | None:
-        found = bytearray()
-        while len(found) < count:
-            part = self._end.recv(min(READ_BYTES, count - len(found)))
+        """Return the next `count` bytes; None when the parent has left."""
+        received = bytearray()
+        while len(received) < count:
+            part = self._socket.recv(min(READ_BYTES, count - len(received)))
             if not part:
                 return None
-            found += part
-        return bytes(found)
+            received += part
+        return bytes(received)
 
 
 class ChildProcess:
@@ -111,53 +112,58 @@ class ChildProcess:
         self._clock_ms = clock_ms
         self._memory = memory
         self._limit_ms = limit_ms
-        self._inbox = bytearray()
-        self._seen: tuple[int, Phase] = (-1, Phase.IDLE)
-        self._since_ms = self._clock_ms()
-        self.pid, self._end = _fork(serve)
-        self._ended: str | None = None
+        self._inbox = bytearray()  # bytes of the next answer
+        # how far the child was when its parent looked last, and since when it is there
+        self._progress: tuple[int, Phase] = (-1, Phase.IDLE)
+        self._progress_ms = self._clock_ms()
+        self.pid, self._socket = _fork(serve)
+        self._how_ended: str | None = None  # None: it lives, as far as this process knows
+        self._closed_ms: int | None = None  # when it was seen that the child has closed its end
         self._poll = select.poll()
-        self._poll.register(self._end, select.POLLIN)
-        self._closed_ms: int | None = None
+        self._poll.register(self._socket, select.POLLIN)
 
     def ask(self, frame: bytes = b"") -> bytes:
         """Send a frame, if there is one, and return the answer; `ChildEnded`: there is none."""
-        left = memoryview(_LENGTH.pack(len(frame)) + frame) if frame else memoryview(b"")
-        self._since_ms = self._clock_ms()
+        unsent = memoryview(_LENGTH.pack(len(frame)) + frame) if frame else memoryview(b"")
+        self._progress_ms = self._clock_ms()
         while True:
-            if not self._closed_ms:
-                self._poll.modify(self._end, select.POLLIN | (select.POLLOUT if left else 0))
-            events = self._poll.poll(POLL_MS)
-            if events and left:
-                left = left[self._write(left) :]
-            if events:
+            if self._closed_ms is None:
+                self._poll.modify(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
+            if self._poll.poll(POLL_MS):
+                if unsent:
+                    unsent = unsent[self._write(unsent) :]
                 self._read()
-            if (answer := self._answer()) is not None:
+            answer = self._next_answer()
+            if answer is not None:
                 return answer
             if self._has_ended():
+                # it may have answered after the last look into the socket
                 self._read()
-                if (answer := self._answer()) is not None:
-                    return answer
-                raise ChildEnded(self._ended or "")
-            self._refuse_late()
+                answer = self._next_answer()
+                if answer is None:
+                    raise ChildEnded(self._how_ended or "")
+                return answer
+            self._end_if_late()
 
     def close(self) -> None:
         if not self._has_ended():
             self._kill()
-        self._end.close()
+        self._socket.close()
 
-    def _write(self, left: memoryview) -> int:
+    def _write(self, unsent: memoryview) -> int:
+        """Send what the socket takes, and return how many bytes need not be sent again."""
         try:
-            return self._end.send(left)
+            return self._socket.send(unsent)
         except BlockingIOError:
             return 0
         except OSError:  # it has closed its end; how it ends is seen by waiting
-            return len(left)
+            return len(unsent)
 
     def _read(self) -> None:
+        """Read into the inbox what is there, and note when the child has closed its end."""
         while self._closed_ms is None:
             try:
-                part = self._end.recv(READ_BYTES)
+                part = self._socket.recv(READ_BYTES)
             except BlockingIOError:
                 return
             except OSError:
@@ -165,9 +171,10 @@ class ChildProcess:
             self._inbox += part
             if not part:
                 self._closed_ms = self._clock_ms()
-                self._poll.unregister(self._end)
+                self._poll.unregister(self._socket)
 
-    def _answer(self) -> bytes | None:
+    def _next_answer(self) -> bytes | None:
+        """Take an answer out of the inbox; None: it is not whole yet."""
         if len(self._inbox) < _LENGTH.size:
             return None
         end = _LENGTH.size + _LENGTH.unpack_from(self._inbox)[0]
@@ -178,42 +185,51 @@ class ChildProcess:
         return answer
 
     def _has_ended(self) -> bool:
-        if self._ended is None:
+        if self._how_ended is None:
             self._wait(os.WNOHANG)
-        return self._ended is not None
+        return self._how_ended is not None
 
     def _wait(self, options: int) -> int:
-        """Wait for its end, and note how it ended; return its status, 0: it lives, or nobody knows."""
+        """Wait for the child, and note how it ended; return its status, 0: it lives, or nobody knows."""
         try:
             pid, status = os.waitpid(self.pid, options)
         except ChildProcessError:  # somebody else has waited for it
-            self._ended = _UNKNOWN_END
+            self._how_ended = _UNKNOWN_END
             return 0
         if pid:
-            self._ended = how_ended(status)
+            self._how_ended = how_ended(status)
         return status
 
-    def _refuse_late(self) -> None:
-        """End a child whose bolt hangs, or that does nothing any more."""
+    def _end_if_late(self) -> None:
+        """End a child whose bolt hangs, or that does nothing any more; then raise `ChildEnded`."""
         now_ms = self._clock_ms()
-        seen = self._memory.progress
-        if seen != self._seen:
-            self._seen, self._since_ms = seen, now_ms
-        waited_ms = now_ms - self._since_ms
-        executes = seen[1] is Phase.EXECUTE
-        overdue = executes and self._limit_ms and waited_ms >= self._limit_ms
-        quiet = not executes and waited_ms >= QUIET_MS
-        closed = self._closed_ms is not None and now_ms - self._closed_ms >= CLOSED_MS
-        if not (overdue or quiet or closed) or not self._kill():
+        progress = self._memory.progress
+        if progress != self._progress:
+            self._progress = progress
+            self._progress_ms = now_ms
+        waited_ms = now_ms - self._progress_ms
+        _written, phase = progress
+        is_in_bolt = phase is Phase.EXECUTE
+        is_overdue = is_in_bolt and self._limit_ms and waited_ms >= self._limit_ms
+        is_quiet = not is_in_bolt and waited_ms >= QUIET_MS
+        is_closed = self._closed_ms is not None and now_ms - self._closed_ms >= CLOSED_MS
+        if not (is_overdue or is_quiet or is_closed):
             return
-        if overdue:
-            raise ChildEnded("SIGKILL", Why.HUNG if self._memory.progress == seen else Why.SPARED)
-        if quiet:
+        if not self._kill():
+            return  # it ended by itself just before, which the next look finds
+        if is_overdue:
+            # the call may have returned between the look and the kill
+            has_hung = self._memory.progress == progress
+            raise ChildEnded("SIGKILL", Why.HUNG if has_hung else Why.SPARED)
+        if is_quiet:
             raise ChildEnded(f"did nothing for {QUIET_MS // 1_000} s", Why.QUIET)
         raise ChildEnded("closed its socket")
 
     def _kill(self) -> bool:
-        """End it; tell whether that was its end. One that ends by itself is seen late, when it dumps core."""
+        """End the child; return whether that was its end, and not one of its own just before.
+
+        A child that ends by itself is seen late when it dumps core.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         status = self._wait(0)
@@ -221,7 +237,7 @@ class ChildProcess:
 
 
 def how_ended(status: int) -> str:
-    """Say how a process ended, by what `os.waitpid` returned."""
+    """Return how a process ended, by what `os.waitpid` returned."""
     if not os.WIFSIGNALED(status):
         return f"exit status {os.WEXITSTATUS(status)}"
     number = os.WTERMSIG(status)

@@ -55,27 +55,28 @@ class Worked(NamedTuple):
 
 
 def pack_feed(feed: Feed) -> bytes:
-    rows, anchors, *about = feed
+    rows, anchors, *first_and_slip = feed
     packed: Any = rows.packed() if isinstance(rows, MessageRows) else None
     if isinstance(rows, ArrowRows):
         packed = _pack([rows.batch]), rows.came_from, rows.places
     if anchors is None:
-        return pickle.dumps((packed, None, about), protocol=5)
+        return pickle.dumps((packed, None, first_and_slip), protocol=5)
     column = pa.RecordBatch.from_arrays([anchors.column], names=["anchor"])
     anchored = anchors.carry, _pack([column]), anchors.subscriptions
-    return pickle.dumps((packed, anchored, about), protocol=5)
+    return pickle.dumps((packed, anchored, first_and_slip), protocol=5)
 
 
 def unpack_feed(data: bytes) -> Feed:
-    packed, anchored, about = pickle.loads(data)
+    packed, anchored, first_and_slip = pickle.loads(data)
     if len(packed) == 3:
         rows: Rows = ArrowRows(_unpack(packed[0])[0], came_from=packed[1], places=packed[2])
     else:
         rows = MessageRows.unpacked(packed)
     if anchored is None:
-        return Feed(rows, None, *about)
+        return Feed(rows, None, *first_and_slip)
     carry, column, subscriptions = anchored
-    return Feed(rows, Anchors(carry, _unpack(column)[0].column(0), subscriptions), *about)
+    anchors = Anchors(carry, _unpack(column)[0].column(0), subscriptions)
+    return Feed(rows, anchors, *first_and_slip)
 
 
 def pack_error(error: Exception) -> bytes:
@@ -94,10 +95,10 @@ def pack_worked(worked: Worked) -> bytes:
 
 def unpack_worked(data: bytes) -> Worked:
     """Turn bytes into an answer; `Exception`: what was raised in the child in its place."""
-    found = pickle.loads(data)
-    if isinstance(found, Exception):
-        raise found
-    batches, report = found
+    answer = pickle.loads(data)
+    if isinstance(answer, Exception):
+        raise answer
+    batches, report = answer
     return Worked(_unpack(batches), report)
 
 

@@ -90,28 +90,33 @@ class IsolatedRun:
         self._clock_ms = clock_ms
         self._begin = begin
         self._reports: list[TaskReport] = []
-        self._memory = CallMemory([each.name for each in pass_.bolts])
+        self._memory = CallMemory([bolt_pass.name for bolt_pass in pass_.bolts])
         self._child: ChildProcess | None = None
+        # True: what a child returned is kept; False: each child does everything, from the first row on
         self._goes_on = goes_on(pass_)
         self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._goes_on, hung=hung)
-        by_row = not any(isinstance(each.bolt, ArrowBolt) for each in pass_.bolts)
-        self._block_rows = BLOCK_ROWS if by_row and self._goes_on else 0
-        self._feeds = self._arrived = 0
-        self._spool = _Spool()
+        works_on_rows = not any(isinstance(bolt_pass.bolt, ArrowBolt) for bolt_pass in pass_.bolts)
+        # rows of a block, the most that is done again; 0: a feed is one block
+        self._block_rows = BLOCK_ROWS if works_on_rows and self._goes_on else 0
+        self._rows_fed = 0
+        self._blocks_fed = 0
+        self._spool = _Spool()  # all blocks, for further children that do everything
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
-        feed = Feed(rows, anchors, self._arrived)
-        self._arrived += len(rows)
+        feed = Feed(rows, anchors, self._rows_fed)
+        self._rows_fed += len(rows)
         blocks = feed.blocks(self._block_rows) if self._block_rows else [feed]
-        returned = [batch for block in blocks for batch in self._fed(block)]
+        returned: list[pa.RecordBatch] = []
+        for block in blocks:
+            returned += self._feed_block(block)
         return one_batch(returned, self._pass.leaving, self._pass.name)
 
     def finish(self) -> list[pa.RecordBatch]:
         if self._goes_on:
-            return self._keep(self._persist(_FINISH, b""))
+            return self._keep(self._ask_until_answered(_FINISH, b""))
         while True:
             try:
-                worked = self._life()
+                worked = self._ask_for_everything()
             except ChildEnded as end:
                 self._child_ended(end)
                 continue
@@ -126,17 +131,20 @@ class IsolatedRun:
         self._end_child()
         self._spool.close()
 
-    def _fed(self, feed: Feed) -> list[pa.RecordBatch]:
-        if self.gate is not None and feed.anchors is not None:  # now that it is their turn
-            feed = feed._replace(slip=self.gate.slip(feed.anchors.roots().tolist()))
-        packed = pack_feed(feed)
+    def _feed_block(self, block: Feed) -> list[pa.RecordBatch]:
+        """Let a child work on a block, and return what it returned; or put the block aside for `finish`."""
+        # only now: rows of the blocks before may have failed, and block later ones of their lines
+        if self.gate is not None and block.anchors is not None:
+            block = block._replace(slip=self.gate.slip(block.anchors.roots().tolist()))
+        packed = pack_feed(block)
         if not self._goes_on:
             self._spool.add(packed)
             return []
-        self._feeds += 1
-        return self._keep(self._persist(self._feeds, packed))
+        self._blocks_fed += 1
+        return self._keep(self._ask_until_answered(self._blocks_fed, packed))
 
     def _keep(self, worked: Worked) -> list[pa.RecordBatch]:
+        """Add to the task's report what a child reported, and return the rows that it returned."""
         if worked.report is None:
             raise TrackingError(f"a child of {self._pass.name!r} reported nothing")
         self._reports.append(worked.report)
@@ -146,8 +154,8 @@ class IsolatedRun:
                     self.gate.fail(root)
         return worked.batches
 
-    def _life(self) -> Worked:
-        """Let one child do everything, from the first row to the report."""
+    def _ask_for_everything(self) -> Worked:
+        """Let one child do everything, from the first row to the report; `ChildEnded`: it did not."""
         returned: list[pa.RecordBatch] = []
         for number, packed in enumerate(self._spool.all(), start=1):
             returned += self._ask(number, packed).batches
@@ -155,12 +163,13 @@ class IsolatedRun:
         return Worked(returned + last.batches, last.report)
 
     def _ask(self, number: int, packed: bytes) -> Worked:
+        """Let the child, which is forked if there is none, do one thing: block `number`, or `_FINISH`."""
         if self._child is None:
             self._child = ChildProcess(self._serve, self._memory, self._limit_ms, self._clock_ms)
-            unpack_worked(self._child.ask())
+            unpack_worked(self._child.ask())  # raises what was raised when the stage began
         return unpack_worked(self._child.ask(_LENGTH.pack(number) + packed))
 
-    def _persist(self, number: int, packed: bytes) -> Worked:
+    def _ask_until_answered(self, number: int, packed: bytes) -> Worked:
         """Ask for one thing until no child ends at it; `WorkerLost`: as `PoisonFinder.died`."""
         while True:
             try:
@@ -171,21 +180,17 @@ class IsolatedRun:
     def _child_ended(self, end: ChildEnded) -> None:
         """Find out what ended a child, and let the next one do otherwise."""
         self._end_child()
-        entry = self._memory.read()
-        if self._poison_finder.died(end, entry):
-            self._poison_finder.search(end, entry, self._roots())
+        last_call = self._memory.read()
+        if self._poison_finder.died(end, last_call):
+            self._poison_finder.search(end, last_call, self._spooled_roots())
 
-    def _roots(self) -> set[int]:
-        found: set[int] = set()
+    def _spooled_roots(self) -> set[int]:
+        """Return the roots of all rows that were put aside, by their indices in the plan."""
+        roots: set[int] = set()
         for packed in self._spool.all():
-            rows, anchors, *_ = unpack_feed(packed)
-            if isinstance(rows, ArrowRows) and rows.places is not None:
-                found.update(rows.places.roots.tolist())
-            elif isinstance(rows, ArrowRows) and ANCHOR in rows.names:
-                anchors = Anchors(Carry.HOPS, rows.batch.column(ANCHOR))
-            if anchors is not None:
-                found.update(each.root for deliveries in anchors.deliveries() for each in deliveries)
-        return found
+            feed = unpack_feed(packed)
+            roots.update(_roots_of(feed.rows, feed.anchors))
+        return roots
 
     def _end_child(self) -> None:
         if self._child is not None:
@@ -198,7 +203,8 @@ class IsolatedRun:
         memory.idle()
         try:
             pass_ = guarded(self._pass, memory, self._poison_finder.orders)
-            guards = [each.bolt.guard for each in pass_.bolts if isinstance(each.bolt, Guarded)]
+            bolts = [bolt_pass.bolt for bolt_pass in pass_.bolts]
+            guards = [bolt.guard for bolt in bolts if isinstance(bolt, Guarded)]
             run = self._begin(pass_)
             channel.send(pack_worked(Worked([], None)))
             while frame := channel.receive():
@@ -210,6 +216,7 @@ class IsolatedRun:
             channel.send(pack_error(error))
 
     def _work(self, run: StageRun, number: int, packed: bytes) -> Worked:
+        """Do in the child what `_ask` asks for."""
         if number == _FINISH:
             return Worked(run.finish(), run.report())
         rows, anchors, run.arrived, slip = unpack_feed(packed)
@@ -225,13 +232,30 @@ class IsolatedRun:
 
 
 def goes_on(pass_: StagePass) -> bool:
-    """Tell whether what a child has returned is done: its bolts hold nothing from one row to the next."""
-    return all(not each.hooks and _settles_at_once(each.bolt) for each in pass_.bolts)
+    """Return whether what a child has returned is done: its bolts hold nothing from one row to the next."""
+    return all(not bolt_pass.hooks and _settles_at_once(bolt_pass.bolt) for bolt_pass in pass_.bolts)
 
 
 def guarded(pass_: StagePass, memory: CallMemory, orders: Orders) -> StagePass:
-    bolts = [replace(each, bolt=guarded_bolt(each.name, each.bolt, memory, orders)) for each in pass_.bolts]
+    """Return a stage whose bolts write their calls into `memory`, and do what `orders` says."""
+    bolts = []
+    for bolt_pass in pass_.bolts:
+        bolt = guarded_bolt(bolt_pass.name, bolt_pass.bolt, memory, orders)
+        bolts.append(replace(bolt_pass, bolt=bolt))
     return replace(pass_, bolts=tuple(bolts))
+
+
+def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:
+    """Yield the roots that rows descend from: their anchors are beside them, or in the rows themselves."""
+    if isinstance(rows, ArrowRows):
+        if rows.places is not None:
+            yield from rows.places.roots.tolist()
+        elif ANCHOR in rows.names:
+            anchors = Anchors(Carry.HOPS, rows.batch.column(ANCHOR))
+    if anchors is not None:
+        for deliveries in anchors.deliveries():
+            for delivery in deliveries:
+                yield delivery.root
 
 
 def _settles_at_once(bolt: AnyBolt) -> bool:

@@ -66,8 +66,8 @@ class Safety:
 
 def limit_ms(inputs: Sequence[Input]) -> int:
     """Return the `bolt_timeout` of a query, ms: the longest of its inputs; 0, never, is longer than any."""
-    limits = [each.bolt_timeout_ms for each in inputs]
-    return max(limits) if all(limits) else 0
+    limits_ms = [input.bolt_timeout_ms for input in inputs]
+    return max(limits_ms) if all(limits_ms) else 0
 
 
 def tried_once(master: str) -> bool:

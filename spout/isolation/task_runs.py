@@ -48,12 +48,14 @@ def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> I
 
     Untracked, bolts are neither isolated nor watched: nobody could fail a record in their place.
     """
-    name = task_name()
-    context = BoltContext(pass_.name, name.partition, name.batch)
-    notes = HangNotes(TaskPlace(name.query, name.batch, pass_.name, name.partition))
-    if pass_.bolts and pass_.tracked and safety.isolates(name.tries + again):
+    task = task_name()
+    context = BoltContext(pass_.name, task.partition, task.batch)
+    notes = HangNotes(TaskPlace(task.query, task.batch, pass_.name, task.partition))
+    tries_before = task.tries + again  # the batch's first run was a try, too
+    if pass_.bolts and pass_.tracked and safety.isolates(tries_before):
         begin = partial(StageRun, context=context)
-        with closing(IsolatedRun(pass_, context, safety.limit_ms, begin, hung=notes.read())) as run:
+        run = IsolatedRun(pass_, context, safety.limit_ms, begin, hung=notes.read())
+        with closing(run):
             yield run
         notes.remove()  # not where an error ended this attempt, too: the next one needs it
     else:
@@ -103,6 +105,9 @@ def _keep_freed_memory() -> None:
     It returns large blocks to the system at once, and the system clears them page by page when they are asked
     for again: a tenth of the time of a block of 10,000 lines. Somebody who set it by environment keeps that.
     """
-    if MALLOC_VARIABLES.isdisjoint(os.environ) and (adjust := getattr(ctypes.CDLL(None), "mallopt", None)):
-        adjust(_M_MMAP_THRESHOLD, MMAP_BYTES)
-        adjust(_M_TRIM_THRESHOLD, KEPT_BYTES)
+    if not MALLOC_VARIABLES.isdisjoint(os.environ):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)

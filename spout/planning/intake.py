@@ -63,6 +63,7 @@ class SourceCursor:
         return sum(run.end - run.start for run in self.free_runs(end))
 
     def free_runs(self, end: int) -> list[PositionRun]:
+        """Return the free positions below `end`, ascending."""
         runs = self._gaps.within(self.from_, end)
         return [*runs, PositionRun(self.next, end)] if self.next < end else runs
 
@@ -82,19 +83,23 @@ def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions
 
     `watermarks` has by acker partition its first position of the source that was never initialised.
     """
-    own = {
-        p: max(from_, mark) for p, mark in watermarks.items() if generation_of(mark) == generation_of(from_)
+    generation = generation_of(from_)
+    current = {
+        partition: max(from_, watermark)
+        for partition, watermark in watermarks.items()
+        if generation_of(watermark) == generation
     }
-    top = max(own.values(), default=from_)
+    highest = max(current.values(), default=from_)
     # Below the lowest watermark nothing is free. A partition without a block of the source keeps it low, and
     # then the loop visits more blocks, which is all that it costs.
-    start = min((own.get(p, from_) for p in range(partitions)), default=from_)
-    free = PositionSet()
-    while start < top:
-        end = min((start // _BLOCK + 1) * _BLOCK, top)
-        free.add(max(start, own.get(acker_partition(source, start, partitions), from_)), end)
-        start = end
-    return SourceCursor(from_, top, free)
+    start = min((current.get(partition, from_) for partition in range(partitions)), default=from_)
+    gaps = PositionSet()
+    while start < highest:
+        block_end = min((start // _BLOCK + 1) * _BLOCK, highest)
+        watermark = current.get(acker_partition(source, start, partitions), from_)
+        gaps.add(max(start, watermark), block_end)
+        start = block_end
+    return SourceCursor(from_, highest, gaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +188,20 @@ def _of_input(counts: Mapping[int, int], input_ids: Mapping[int, int], input_id:
 def _divided(counts: Mapping[int, int], room: int, share: NewShare) -> dict[int, int]:
     """Divide a room between copies and new records; return by source what they get."""
     copies, new = _by_kind(counts)
-    kept = min(sum(new.values()), share.of(room)) if copies and new else 0
-    of_copies = fair_shares(copies, room - kept)
-    return of_copies | fair_shares(new, room - sum(of_copies.values()))
+    kept_for_new = min(sum(new.values()), share.of(room)) if copies and new else 0
+    shares_of_copies = fair_shares(copies, room - kept_for_new)
+    return shares_of_copies | fair_shares(new, room - sum(shares_of_copies.values()))
 
 
 def _note(counts: Mapping[int, int], shares: Mapping[int, int], room: int, share: NewShare) -> None:
+    """Note in `share` what new records got of a room, if copies competed with them for it."""
     copies, new = _by_kind(counts)
     if copies and new and sum(counts.values()) > room:
         share.note(room, sum(shares.get(source, 0) for source in new))
 
 
 def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the counts of replay topics and of the others that have any record."""
+    """Return the counts of copies, and those of new records; sources without a record are missing."""
     copies = {source: count for source, count in counts.items() if count > 0 and is_replay(source)}
     new = {source: count for source, count in counts.items() if count > 0 and not is_replay(source)}
     return copies, new
@@ -212,7 +218,14 @@ class BatchIntake:
     def __init__(
         self, supplies: Iterable[Supply], input_ids: Mapping[int, int], room: Room, sharing: Sharing
     ) -> None:
-        """Begin with what is free of sources; `input_ids` has for each the id of its input."""
+        """Begin with the free positions of each source, and share the room out.
+
+        Args:
+            supplies: one of each source.
+            input_ids: by source, the id of its input.
+            room: how many records the batch may take.
+            sharing: divides it; `take` notes there what new records are owed.
+        """
         self._supplies = {supply.source: supply for supply in supplies}
         self._input_ids = input_ids
         self._room = room
@@ -231,22 +244,25 @@ class BatchIntake:
         return sum(self._shares.get(source, 0) for source in self._room.chosen)
 
     def needs(self) -> dict[int, int]:
-        """Return by source the number of records that should be looked for, where these are not seen yet.
+        """Return, by source, how many records should be looked for; sources that are seen so far are missing.
 
-        It is one at least: a source that has none leaves its part to others.
+        A source whose share is 0 is looked at for one record, too: without any it does not compete for room,
+        and its empty positions are passed.
         """
-        needed = {source: max(1, self._shares.get(source, 0)) for source in self._supplies}
-        return {
-            source: count for source, count in needed.items() if not self._supplies[source].is_seen(count)
-        }
+        needed: dict[int, int] = {}
+        for source, supply in self._supplies.items():
+            count = max(1, self._shares.get(source, 0))
+            if not supply.is_seen(count):
+                needed[source] = count
+        return needed
 
     def free(self, source: int) -> Sequence[PositionRun]:
         return self._supplies[source].free
 
     def learn(self, seen: Mapping[int, Sighting], awaited: Iterable[int]) -> bool:
-        """Learn what was seen of sources, and of which more will be known soon: nothing is taken of those.
+        """Add what was seen of sources, and return whether there are fewer records by that.
 
-        Return whether there are fewer records by that.
+        Nothing is taken of the `awaited` sources, of which more will be known soon.
         """
         before = sum(self._counts.values())
         for source, sighting in seen.items():

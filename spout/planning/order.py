@@ -155,23 +155,28 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
         unread: number of copies on the replay topic that are not read yet.
         name: ``topic/partition``, for messages.
     """
-    first = min((record.origin for record in waiting), default=-1)
+    waiting_or_unread = len(waiting) + unread
     is_any_unreadable = any(record.is_unreadable for record in waiting)
-    if by == PARTITION or is_any_unreadable or len(waiting) + unread > held_max:
-        if waiting:
-            lined = LineUp(PARTITION, {WHOLE: first})
-            full = "" if by == PARTITION else f"; {len(waiting) + unread:,} wait, max_held is {held_max:,}"
-            if is_any_unreadable:
-                full = "; a record that waits cannot be read, so its key is unknown"
-            return Turn(False, 0, lined, f"waits for {name}@{first}{full}")
-        return Turn(True, 0 if unread else held_max, LineUp(by))
-    lines: dict[int, int] = {}
+    if by == PARTITION or is_any_unreadable or waiting_or_unread > held_max:
+        if not waiting:
+            return Turn(True, 0 if unread else held_max, LineUp(by))
+        if is_any_unreadable:
+            why_as_a_whole = "; a record that waits cannot be read, so its key is unknown"
+        elif by == PARTITION:
+            why_as_a_whole = ""
+        else:
+            why_as_a_whole = f"; {waiting_or_unread:,} wait, max_held is {held_max:,}"
+        first = min(record.origin for record in waiting)
+        line_up = LineUp(PARTITION, {WHOLE: first})
+        return Turn(False, 0, line_up, f"waits for {name}@{first}{why_as_a_whole}")
+
+    first_origins: dict[int, int] = {}  # by line
     for record in waiting:
         if record.line is not None:
-            lines[record.line] = min(record.origin, lines.get(record.line, record.origin))
-    room = held_max - len(waiting) - unread
-    why = "" if room else f"waits: {len(waiting) + unread:,} records wait or are held, as many as max_held"
-    return Turn(True, room, LineUp(by, lines), why)
+            first_origins[record.line] = min(record.origin, first_origins.get(record.line, record.origin))
+    room = held_max - waiting_or_unread
+    why = "" if room else f"waits: {waiting_or_unread:,} records wait or are held, as many as max_held"
+    return Turn(True, room, LineUp(by, first_origins), why)
 
 
 class OrderedRoom:
@@ -223,7 +228,9 @@ class _Lines(dict[bytes | None, int | None]):
 class Gate:
     """Lets the records of a partition, by their index in the plan, pass to a task's bolts, or blocks them.
 
-    By line, `failed` has the lowest origin that failed here; as long as it is empty, what passed is free.
+    Attributes:
+        failed: by line, the lowest origin that failed here. While it is empty, no record that passed is
+            blocked.
     """
 
     def __init__(self, place: str, operator: str, line_up: LineUp) -> None:
@@ -231,15 +238,19 @@ class Gate:
         self._operator = operator
         self._line_up = line_up
         self._lines = _Lines()
-        self._through = 0
-        self._most = line_up.most
+        self._passed = 0  # how many records
+        self._passed_max = line_up.most
         self.failed: dict[int, int] = {}
-        self._stopped: I64 | None = None  # the lines in which a record waits or failed, ascending
-        self._standing: dict[int, tuple[int, int]] = {}
+        self._stopped_lines: I64 | None = None  # in which a record waits or failed, ascending; None: find out
         self._stops_all: tuple[int, Cause] | None = None  # behind which origin, and why
+        # Index, line and origin of each record that is in a line: as it was admitted one by one, or together
+        # with others, `(n, 3) int64`.
         self._one_by_one: list[tuple[int, int, int]] = []
         self._together: list[I64] = []
-        self._placed_to = 0  # those of `_together` that `_standing` has
+        # The same by index, for `holds` and `fail`: all that came one by one, and the first arrays.
+        self._standing: dict[int, tuple[int, int]] = {}
+        self._arrays_standing = 0
+        # Indices, keys and origins of what was admitted together, and is not in `_together` yet.
         self._unlined: list[tuple[I64, Sequence[bytes | None], I64 | Sequence[int | None]]] = []
         self._unlined_bytes = 0
 
@@ -247,53 +258,67 @@ class Gate:
         self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
     ) -> dict[int, Cause]:
         """Admit records in their order as `admit` does; return by row why those are blocked that are."""
-        if self._most is not None or self._stops_all is not None:
-            rows = enumerate(zip(indices.tolist(), keys, list_of(origins), strict=True))
-            admitted = ((row, self.admit(*record)) for row, record in rows)
-            return {row: cause for row, cause in admitted if cause is not None}
+        causes_by_row: dict[int, Cause] = {}
+        if self._passed_max is not None or self._stops_all is not None:
+            records = zip(indices.tolist(), keys, list_of(origins), strict=True)
+            for row, (index, key, origin) in enumerate(records):
+                cause = self.admit(index, key, origin)
+                if cause is not None:
+                    causes_by_row[row] = cause
+            return causes_by_row
         self._unlined.append((indices, keys, origins))
         self._unlined_bytes += len(keys) * len(keys[0] or b"") if keys else 0
         if self._unlined_bytes > KEYS_BYTES_MAX:
-            self._all_lined()
-        found: dict[int, Cause] = {}
-        if self._stopped is None:
-            self._stopped = np.array(sorted(self._line_up.waiting.keys() | self.failed.keys()), np.int64)
-        if len(self._stopped):  # by key, few stand in one of these lines
-            lined = self._all_lined()[-1]
-            behind = lined[among(lined[:, 1], self._stopped)]
-            causes = {index: self._blocks(line, origin) for index, line, origin in behind.tolist()}
-            rows_of = enumerate(indices.tolist()) if causes else ()
-            found = {row: cause for row, index in rows_of if (cause := causes.get(index)) is not None}
-        self._through += len(indices) - len(found)
-        return found
+            self._find_lines()
+        if self._stopped_lines is None:
+            stopped_lines = sorted(self._line_up.waiting.keys() | self.failed.keys())
+            self._stopped_lines = np.array(stopped_lines, np.int64)
+        if len(self._stopped_lines):
+            # these records are the last array
+            causes = self._causes_by_index(self._find_lines()[-1], self._stopped_lines)
+            if causes:
+                rows = enumerate(indices.tolist())
+                causes_by_row = {row: causes[index] for row, index in rows if index in causes}
+        self._passed += len(indices) - len(causes_by_row)
+        return causes_by_row
+
+    def _causes_by_index(self, rows: I64, stopped_lines: I64) -> dict[int, Cause]:
+        """Return by index why records are blocked; of each row it has index, line and origin."""
+        causes: dict[int, Cause] = {}
+        # by key, few records are in one of these lines
+        for index, line, origin in rows[among(rows[:, 1], stopped_lines)].tolist():
+            cause = self._blocks(line, origin)
+            if cause is not None:
+                causes[index] = cause
+        return causes
 
     def admit(self, index: int, key: bytes | None, origin: int | None) -> Cause | None:
         """Return why a record is blocked; None: it may go to the bolts.
 
         `origin` None: it was not first emitted in this partition, so it is in no line.
         """
-        most = self._most
         line = None if origin is None else self._line_of(key)
         cause = None
         if line is not None and origin is not None:
-            self._place(index, line, origin)
+            self._remember(index, line, origin)
             cause = self._blocks(line, origin)
-        if cause is None and most is not None and self._through >= most:
-            cause = Cause.of(self._operator, HELD, f"the batch has room for {most:,} copies of {self.place}")
+        room = self._passed_max
+        if cause is None and room is not None and self._passed >= room:
+            cause = Cause.of(self._operator, HELD, f"the batch has room for {room:,} copies of {self.place}")
             if line is not None and origin is not None:  # new ones of its line may not pass
                 self._has_failed(line, origin)
-        self._through += cause is None
+        self._passed += cause is None
         return cause
 
     def begin_new(self) -> None:
         """Let what comes now pass whatever number of copies did: these are new records."""
-        self._most = None
+        self._passed_max = None
 
     def refuse(self, index: int, key: bytes | None, origin: int | None, why: str) -> Cause:
         """Block a record for the reason `why`, and with it the later ones of its line; see `admit`."""
         line = None if origin is None else self._line_of(key)
         if line is not None and origin is not None:
-            self._place(index, line, origin)
+            self._remember(index, line, origin)
             self.fail(index)
         return Cause.of(self._operator, HELD, why)
 
@@ -304,8 +329,13 @@ class Gate:
 
     def holds(self, index: int) -> Cause | None:
         """Return why a record that has passed is blocked now; None: no earlier one failed."""
-        standing = self._placed().get(index) if self.failed else None
-        return None if standing is None or standing[0] not in self.failed else self._blocks(*standing)
+        if not self.failed:
+            return None
+        standing = self._all_standing().get(index)
+        if standing is None:
+            return None
+        line, origin = standing
+        return self._blocks(line, origin) if line in self.failed else None
 
     def holds_any(self, indices: Iterable[int]) -> Cause | None:
         """Return why a tuple that descends from these records is blocked now; None: it is not."""
@@ -313,9 +343,10 @@ class Gate:
 
     def fail(self, index: int) -> None:
         """Note that a record failed; from now on later records of its line are blocked."""
-        standing = self._placed().get(index)
+        standing = self._all_standing().get(index)
         if standing is not None:
-            self._has_failed(*standing)
+            line, origin = standing
+            self._has_failed(line, origin)
 
     def fail_all(self, indices: Iterable[int]) -> None:
         for index in indices:
@@ -323,9 +354,9 @@ class Gate:
 
     def slip(self, indices: Iterable[int]) -> Slip:
         """Return the state for some records, for a gate in another process."""
-        placed = self._placed()
-        standing = tuple((index, *placed[index]) for index in indices if index in placed)
-        return Slip(self.place, self._operator, standing, dict(self.failed))
+        standing = self._all_standing()
+        records = tuple((index, *standing[index]) for index in indices if index in standing)
+        return Slip(self.place, self._operator, records, dict(self.failed))
 
     def learn(self, slip: Slip) -> None:
         """Add the state of another gate of the same partition."""
@@ -340,40 +371,47 @@ class Gate:
         """
         if stops is not None and not len(stops):
             return Lined(self.place, self._operator, np.empty((0, 3), np.int64))
-        alone = np.array(self._one_by_one, np.int64).reshape(-1, 3)
-        rows = np.concatenate([alone, *self._all_lined()])
+        one_by_one = np.array(self._one_by_one, np.int64).reshape(-1, 3)
+        rows = np.concatenate([one_by_one, *self._find_lines()])
         if stops is not None:
-            rows = rows[among(rows[:, 1], distinct(rows[among(rows[:, 0], stops), 1]))]
+            stopped_lines = distinct(rows[among(rows[:, 0], stops), 1])
+            rows = rows[among(rows[:, 1], stopped_lines)]
         return Lined(self.place, self._operator, rows)
 
     def _line_of(self, key: bytes | None) -> int | None:
         return WHOLE if self._line_up.by == PARTITION else self._lines[key]
 
-    def _place(self, index: int, line: int, origin: int) -> None:
+    def _remember(self, index: int, line: int, origin: int) -> None:
+        """Remember in which line a record is that is admitted alone."""
         self._one_by_one.append((index, line, origin))
         self._standing[index] = line, origin
 
-    def _all_lined(self) -> list[I64]:
-        """Find the lines of what was admitted together: nobody asks for them where nothing waits or fails."""
+    def _find_lines(self) -> list[I64]:
+        """Find the lines of what was admitted together and has none yet; return all of `_together`.
+
+        It is put off until somebody asks for them: where nothing waits or fails, nobody does, and no key is
+        hashed.
+        """
+        is_whole = self._line_up.by == PARTITION
         for indices, keys, origins in self._unlined:
-            is_whole = self._line_up.by == PARTITION
             lines = [WHOLE] * len(keys) if is_whole else list(map(self._lines.__getitem__, keys))
             self._together.append(_in_lines(indices, lines, origins))
         self._unlined.clear()
         self._unlined_bytes = 0
         return self._together
 
-    def _placed(self) -> dict[int, tuple[int, int]]:
-        every = self._all_lined()
-        for lined in every[self._placed_to :]:
-            index, line, origin = lined.T.tolist()
-            self._standing.update(zip(index, zip(line, origin, strict=True), strict=True))
-        self._placed_to = len(every)
+    def _all_standing(self) -> dict[int, tuple[int, int]]:
+        """Return by index the line and the origin of each record that is in a line."""
+        arrays = self._find_lines()
+        for rows in arrays[self._arrays_standing :]:
+            indices, lines, origins = rows.T.tolist()
+            self._standing.update(zip(indices, zip(lines, origins, strict=True), strict=True))
+        self._arrays_standing = len(arrays)
         return self._standing
 
     def _blocks(self, line: int, origin: int) -> Cause | None:
         """Return why a record of a line is blocked: an earlier one waits, or failed here; None: neither."""
-        for stops in (self._line_up.waiting, self.failed):
+        for stops in (self._line_up.waiting, self.failed):  # by line, the lowest origin
             first = stops.get(line)
             if first is not None and first < origin:
                 return waits_for(self._operator, self.place, first)
@@ -382,8 +420,9 @@ class Gate:
         return None
 
     def _has_failed(self, line: int, origin: int) -> None:
+        """Block what comes behind an origin of a line."""
         if line not in self.failed:
-            self._stopped = None
+            self._stopped_lines = None
         self.failed[line] = min(origin, self.failed.get(line, origin))
 
 
@@ -396,8 +435,8 @@ def _in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Sequence
     try:
         return np.stack([indices, np.array(lines, np.int64), np.asarray(origins, np.int64)], axis=1)
     except TypeError:  # numpy's answer to a None, which a look at each of them would find no sooner
-        pairs = zip(indices.tolist(), lines, list_of(origins), strict=True)
-        rows = [record for record in pairs if None not in record]
+        records = zip(indices.tolist(), lines, list_of(origins), strict=True)
+        rows = [record for record in records if None not in record]
         return np.array(rows, np.int64).reshape(-1, 3)
 
 
@@ -426,17 +465,21 @@ def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[t
     stops = distinct(np.concatenate([failed, open_]))
     if not len(stops):
         return []
-    found: list[tuple[Cause, I64]] = []
+    indices_by_cause: list[tuple[Cause, I64]] = []
     for place, operator, rows in lined:
         rows = rows[~among(rows[:, 0], free)]
-        stopped = rows[among(rows[:, 0], stops)]
-        stopped = stopped[np.lexsort((stopped[:, 2], stopped[:, 1]))]
-        lines, firsts = np.unique(stopped[:, 1], return_index=True)
+        stopping = rows[among(rows[:, 0], stops)]
+        # Sorted by line, then by origin: the first row of a line has its head, the lowest origin that stops
+        # it.
+        stopping = stopping[np.lexsort((stopping[:, 2], stopping[:, 1]))]
+        lines, first_rows = np.unique(stopping[:, 1], return_index=True)
         rows = rows[among(rows[:, 1], lines) & ~among(rows[:, 0], failed)]
-        # of each line the lowest origin that stops it
-        heads = stopped[firsts[rows_among(rows[:, 1], lines)], 2]
-        late: dict[int, list[int]] = {}
-        for head, index in np.stack([heads, rows[:, 0]], axis=1)[heads < rows[:, 2]].tolist():
-            late.setdefault(head, []).append(index)
-        found += [(waits_for(operator, place, head), np.array(at, np.int64)) for head, at in late.items()]
-    return found
+        heads = stopping[first_rows[rows_among(rows[:, 1], lines)], 2]
+        # where origin 3 of a line failed, 5 and 9 come behind it; 2 does not, and went before it
+        is_behind = heads < rows[:, 2]
+        indices_by_head: dict[int, list[int]] = {}
+        for head, index in zip(heads[is_behind].tolist(), rows[is_behind, 0].tolist(), strict=True):
+            indices_by_head.setdefault(head, []).append(index)
+        for head, indices in indices_by_head.items():
+            indices_by_cause.append((waits_for(operator, place, head), np.array(indices, np.int64)))
+    return indices_by_cause

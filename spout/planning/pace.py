@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 FIRST_BATCH_RECORDS = 10_000
 """A batch has at most so many records before any batch was measured; with a timeout of more than 30 s it has
@@ -36,6 +38,25 @@ SIZES_DIFFER = 1.5
 """Two batches show which part of the time is fixed only if one is at least this many times as large."""
 
 
+class _Batch(NamedTuple):
+    """A batch that was measured."""
+
+    records: int
+    took_ms: int
+
+
+class _Line(NamedTuple):
+    """The model of a batch's time: `fixed_ms`, and `record_ms` for each of its records."""
+
+    fixed_ms: float
+    record_ms: float
+
+    def explains(self, batch: _Batch) -> float:
+        """Return how well it explains a batch: 1 if its time is as by the model, 0 if half or twice that."""
+        model_ms = self.fixed_ms + self.record_ms * batch.records
+        return max(0.0, 1 - abs(math.log2(model_ms / batch.took_ms)))
+
+
 class BatchPace:
     """How many records a batch may have so that it ends within a quarter of the timeout.
 
@@ -58,8 +79,9 @@ class BatchPace:
     def __init__(self, timeout_ms: int) -> None:
         """Begin without measurements; with timeout 0 no batch is too large."""
         self._timeout_ms = timeout_ms
-        self._seen: dict[int, tuple[int, int]] = {}  # by the size's power of two, newest last: (records, ms)
-        self._ends: dict[int, int] = {}  # of each size: which batch it was
+        # by size, a power of two: the last batch of it, the newest one last; and which number that batch had
+        self._measured: dict[int, _Batch] = {}
+        self._numbers: dict[int, int] = {}
         self._batches = 0
         self._is_probe = False
         self._is_first = True
@@ -75,33 +97,49 @@ class BatchPace:
         """Return how many records the next batch may have, 1 or more; None: any number."""
         if not self._timeout_ms:
             return None
-        if not self._seen:
+        if not self._measured:
             return self._first() if self._is_first else PROBE_RECORDS
-        points = list(self._seen.values())
-        (count, took_ms), target_ms = points[-1], self._timeout_ms / TIMEOUT_SHARE
-        fixed_ms, record_ms, explained = _line_through_newest(points)
-        if fixed_ms >= self._timeout_ms or (took_ms > target_ms and not record_ms):
-            if 2 * took_ms <= self._timeout_ms:
-                return 2 * count  # fewer were as slow; even if all time is the records', none times out
-            return max(count // 2, min(count, PROBE_RECORDS))
-        # the records' own work may take half of the target even if the rest is fixed: less would not help
-        work_ms = max(target_ms - fixed_ms, target_ms / 2)
-        fits = work_ms / record_ms if record_ms else math.inf
-        most = 2.0 * count
-        if took_ms <= target_ms:
-            # even if all of its time was the records', the next one ends within half of the timeout
-            most = max(2 * target_ms * records / ms for records, ms in explained)
-            if len(points) == 1:
-                fits = target_ms * count / max(took_ms - FIRST_FIXED_MS, took_ms / 2)
-            if len(explained) == 1:  # it is not known yet how much of it is fixed
-                fits, most = max(fits, 2.0 * count, PROBE_RECORDS), max(most, PROBE_RECORDS)
-            elif took_ms <= CLEARLY_BELOW * target_ms:
-                fits = max(fits, 2.0 * count)
-        if self._is_probe:
-            fits, most = max(fits, 2.0 * count), max(most, 2.0 * count)
-        return max(1, math.ceil(max(min(fits, most), count / SHRINK_MAX)))
+        batches = list(self._measured.values())
+        newest = batches[-1]
+        target_ms = self._timeout_ms / TIMEOUT_SHARE
+        line = _line_through_newest(batches)
+        if line.fixed_ms >= self._timeout_ms or (newest.took_ms > target_ms and not line.record_ms):
+            return self._allowed_by_fixed_time(newest)
+
+        # `fitting` end within the target by the line, and `most` are safe even if the line is wrong.
+        # With a target of 1,000 ms, 800 ms fixed and 1 ms for a record, 500 fit, not 200: the records' own
+        # work may take half of the target even if the rest is fixed, since less of it would not help.
+        work_ms = max(target_ms - line.fixed_ms, target_ms / 2)
+        fitting = work_ms / line.record_ms if line.record_ms else math.inf
+        doubled = 2.0 * newest.records
+        most = doubled
+        if newest.took_ms <= target_ms:
+            explained = [batch for batch in batches if line.explains(batch)]
+            # Even if all of its time was the records', the next one ends within half of the timeout: behind
+            # 100 records in 400 ms it has 500 at most, which end in 2,000 ms of 4,000.
+            most = max(2 * target_ms * batch.records / batch.took_ms for batch in explained)
+            if len(batches) == 1:
+                own_ms = max(newest.took_ms - FIRST_FIXED_MS, newest.took_ms / 2)
+                fitting = target_ms * newest.records / own_ms
+            if len(explained) == 1:  # it is not known yet how much of its time is fixed
+                fitting = max(fitting, doubled, PROBE_RECORDS)
+                most = max(most, PROBE_RECORDS)
+            elif newest.took_ms <= CLEARLY_BELOW * target_ms:
+                fitting = max(fitting, doubled)
+        if self._is_probe:  # `most` is `doubled` at least
+            fitting = max(fitting, doubled)
+        least = newest.records / SHRINK_MAX
+        return max(1, math.ceil(max(min(fitting, most), least)))
+
+    def _allowed_by_fixed_time(self, newest: _Batch) -> int:
+        """Return how many records the next batch may have where the newest was slow, whatever its size."""
+        if 2 * newest.took_ms <= self._timeout_ms:
+            # fewer were as slow; and if all time is the records' after all, none of them times out
+            return 2 * newest.records
+        return max(newest.records // 2, min(newest.records, PROBE_RECORDS))
 
     def _first(self) -> int:
+        """Return how many records the first batch may have."""
         return min(max(FIRST_BATCH_RECORDS, self._timeout_ms // FIRST_RECORD_MS), FIRST_BATCH_RECORDS_MAX)
 
     def emitted(self, count: int, now_ms: int) -> None:
@@ -110,6 +148,7 @@ class BatchPace:
         self._emitted_ms = now_ms
 
     def discount(self, count: int) -> None:
+        """Take records off the batch that was planned: blocked ones, which took none of its time."""
         self._count = max(0, self._count - count)
 
     def done(self, now_ms: int) -> int | None:
@@ -122,45 +161,50 @@ class BatchPace:
         took_ms = max(1, now_ms - since_ms)
         if not self._count:
             return took_ms
-        target_ms = self._timeout_ms / TIMEOUT_SHARE
-        if not self._is_first or took_ms <= target_ms:
-            size = self._count.bit_length()
-            self._seen.pop(size, None)
-            self._seen[size] = self._count, took_ms
-            self._batches += 1
-            self._ends[size] = self._batches
-            kept_from = self._batches - REMEMBERED_BATCHES
-            stale = [each for each in self._seen if each > size and self._ends[each] <= kept_from]
-            fixed_ms = _line_through_newest(list(self._seen.values()))[0]
-            self._is_probe = bool(stale) and took_ms <= 2 * min(fixed_ms, target_ms)
-            if self._is_probe:
-                self._ends.update(dict.fromkeys(stale, self._batches))
+        if not self._is_first or took_ms <= self._timeout_ms / TIMEOUT_SHARE:
+            self._add_measurement(_Batch(self._count, took_ms))
         self._is_first = False
         return took_ms
 
+    def _add_measurement(self, batch: _Batch) -> None:
+        """Remember a batch, and decide whether the next one tries a larger size again."""
+        size = batch.records.bit_length()
+        self._measured.pop(size, None)  # so that the newest one is the last
+        self._measured[size] = batch
+        self._batches += 1
+        self._numbers[size] = self._batches
+        stale_number = self._batches - REMEMBERED_BATCHES
+        stale_sizes = [
+            other for other in self._measured if other > size and self._numbers[other] <= stale_number
+        ]
+        # half of its time or more seems fixed, and it took no more than half of the timeout
+        fixed_ms = _line_through_newest(list(self._measured.values())).fixed_ms
+        target_ms = self._timeout_ms / TIMEOUT_SHARE
+        self._is_probe = bool(stale_sizes) and batch.took_ms <= 2 * min(fixed_ms, target_ms)
+        if self._is_probe:
+            self._numbers.update(dict.fromkeys(stale_sizes, self._batches))
 
-def _line_through_newest(points: list[tuple[int, int]]) -> tuple[float, float, list[tuple[int, int]]]:
-    """Choose a fixed time and a time per record that fit the newest batch and explain most of the others.
+
+def _line_through_newest(batches: Sequence[_Batch]) -> _Line:
+    """Choose the line that fits the newest batch, the last one, and explains most of the others.
 
     A line explains a batch the better, the nearer their times are, and not at all from a factor of two on. Of
     lines that explain equally much the steeper one is taken, because it allows fewer records.
-
-    `points` has records and ms of batches, the newest last. Returns both times, ms, and what they explain.
     """
-    count, took_ms = points[-1]
-    lines = [(0.0, took_ms / count), (float(took_ms), 0.0)]
-    for other, other_ms in points[:-1]:
-        if max(other, count) >= SIZES_DIFFER * min(other, count):
-            record_ms = (took_ms - other_ms) / (count - other)
-            if 0 < record_ms < took_ms / count:
-                lines.append((took_ms - record_ms * count, record_ms))
+    records, took_ms = batches[-1]
+    # all time is the records', or all of it is fixed
+    lines = [_Line(0.0, took_ms / records), _Line(float(took_ms), 0.0)]
+    for other in batches[:-1]:
+        if max(other.records, records) < SIZES_DIFFER * min(other.records, records):
+            continue
+        # if 100 records took 300 ms, and the newest 200 took 400, then 1 ms for each, and 200 ms fixed
+        record_ms = (took_ms - other.took_ms) / (records - other.records)
+        if 0 < record_ms < took_ms / records:
+            lines.append(_Line(took_ms - record_ms * records, record_ms))
 
-    def explains(line: tuple[float, float], point: tuple[int, int]) -> float:
-        return max(0.0, 1 - abs(math.log2((line[0] + line[1] * point[0]) / point[1])))
+    def score(line: _Line) -> tuple[float, float]:
+        """Return how well it explains all batches, each older one counting half as much, and its slope."""
+        explained = (2.0**-age * line.explains(batch) for age, batch in enumerate(reversed(batches)))
+        return round(sum(explained), 6), line.record_ms
 
-    def score(line: tuple[float, float]) -> tuple[float, float]:
-        weights = (2.0**-age * explains(line, point) for age, point in enumerate(reversed(points)))
-        return round(sum(weights), 6), line[1]
-
-    best = max(lines, key=score)
-    return *best, [point for point in points if explains(best, point)]
+    return max(lines, key=score)

@@ -10,7 +10,7 @@ Source: docs/design/protocol.md, sections 2, 3 (rule 8) and 4 ("Take and Taken")
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -72,7 +72,7 @@ class Answers:
     Later ones answer repetitions and contain nothing new.
     """
 
-    __slots__ = ("_asked_by", "_group", "_partial", "_partitions", "_sources", "_whole")
+    __slots__ = ("_asked_by", "_group", "_partitions", "_parts_so_far", "_sources", "_whole")
 
     def __init__(self, group: str, asked_by: str, partitions: int, sources: Iterable[int]) -> None:
         """Wait for N answers to the `Take` of session `asked_by` that names some sources.
@@ -83,25 +83,30 @@ class Answers:
         self._asked_by = asked_by
         self._partitions = partitions
         self._sources = frozenset(sources)
-        self._partial: dict[int, list[Taken]] = {}
+        # by acker partition: the parts of the answer that is being read, and those of the whole answer
+        self._parts_so_far: dict[int, list[Taken]] = {}
         self._whole: dict[int, tuple[Taken, ...]] = {}
 
     def read(self, partition: int, taken: Taken) -> bool:
-        """Read one record of an acker partition; True: it completes that partition's answer."""
-        if taken.group != self._group or taken.asked_by != self._asked_by or partition in self._whole:
+        """Add one record of an acker partition; return whether it completes that partition's answer."""
+        if taken.group != self._group or taken.asked_by != self._asked_by:
+            return False
+        if partition in self._whole:
             return False
         if taken.part == 0:
-            self._partial[partition] = []
-        found = self._partial.get(partition)
-        if found is None or taken.part != len(found):
+            self._parts_so_far[partition] = []
+        parts = self._parts_so_far.get(partition)
+        # The parts 0 and 1 of 3 are here: only part 2 goes on. Any other one is of an answer whose start was
+        # not read.
+        if parts is None or taken.part != len(parts):
             return False
-        found.append(taken)
-        if len(found) < taken.parts:
+        parts.append(taken)
+        if len(parts) < taken.parts:
             return False
-        named = {source.source for part in found for source in part.sources}
-        if not taken.refused and not self._sources <= named:
+        answered_sources = {entry.source for part in parts for entry in part.sources}
+        if not taken.refused and not self._sources <= answered_sources:
             return False
-        self._whole[partition] = tuple(found)
+        self._whole[partition] = tuple(parts)
         return True
 
     def has(self, partition: int) -> bool:
@@ -110,22 +115,24 @@ class Answers:
     @property
     def missing(self) -> list[int]:
         """The acker partitions whose answer is not complete."""
-        return [p for p in range(self._partitions) if p not in self._whole]
+        return [partition for partition in range(self._partitions) if partition not in self._whole]
 
     @property
     def owner(self) -> SessionName:
         """The highest session that any answer names."""
-        return max((SessionName(t.epoch, t.session) for t in self._parts()), default=SessionName(0, ""))
+        owners = (SessionName(taken.epoch, taken.session) for taken in self._parts())
+        return max(owners, default=SessionName(0, ""))
 
     @property
     def refusals(self) -> dict[int, str]:
         """The reason of each partition that refused."""
-        return {p: parts[0].refused for p, parts in self._whole.items() if parts[0].refused}
+        reasons = {partition: parts[0].refused for partition, parts in self._whole.items()}
+        return {partition: reason for partition, reason in reasons.items() if reason}
 
     @property
     def clock(self) -> int:
         """The highest in any answer, ms."""
-        return max((t.clock for t in self._parts()), default=0)
+        return max((taken.clock for taken in self._parts()), default=0)
 
     @property
     def open(self) -> tuple[SourceRun, ...]:
@@ -141,11 +148,12 @@ class Answers:
 
     def sources(self) -> dict[int, SourceHistory]:
         """Return each source as the ackers know it, merged from all answers."""
-        found: dict[int, list[tuple[int, TakenSource]]] = {}
+        entries_by_source: dict[int, list[tuple[int, TakenSource]]] = {}
         for partition, parts in self._whole.items():
-            for entry in (entry for part in parts for entry in part.sources):
-                found.setdefault(entry.source, []).append((partition, entry))
-        return {source: _history(entries) for source, entries in found.items()}
+            for part in parts:
+                for entry in part.sources:
+                    entries_by_source.setdefault(entry.source, []).append((partition, entry))
+        return {source: _history(entries) for source, entries in entries_by_source.items()}
 
     def _parts(self) -> Iterable[Taken]:
         return (taken for parts in self._whole.values() for taken in parts)
@@ -165,8 +173,8 @@ class SourceHistory:
     watermarks: Mapping[int, int]
 
 
-def _history(entries: Iterable[tuple[int, TakenSource]]) -> SourceHistory:
-    entries = list(entries)
+def _history(entries: Sequence[tuple[int, TakenSource]]) -> SourceHistory:
+    """Merge what acker partitions, each named before its entry, have of one source."""
     generation = max(entry.generation for _, entry in entries)
     current = [entry for _, entry in entries if entry.generation == generation]
     return SourceHistory(

@@ -57,7 +57,7 @@ class Sighting(NamedTuple):
     records: I64
 
     def moved(self, by: int) -> Sighting:
-        """Return it for positions that are higher by so much: those of a generation, of offsets."""
+        """Return it with all positions higher by so many: from offsets to positions, say."""
         return Sighting(self.start + by, self.to + by, self.records + by)
 
 
@@ -132,13 +132,14 @@ class _Part(NamedTuple):
         return int(np.searchsorted(self.records, position)) + max(0, position - self.seen_to)
 
     def gaps(self, end: int) -> Iterator[PositionRun]:
-        """Yield the stretches below `end` that are known to be empty."""
-        below = min(end, self.seen_to)
-        inside = self.records[: np.searchsorted(self.records, below)]
-        edges = np.concatenate(([self.start - 1], inside, [below]))
-        # between two records that are neighbours there is nothing
-        for place in np.flatnonzero(np.diff(edges) > 1).tolist():
-            yield PositionRun(int(edges[place]) + 1, int(edges[place + 1]))
+        """Yield the stretches below `end` that are known to be empty, ascending."""
+        seen_end = min(end, self.seen_to)
+        records = self.records[: np.searchsorted(self.records, seen_end)]
+        # From 0 up to 10, with records at 3, 4 and 7: between the edges -1, 3, 4, 7 and 10 lie the gaps
+        # [0, 3), [5, 7) and [8, 10). There is none between 3 and 4, which are neighbours.
+        edges = np.concatenate(([self.start - 1], records, [seen_end]))
+        for index in np.flatnonzero(np.diff(edges) > 1).tolist():
+            yield PositionRun(int(edges[index]) + 1, int(edges[index + 1]))
 
 
 class Supply:
@@ -173,7 +174,7 @@ class Supply:
 
         Args:
             hole_min: how many empty positions in a row are a hole.
-            holes_left: how many positions its holes may have.
+            holes_left: how many positions its holes may have together.
             ends_with_block: end at a near end of a wire block, since whole blocks fold fastest.
         """
         taking = _Taking(self.source, hole_min, holes_left)
@@ -189,6 +190,7 @@ class Supply:
 
 
 def _part(run: PositionRun, seen: Sighting | None) -> _Part:
+    """Return a free run with what was seen of it: nothing, if its first position was not looked at."""
     if seen is None or not seen.start <= run.start < seen.to:
         return _Part(run.start, run.start, run.end, np.empty(0, np.int64))
     seen_to = min(seen.to, run.end)
@@ -207,46 +209,51 @@ def _near_block_end(part: _Part, end: int) -> int:
 
 
 class _Taking:
-    """Collects a portion; `is_full` when it may have no more holes, or no more empty positions."""
+    """Collects the portion of one source; `is_full` when it may have no more holes, or empty positions."""
 
-    def __init__(self, source: int, hole_min: int, holes_left: int) -> None:
+    def __init__(self, source: int, hole_min: int, hole_positions_max: int) -> None:
+        """Begin with nothing; `hole_min` empty positions in a row are a hole."""
         self.is_full = False
         self._source = source
         self._hole_min = hole_min
-        self._holes_left = holes_left
-        self._empty_left = EMPTY_MAX
+        # how many positions are left for holes, and how many empty ones for ranges
+        self._hole_positions_left = hole_positions_max
+        self._empty_positions_left = EMPTY_MAX
+        # what `portion` returns
         self._ranges: list[SourceRun] = []
         self._holes: list[SourceRun] = []
         self._empty: list[SourceRun] = []
 
     def add(self, part: _Part, end: int) -> None:
-        """Take a free run up to `end`, or up to the first empty stretch that is too much."""
-        start = part.start
+        """Take a free run up to `end`, or up to the first empty stretch for which there is no room."""
+        range_start = part.start
         for gap in part.gaps(end):
-            if gap.end - gap.start >= self._hole_min:
-                self._add_range(start, gap.start)
-                start = self._pass(gap)
-                self.is_full = start < gap.end
-            elif gap.end - gap.start <= self._empty_left:
-                self._empty_left -= gap.end - gap.start
+            gap_positions = gap.end - gap.start
+            if gap_positions >= self._hole_min:
+                self._add_range(range_start, gap.start)
+                range_start = self._pass_hole(gap)
+                self.is_full = range_start < gap.end
+            elif gap_positions <= self._empty_positions_left:
+                # the range goes on across it
+                self._empty_positions_left -= gap_positions
                 self._empty.append(SourceRun(self._source, *gap))
             else:
-                self._add_range(start, gap.start)
+                self._add_range(range_start, gap.start)
                 self.is_full = True
             if self.is_full:
                 return
-        self._add_range(start, end)
+        self._add_range(range_start, end)
 
     def portion(self) -> Portion:
         return Portion(tuple(self._ranges), tuple(self._holes), tuple(self._empty))
 
-    def _pass(self, gap: PositionRun) -> int:
-        """Pass a hole as far as there is room, and return how far."""
+    def _pass_hole(self, gap: PositionRun) -> int:
+        """Add an empty stretch to the holes, as far as there is room; return where the rest of it begins."""
         if len(self._holes) == HOLES_MAX:
             return gap.start
-        end = min(gap.end, gap.start + self._holes_left)
+        end = min(gap.end, gap.start + self._hole_positions_left)
         if gap.start < end:
-            self._holes_left -= end - gap.start
+            self._hole_positions_left -= end - gap.start
             self._holes.append(SourceRun(self._source, gap.start, end))
         return end
 

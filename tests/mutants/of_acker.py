@@ -75,8 +75,8 @@ MUTANTS = (
     Mutant(
         "the-last-position-of-a-block-is-in-it",
         "acker/root_sets/runs.py",
-        "ends = np.minimum(parts[:, 2] - 1, last_positions) + 1",
-        "ends = np.minimum(parts[:, 2], last_positions)",
+        "ends = np.minimum(runs[:, 2] - 1, last_positions) + 1",
+        "ends = np.minimum(runs[:, 2], last_positions)",
         "tests/property/test_root_sets.py::test_a_long_run_is_cut_at_every_block_that_it_meets",
         "one record of each block would be neither acked nor failed",
     ),

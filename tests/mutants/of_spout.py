@@ -398,8 +398,8 @@ MUTANTS = (
     Mutant(
         "gaps-of-a-source-are-planned",
         "spout/planning/intake.py",
-        "return SourceCursor(from_, top, free)",
-        "return SourceCursor(from_, top)",
+        "return SourceCursor(from_, highest, gaps)",
+        "return SourceCursor(from_, highest)",
         "tests/unit/spout/planning/test_intake.py"
         "::test_a_position_is_free_at_or_above_from_and_the_watermark_of_its_own_partition",
         "records between two parts of an Init that a crash cut off would never be read",
@@ -522,7 +522,7 @@ MUTANTS = (
     Mutant(
         "replays-are-planned-first",
         "spout/planning/intake.py",
-        "return of_copies | fair_shares(new, room - sum(of_copies.values()))",
+        "return shares_of_copies | fair_shares(new, room - sum(shares_of_copies.values()))",
         "return fair_shares(counts, room)",
         "tests/unit/spout/planner/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "replays would wait as long as there are new records",
@@ -644,8 +644,8 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-batch-stays-for-new-records",
         "spout/planning/intake.py",
-        "kept = min(sum(new.values()), share.of(room)) if copies and new else 0",
-        "kept = 0",
+        "kept_for_new = min(sum(new.values()), share.of(room)) if copies and new else 0",
+        "kept_for_new = 0",
         "tests/unit/spout/planner/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "records that always fail would keep all new ones waiting",
     ),
@@ -678,8 +678,8 @@ MUTANTS = (
     Mutant(
         "a-batch-ends-within-a-quarter-of-the-timeout",
         "spout/planning/pace.py",
-        "(count, took_ms), target_ms = points[-1], self._timeout_ms / TIMEOUT_SHARE",
-        "(count, took_ms), target_ms = points[-1], self._timeout_ms * TIMEOUT_SHARE",
+        "newest = batches[-1]\n        target_ms = self._timeout_ms / TIMEOUT_SHARE",
+        "newest = batches[-1]\n        target_ms = self._timeout_ms * TIMEOUT_SHARE",
         "tests/unit/spout/planning/test_intake.py"
         "::test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout",
         "batches would grow until their records time out",
@@ -738,7 +738,7 @@ MUTANTS = (
     Mutant(
         "an-answer-names-all-sources",
         "spout/planning/session.py",
-        "        if not taken.refused and not self._sources <= named:\n            return False\n",
+        "        if not taken.refused and not self._sources <= answered_sources:\n            return False\n",
         "",
         "tests/unit/spout/planning/test_session.py"
         "::test_answers_to_others_and_to_an_earlier_take_do_not_count",
@@ -882,8 +882,8 @@ MUTANTS = (
     Mutant(
         "what-ran-behind-a-late-failure-runs-again",
         "spout/planning/order.py",
-        "[heads < rows[:, 2]]",
-        "[heads > rows[:, 2]]",
+        "is_behind = heads < rows[:, 2]",
+        "is_behind = heads > rows[:, 2]",
         "tests/unit/spout/planning/test_order.py"
         "::test_behind_a_failure_that_no_task_saw_stands_the_rest_of_its_line",
         "where a batch bolt fails a record, later ones of its key would be acked before it",

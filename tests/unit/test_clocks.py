@@ -197,7 +197,7 @@ OPEN_DIFFERENCES = {
     "replay/worker/worker.py:is_too_old": "the age of a record by the time in it, as `max_age` is meant",
     "spout/group/clocks.py:wrong_clocks": "it compares clocks, and passes over what is old",
     "spout/group/presence.py:__init__": "from which offset on signs are read: a time in the log",
-    "spout/isolation/child_process.py:_refuse_late": "by a clock that nobody can set",
+    "spout/isolation/child_process.py:_end_if_late": "by a clock that nobody can set",
     "spout/planner/draining.py:_wait_for_replays": "no more than what has passed by `PassedTime`",
     "spout/planner/draining.py:verdict_wait": "an age for people",
     "spout/planner/planner.py:status": "an age for people",

@@ -70,7 +70,7 @@ def test_an_answer_that_was_sent_counts_though_its_sender_died_behind_it(start: 
 
 def test_a_death_in_the_middle_of_an_answer_is_a_death(start: Start) -> None:
     def dies_within(channel: Channel) -> None:
-        channel._end.sendall(b"\0\0\0\0\0\0\0\x08four")
+        channel._socket.sendall(b"\0\0\0\0\0\0\0\x08four")
         os._exit(0)
 
     with pytest.raises(ChildEnded, match="exit status 0"):

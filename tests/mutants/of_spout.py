@@ -2476,8 +2476,8 @@ MUTANTS = (
     Mutant(
         "the-collector-of-a-keyed-call-that-raised-is-closed",
         "spout/held/keyed_rows.py",
-        "        first.is_closed = True",
         "        collector.is_closed = True",
+        "        outcome.is_closed = True",
         "tests/unit/spout/held/test_keyed.py"
         "::test_what_a_bolt_does_by_the_collector_of_an_earlier_call_fails_its_tuples",
         "a row would be lost whose tuple is acked",

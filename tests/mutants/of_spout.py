@@ -1859,7 +1859,7 @@ MUTANTS = (
     Mutant(
         "a-keyed-bolt-reads-times-in-the-session's-zone",
         "spout/held/keyed_values.py",
-        "at = at.astimezone(zone_of(zone))",
+        "time = time.astimezone(zone_of(zone))",
         "pass",
         "tests/unit/spout/held/test_keyed_times.py::test_the_clock_shows_local_time",
         "the days of a keyed bolt would begin at midnight in UTC",

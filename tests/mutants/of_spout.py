@@ -381,8 +381,8 @@ MUTANTS = (
     Mutant(
         "a-commit-stops-before-what-is-free",
         "spout/group/tenure.py",
-        "found[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)",
-        "found[source] = cursor.first_free if settled is None else settled",
+        "settled_below[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)",
+        "settled_below[source] = cursor.first_free if settled is None else settled",
         "tests/unit/spout/group/test_commits.py::test_nothing_is_committed_beyond_what_was_never_emitted",
         "the commit would pass over records that were never emitted",
     ),

@@ -469,7 +469,7 @@ MUTANTS = (
     Mutant(
         "an-input-that-is-read-in-addition-begins-at-its-start",
         "spout/group/starting.py",
-        "spec.start if spec.start is not None else one.input.start",
+        "spec.start if spec.start is not None else source.input.start",
         "spec.start or 'earliest'",
         "tests/unit/spout/planner/test_planner.py"
         "::test_an_input_that_a_query_reads_from_now_on_begins_as_its_start_says",

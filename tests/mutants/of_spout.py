@@ -1710,15 +1710,15 @@ MUTANTS = (
     Mutant(
         "a-decimal-becomes-the-nearest-float",
         "spout/tuples/casts.py",
-        "found = column.cast(pa.string()).cast(kind)\n    # the same",
-        "found = column.cast(kind)\n    # the same",
+        "floats = column.cast(pa.string()).cast(kind)\n    # the same",
+        "floats = column.cast(kind)\n    # the same",
         "tests/unit/spout/tuples/test_casts.py::test_a_decimal_becomes_the_nearest_float",
         "63.8 would become 63.800000000000004",
     ),
     Mutant(
         "a-tiny-number-does-not-vanish",
         "spout/tuples/casts.py",
-        "_refuse_vanished(column, written, found)\n    return",
+        "_refuse_vanished(column, written, decimals)\n    return",
         "pass\n    return",
         "tests/unit/spout/tuples/test_casts.py::test_a_number_does_not_vanish",
         "1e-100 would become 0",
@@ -1776,7 +1776,7 @@ MUTANTS = (
     Mutant(
         "what-a-cast-gave-becomes-the-same-again",
         "spout/tuples/casts.py",
-        "elif _loses_in_silence(have, kind):",
+        "elif _loses_in_silence(own_type, kind):",
         "elif False:",
         "tests/unit/spout/tuples/test_casts.py::test_a_column_that_would_lose_something_is_refused",
         "a column of times would become dates, and 2 would be true",
@@ -1792,7 +1792,7 @@ MUTANTS = (
     Mutant(
         "a-number-has-room-in-its-decimal",
         "spout/tuples/casts.py",
-        "    _refuse_wrapped(column, found)\n",
+        "    _refuse_wrapped(column, decimals)\n",
         "",
         "tests/unit/spout/tuples/test_casts.py::test_a_number_becomes_the_same_decimal_or_is_refused",
         "a large number would become any other in a decimal with many digits behind the point",
@@ -1825,7 +1825,7 @@ MUTANTS = (
     Mutant(
         "a-column-without-a-zone-is-local-time",
         "spout/tuples/casts.py",
-        "if (have.tz is None) is (kind.tz is None):",
+        "if (own_type.tz is None) is (kind.tz is None):",
         "if True:",
         "tests/unit/spout/tuples/test_casts.py::test_a_column_and_rows_mean_the_same_local_time",
         "an Arrow bolt's times would be five hours off in New York",

@@ -1678,7 +1678,7 @@ MUTANTS = (
     Mutant(
         "a-finite-number-stays-finite",
         "spout/tuples/exact.py",
-        "if isfinite(kept[row]):",
+        "if isfinite(numbers[row]):",
         "if False:",
         "tests/unit/spout/tuples/test_exact.py::test_a_value_that_would_lose_something_fails_alone",
         "1e300 would be infinite in a float",

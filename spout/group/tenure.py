@@ -61,7 +61,7 @@ class Sibling:
         # How far the other clock may have come. It may have gone on while this process did not look, so a
         # step counts up to SIBLING_MS: if it stood still instead, the grace is only longer than it must be.
         self._other_passed = PassedTime(now_ms, between_ms_max=SIBLING_MS)
-        self._asked_ms: int | None = None
+        self._question_sent_ms: int | None = None
         self._answers = Answers(group, self.question.id, partitions, ())
 
     def grace_ms(self, now_ms: int) -> int:
@@ -80,14 +80,14 @@ class Sibling:
         passed_ms = self._passed.read(now_ms)
         if passed_ms < SIBLING_MS:
             return []
-        if self._asked_ms is not None and passed_ms - self._asked_ms < REPEAT_MS:
+        if self._question_sent_ms is not None and passed_ms - self._question_sent_ms < REPEAT_MS:
             return []
-        self._asked_ms = passed_ms
+        self._question_sent_ms = passed_ms
         return self._answers.missing
 
     def read(self, partition: int, taken: Taken) -> bool:
         """Read an answer; return whether all have come, so that the clock goes on from the other's."""
-        if self._asked_ms is not None:
+        if self._question_sent_ms is not None:
             self._answers.read(partition, taken)
         if self._answers.missing:
             return False

@@ -81,17 +81,25 @@ class CarriedCommit:
 
 
 def carried_commits(log: Log, spec: PlannerSpec, fresh: Collection[SourceSpec]) -> Iterator[CarriedCommit]:
-    """Yield an entry for each input that begins at a commit; `fresh` are sources unknown to the ackers."""
+    """Yield an entry for each input that begins at a commit of which the ackers know nothing.
+
+    Args:
+        log: where the commits are.
+        spec: the group, its inputs, and where the query is to begin.
+        fresh: the sources of which the ackers have no history.
+    """
     for input in spec.inputs:
         start = spec.start if spec.start is not None else input.start
+        # a time in ms, or one end of the log: then the commit is not looked at
         begins_elsewhere = isinstance(start, int) or start in ("latest", "earliest")
+        # a replay topic is this group's alone, and what is below its commit is settled
         places = [source.place for source in fresh if source.input.id == input.id and not source.is_replay]
         if begins_elsewhere or not places:
             continue
         offsets = log.committed(spec.group, places)
         if any(offsets.values()):  # below offset 0 nothing can have failed
-            marks = log.commit_metadata(spec.group, offsets)
-            is_ours = COMMITTED_BY in marks.values()
+            metadata = log.commit_metadata(spec.group, offsets)
+            is_ours = COMMITTED_BY in metadata.values()
             yield CarriedCommit(input, offsets, is_ours, _last_ms(log, offsets))
 
 

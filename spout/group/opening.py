@@ -34,6 +34,7 @@ from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.carried import carried_commits
 from spout.group.presence import Presence, describe_session
+from spout.group.sources import SourceSpec
 from spout.group.starting import (
     Begun,
     Reached,
@@ -108,9 +109,9 @@ class Opening:
         self._answers = Answers(context.spec.group, "", 0, ())
         self._later: list[Answered] = []
         self._answered_at: dict[int, int] = {}
-        self._first_at_ms: int | None = None
+        self._first_answer_ms: int | None = None
         self._has_taken_again = False
-        self._has_reported = self._has_waited = False
+        self._has_reported_owner = self._has_reported_wait = False
         self._presence: Presence | None = None
         spec = self._spec
         if journal.session:
@@ -140,25 +141,36 @@ class Opening:
             SessionRefused: a higher session owns the group, or a living one and this checkpoint is fresh.
             Disagreement: N, a topic or a committed offset differs between the ackers and this process.
         """
-        waited_ms = self._passed.read(now_ms)
-        if self._first_at_ms is None and len(self._answers.missing) < self._spec.partitions:
-            self._first_at_ms = waited_ms
-        if not self._answers.missing:
+        waited_ms = self._waited.read(now_ms)
+        silent = self._answers.missing
+        if self._first_answer_ms is None and len(silent) < self._spec.partitions:
+            self._first_answer_ms = waited_ms
+        if not silent:
             self._answered(now_ms)
-        elif waited_ms >= GIVE_UP_MS:
-            silent = ", ".join(map(str, self._answers.missing))
+            return
+        if waited_ms >= GIVE_UP_MS:
             raise Unreachable(
-                f"acker partition {silent} did not answer group {self._spec.group} for"
+                f"acker partition {_listed(silent)} did not answer group {self._spec.group} for"
                 f" {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
             )
-        elif not 0 <= now_ms - self._sent_ms < REPEAT_MS:
-            self._send(self._answers.missing, now_ms)
-            if not self._has_waited and waited_ms >= WAIT_REPORTED_MS:
-                self._has_waited = True
-                cure = f"where no acker runs, start one with {RUN_ACKER}"
-                silent = ",".join(map(str, self._answers.missing))
-                fields = {"group": self._spec.group, "acker_partitions": silent, "next_step": cure}
-                self._report("waits_for_ackers", fields)
+        # below 0 the clock was set back: without sending now, nothing would be sent for as long as that
+        is_time = not 0 <= now_ms - self._sent_ms < REPEAT_MS
+        if is_time:
+            self._send(silent, now_ms)
+            if waited_ms >= WAIT_REPORTED_MS:
+                self._report_wait(silent)
+
+    def _report_wait(self, silent: Sequence[int]) -> None:
+        """Log, once in this attempt, which acker partitions it waits for."""
+        if self._has_reported_wait:
+            return
+        self._has_reported_wait = True
+        fields = {
+            "group": self._spec.group,
+            "acker_partitions": ",".join(map(str, silent)),
+            "next_step": f"where no acker runs, start one with {RUN_ACKER}",
+        }
+        self._report("waits_for_ackers", fields)
 
     def take_anew(self, now_ms: int) -> None:
         """Take the group once more, with a new session; only when it is opened with that of the journal."""
@@ -168,7 +180,7 @@ class Opening:
     def waits_for(self) -> str:
         """Return what this attempt waits for, with what helps, in words that follow "it waits for"."""
         if self._answers.missing:
-            silent = ", ".join(map(str, self._answers.missing))
+            silent = _listed(self._answers.missing)
             return f"acker partition {silent} to answer; where no acker runs, start one with {RUN_ACKER}"
         return "its holder to be silent, since nobody knows whether it lives"
 
@@ -184,19 +196,20 @@ class Opening:
         self._name = name
         self._named = tuple(sources[source] for source in sorted(sources))
         self._now = now
-        self._passed = PassedTime(now_ms)
-        self._first_at_ms = None
+        self._waited = PassedTime(now_ms)
+        self._first_answer_ms = None
         self._later.clear()
         self._generations = self._answers.generations()
         self._answers = Answers(self._spec.group, name.id, self._spec.partitions, sources)
         self._send(range(self._spec.partitions), now_ms)
 
-    def _send(self, to: range | list[int], now_ms: int) -> None:
+    def _send(self, partitions: range | list[int], now_ms: int) -> None:
+        """Send the `Take` to acker partitions, and before it what leads each up to its generations."""
         self._sent_ms = now_ms
-        for partition in to:
+        for partition in partitions:
             for step in generation_steps(self._named, self._generations.get(partition, {})):
                 self._announcer.take(self._name, self._now, step, [partition])
-        self._announcer.take(self._name, self._now, self._named, to)
+        self._announcer.take(self._name, self._now, self._named, partitions)
 
     def _answered(self, now_ms: int) -> None:
         answers = self._answers
@@ -212,18 +225,18 @@ class Opening:
             self._draw(answers.owner, self._rewound(self._continued_or_starting(answers.sources())), now_ms)
         elif not answers.refusals:
             histories = answers.sources()
-            if any(histories[one.source].generation > one.generation for one in self._named):
+            if any(histories[take.source].generation > take.generation for take in self._named):
                 # A reset that died half-way has sent a generation only to some acker partitions; the others
                 # would refuse what is emitted in it.
                 highest = {
-                    one.source: self._as_before(one.source, histories[one.source]) for one in self._named
+                    take.source: self._as_before(take.source, histories[take.source]) for take in self._named
                 }
                 self._ask(self._name, highest, self._now, now_ms)
             elif self._is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
                 self._leave_clock(now_ms)
             elif self._is_stale():
                 self._has_taken_again = True
-                self._ask(self._name, {one.source: one for one in self._named}, self._now, now_ms)
+                self._ask(self._name, {take.source: take for take in self._named}, self._now, now_ms)
             else:
                 self._open(now_ms)
         elif self._spec.take_over and self._is_restart and answers.owner > self._name:
@@ -232,7 +245,7 @@ class Opening:
             self._refused(answers, now_ms)
 
     def _has_to_wait(self, owner: SessionName, now_ms: int) -> bool:
-        """Whether the owner may live; `SessionRefused`: it does."""
+        """Return whether the owner may live; `SessionRefused`: it does."""
         spec = self._spec
         if self._presence is None:
             return False
@@ -246,8 +259,8 @@ class Opening:
                 f" {spec.way}: what is open there is replayed here{READ_TWICE if same else ''}"
             )
         wait_ms = self._presence.wait_ms(owner)
-        if wait_ms and not self._has_reported:
-            self._has_reported = True
+        if wait_ms and not self._has_reported_owner:
+            self._has_reported_owner = True
             fields = {
                 "group": spec.group,
                 "holder": self._presence.describe(owner),
@@ -262,8 +275,9 @@ class Opening:
     def _is_stale(self) -> bool:
         """Return whether a restart should take once more, to get the present clock of its session."""
         may_take = self._is_restart and not self._has_taken_again
-        first_at_ms = self._first_at_ms
-        return may_take and first_at_ms is not None and self._passed.ms - first_at_ms >= STEP_MS_MAX
+        if not may_take or self._first_answer_ms is None:
+            return False
+        return self._waited.ms - self._first_answer_ms >= STEP_MS_MAX
 
     @property
     def _clock_ms(self) -> int:
@@ -297,15 +311,13 @@ class Opening:
 
     def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
         """Begin a new generation of the sources that are to be rewound, and of re-created replay topics."""
-        offsets = {
-            source: 0
-            for source, spec in self._sources.items()
-            if self._spec.rewind
-            and spec.is_replay
-            and source in named
-            and named[source].topic_id != spec.topic_id
-        }
-        for source, offset in (offsets | dict(self._spec.rewind)).items():
+        offsets: dict[int, int] = {}
+        if self._spec.rewind:
+            for source, spec in self._sources.items():
+                if spec.is_replay and source in named and named[source].topic_id != spec.topic_id:
+                    offsets[source] = 0  # its topic was created again: it is read from its beginning
+        offsets |= self._spec.rewind
+        for source, offset in offsets.items():
             before = named.get(source) or self._sources[source].taken_from(0)
             generation = before.generation + 1
             if generation > GENERATION_MAX:
@@ -322,7 +334,8 @@ class Opening:
 
     def _open(self, now_ms: int) -> None:
         # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
-        histories = {s: one for s, one in self._answers.sources().items() if s in self._sources}
+        all_histories = self._answers.sources()
+        histories = {source: history for source, history in all_histories.items() if source in self._sources}
         unknown = self._sources.keys() - histories.keys()
         self._leave_out({source: self._left_out_before.get(source, now_ms) for source in unknown})
         for source, spec in self._sources.items():
@@ -333,44 +346,57 @@ class Opening:
 
     def _check_commits(self, histories: Mapping[int, SourceHistory], now_ms: int) -> None:
         """Refuse moved offsets of sources of whose present generation something is initialised."""
-        begun = [
-            spec
-            for source, spec in self._sources.items()
-            if (found := histories.get(source)) and max(found.watermarks.values(), default=0) > found.from_
-        ]
-        emitted_to = {
-            spec.source: int(offset_of(max(histories[spec.source].watermarks.values()))) for spec in begun
-        }
+        begun: list[SourceSpec] = []
+        emitted_to: dict[int, int] = {}
+        for source, spec in self._sources.items():
+            history = histories.get(source)
+            if history is None:
+                continue
+            # each acker partition has a watermark of its own; the highest is behind all that was emitted
+            watermark = max(history.watermarks.values(), default=0)
+            if watermark > history.from_:
+                begun.append(spec)
+                emitted_to[source] = int(offset_of(watermark))
         check_commits(self._log, self._spec.group, begun, Reached(emitted_to), now_ms)
 
     def _report_carried(self, histories: Mapping[int, SourceHistory]) -> None:
-        """Log what a commit hides of which the ackers have no history: it came from another cluster, say."""
+        """Log which inputs begin at a commit of which the ackers have no history.
+
+        It came from another cluster, say. Records below it that waited for a replay there are left out here.
+        """
+        rewound = self._spec.rewind  # these begin where their user says
         fresh = [
-            spec
-            for source, spec in self._sources.items()
-            if source not in histories and source not in self._spec.rewind
+            source_spec
+            for source, source_spec in self._sources.items()
+            if source not in histories and source not in rewound
         ]
         for carried in carried_commits(self._log, self._spec, fresh):
             self._report("commit_without_state", carried.fields())
 
     def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
+        """Return how each source is taken: as the ackers or the journal have it, else from its first offset.
+
+        A source of which nobody knows its first offset now is left out.
+        """
         marks = self._journal.sources
-        fresh = [s for source, s in self._sources.items() if source not in histories and source not in marks]
+        fresh = [
+            spec for source, spec in self._sources.items() if source not in histories and source not in marks
+        ]
         begun = Begun(histories.keys() | marks.keys(), self._left_out_before)
         starts = starting_offsets(self._log, self._spec, fresh, begun, self._troubles)
-        found: dict[int, TakeSource] = {}
+        takes: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
-                found[source] = self._as_before(source, histories[source])
+                takes[source] = self._as_before(source, histories[source])
             elif source in marks and self._journal.session:
-                found[source] = spec.taken_from(marks[source].from_)
+                takes[source] = spec.taken_from(marks[source].from_)
             elif source in marks:
                 # The query ran untracked before: what it emitted then is done.
                 first = min((gap.start for gap in marks[source].gaps), default=marks[source].next)
-                found[source] = spec.taken_from(first)
+                takes[source] = spec.taken_from(first)
             elif source in starts:
-                found[source] = spec.taken_from(position_at(0, starts[source]))
-        return found
+                takes[source] = spec.taken_from(position_at(0, starts[source]))
+        return takes
 
     def _refused(self, answers: Answers, now_ms: int) -> None:
         if answers.owner > self._name:
@@ -381,6 +407,10 @@ class Opening:
                 f" query that runs it, or start this one with {spec.way} to abandon what is open there"
             )
         raise refused_by_acker(answers, self._name, self._spec.group)
+
+
+def _listed(partitions: Sequence[int]) -> str:
+    return ", ".join(map(str, partitions))
 
 
 def epoch_above(owner: int, now_ms: int) -> int:
@@ -415,12 +445,12 @@ def generation_steps(
     """
     # of a source that it does not know, the first step leads to GENERATION_FIRST_MAX
     first = GENERATION_FIRST_MAX - GENERATION_STEP_MAX
-    reached = {source.source: present.get(source.source, first) for source in named}
-    while behind := [s for s in named if s.generation - reached[s.source] > GENERATION_STEP_MAX]:
+    reached = {take.source: present.get(take.source, first) for take in named}
+    while behind := [t for t in named if t.generation - reached[t.source] > GENERATION_STEP_MAX]:
         step: list[TakeSource] = []
-        for source in behind:
-            generation = reached[source.source] + GENERATION_STEP_MAX
-            reached[source.source] = generation
-            begin = position_at(generation, offset_of(source.from_))
-            step.append(source._replace(generation=generation, from_=begin))
+        for take in behind:
+            generation = reached[take.source] + GENERATION_STEP_MAX
+            reached[take.source] = generation
+            begin = position_at(generation, offset_of(take.from_))
+            step.append(take._replace(generation=generation, from_=begin))
         yield tuple(step)

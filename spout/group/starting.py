@@ -57,38 +57,40 @@ def starting_offsets(
     Where that is behind the latest record, records may have come since: it begins `WRITERS_WAIT_MS` before
     it was left out, since nobody knows any more where it ended then.
     """
-    found: dict[int, int] = {}
-    groups: dict[str | int, list[SourceSpec]] = {}
+    first_offsets: dict[int, int] = {}
+    # sources of one start are asked for together
+    sources_by_start: dict[str | int, list[SourceSpec]] = {}
     begun_inputs = set(map(input_id_of, begun.sources))
     sources = list(sources)
-    replays = [one.place for one in sources if one.is_replay]
-    settled = _committed_by_spouts(log, spec.group, replays, troubles)
-    for one in sources:
-        is_new = one.input.id in begun_inputs and one.source not in begun.left_out
-        if one.is_replay:
-            if one.place not in troubles:
-                found[one.source] = settled.get(one.place, 0)
+    replay_places = [source.place for source in sources if source.is_replay]
+    settled = _committed_by_spouts(log, spec.group, replay_places, troubles)
+    for source in sources:
+        is_new = source.input.id in begun_inputs and source.source not in begun.left_out
+        if source.is_replay:
+            if source.place not in troubles:
+                first_offsets[source.source] = settled.get(source.place, 0)
         elif is_new:
-            found[one.source] = 0
+            first_offsets[source.source] = 0
         else:
-            start = spec.start if spec.start is not None else one.input.start
-            if start == "latest" and one.source in begun.left_out:
-                start = max(0, begun.left_out[one.source] - WRITERS_WAIT_MS)
-            groups.setdefault(start, []).append(one)
-    for start, members in groups.items():
-        answers = _offsets(log, spec.group, start, [one.place for one in members])
+            start = spec.start if spec.start is not None else source.input.start
+            if start == "latest" and source.source in begun.left_out:
+                start = max(0, begun.left_out[source.source] - WRITERS_WAIT_MS)
+            sources_by_start.setdefault(start, []).append(source)
+    for start, starting in sources_by_start.items():
+        answers = _offsets(log, spec.group, start, [source.place for source in starting])
         troubles.note(answers)
-        offsets = answers.offsets
-        found |= {one.source: offsets[one.place] for one in members if one.place in offsets}
-    return found
+        for source in starting:
+            if source.place in answers.offsets:
+                first_offsets[source.source] = answers.offsets[source.place]
+    return first_offsets
 
 
 def _committed_by_spouts(
     log: Log, group: str, places: list[TopicPartition], troubles: Troubles
 ) -> Mapping[TopicPartition, int]:
     """Return commits of spouts that are in the log; of one that was cut they say nothing."""
-    marks = log.commit_metadata(group, places)
-    ours = [place for place, text in marks.items() if text == COMMITTED_BY]
+    metadata = log.commit_metadata(group, places)
+    ours = [place for place, text in metadata.items() if text == COMMITTED_BY]
     commits, answers = log.committed(group, ours), log.bounds(Bound.END, ours)
     troubles.note(answers)
     ends = answers.offsets
@@ -120,9 +122,9 @@ def check_commits(log: Log, group: str, sources: Iterable[SourceSpec], reached: 
 
     It names what moved, from and to, when that was, who is in the group now, and what puts it right.
     """
-    specs = {one.place: one for one in sources}
-    marks = log.commit_metadata(group, specs)
-    places = sorted(place for place, text in marks.items() if text != COMMITTED_BY)
+    specs = {source.place: source for source in sources}
+    metadata = log.commit_metadata(group, specs)
+    places = sorted(place for place, text in metadata.items() if text != COMMITTED_BY)
     if not places:
         return
     theirs = log.committed(group, places)
@@ -133,7 +135,7 @@ def check_commits(log: Log, group: str, sources: Iterable[SourceSpec], reached: 
     seen = second_text(now_ms)
     since = "" if reached.at_ms is None else f"after {second_text(reached.at_ms)}, and "
     members = strangers_now(log, group)
-    stranger = f" In the group is now {members}: first {END_IT}." * bool(members)
+    stranger = f" In the group is now {members}: first {END_IT}." if members else ""
     name = specs[moved[0].place].input.name
     raise Disagreement(
         f"committed offsets of group {group} were moved by something else than Windhover: {named}"
@@ -186,7 +188,10 @@ def refused_by_acker(answers: Answers, name: SessionName, group: str) -> Disagre
 
 
 def clock_ahead(name: SessionName, spec: PlannerSpec, ahead_ms: int) -> Disagreement:
-    """`ahead_ms` is how far the session's clock is ahead of this machine's."""
+    """Build the error for a session whose clock is too far ahead for the ackers to take its ticks.
+
+    `ahead_ms` is how far it is ahead of this machine's; `spec.way` how a user takes the group over.
+    """
     return Disagreement(
         f"the clock of session {name} of group {spec.group} is {ahead_ms // 1_000} s ahead of this"
         " machine's, so that ackers take none of its ticks: a record in the ack topics had a wrong time, or"
@@ -196,7 +201,10 @@ def clock_ahead(name: SessionName, spec: PlannerSpec, ahead_ms: int) -> Disagree
 
 
 def older_checkpoint(spec: SourceSpec, acked: SourceRun, way: str) -> Disagreement:
-    """`acked` are positions that are ACKED although no batch of the checkpoint has emitted them."""
+    """Build the error for a checkpoint that does not have all that its session did, as a restored backup.
+
+    `acked` are positions that are ACKED although no batch of the checkpoint has emitted them.
+    """
     first, last = offset_of(acked.start), offset_of(acked.end - 1)
     return Disagreement(
         f"the checkpoint is older than what its query did, as a restored backup is: of {spec} offsets {first}"
@@ -210,7 +218,10 @@ def older_checkpoint(spec: SourceSpec, acked: SourceRun, way: str) -> Disagreeme
 
 
 def log_was_cut(spec: SourceSpec, first: int, read_to: int, end: int | None) -> Disagreement:
-    """`first` is the first lost offset, `end` where the log ends now; the group has read it to `read_to`."""
+    """Build the error for a log that has lost records which its group has read.
+
+    `first` is the first lost offset, `end` where the log ends now; the group has read it to `read_to`.
+    """
     name, group = spec.input.name, spec.input.group
     has_grown = end is None or end > first
     state = f"has other records from offset {first} on" if has_grown else f"ends at {first}"
@@ -225,12 +236,14 @@ def log_was_cut(spec: SourceSpec, first: int, read_to: int, end: int | None) -> 
 
 
 def re_created(spec: SourceSpec, former_id: str, *, tracked: bool = True) -> Disagreement:
-    cure = (
-        f"run `windhover offsets reset` for input {spec.input.name} to begin a new generation,"
-        " then start with a fresh checkpoint"
-        if tracked
-        else "start the query, which is untracked, with a fresh checkpoint"
-    )
+    """Build the error for a topic that has another id than `former_id`, by which its group knows it."""
+    if tracked:
+        cure = (
+            f"run `windhover offsets reset` for input {spec.input.name} to begin a new generation,"
+            " then start with a fresh checkpoint"
+        )
+    else:
+        cure = "start the query, which is untracked, with a fresh checkpoint"
     return Disagreement(
         f"topic {spec.place.topic} was re-created: its id is {spec.topic_id}, group {spec.input.group} knows"
         f" {former_id}; {cure}"

@@ -62,12 +62,14 @@ def strangers_of(members: Iterable[GroupMember], *, has_own: bool) -> list[Group
 
 
 def stranger_text(group: str, members: Sequence[GroupMember], *, has_own: bool) -> str:
-    """Return who is in a group and should not be, what that does, and how it ends."""
-    effect = (
-        "partitions that the group gives to it have no process of ours, and wait"
-        if has_own
-        else "its commits stand still as long as that is there, though its records are done"
-    )
+    """Return who is in a group and should not be, what that does, and how it ends.
+
+    `has_own`: as for `strangers_of`.
+    """
+    if has_own:  # Kafka deals the partitions out to all members of a service's group
+        effect = "partitions that the group gives to it have no process of ours, and wait"
+    else:  # Kafka refuses a spout's commits while the group has members
+        effect = "its commits stand still as long as that is there, though its records are done"
     return (
         f"group {UntrustedName(group)} has a member that is not Windhover's, {members_text(members)}:"
         f" {effect}; {END_IT}"
@@ -146,9 +148,8 @@ class StrangerWatch:
         is_first_refusal = bool(refused) and not self._was_refused
         self._was_refused = bool(refused)
         if self._checked_ms is None and not refused:
-            self._checked_ms = (
-                now_ms  # a start has other questions to ask: this one comes half a minute later
-            )
+            # a start has other questions to ask: this one comes half a minute later
+            self._checked_ms = now_ms
         every_ms = REFUSED_CHECK_MS if refused else STRANGER_CHECK_MS
         # below 0 the clock was set back: without a question now, none would come for as long as that
         is_time = self._checked_ms is None or not 0 <= now_ms - self._checked_ms < every_ms
@@ -160,13 +161,13 @@ class StrangerWatch:
         except WindhoverError:  # a report that was made holds until the broker answers
             return
         if self.strangers or refused:
-            self._report_there(refused, now_ms)
+            self._report_strangers(refused, now_ms)
         elif self._is_reported:
             self._is_reported = False
             self._wait.over()
             self._report("stranger_left_group", {"group": self._group, "why": "its commits go on"})
 
-    def _report_there(self, refused: str, now_ms: int) -> None:
+    def _report_strangers(self, refused: str, now_ms: int) -> None:
         """Report at once, and then each minute, who keeps our commits back."""
         names = members_text(self.strangers) or UNNAMED.format(shell_word(self._group))
         self._is_reported = True

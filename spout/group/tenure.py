@@ -44,13 +44,24 @@ class Sibling:
     def __init__(
         self, group: str, name: SessionName, partitions: int, clock: SessionClock, now_ms: int
     ) -> None:
+        """Begin at a restart.
+
+        Args:
+            group: the session's group.
+            name: the session, which both processes have.
+            partitions: how many acker partitions there are.
+            clock: this process's; it goes on from the other's when all partitions have answered.
+            now_ms: wall time.
+        """
+        # an epoch of 0 asks and takes nothing, under an id of its own
         self.question = SessionName(0, name.id + QUESTION_SUFFIX)
         self._clock = clock
-        self._began = clock.now
+        self._clock_at_restart = clock.now
         self._passed = PassedTime(now_ms)  # a clock that is set ahead ends no process
-        # the other process may have gone on while this one did not look: rather too much than too little
+        # How far the other clock may have come. It may have gone on while this process did not look, so a
+        # step counts up to SIBLING_MS: if it stood still instead, the grace is only longer than it must be.
         self._other_passed = PassedTime(now_ms, between_ms_max=SIBLING_MS)
-        self._sent_ms: int | None = None
+        self._question_sent_ms: int | None = None
         self._answers = Answers(group, self.question.id, partitions, ())
 
     def grace_ms(self, now_ms: int) -> int:
@@ -59,7 +70,9 @@ class Sibling:
         At the restart the other clock may have been a step ahead of the last tick, and have moved since by
         what this clock is behind wall time.
         """
-        behind_ms = self._other_passed.read(now_ms) - (self._clock.now - self._began)
+        other_moved_ms = self._other_passed.read(now_ms)
+        this_moved_ms = self._clock.now - self._clock_at_restart
+        behind_ms = other_moved_ms - this_moved_ms
         return STEP_MS_MAX + min(SIBLING_MS, max(0, behind_ms))
 
     def to_ask(self, now_ms: int) -> list[int]:
@@ -67,14 +80,14 @@ class Sibling:
         passed_ms = self._passed.read(now_ms)
         if passed_ms < SIBLING_MS:
             return []
-        if self._sent_ms is not None and passed_ms - self._sent_ms < REPEAT_MS:
+        if self._question_sent_ms is not None and passed_ms - self._question_sent_ms < REPEAT_MS:
             return []
-        self._sent_ms = passed_ms
+        self._question_sent_ms = passed_ms
         return self._answers.missing
 
     def read(self, partition: int, taken: Taken) -> bool:
         """Read an answer; return whether all have come, so that the clock goes on from the other's."""
-        if self._sent_ms is not None:
+        if self._question_sent_ms is not None:
             self._answers.read(partition, taken)
         if self._answers.missing:
             return False
@@ -161,12 +174,12 @@ class Tenure:
 
     def marks(self) -> dict[int, SourceMark]:
         """Return what batches have emitted of each source; what still waits in `unjournalled` is a gap."""
-        found = {source: cursor.mark() for source, cursor in self.cursors.items()}
+        marks = {source: cursor.mark() for source, cursor in self.cursors.items()}
         for source, start, end in self.unjournalled:
-            gaps = PositionSet(found[source].gaps)
+            gaps = PositionSet(marks[source].gaps)
             gaps.add(start, end)
-            found[source] = found[source]._replace(gaps=tuple(gaps))
-        return found
+            marks[source] = marks[source]._replace(gaps=tuple(gaps))
+        return marks
 
     def emit(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
         """Note ranges as emitted: no longer free, and pending unless nothing is tracked.
@@ -186,10 +199,11 @@ class Tenure:
         """Settle what an acker partition decided; return how many of these roots were pending."""
         settled = 0
         for verdict, runs in verdicts.done():
-            by_source: dict[int, list[PositionRun]] = {}
+            runs_by_source: dict[int, list[PositionRun]] = {}
             for source, start, end in sorted(runs):
-                by_source.setdefault(source, []).append(PositionRun(start, end))
-            settled += sum(self._settle(source, found, verdict) for source, found in by_source.items())
+                runs_by_source.setdefault(source, []).append(PositionRun(start, end))
+            for source, source_runs in runs_by_source.items():
+                settled += self._settle(source, source_runs, verdict)
         for lost in verdicts.lost:
             lost_runs = list(PositionSet.of_positions(positions(lost.positions)))
             settled += self._settle(lost.source, lost_runs, lost.reason)
@@ -207,11 +221,11 @@ class Tenure:
 
     def committable(self) -> dict[int, int]:
         """Return for each source the position below which everything is settled."""
-        found: dict[int, int] = {}
+        settled_below: dict[int, int] = {}
         for source, cursor in self.cursors.items():
             settled = self.window.committable(source)
-            found[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)
-        return found
+            settled_below[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)
+        return settled_below
 
     def _settle(self, source: int, runs: Sequence[PositionRun], verdict: Verdict) -> int:
         cursor = self.cursors.get(source)
@@ -244,7 +258,15 @@ class Tenure:
 
 
 def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int) -> Tenure:
-    """Begin the tenure of a session that the ackers accepted; `journal`: the checkpoint's last offset."""
+    """Return the tenure of a session that the ackers accepted, as it is when the session begins.
+
+    Args:
+        opened: what the acker partitions answered.
+        journal: the checkpoint's last offset.
+        group: the session's group.
+        partitions: how many acker partitions there are.
+        now_ms: wall time.
+    """
     cursors = {
         source: cursor_of(source, history.from_, history.watermarks, partitions)
         for source, history in opened.histories.items()
@@ -253,6 +275,8 @@ def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now
     clock.sent()  # the acker partitions have this value already
     tenure = Tenure(opened.name, clock, cursors, partitions)
     if opened.is_restart:
+        # the session goes on: the process before may still live, and what it left pending is pending here
         tenure.sibling = Sibling(group, opened.name, partitions, clock, now_ms)
-        tenure.restore([run for run in opened.answers.open if run.source in cursors], journal, now_ms)
+        open_runs = [run for run in opened.answers.open if run.source in cursors]
+        tenure.restore(open_runs, journal, now_ms)
     return tenure

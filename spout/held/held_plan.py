@@ -47,43 +47,52 @@ def refuse_query(plan: JavaObject) -> None:
 
 
 def watermark_holds(plan: JavaObject) -> tuple[str, ...]:
-    """Return, for each `withWatermark` of a logical plan, from its top, the `spout.hold` before it.
+    """Return, for each `withWatermark` of a logical plan, from its top, the `spout.hold` before it, by name.
 
-    Empty where there is none, or where several are. Their order is that of the physical plan's.
+    It is empty where there is none, or where several are. The order is that in which Spark's physical
+    plan has them: a node before its children, and all below the first child before the second one.
     """
-    found: list[str] = []
-    for node in nodes(plan, lambda node: list(reversed(plan_children(node)))):
+    hold_names: list[str] = []
+    for node in nodes(plan, _first_child_last):
         if node.nodeName() == WATERMARK:
-            holds = [node_name(each) for each in nodes(node) if _is_hold(each)]
-            found.append(holds[0] if len(holds) == 1 else "")
-    return tuple(found)
+            holds = [node_name(below) for below in nodes(node) if _is_hold(below)]
+            hold_names.append(holds[0] if len(holds) == 1 else "")
+    return tuple(hold_names)
+
+
+def _first_child_last(node: JavaObject) -> list[JavaObject]:
+    """Return the children in reverse: `nodes` goes on with the last one that it is given."""
+    return list(reversed(plan_children(node)))
 
 
 def refuse_left_out(rows: DataFrame, operator: str) -> None:
-    """Check that the anchors of all rows that are held before an operator reach it, since it acks them.
+    """Raise `UsageError` if anchors of held rows do not reach an operator that is to ack them.
 
-    Raises `UsageError`: a join dropped those of one side.
+    A join drops the anchors of one side where its output does not select them.
     """
-    if left := left_out(logical_plan(rows)):
+    unreached = left_out(logical_plan(rows))
+    if unreached:
         raise UsageError(
-            f"{operator!r}: the anchors of {_listed(left)} do not reach these rows, so what was held there"
-            " would never be acked: keep those of both sides, .select(..., spout.join_anchors(left, right));"
-            " where a side's rows may be acked as soon as Spark's state has them, do not hold them"
+            f"{operator!r}: the anchors of {_listed(unreached)} do not reach these rows, so what was held"
+            " there would never be acked: keep those of both sides, .select(..., spout.join_anchors(left,"
+            " right)); where a side's rows may be acked as soon as Spark's state has them, do not hold them"
         )
 
 
 def left_out(plan: JavaObject) -> list[str]:
     """Return the names of `spout.hold` operators whose anchors do not reach the rows of a plan."""
-    holds: dict[int, str] = {}
-    sources_of: dict[int, set[int]] = {}
+    hold_by_anchors: dict[int, str] = {}
+    sources_by_column: dict[int, set[int]] = {}
     for node in _above_holds(plan):
         if _is_hold(node):
-            holds[output_of(node)[-1].id] = node_name(node)
+            anchors = output_of(node)[-1]  # the last column of a hold
+            hold_by_anchors[anchors.id] = node_name(node)
         else:
-            for attribute, sources in _sources_of(node).items():
-                sources_of.setdefault(attribute, set()).update(sources)
-    reached = _reached((each.id for each in output_of(plan) if each.name == ANCHOR), sources_of)
-    return sorted(name for attribute, name in holds.items() if attribute not in reached)
+            for column, sources in _sources_of(node).items():
+                sources_by_column.setdefault(column, set()).update(sources)
+    plan_anchors = [column.id for column in output_of(plan) if column.name == ANCHOR]
+    reached = _reached(plan_anchors, sources_by_column)
+    return sorted(name for anchors_id, name in hold_by_anchors.items() if anchors_id not in reached)
 
 
 def node_name(node: JavaObject) -> str:
@@ -92,7 +101,7 @@ def node_name(node: JavaObject) -> str:
 
 
 def output_of(node: JavaObject) -> list[Attribute]:
-    return [Attribute(int(each.exprId().id()), str(each.name())) for each in sequence(node.output())]
+    return [Attribute(int(column.exprId().id()), str(column.name())) for column in sequence(node.output())]
 
 
 def _refuse_unacked(plan: JavaObject) -> None:
@@ -124,10 +133,10 @@ def _refuse_unwatched(plan: JavaObject) -> None:
     todo = [(plan, False)]
     unwatched: set[str] = set()
     while todo:
-        node, is_watched = todo.pop()
-        if _is_hold(node) and not is_watched and _has_until(node):
+        node, has_watermark_above = todo.pop()
+        if _is_hold(node) and not has_watermark_above and _has_until(node):
             unwatched.add(node_name(node))
-        is_watched = is_watched or node.nodeName() == WATERMARK
+        is_watched = has_watermark_above or node.nodeName() == WATERMARK
         todo += [(child, is_watched) for child in plan_children(node)]
     if unwatched and any(node.nodeName() == WATERMARK for node in nodes(plan)):
         raise UsageError(
@@ -139,13 +148,14 @@ def _refuse_unwatched(plan: JavaObject) -> None:
 
 def _has_until(hold: JavaObject) -> bool:
     """Return whether a watermark drops the rows of a hold, from the expression of its time."""
-    constant = [
-        each.child().foldable()
+    # without `until` the time is a literal, the same for all rows; Spark calls what it can compute foldable
+    are_constant = [
+        expression.child().foldable()
         for child in plan_children(hold)
-        for each in sequence(child.expressions())
-        if is_alias(each) and each.name() == UNTIL
+        for expression in sequence(child.expressions())
+        if is_alias(expression) and expression.name() == UNTIL
     ]
-    return not all(constant)
+    return not all(are_constant)
 
 
 def _refuse_read_apart(plan: JavaObject) -> None:
@@ -153,8 +163,11 @@ def _refuse_read_apart(plan: JavaObject) -> None:
     sources: dict[str, JavaObject] = {}
     for node in nodes(plan):
         stream = stream_of(node)
-        if stream and not node.equals(first := sources.setdefault(stream, node)):
-            bolts = sorted({node_name(each) for each in (first, node) if operator_of(each)})
+        if not stream:
+            continue
+        first = sources.setdefault(stream, node)
+        if not node.equals(first):
+            bolts = sorted({node_name(reader) for reader in (first, node) if operator_of(reader)})
             by = f", by {' and '.join(bolts)}" if bolts else ""
             raise UsageError(
                 f"one read_stream would be read more than once{by}: by two sources of Spark's, which take the"
@@ -171,11 +184,10 @@ def _above_holds(plan: JavaObject) -> Iterator[JavaObject]:
 
 def _is_hold(node: JavaObject) -> bool:
     """Return whether a node holds rows: its last column has their edges."""
-    return bool(
-        operator_of(node)
-        and not stream_of(node)
-        and any(each.name == UNTIL for child in plan_children(node) for each in output_of(child))
-    )
+    if not operator_of(node) or stream_of(node):
+        return False
+    arriving = [column for child in plan_children(node) for column in output_of(child)]
+    return any(column.name == UNTIL for column in arriving)
 
 
 def _sources_of(node: JavaObject) -> dict[int, set[int]]:
@@ -184,29 +196,31 @@ def _sources_of(node: JavaObject) -> dict[int, set[int]]:
     A column without an alias (of a Python function) may be computed from all anchors that arrive.
     """
     if node.nodeName() == UNION:  # its columns have the ids of its first branch
-        columns = zip(*map(output_of, plan_children(node)), strict=True)
-        return {column[0].id: {each.id for each in column[1:]} for column in columns}
+        branches = map(output_of, plan_children(node))
+        columns = zip(*branches, strict=True)
+        return {first.id: {other.id for other in others} for first, *others in columns}
     computed: dict[int, set[int]] = {}
-    for each in sequence(node.expressions()):
-        if is_alias(each):
-            references = sequence(each.references().toSeq())
-            computed[int(each.exprId().id())] = {int(one.exprId().id()) for one in references}
-    arriving = [each for child in plan_children(node) for each in output_of(child)]
-    listed = {each.id for each in arriving} | computed.keys()
-    anchors = {each.id for each in arriving if each.name == ANCHOR}
-    return computed | {each.id: anchors for each in output_of(node) if each.id not in listed}
+    for expression in sequence(node.expressions()):
+        if is_alias(expression):
+            references = sequence(expression.references().toSeq())
+            computed[int(expression.exprId().id())] = {int(column.exprId().id()) for column in references}
+    arriving = [column for child in plan_children(node) for column in output_of(child)]
+    explained = {column.id for column in arriving} | computed.keys()
+    anchors = {column.id for column in arriving if column.name == ANCHOR}
+    without_alias = {column.id for column in output_of(node)} - explained
+    return computed | dict.fromkeys(without_alias, anchors)
 
 
 def _reached(begin: Iterable[int], sources_of: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return all columns from which the given ones are computed, directly or not."""
-    found: set[int] = set()
+    """Return all columns from which the given ones are computed, directly or not, and these themselves."""
+    reached: set[int] = set()
     todo = list(begin)
     while todo:
-        each = todo.pop()
-        if each not in found:
-            found.add(each)
-            todo += sources_of.get(each, ())
-    return found
+        column = todo.pop()
+        if column not in reached:
+            reached.add(column)
+            todo += sources_of.get(column, ())
+    return reached
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -121,10 +121,11 @@ def hold(
             return task(columns)
 
         run.__name__ = label(name)
-        found = arrow_udf(run, "bigint")  # type: ignore[call-overload]  # the stub requires the kind
+        edge_function = arrow_udf(run, "bigint")  # type: ignore[call-overload]  # the stub requires the kind
         # Not deterministic: otherwise Spark could hold rows twice, or only those that a later filter keeps.
+        edge_of = edge_function.asNondeterministic()
         numbers = [anchor[field.name] for field in WIDE_TYPE]
-        edged = timed.select("*", found.asNondeterministic()(*numbers, timed[UNTIL]).alias(EDGE))
+        edged = timed.select("*", edge_of(*numbers, timed[UNTIL]).alias(EDGE))
         edge, source, position = edged[EDGE], anchor["source"], anchor["position"]
         held = sql.when(edge.isNotNull(), sql.struct(source, position, edge.alias("edge"))).alias(ANCHOR)
         # the last column, as plans and the states of joins have it
@@ -183,22 +184,25 @@ def ack_anchors(
     watching = check_hooks(called, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
+        """Return the rows, or those of the bolt, behind a task that acks their anchors."""
         refuse_left_out(rows, called)
-        rows = gathered(rows, called)
+        anchored = gathered(rows, called)  # behind a join with the anchors of both sides in one column
         if bolt is None:
-            step, schema = None, visible_schema(rows, called)
+            step, schema = None, visible_schema(anchored, called)
         else:
-            _refuse_namesakes(rows, called)
-            schema = output_schema(called, bolt, zone_of_session(rows.sparkSession))
+            _refuse_namesakes(anchored, called)
+            schema = output_schema(called, bolt, zone_of_session(anchored.sparkSession))
             step = Step(called, bolt, schema, watching)
-        read = streams_behind(rows)
-        for stream in read:
-            stream.loose.add(called)
-        if not read:
-            return through(rows, AckTask(called, step=step), schema)
-        ledger = Application.of(rows.sparkSession).ledger.accumulator
-        task = AckTask(called, read[0].id, ledger, step, read[0].safety)
-        return through(rows, task, schema, label(called))
+        tracked_streams = streams_behind(anchored)
+        if not tracked_streams:  # rows of plain DataFrames have nothing to ack, and go through the bolt alone
+            return through(anchored, AckTask(called, step=step), schema)
+        for stream in tracked_streams:
+            stream.loose.add(called)  # it runs behind Spark's own operators
+        ledger = Application.of(anchored.sparkSession).ledger.accumulator
+        # a query that runs has one tracked stream: one with several is refused at its start
+        stream = tracked_streams[0]
+        task = AckTask(called, stream.id, ledger, step, stream.safety)
+        return through(anchored, task, schema, label(called))
 
     return attach
 
@@ -222,19 +226,20 @@ class HoldTask:
         """Hold rows, by the fields of their anchors and their times; report after the last row was taken."""
         held: list[Held] = []
         entry = HeldAt(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
-        for packed, sources, positions, until in columns:
-            is_free = packed.is_null() if packed.null_count else None  # best effort, of another stream
+        for packed, sources, positions, until_ms in columns:
             anchors = Anchors(Carry.PACKED, pa.array(_numbers(packed)))
             places = RootPositions(_numbers(sources), _numbers(positions))
             edges = held_edges(places, self.subscriptions, anchors.ordinals(), entry)
             entry = entry._replace(first=entry.first + len(packed))
-            times = _numbers(until, _DROPPED)
-            kept = slice(None) if is_free is None else np.flatnonzero(pc.invert(is_free))
+            times_ms = _numbers(until_ms, _DROPPED)
+            # rows of another stream have no anchor: they are best effort, and nothing is reported of them
+            is_free = np.asarray(packed.is_null()) if packed.null_count else None
+            anchored = slice(None) if is_free is None else np.flatnonzero(~is_free)
             # a copy: the columns of a batch share one buffer
-            held.append(Held(anchors.roots()[kept], edges[kept], times[kept].copy()))
-            yield pa.array(edges.view(np.int64), mask=None if is_free is None else np.asarray(is_free))
-        whole = Held.together(held, fails_late=self.fails_late)
-        add(self.ledger, self.stream, TaskReport(self.name, held=whole))
+            held.append(Held(anchors.roots()[anchored], edges[anchored], times_ms[anchored].copy()))
+            yield pa.array(edges.view(np.int64), mask=is_free)
+        all_held = Held.together(held, fails_late=self.fails_late)
+        add(self.ledger, self.stream, TaskReport(self.name, held=all_held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,15 +270,17 @@ class AckTask:
                 first = 0
                 for batch in batches:
                     anchors.append(RowAnchors.of(batch.column(ANCHOR), first))
-                    numbers = pa.array(np.arange(first, first + batch.num_rows) << ORDINAL_BITS)
+                    # to the bolt row 5 of the task is the root with the index 5
+                    row_roots = pa.array(np.arange(first, first + batch.num_rows) << ORDINAL_BITS)
                     first += batch.num_rows
-                    roots = None if self.ledger is None else Anchors(Carry.PACKED, numbers)
+                    roots = None if self.ledger is None else Anchors(Carry.PACKED, row_roots)
                     yield run.feed(ArrowRows(batch.drop_columns([ANCHOR])), roots)
                 yield from run.finish()
                 done = run.report()
         if self.ledger is not None:
+            # the roots of this report are rows, as they were numbered above
             failed = [(row, cause) for cause, rows in done.failures for row in rows.tolist()]
-            left_open = [row for places in done.outstanding.values() for row in places[:, 0].tolist()]
+            left_open = [row for paths in done.outstanding.values() for row in paths[:, 0].tolist()]
             report = TaskReport(
                 self.name,
                 released=released_by(RowAnchors.together(anchors), failed, left_open=left_open),
@@ -301,9 +308,9 @@ class RowAnchors(NamedTuple):
     @classmethod
     def together(cls, parts: Sequence[RowAnchors]) -> RowAnchors:
         return cls(
-            np.concatenate([each.rows for each in parts]),
-            RootPositions.together(each.places for each in parts),
-            np.concatenate([each.edges for each in parts]),
+            np.concatenate([part.rows for part in parts]),
+            RootPositions.together(part.places for part in parts),
+            np.concatenate([part.edges for part in parts]),
         )
 
 
@@ -320,20 +327,25 @@ def released_by(
     rows, places, edges = anchors
     if not (len(failed) or len(reset) or len(left_open)):
         return Released(places, edges.view(np.uint64))
-    bad = np.array([row for row, _ in failed], np.int64)
+    failed_rows = np.array([row for row, _ in failed], np.int64)
+    # a mask over the anchors for each thing that can become of them
     touched, opened = np.isin(rows, reset), np.isin(rows, left_open)
-    acked = ~(touched | opened | np.isin(rows, bad))
-    # rows ascend: to look through all of them for each failed one would never end where most fail
-    ends = zip(np.searchsorted(rows, bad).tolist(), np.searchsorted(rows, bad + 1).tolist(), strict=True)
-    failures = tuple((cause, places.at(slice(*of))) for (_, cause), of in zip(failed, ends, strict=True))
-    acked_edges, open_edges = (edges[some].view(np.uint64) for some in (acked, opened))
+    acked = ~(touched | opened | np.isin(rows, failed_rows))
+    # Rows ascend, so the anchors of one failed row stand side by side: of rows [4, 5, 5, 8] those of row 5
+    # are [1, 3). To look through all rows for each failed one would never end where most fail.
+    starts = np.searchsorted(rows, failed_rows).tolist()
+    ends = np.searchsorted(rows, failed_rows + 1).tolist()
+    failures = tuple(
+        (cause, places.at(slice(start, end)))
+        for (_, cause), start, end in zip(failed, starts, ends, strict=True)
+    )
     return Released(
         places.at(acked),
-        acked_edges,
+        edges[acked].view(np.uint64),
         failures,
         held_on=places.at(touched),
         open_places=places.at(opened),
-        open_edges=open_edges,
+        open_edges=edges[opened].view(np.uint64),
     )
 
 
@@ -351,7 +363,8 @@ def _ceiled_ms(moment: Column) -> Column:
 
 
 def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
-    twice = sorted({each for each in rows.columns if rows.columns.count(each) > 1})
+    """Raise `UsageError` if two columns that a bolt receives have one name, as behind a join."""
+    twice = sorted({name for name in rows.columns if rows.columns.count(name) > 1})
     if twice:
         raise UsageError(
             f"{operator!r} would receive two columns called {twice[0]!r}: select the one that it needs, or"

@@ -76,40 +76,53 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
         deliveries: the places of each tuple in its trees, in the HOPS form of `spout.tuples.anchors`.
         roots: source and position of each tuple's root, in the form of `spout.tuples.columns`.
     """
-    has_root = np.asarray(roots.is_valid())
-    of_row = np.asarray(pc.list_parent_indices(deliveries), dtype=np.int64)
+    has_root = np.asarray(roots.is_valid())  # False: no root, or several
     paths = deliveries.flatten()
-    firsts = np.asarray(pc.list_element(paths, 0), dtype=np.int64)
-    kept = has_root[of_row]
+    # for each path its row, and its root as an index into the batch's plan
+    path_rows = np.asarray(pc.list_parent_indices(deliveries), dtype=np.int64)
+    path_roots = np.asarray(pc.list_element(paths, 0), dtype=np.int64)
+    is_held = has_root[path_rows]
+    held_rows = path_rows[is_held]
     places = RootPositions(_numbers(roots.field("source")), _numbers(roots.field("position")))
-    own = RootPositions(places.sources[of_row[kept]], places.positions[of_row[kept]])
+    held_edges = edges_of(paths.filter(pa.array(is_held)), places.at(held_rows))
+    # a row that is anchored on several tuples of its root has several paths; its edge is their sum
     edges = np.zeros(len(roots), np.uint64)
-    np.bitwise_xor.at(edges, of_row[kept], edges_of(paths.filter(pa.array(kept)), own))
+    np.bitwise_xor.at(edges, held_rows, held_edges)
     indices = np.zeros(len(roots), np.int64)
-    indices[of_row[kept]] = firsts[kept]
+    indices[held_rows] = path_roots[is_held]
     columns = [pa.array(places.sources), pa.array(places.positions), pa.array(edges.view(np.int64))]
     held = Held(indices[has_root], edges[has_root], np.full(int(has_root.sum()), NEVER_MS, np.int64))
+    # a row without a root has no path, so the paths that are left belong to rows with several roots
     return Entered(
         pa.StructArray.from_arrays(columns, fields=list(HELD_TYPE), mask=pa.array(~has_root)),
         held,
-        np.unique(of_row[~kept]),
-        np.unique(firsts[~kept]),
+        refused=np.unique(path_rows[~is_held]),
+        lost=np.unique(path_roots[~is_held]),
     )
 
 
 def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
-    """Return the edge of each delivery, `(n,) uint64`, of their paths in the HOPS form and their roots."""
+    """Return the edge of each delivery as uint64, one for each path.
+
+    Args:
+        paths: in the HOPS form: the root's index, then ``subscription << 32 | ordinal`` for every hop.
+        roots: source and position of the root of each path.
+    """
     edges = np.empty(len(paths), np.uint64)
     for source, rows in roots.by_source():
         edges[rows] = root_edges(source, roots.positions[rows])
-    widths = np.asarray(paths.value_lengths(), dtype=np.int64)
-    for depth in range(1, int(widths.max(initial=0))):
-        deep = np.flatnonzero(widths > depth)
-        hops = np.asarray(pc.list_element(paths.take(pa.array(deep)), depth), dtype=np.int64)
+    path_lengths = np.asarray(paths.value_lengths(), dtype=np.int64)
+    # An edge is computed from its parent's, so all paths go down one hop at a time. Of [7] and [7, hop] the
+    # first has its root's edge; the second takes one step at depth 1.
+    for depth in range(1, int(path_lengths.max(initial=0))):
+        longer = np.flatnonzero(path_lengths > depth)
+        hops = np.asarray(pc.list_element(paths.take(pa.array(longer)), depth), dtype=np.int64)
         subscriptions = hops >> 32 & _WORD
+        ordinals = hops & _WORD
         for subscription in np.unique(subscriptions).tolist():
-            here = subscriptions == subscription
-            edges[deep[here]] = child_edges(edges[deep[here]], subscription, hops[here] & _WORD)
+            is_subscribed = subscriptions == subscription
+            children = longer[is_subscribed]
+            edges[children] = child_edges(edges[children], subscription, ordinals[is_subscribed])
     return edges
 
 
@@ -132,7 +145,7 @@ class EntryTask:
         """Give each tuple its anchor; report after the last one was taken."""
         took = Fingerprint()
         blocks: list[Entered] = []
-        refused: Counter[int] = Counter()
+        refused: Counter[int] = Counter()  # refused tuples by the number of their subscription
         for batch in batches:
             took = took.plus(fingerprint_of(Carry.HOPS, batch.column(ANCHOR)))
             block = entered(batch.column(ANCHOR), batch.column(ROOT))
@@ -142,27 +155,29 @@ class EntryTask:
                 refused.update(batch.column(TO).take(pa.array(block.refused)).to_pylist())
                 rows = rows.take(pa.array(np.setdiff1d(np.arange(rows.num_rows), block.refused)))
             yield rows
-            blocks.append(block._replace(anchors=None))
+            blocks.append(block._replace(anchors=None))  # Spark has them now; the report needs the rest
         if self.ledger is not None:
             add(self.ledger, self.stream, self._report(blocks, refused, took))
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the key beside the tuples of each stream, which are null in the rows of the others."""
+        """Return the key beside the tuples of each stream, which are null in the rows of the others.
+
+        Example: a row is of `orders`, grouped by `user`, or of `visits`, grouped by `name`. The key of each
+        row is its `orders.user`, or where that is null, its `visits.name`.
+        """
         streams = list(self.streams.values())
-        tuples = {each.column: batch.column(each.column) for each in streams}
+        tuples = {stream.column: batch.column(stream.column) for stream in streams}
         if not streams[0].key:
             return {ONE_KEY: pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)} | tuples
-        keys = zip(*(each.key for each in streams), strict=True)
-        found = {
-            KEY.format(n): pc.coalesce(
-                *(
-                    pc.struct_field(batch.column(each.column), name)
-                    for each, name in zip(streams, names, strict=True)
-                )
-            )
-            for n, names in enumerate(keys)
-        }
-        return found | tuples
+        keys: dict[str, pa.Array] = {}
+        names_by_part = zip(*(stream.key for stream in streams), strict=True)
+        for number, names in enumerate(names_by_part):
+            parts = [
+                pc.struct_field(tuples[stream.column], name)
+                for stream, name in zip(streams, names, strict=True)
+            ]
+            keys[KEY.format(number)] = pc.coalesce(*parts)
+        return keys | tuples
 
     def schema(self, last: pa.Schema) -> pa.Schema:
         """Return the columns that leave, by those of the last stage."""
@@ -210,8 +225,8 @@ def keyed_frame(
     held = through(rows, task, task.schema(last.schema), named)
     if stage.keyed is None:
         raise TypeError(f"stage {stage.name} is no keyed bolt's")
-    streams = {each.column: each.id for each in task.streams.values()}
-    keys = {each.column: each.key for each in task.streams.values()}
+    streams = {stream.column: stream.id for stream in task.streams.values()}
+    keys = {stream.column: stream.key for stream in task.streams.values()}
     by_key = held_by_key(held, task.bolt, bolt, stage.keyed.schema, streams, keys)
     return behind_keyed(by_key, task.bolt, stage)
 

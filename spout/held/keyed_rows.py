@@ -10,14 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat, zip_longest
+from itertools import zip_longest
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.types import FractionalType
+from pyspark.sql.types import DataType, FractionalType
 
 from acker.errors import TupleError, UsageError
 from spout.bolts.bolts import bolt_name, check_bolt, invoke, stop_on
@@ -137,23 +137,23 @@ def held_by_key(
     streams: Streams,
     keys: Mapping[str, Sequence[str]],
 ) -> DataFrame:
-    """Put a keyed bolt behind rows with the anchors of held tuples; it returns rows with reports.
-
-    The columns before the first of `streams` are the key; where it is `ONE_KEY`, all tuples have the key ().
+    """Return rows with what a keyed bolt emits and reports, behind rows with the anchors of held tuples.
 
     Args:
+        rows: the columns of the key, those of `streams`, and the anchors. If the key is `ONE_KEY` alone, all
+            tuples have the key ().
         schema: the bolt's output.
         keys: for each column of `streams`, the fields of its tuples that are the key.
+
+    Raises:
+        UsageError: a map has keys that no dictionary of Python can have.
     """
     zone = zone_or_utc(rows.sparkSession)
-    key = rows.columns[: rows.columns.index(next(iter(streams)))]
-    kinds = {name: rows.schema[name].dataType for name in (*key, *streams)}
-    for kind in kinds.values():
-        if (without := key_without_hash(kind)) is not None:
-            raise UsageError(
-                f"{called!r}: a map has keys of the type {without.simpleString()}, of which Python has no"
-                " dictionary; pass map_entries(...) of it, an array of its pairs"
-            )
+    first_stream = next(iter(streams))
+    key_names = rows.columns[: rows.columns.index(first_stream)]
+    types = {name: rows.schema[name].dataType for name in (*key_names, *streams)}
+    for column_type in types.values():
+        _refuse_key_without_hash(called, column_type)
     task = KeyedTask(
         called,
         bolt,
@@ -161,28 +161,39 @@ def held_by_key(
         tracked=bool(streams_read(rows)),
         streams=streams,
         keys=keys,
-        forms={name: TupleValues(kinds[name], zone) for name in streams if needs_form(kinds[name])},
-        one_key=key == [ONE_KEY],
-        floats=tuple(isinstance(kinds[name], FractionalType) for name in key),
-        timed=tuple(has_times(kinds[name]) for name in key),
+        forms={name: TupleValues(types[name], zone) for name in streams if needs_form(types[name])},
+        one_key=key_names == [ONE_KEY],
+        floats=tuple(isinstance(types[name], FractionalType) for name in key_names),
+        timed=tuple(has_times(types[name]) for name in key_names),
     )
-    keys_carried = [carried_key(sql.col(name), kinds[name]).alias(name) for name in key]
-    forms = [as_form(sql.col(name), kinds[name]).alias(name) for name in streams]
-    rows = rows.select(*keys_carried, *forms, ANCHOR)
+    carried_keys = [carried_key(sql.col(name), types[name]).alias(name) for name in key_names]
+    forms = [as_form(sql.col(name), types[name]).alias(name) for name in streams]
+    formed_rows = rows.select(*carried_keys, *forms, ANCHOR)
 
     def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
         return task(key, parts, state)
 
-    ticks = bolt.tick_ms or bolt.tick_every_ms
-    timeout = GroupStateTimeout.ProcessingTimeTimeout if ticks else GroupStateTimeout.NoTimeout
-    return rows.groupBy(*key).applyInPandasWithState(
-        run, f"{EMITTED} binary, {REPORT} string, {ANCHOR} {ANCHORS}", "held binary", "append", timeout
-    )
+    has_ticks = bolt.tick_ms or bolt.tick_every_ms
+    timeout = GroupStateTimeout.ProcessingTimeTimeout if has_ticks else GroupStateTimeout.NoTimeout
+    reported = f"{EMITTED} binary, {REPORT} string, {ANCHOR} {ANCHORS}"
+    grouped = formed_rows.groupBy(*key_names)
+    return grouped.applyInPandasWithState(run, reported, "held binary", "append", timeout)
+
+
+def _refuse_key_without_hash(called: str, column_type: DataType) -> None:
+    """Raise `UsageError` if a map, within a type, has structs or arrays as keys."""
+    unhashable = key_without_hash(column_type)
+    if unhashable is not None:
+        raise UsageError(
+            f"{called!r}: a map has keys of the type {unhashable.simpleString()}, of which Python has no"
+            " dictionary; pass map_entries(...) of it, an array of its pairs"
+        )
 
 
 def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
     """Return the columns of a key; `UsageError`: there are none, or they are no names."""
-    names = (by,) if isinstance(by, str) else tuple(by) if isinstance(by, Sequence) else (by,)
+    # what is no name at all, as 5, is refused below
+    names = (by,) if isinstance(by, str) or not isinstance(by, Sequence) else tuple(by)
     if not names:
         raise UsageError(f'{bolt!r}: a key needs a column: by=["user"]')
     if not all(isinstance(name, str) for name in names):
@@ -222,58 +233,79 @@ class KeyedTask:
     def __call__(
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
     ) -> Iterator[PandasFrame]:
-        """Work on one key: on new tuples, on a tick, or on both."""
+        """Yield one frame with what the bolt did to one key: with new tuples, at a tick, or both.
+
+        Args:
+            key: its values as pandas has them.
+            parts: the rows that arrived for it, in several frames if they are many.
+            state: what the key holds; afterwards it has what is still held, and the time of the next tick.
+        """
         batch_ms = state.getCurrentProcessingTimeMs()
-        due_ms, held = _kept(state)
-        if len(self.streams) == 1:  # an older version held tuples without it
-            [stream] = self.streams.values()
-            for each in held:
-                if each.came_from == SPARK:
-                    each.source_component, each.source_stream = stream
-        for kept in held if self.forms else ():
-            kept.values = self._with_zones(kept)
-        arrived = () if state.hasTimedOut else parts
+        tick_due_ms, held = _kept(state)
+        self._update_kept(held)
+        arrived_parts = () if state.hasTimedOut else parts
         unreadable: list[tuple[KeyedTuple, Exception]] = []
-        new = [each for part in arrived for each in self._tuples(part, batch_ms, unreadable)]
-        held += new
+        arrived: list[KeyedTuple] = []
+        for part in arrived_parts:
+            arrived += self._tuples(part, batch_ms, unreadable)
+        held += arrived
         key = () if self.one_key else self._with_times(self._with_nulls(key), held)
-        every_ms = self.bolt.tick_every_ms
+        interval_ms = self.bolt.tick_every_ms
         # it is later where the clock was set back, or the bolt had a longer interval before
-        due_ms = min(due_ms, batch_ms + every_ms)
-        is_due = bool(every_ms and due_ms) and batch_ms >= due_ms
-        collector = first = KeyedCollector(self.name, held, self._check, self.schema.names, self._tracebacks)
-        place = task_name()
-        if self._prepared != [place]:
-            self.bolt.prepare(BoltContext(self.name, place.partition, place.batch))
-            self._prepared[:] = [place]
-            self._tracebacks.clear()
+        tick_due_ms = min(tick_due_ms, batch_ms + interval_ms)
+        is_due = bool(interval_ms and tick_due_ms) and batch_ms >= tick_due_ms
+        collector = KeyedCollector(self.name, held, self._check, self.schema.names, self._tracebacks)
+        self._prepare_bolt()
         began_ns = self.now_ns()
+        outcome = collector
         try:
-            if not state.hasTimedOut and (new or not unreadable):
+            # there is nothing new for it where none of the tuples that arrived can be read
+            if not state.hasTimedOut and (arrived or not unreadable):
                 invoke(self.name, self.bolt.execute, key, held, collector)
             if (state.hasTimedOut or is_due) and collector.held:
                 invoke(self.name, self.bolt.tick, key, collector.held, collector)
         except Exception as error:  # whatever user code raises fails all held tuples of the key
             stop_on(self.name, self.bolt, error)
-            if not self.tracked and any(each.anchor is None for each in held):
+            if not self.tracked and any(held_tuple.anchor is None for held_tuple in held):
                 raise  # nothing is tracked
-            collector = KeyedCollector(self.name, (), tracebacks=self._tracebacks)
+            # what the call did until then does not count: it emits nothing and acks nothing
+            outcome = KeyedCollector(self.name, (), tracebacks=self._tracebacks)
             cause = cause_of(self.name, error, self._tracebacks)
-            collector.failed = [(each, cause) for each in held]
-        first.is_closed = True
-        for received, overflow in unreadable:
+            outcome.failed = [(held_tuple, cause) for held_tuple in held]
+        # the bolt may have kept it, and what it does by it from now on would be lost
+        collector.is_closed = True
+        for received, read_error in unreadable:
             if not self.tracked and received.anchor is None:
-                raise overflow
-            collector.failed.append((received, cause_of(self.name, overflow, self._tracebacks)))
+                raise read_error  # nothing is tracked
+            outcome.failed.append((received, cause_of(self.name, read_error, self._tracebacks)))
         took_ns = self.now_ns() - began_ns
-        if not every_ms:
-            due_ms = 0
-        elif is_due or not due_ms:
-            due_ms = batch_ms + every_ms
-        waits = [each for each in (self.bolt.tick_ms, due_ms - batch_ms) if each and each > 0]
-        _keep(state, collector.held, due_ms, min(waits, default=0))
-        counts = counts_of(new, collector, batch_ms, took_ns, self.name)
-        yield self._frame(reported_rows(collector, counts))
+        if not interval_ms:
+            tick_due_ms = 0
+        elif is_due or not tick_due_ms:
+            tick_due_ms = batch_ms + interval_ms
+        wait_ms = _timeout_ms(self.bolt.tick_ms, tick_due_ms - batch_ms)
+        _keep(state, outcome.held, tick_due_ms, wait_ms)
+        counts = counts_of(arrived, outcome, batch_ms, took_ns, self.name)
+        yield self._frame(reported_rows(outcome, counts))
+
+    def _update_kept(self, held: Sequence[KeyedTuple]) -> None:
+        """Add to tuples from the state what earlier versions did not write: their stream, zones of times."""
+        if len(self.streams) == 1:
+            [stream] = self.streams.values()
+            for kept in held:
+                if kept.came_from == SPARK:
+                    kept.source_component, kept.source_stream = stream
+        if self.forms:
+            for kept in held:
+                kept.values = self._with_zones(kept)
+
+    def _prepare_bolt(self) -> None:
+        """Call the bolt's `prepare` once in each task, before its first key."""
+        task = task_name()
+        if self._prepared != [task]:
+            self.bolt.prepare(BoltContext(self.name, task.partition, task.batch))
+            self._prepared[:] = [task]
+            self._tracebacks.clear()
 
     def _with_nulls(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(
@@ -306,14 +338,16 @@ class KeyedTask:
     ) -> Iterator[KeyedTuple]:
         """Yield the tuples that arrived; one with a value that Python has no form of is put aside."""
         columns = (part[column] for column in self.streams)
-        for anchor, *structs in zip(part[ANCHOR], *columns, strict=True):
-            place = None if anchor is None else (anchor["source"], anchor["position"], anchor["edge"])
+        for row_anchor, *structs in zip(part[ANCHOR], *columns, strict=True):
+            anchor = None
+            if row_anchor is not None:
+                anchor = row_anchor["source"], row_anchor["position"], row_anchor["edge"]
             for (column, stream), struct in zip(self.streams.items(), structs, strict=True):
                 if struct is None:
                     continue
                 # PySpark 4.2 has a Row, 4.3 a dictionary
                 values = struct if isinstance(struct, dict) else struct.asDict()
-                received = KeyedTuple(values, place, batch_ms, stream)
+                received = KeyedTuple(values, anchor, batch_ms, stream)
                 try:
                     if column in self.forms:
                         received.values = self.forms[column].read(values)
@@ -339,7 +373,7 @@ class KeyedTask:
                 [
                     None if values is None else packed_row(values, self.schema, self.name),
                     text,
-                    [dict(zip(HELD_TYPE.names, each, strict=True)) for each in anchors],
+                    [dict(zip(HELD_TYPE.names, anchor, strict=True)) for anchor in anchors],
                 ]
                 for values, text, anchors in rows
             ],
@@ -353,28 +387,35 @@ def counts_of(
 ) -> Counts:
     """Count the work of one call; a tuple that waited over several batches counts with all that time."""
     tally = Tally()
-    for stream, tuples in Counter(each.came_from for each in new).items():
+    for stream, tuples in Counter(received.came_from for received in new).items():
+        # the call's time is shared: of 3 tuples that took 9 ms, each took 3
         tally.add(Counted(What.EXECUTED, bolt, stream), tuples, took_ns * tuples // len(new))
-    failed = [each for each, _ in collector.failed]
+    failed = [failed_tuple for failed_tuple, _ in collector.failed]
     for what, settled in ((What.ACKED, collector.acked), (What.FAILED, failed)):
-        for each in settled:
-            waited_ms = max(0, batch_ms - each.since_ms) if each.since_ms else 0
-            tally.add(Counted(what, bolt, each.came_from), 1, waited_ms * 1_000_000 + took_ns)
+        for settled_tuple in settled:
+            since_ms = settled_tuple.since_ms  # 0: a state of an older version does not have it
+            waited_ms = max(0, batch_ms - since_ms) if since_ms else 0
+            tally.add(Counted(what, bolt, settled_tuple.came_from), 1, waited_ms * 1_000_000 + took_ns)
     return tally.counts()
 
 
 def reported_rows(collector: KeyedCollector, counts: Counts) -> Iterator[ReportedRow]:
-    """Yield the rows of one call: emissions; acked, reset and failed tuples; tracebacks; counts."""
-    yield from zip(collector.emissions, repeat(None), collector.anchors, strict=False)
-    failed = by_key((cause, each) for each, cause in collector.failed)
-    for text, tuples in (
-        (ACKED, collector.acked),
-        (RESET, collector.touched),
-        *((json.dumps(cause), tuples) for cause, tuples in failed.items()),
-    ):
+    """Yield the rows of one call: emissions; acked, reset and failed tuples; tracebacks; counts.
+
+    Example, of a call that emitted one row, acked two tuples and failed one: the row's values with its
+    anchors; no values, `ACKED` and two anchors; no values, the cause as JSON and one anchor; the counts.
+    """
+    for values, anchors in zip(collector.emissions, collector.anchors, strict=True):
+        yield values, None, anchors
+    tuples_by_text = {ACKED: collector.acked, RESET: collector.touched}
+    failed_by_cause = by_key((cause, failed_tuple) for failed_tuple, cause in collector.failed)
+    for cause, failed in failed_by_cause.items():
+        tuples_by_text[json.dumps(cause)] = failed
+    for text, tuples in tuples_by_text.items():
         if tuples:
-            yield None, text, [each.anchor for each in tuples if each.anchor is not None]
-    if raised := collector.tracebacks.take():
+            yield None, text, [settled.anchor for settled in tuples if settled.anchor is not None]
+    raised = collector.tracebacks.take()
+    if raised:
         yield None, json.dumps(list(raised)), []
     if counts:
         yield None, counts_text(counts), []
@@ -389,11 +430,24 @@ class _Kept(pickle.Unpickler):
 
 def _kept(state: GroupState) -> tuple[int, list[KeyedTuple]]:
     """Return when the next tick is due (0: never; older states have no such time), and the held tuples."""
-    found = _Kept(io.BytesIO(state.get[0])).load() if state.exists else []
-    return found if isinstance(found, tuple) else (0, found)
+    if not state.exists:
+        return 0, []
+    kept = _Kept(io.BytesIO(state.get[0])).load()
+    return kept if isinstance(kept, tuple) else (0, kept)
+
+
+def _timeout_ms(idle_ms: int, until_due_ms: int) -> int:
+    """Return after which time Spark calls for a key that gets no tuple; 0: never.
+
+    The sooner of two ticks: after `idle_ms` without a tuple, or at the bolt's interval, which is due in
+    `until_due_ms`. One that is not above 0 does not come: of 60,000 and -5 it is 60,000.
+    """
+    coming_ms = [wait_ms for wait_ms in (idle_ms, until_due_ms) if wait_ms and wait_ms > 0]
+    return min(coming_ms, default=0)
 
 
 def _keep(state: GroupState, held: Sequence[KeyedTuple], due_ms: int, wait_ms: int) -> None:
+    """Write the held tuples to the state; a key that holds none has no state, and gets no tick."""
     if not held:
         if state.exists:
             state.remove()

@@ -88,7 +88,8 @@ def key_without_hash(kind: DataType) -> DataType | None:
     """Return the type of a map's keys of which Python has no dictionary; None: there is none within."""
     if isinstance(kind, MapType) and isinstance(kind.keyType, StructType | ArrayType):
         return kind.keyType
-    return next((found for part in _parts(kind) if (found := key_without_hash(part)) is not None), None)
+    keys_within = map(key_without_hash, _parts(kind))
+    return next((key_kind for key_kind in keys_within if key_kind is not None), None)
 
 
 def _parts(kind: DataType) -> tuple[DataType, ...]:
@@ -174,12 +175,13 @@ def _refusal(column: Column, kind: DataType) -> Column:
     return sql.lit(False) if is_refused is None else is_refused
 
 
-def _local_time(at: datetime) -> Column:
-    return sql.lit(at.isoformat(" ")).cast("timestamp_ntz")
+def _local_time(time: datetime) -> Column:
+    return sql.lit(time.isoformat(" ")).cast("timestamp_ntz")
 
 
-def _micros(at: datetime) -> int:
-    return (at - _LOCAL_EPOCH) // _MICROSECOND
+def _micros(time: datetime) -> int:
+    """Return the microseconds from 1970 to a time without a zone."""
+    return (time - _LOCAL_EPOCH) // _MICROSECOND
 
 
 class TupleValues:
@@ -192,7 +194,7 @@ class TupleValues:
         self._zone = zone
         leaves: Mapping[type[DataType], Read] = {
             TimestampType: partial(_time, zone),
-            TimestampNTZType: _without_zone,
+            TimestampNTZType: _local_time_of,
             DateType: _day,
             StringType: _text,
         }
@@ -246,6 +248,7 @@ class TupleValues:
 
 
 def _with(values: Mapping[str, Any], readers: Mapping[str, Read]) -> Mapping[str, Any]:
+    """Return values by field name, those of them read that have a reader; the same ones if none has."""
     if not readers:
         return values
     read = {name: _read(values[name], reader) for name, reader in readers.items() if name in values}
@@ -253,6 +256,7 @@ def _with(values: Mapping[str, Any], readers: Mapping[str, Read]) -> Mapping[str
 
 
 def _read(form: Any, reader: Read | None) -> Any:
+    """Return the value of a form; a null, or a form without a reader, as it is."""
     return form if form is None or reader is None else reader(form)
 
 
@@ -307,36 +311,45 @@ def _read_numbers(dtype: type, form: Any) -> Any:
 
 
 def _objects(elements: list[Any]) -> Any:
-    array = np.empty(len(elements), object)  # as Spark has them; of lists it would make a table
+    """Return an array of objects, as Spark does; NumPy would make a table of lists of one length."""
+    array = np.empty(len(elements), object)
     array[:] = elements
     return array
 
 
 def _time(zone: str, micros: Any) -> Any:
+    """Return the time of a timestamp, in a zone; `OverflowError`: its year is none of Python's."""
     import pandas as pd
 
     try:
-        at = _EPOCH + timedelta(microseconds=int(micros))
+        time = _EPOCH + timedelta(microseconds=int(micros))
     except OverflowError:
         raise OverflowError(f"a time lies {int(micros)} µs behind 1970, and {_YEARS}") from None
-    with suppress(OverflowError):  # in that zone it is before the year 1, or behind 9999
-        at = at.astimezone(zone_of(zone))
-    return pd.Timestamp(at)
+    with suppress(OverflowError):  # in that zone it is before the year 1, or behind 9999: it stays in UTC
+        time = time.astimezone(zone_of(zone))
+    return pd.Timestamp(time)
 
 
-def _without_zone(interval: Any) -> Any:
+def _local_time_of(interval: Any) -> Any:
+    """Return the time of a timestamp_ntz, from its interval since 1970; None: a null in an array.
+
+    Raises `OverflowError`: its year is none of Python's.
+    """
     import pandas as pd
 
-    if interval != interval:  # in an array a null is NaT
+    is_null = interval != interval  # only NaT, the null of an array of intervals, differs from itself
+    if is_null:
         return None
-    since: timedelta = interval.item() if isinstance(interval, np.timedelta64) else interval
+    since_1970: timedelta = interval.item() if isinstance(interval, np.timedelta64) else interval
     try:
-        return pd.Timestamp(_LOCAL_EPOCH + since)
+        return pd.Timestamp(_LOCAL_EPOCH + since_1970)
     except OverflowError:
-        raise OverflowError(f"a time lies {since // _MICROSECOND} µs behind 1970, and {_YEARS}") from None
+        micros = since_1970 // _MICROSECOND
+        raise OverflowError(f"a time lies {micros} µs behind 1970, and {_YEARS}") from None
 
 
 def _day(days: Any) -> date:
+    """Return the date that lies so many days behind 1970; `OverflowError`: its year is none of Python's."""
     try:
         return date.fromordinal(_EPOCH_ORDINAL + int(days))
     except (ValueError, OverflowError):

@@ -92,10 +92,10 @@ def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         ArrowTypeError, ArrowNotImplementedError: no column of this type becomes one of that type.
         ArrowInvalid: a value would lose something.
     """
-    found = _cast(column, kind)
-    if _has(pa.types.is_map, kind):
-        _refuse_keys_twice(found)
-    return found
+    cast = _cast(column, kind)
+    if _contains(pa.types.is_map, kind):
+        _refuse_keys_twice(cast)
+    return cast
 
 
 def cell_text(column: pa.Array, row: int) -> str:
@@ -110,41 +110,46 @@ def cell_text(column: pa.Array, row: int) -> str:
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    have = column.type
-    if have == kind and not _has(pa.types.is_time, kind):
+    """Return a column as a type, by the rule for its own type and that one; a map may have a key twice."""
+    own_type = column.type
+    # a time of day of the same type may still have nanoseconds, which Spark has not
+    if own_type == kind and not _contains(pa.types.is_time, kind):
         return column
-    if pa.types.is_time(kind) and pa.types.is_time(have):
+    if pa.types.is_time(kind) and pa.types.is_time(own_type):
         return _time_of_day(column, kind)
-    if pa.types.is_null(have):
+    if pa.types.is_null(own_type):
         return column.cast(kind)
-    if pa.types.is_dictionary(have):
+    # what is written more briefly is cast as if it were written out
+    if pa.types.is_dictionary(own_type):
         return _cast(column.dictionary_decode(), kind)
-    if pa.types.is_run_end_encoded(have):
+    if pa.types.is_run_end_encoded(own_type):
         return _cast(pc.run_end_decode(column), kind)
-    if pa.types.is_struct(kind) and pa.types.is_struct(have):
+    # what has parts is cast part by part
+    if pa.types.is_struct(kind) and pa.types.is_struct(own_type):
         return _struct(column, kind)
-    if pa.types.is_list(kind) and any(is_list(have) for is_list in _LISTS):
+    if pa.types.is_list(kind) and any(is_list(own_type) for is_list in _LISTS):
         return _list(column, kind)
-    if pa.types.is_map(kind) and pa.types.is_map(have):
+    if pa.types.is_map(kind) and pa.types.is_map(own_type):
         return _map(column, kind)
     return _leaf(column, kind)
 
 
 def _leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    have = column.type
-    if pa.types.is_timestamp(have) and pa.types.is_timestamp(kind):
+    """Return a column of single values as a type; types that do not go together are refused here."""
+    own_type = column.type
+    if pa.types.is_timestamp(own_type) and pa.types.is_timestamp(kind):
         return _timestamp(column, kind)
-    _refuse_other_family(have, kind)
+    _refuse_other_family(own_type, kind)
     if pa.types.is_decimal(kind):
         return _decimal(column, kind)
-    if pa.types.is_floating(kind) and pa.types.is_decimal(have):
+    if pa.types.is_floating(kind) and pa.types.is_decimal(own_type):
         return _float_of_decimal(column, kind)
-    found = column.cast(kind)
+    cast = column.cast(kind)
     if pa.types.is_floating(kind):
-        _refuse_infinite(column, found)
-    elif _loses_in_silence(have, kind):
-        _refuse_changed(column, found)
-    return found
+        _refuse_infinite(column, cast)
+    elif _loses_in_silence(own_type, kind):
+        _refuse_changed(column, cast)
+    return cast
 
 
 def _float_of_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -152,14 +157,14 @@ def _float_of_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
     By their digits: Arrow's own cast makes 63.800000000000004 of 63.8.
     """
-    found = column.cast(pa.string()).cast(kind)
+    floats = column.cast(pa.string()).cast(kind)
     # the same number by its value (2 to the power of 60), or by its shortest digits (63.8)
-    by_value = pc.fill_null(pc.equal(found.cast(column.type, safe=False), column), False)
-    by_digits = pc.fill_null(pc.equal(_decimal_or_null(found, column.type), column), False)
-    is_changed = pc.and_(column.is_valid(), pc.invert(pc.or_(by_value, by_digits)))
+    same_by_value = pc.fill_null(pc.equal(floats.cast(column.type, safe=False), column), False)
+    same_by_digits = pc.fill_null(pc.equal(_decimal_or_null(floats, column.type), column), False)
+    is_changed = pc.and_(column.is_valid(), pc.invert(pc.or_(same_by_value, same_by_digits)))
     for row in pc.indices_nonzero(is_changed).to_pylist():
-        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(found, row)}")
-    return found
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(floats, row)}")
+    return floats
 
 
 def _decimal_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -171,53 +176,62 @@ def _decimal_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    found = column
+    """Return whole numbers, floats, decimals or texts as decimals."""
+    written = column
     if pa.types.is_integer(column.type):
         # to a decimal that has room for all of them, whatever these are
-        found = column.cast(pa.decimal128(38, min(kind.scale, 18)))
+        written = column.cast(pa.decimal128(38, min(kind.scale, 18)))
     elif pa.types.is_floating(column.type):
         # by its shortest digits: 0.1, and not what a float has behind them
-        found = column.cast(pa.string())
-    written = found
-    found = found.cast(kind)
-    _refuse_wrapped(column, found)
+        written = column.cast(pa.string())
+    decimals = written.cast(kind)
+    _refuse_wrapped(column, decimals)
     if _is_text(written.type):
-        _refuse_vanished(column, written, found)
-    return found
+        _refuse_vanished(column, written, decimals)
+    return decimals
 
 
-def _refuse_vanished(column: pa.Array, written: pa.Array, found: pa.Array) -> None:
+def _refuse_vanished(column: pa.Array, written: pa.Array, decimals: pa.Array) -> None:
     """Raise `ArrowInvalid` if a number became zero: Arrow makes 0 of 5e-324, and refuses 5e-30."""
-    is_zero = pc.equal(found, pa.scalar(0, found.type))
+    is_zero = pc.equal(decimals, pa.scalar(0, decimals.type))
     # a digit that is no zero, before the exponent; large and viewed texts are searched as plain ones
-    is_number = pc.match_substring_regex(written.cast(pa.string()), "^[^eE]*[1-9]")
-    for row in pc.indices_nonzero(pc.and_(is_zero, is_number)).to_pylist():
-        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(found, row)}")
+    was_not_zero = pc.match_substring_regex(written.cast(pa.string()), "^[^eE]*[1-9]")
+    for row in pc.indices_nonzero(pc.and_(is_zero, was_not_zero)).to_pylist():
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(decimals, row)}")
 
 
-def _refuse_wrapped(column: pa.Array, found: pa.Array) -> None:
+def _refuse_wrapped(column: pa.Array, decimals: pa.Array) -> None:
     """Raise `ArrowInvalid` if a number has no room in the decimals that a cast made of it.
 
     Arrow multiplies a number by the power of ten of its new scale, and does not see that 128 bits overflow:
     of 2^63 it makes 46826544.815... in a decimal(38, 30). What lies just beyond the range it refuses itself,
     so a comparison of floats is exact enough here.
     """
-    kind = found.type
+    kind = decimals.type
     range_end = float(10 ** (kind.precision - kind.scale))
     sizes = pc.abs(column.cast(pa.float64(), safe=False))
     for row in pc.indices_nonzero(pc.greater(sizes, range_end)).to_pylist():
         raise pa.ArrowInvalid(f"{cell_text(column, row)} is beyond the range of {kind}")
 
 
-def _refuse_other_family(have: pa.DataType, kind: pa.DataType) -> None:
-    """Raise `ArrowTypeError` if one of two types is of times, and the other is not, or of another kind."""
-    before = next((number for number, is_one in enumerate(_FAMILIES) if is_one(have)), -1)
-    after = next((number for number, is_one in enumerate(_FAMILIES) if is_one(kind)), -1)
-    is_midnight = pa.types.is_timestamp(have) and have.tz is None and pa.types.is_date(kind)
+def _refuse_other_family(own_type: pa.DataType, kind: pa.DataType) -> None:
+    """Raise `ArrowTypeError` if one of two types is of times, and the other is not, or of another kind.
+
+    Two casts are let through: of a time without a zone to a date, if it is midnight, which is checked by its
+    values; and of what a text says, or as a text.
+    """
+    may_be_midnight = pa.types.is_timestamp(own_type) and own_type.tz is None and pa.types.is_date(kind)
     # the text of a duration would be its number, without the unit
-    is_text = (_is_text(kind) and not pa.types.is_duration(have)) or _is_text(have)
-    if before != after and not is_midnight and not is_text:
-        raise pa.ArrowTypeError(f"{have} is no {kind}: cast it as you mean it, by pyarrow.compute")
+    becomes_text = _is_text(kind) and not pa.types.is_duration(own_type)
+    if may_be_midnight or becomes_text or _is_text(own_type):
+        return
+    if _family_of(own_type) != _family_of(kind):
+        raise pa.ArrowTypeError(f"{own_type} is no {kind}: cast it as you mean it, by pyarrow.compute")
+
+
+def _family_of(kind: pa.DataType) -> int:
+    """Return the number of a type's family of times; -1: it is of no times."""
+    return next((number for number, is_member in enumerate(_FAMILIES) if is_member(kind)), -1)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -225,12 +239,16 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _timestamp(column: pa.Array, kind: pa.TimestampType) -> pa.Array:
-    have = column.type
-    if (have.tz is None) is (kind.tz is None):
+    """Return times as a type of times, with a zone or without, as that type has it or has none.
+
+    A time without a zone is local time of the type's zone.
+    """
+    own_type = column.type
+    if (own_type.tz is None) is (kind.tz is None):
         return column.cast(kind)
     if kind.tz is None:
         raise pa.ArrowTypeError(
-            f"{have} has a zone, and timestamp_ntz has none: emit pc.local_timestamp(column), or make the"
+            f"{own_type} has a zone, and timestamp_ntz has none: emit pc.local_timestamp(column), or make the"
             " field a timestamp"
         )
     local = column.cast(pa.timestamp("us"))
@@ -246,38 +264,40 @@ def _timestamp(column: pa.Array, kind: pa.TimestampType) -> pa.Array:
 
 
 def _time_of_day(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    found = column.cast(kind)
-    nanos = found.cast(pa.int64())
-    whole = pc.multiply(pc.divide(nanos, 1_000), 1_000)
-    if len(pc.indices_nonzero(pc.not_equal(whole, nanos))):
+    """Return times of day as a type of them, which Spark has in nanoseconds that are whole microseconds."""
+    times = column.cast(kind)
+    nanos = times.cast(pa.int64())
+    whole_micros = pc.multiply(pc.divide(nanos, 1_000), 1_000)  # 1,500 ns become 1,000
+    if len(pc.indices_nonzero(pc.not_equal(whole_micros, nanos))):
         raise pa.ArrowInvalid("a time of day has nanoseconds, and Spark's has microseconds")
-    return found
+    return times
 
 
-def _loses_in_silence(have: pa.DataType, kind: pa.DataType) -> bool:
+def _loses_in_silence(own_type: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether Arrow's safe cast may change a value: what it gives is then cast back and compared."""
-    if pa.types.is_floating(have) or pa.types.is_integer(have):
+    if pa.types.is_floating(own_type) or pa.types.is_integer(own_type):
         return bool(pa.types.is_boolean(kind))
     return bool(pa.types.is_date(kind))
 
 
-def _refuse_changed(column: pa.Array, found: pa.Array) -> None:
+def _refuse_changed(column: pa.Array, cast: pa.Array) -> None:
     """Raise `ArrowInvalid` unless what a cast gave becomes the same values again."""
-    changed = pc.indices_nonzero(pc.not_equal(found.cast(column.type, safe=False), column))
+    changed = pc.indices_nonzero(pc.not_equal(cast.cast(column.type, safe=False), column))
     if len(changed):
         row = changed[0].as_py()
-        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(found, row)}")
+        raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(cast, row)}")
 
 
-def _refuse_infinite(column: pa.Array, found: pa.Array) -> None:
+def _refuse_infinite(column: pa.Array, floats: pa.Array) -> None:
     """Raise `ArrowInvalid` if a float is infinite that was a finite number, or a text of one."""
-    for row in pc.indices_nonzero(pc.is_inf(found)).to_pylist():
+    for row in pc.indices_nonzero(pc.is_inf(floats)).to_pylist():
         before = str(column[row])
         if "inf" not in before.lower():
-            raise pa.ArrowInvalid(f"{before} is beyond the range of {found.type}")
+            raise pa.ArrowInvalid(f"{before} is beyond the range of {floats.type}")
 
 
 def _struct(column: pa.Array, kind: pa.StructType) -> pa.Array:
+    """Return structs as a type of them, field by field by name; a field that they lack is null."""
     names = [field.name for field in column.type]
     unknown = sorted(set(names) - {field.name for field in kind})
     if unknown or len(set(names)) < len(names):
@@ -286,8 +306,8 @@ def _struct(column: pa.Array, kind: pa.StructType) -> pa.Array:
         raise pa.ArrowTypeError(f"the struct has no field {which}, or has it twice; its fields are {has}")
     children = dict(zip(names, column.flatten(), strict=True))
     nothing = pa.nulls(len(column))
-    cast = [_cast(children.get(field.name, nothing), field.type) for field in kind]
-    return pa.StructArray.from_arrays(cast, fields=list(kind), mask=column.is_null())
+    cast_children = [_cast(children.get(field.name, nothing), field.type) for field in kind]
+    return pa.StructArray.from_arrays(cast_children, fields=list(kind), mask=column.is_null())
 
 
 def _list(column: pa.Array, kind: pa.ListType) -> pa.Array:
@@ -298,8 +318,8 @@ def _list(column: pa.Array, kind: pa.ListType) -> pa.Array:
 def _map(column: pa.MapArray, kind: pa.MapType) -> pa.Array:
     pairs = pairs_of(column)
     keys, items = pairs.flatten().flatten()
-    cast = _cast(keys, kind.key_type), _cast(items, kind.item_type)
-    return pa.MapArray.from_arrays(_offsets(pairs), *cast, type=kind, mask=column.is_null())
+    cast_keys, cast_items = _cast(keys, kind.key_type), _cast(items, kind.item_type)
+    return pa.MapArray.from_arrays(_offsets(pairs), cast_keys, cast_items, type=kind, mask=column.is_null())
 
 
 def pairs_of(column: pa.MapArray) -> pa.ListArray:
@@ -323,15 +343,15 @@ def _lengths(column: pa.Array) -> I64:
 
 
 @cache
-def _has(is_one: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
-    """Return whether a type, or a part of it, is one of some kind."""
-    return is_one(kind) or any(_has(is_one, kind.field(n).type) for n in range(kind.num_fields))
+def _contains(is_one: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+    """Return whether a test is true for a type or a part of it: `is_map` is for a list of maps."""
+    return is_one(kind) or any(_contains(is_one, kind.field(n).type) for n in range(kind.num_fields))
 
 
 def _refuse_keys_twice(column: pa.Array) -> None:
     """Raise `ArrowInvalid` if a map of a column has one key twice."""
     kind = column.type
-    if not _has(pa.types.is_map, kind):
+    if not _contains(pa.types.is_map, kind):
         return
     if pa.types.is_struct(kind):
         for child in column.flatten():

@@ -191,14 +191,18 @@ class _Narrow:
     """Floats of 32 bits: each value becomes the nearest one, which must not be infinite."""
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
-        kept = values
+        """Return the values, and nulls for those that are missing; PyArrow rounds them later.
+
+        Raises `ArrowInvalid`: a number is finite that would become infinite, as 1e300.
+        """
+        numbers = values
         if not set(map(type, values)) <= _NUMBERS:
-            kept = [None if _is_missing(value) else value for value in values]
-        narrow = pa.array(kept, pa.float32())
-        for row in pc.indices_nonzero(pc.is_inf(narrow)).to_pylist():
-            if isfinite(kept[row]):
-                raise pa.ArrowInvalid(f"{short_repr(kept[row])} is beyond the range of float")
-        return kept
+            numbers = [None if _is_missing(value) else value for value in values]
+        rounded = pa.array(numbers, pa.float32())  # only to see which become infinite
+        for row in pc.indices_nonzero(pc.is_inf(rounded)).to_pylist():
+            if isfinite(numbers[row]):
+                raise pa.ArrowInvalid(f"{short_repr(numbers[row])} is beyond the range of float")
+        return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +261,9 @@ class _Lists:
         exact = exact_values(elements, self._element)
         if exact is elements:
             return lists
-        rest = iter(exact)
-        return [None if value is None else list(islice(rest, len(value))) for value in lists]
+        # cut as before: of [[1], None, [2.0, 3]] the elements 1, 2 and 3 become [1], None and [2, 3]
+        elements_left = iter(exact)
+        return [None if value is None else list(islice(elements_left, len(value))) for value in lists]
 
 
 class _Structs:
@@ -282,10 +287,14 @@ class _Structs:
                 changed[field.name] = exact
         if not changed:
             return structs
-        return [
-            None if struct is None else {**struct, **{name: column[row] for name, column in changed.items()}}
-            for row, struct in enumerate(structs)
-        ]
+        exact_structs: list[Any] = []
+        for row, struct in enumerate(structs):
+            if struct is None:
+                exact_structs.append(None)
+            else:
+                exact_fields = {name: column[row] for name, column in changed.items()}
+                exact_structs.append({**struct, **exact_fields})
+        return exact_structs
 
     def _columns(self, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
         """Return the values of each field; `ArrowInvalid`: a struct has a field that its type lacks."""
@@ -337,8 +346,10 @@ class _Maps:
         if set(map(type, values)) <= _DICTS and self._are_exact([value for value in values if value]):
             return values
         maps = [None if _is_missing(value) or value is None else list(_pairs(value)) for value in values]
-        keys = [key for pairs in maps if pairs is not None for key, _ in pairs]
-        items = [item for pairs in maps if pairs is not None for _, item in pairs]
+        # the keys of all maps are made exact together, and so are their items; then they are cut as before
+        all_pairs = list(chain.from_iterable(pairs for pairs in maps if pairs is not None))
+        keys = [key for key, _ in all_pairs]
+        items = [item for _, item in all_pairs]
         exact_keys, exact_items = exact_values(keys, self._key), exact_values(items, self._item)
         pairs_left = zip(exact_keys, exact_items, strict=True)
         exact = [None if pairs is None else list(islice(pairs_left, len(pairs))) for pairs in maps]
@@ -529,22 +540,23 @@ def _datetime_of(value: np.datetime64) -> datetime | None:
     if np.isnat(value):
         return None
     micros = value.astype("datetime64[us]")
-    found = micros.item()
+    moment = micros.item()  # beyond the year 9999 NumPy gives a number
     # in the value's own unit again: a number that is too large for microseconds wraps around
-    if micros.astype(value.dtype) != value or not isinstance(found, datetime):
+    if micros.astype(value.dtype) != value or not isinstance(moment, datetime):
         raise pa.ArrowInvalid(f"{short_repr(value)} is no time of whole microseconds up to the year 9999")
-    return found
+    return moment
 
 
 def _timedelta_of(value: np.timedelta64) -> timedelta | None:
+    """Return NumPy's duration as Python's; `ArrowInvalid`: it has nanoseconds or months, or is too long."""
     if np.isnat(value):
         return None
     unit, _ = np.datetime_data(value.dtype)
     micros = value.astype("timedelta64[us]") if unit in _DAY_OR_LESS else None
-    found = None if micros is None else micros.item()
-    if micros is None or not isinstance(found, timedelta) or micros.astype(value.dtype) != value:
+    duration = None if micros is None else micros.item()
+    if micros is None or not isinstance(duration, timedelta) or micros.astype(value.dtype) != value:
         raise pa.ArrowInvalid(f"{short_repr(value)} is no duration of whole microseconds")
-    return found
+    return duration
 
 
 def _is_missing(value: Any) -> bool:

@@ -66,9 +66,16 @@ class Undecodable(RejectTuple):
 def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
     """Build a cause: of an exception its class, message and place, of an explicit fail the message alone.
 
-    `tracebacks` keeps the traceback of an exception that was raised.
+    Example, of the bolt `split`: the text "busy", or ``FailTuple("busy")``, has no class and the message
+    "busy"; a `KeyError` in line 12 of split.py has its class, and the place split.py:12 in its message.
 
-    Raises `TupleError`: `why` is something else, as an exception's class.
+    Args:
+        operator: the bolt.
+        why: what it gave, or raised; None: it failed the tuple without a word.
+        tracebacks: keeps the traceback of an exception that was raised; None: it is not kept.
+
+    Raises:
+        TupleError: `why` is something else, as an exception's class.
     """
     if why is None or isinstance(why, str):
         return Cause.of(operator, "", why or "")
@@ -78,11 +85,15 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
             " exception"
         )
     text = text_of(why)
-    if isinstance(why, Isolated) or type(why) is FailTuple:
-        return Cause.of(operator, why.error if isinstance(why, Isolated) else "", text)
+    if isinstance(why, Isolated):  # no code raised it: its process died or hung
+        return Cause.of(operator, why.error, text)
+    if type(why) is FailTuple:  # a fail by a text; its subclasses have a meaning of their own
+        return Cause.of(operator, "", text)
     place = place_of(why)
-    if why.__traceback__ is None or tracebacks is None:
+    was_raised = why.__traceback__ is not None
+    if not was_raised or tracebacks is None:
         return Cause.of(operator, error_text(type(why)), with_place(text, place))
+    # where no line of the author's raised it, it is of the bolt's code as a whole
     return _kept_cause(operator, why, text, place or tracebacks.code_place, tracebacks)
 
 

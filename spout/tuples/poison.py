@@ -87,24 +87,26 @@ class Orders:
 
     def raised_for(self, call: Call) -> Isolated | None:
         """Return what is raised instead of a call for one tuple; None: the bolt is called."""
-        own = self.poison.get((call.bolt, call.key))
-        if own is not None or call.bolt not in self.withheld:
-            return own
-        roots, raised = self.withheld[call.bolt]
-        return raised if roots & call.roots else None
+        raised = self.poison.get((call.bolt, call.key))
+        if raised is not None or call.bolt not in self.withheld:
+            return raised
+        withheld_roots, raised_for_withheld = self.withheld[call.bolt]
+        return raised_for_withheld if withheld_roots & call.roots else None
 
     def isolates_part_of(self, call: Call) -> bool:
-        """Return whether a row of a call is poison, or what its bolt holds is searched for it."""
+        """Return whether a row of a call may be isolated: it is poison, or its bolt has tuples withheld."""
         if call.bolt in self.withheld:
             return True
-        return any(
-            bolt == call.bolt and (feed, number) == (call.feed, call.number) and call.first <= row < call.end
-            for bolt, (feed, number, row, _roots) in self.poison
-        )
+        for bolt, (feed, number, row, _roots) in self.poison:
+            is_in_call = (bolt, feed, number) == (call.bolt, call.feed, call.number)
+            if is_in_call and call.first <= row < call.end:
+                return True
+        return False
 
     def forget_poison_of(self, bolt: str) -> None:
         """Forget what single calls of a bolt named: tuples that it held may have been the cause."""
-        for key in [key for key in self.poison if key[0] == bolt]:
+        keys_of_bolt = [key for key in self.poison if key[0] == bolt]
+        for key in keys_of_bolt:
             del self.poison[key]
 
     def pieces(self, call: Call, poison_rows: list[int]) -> list[tuple[int, int]]:
@@ -112,10 +114,12 @@ class Orders:
 
         `poison_rows` ascend; each of them is a piece of its own.
         """
-        alone = [bound for row in poison_rows for bound in (row, row + 1)]
         cuts = self.cuts.get((call.bolt, call.feed, call.number), [])
-        bounds = sorted({call.first, call.end, *cuts, *alone})
-        return list(pairwise(bounds))
+        # of rows 0 to 7, cut at 4, of which row 5 is poison: 0, 4, 5, 6 and 8
+        bounds = {call.first, call.end, *cuts}
+        for row in poison_rows:
+            bounds |= {row, row + 1}
+        return list(pairwise(sorted(bounds)))
 
 
 class PoisonSearch:

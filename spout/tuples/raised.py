@@ -90,10 +90,10 @@ class Tracebacks:
 
 def first_of_each(every: Iterable[Raised]) -> tuple[Raised, ...]:
     """Return the first traceback of each kind, at most `KINDS_MAX`."""
-    found: dict[tuple[str, str, str], Raised] = {}
-    for each in every:
-        found.setdefault(each.kind, each)
-    return tuple(found.values())[:KINDS_MAX]
+    first_by_kind: dict[tuple[str, str, str], Raised] = {}
+    for raised in every:
+        first_by_kind.setdefault(raised.kind, raised)
+    return tuple(first_by_kind.values())[:KINDS_MAX]
 
 
 def place_of(error: BaseException) -> str:
@@ -132,14 +132,17 @@ def _innermost_place(steps: Iterable[tuple[FrameType, int]]) -> str:
 
 def place_of_code(bolt: object) -> str:
     """Return where the method `execute` of a bolt begins, ``split.py:10``; empty: it is not the author's."""
-    authors = getattr(bolt, "guarded_bolt", bolt)  # in a child its calls go through one of ours
-    code = getattr(unwrap(getattr(type(authors), "execute", place_of_code)), "__code__", None)
+    authors_bolt = getattr(bolt, "guarded_bolt", bolt)  # in a child its calls go through one of ours
+    # a class without `execute` has our own function here, which is not the author's either
+    execute = getattr(type(authors_bolt), "execute", place_of_code)
+    code = getattr(unwrap(execute), "__code__", None)
     if code is None or _home_of(code.co_filename) is None:
         return ""
     return _place(code.co_filename, code.co_firstlineno)
 
 
 def _place(file: str, line: int) -> str:
+    """Return the place of a line as messages have it: without folder, cut, and without round brackets."""
     name = re.split(r"[/\\]", file)[-1]
     cut = name.encode("utf-8", "replace")[:_NAME_BYTES_MAX].decode("utf-8", "ignore")
     return f"{re.sub(r'[()]', '_', cut)}:{line}"
@@ -157,6 +160,7 @@ def _home_of(file: str) -> str | None:
 
 
 def _text_of(error: BaseException) -> str:
+    """Return a traceback as text, cut in its middle if it is too long."""
     try:
         text = "\n".join(trace_lines(error))
     except Exception as raised:  # noqa: BLE001 - it reads attributes of the error

@@ -100,7 +100,7 @@ class ArrowRows:
         self.message_id = find_id
         self.names: Sequence[str] = batch.schema.names
         self._lists: dict[str, list[Any]] = {}
-        self._odd: set[str] = set()  # columns with a value that Python has no form of
+        self._odd: set[str] = set()  # columns with a value that Python has no form of, read one by one
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -112,19 +112,19 @@ class ArrowRows:
         such day in that zone, or Python does not know the zone.
         """
         values = self._lists.get(name)
-        if values is None:
-            column = self.batch.column(name)
-            if name not in self._odd:
-                try:
-                    values = self._lists[name] = column.to_pylist()
-                    return values[row]
-                except NO_FORM:
-                    self._odd.add(name)
-            try:  # one by one, so that only the tuple fails whose value it is
-                return column[row].as_py()
+        if values is not None:
+            return values[row]
+        column = self.batch.column(name)
+        if name not in self._odd:
+            try:
+                values = self._lists[name] = column.to_pylist()
+                return values[row]
             except NO_FORM:
-                return column.slice(row, 1).cast(with_zone(column.type, "UTC"))[0].as_py()
-        return values[row]
+                self._odd.add(name)
+        try:  # one by one, so that only the tuple fails whose value it is
+            return column[row].as_py()
+        except NO_FORM:
+            return column.slice(row, 1).cast(with_zone(column.type, "UTC"))[0].as_py()
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
         """Return the named columns; None: all."""
@@ -188,14 +188,14 @@ def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema, bolts: str) ->
 
 def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list[Misfit]:
     """Find the rows that `batch_of` cannot convert, each with its error; `bolt` emitted them."""
-    bad: list[Misfit] = []
+    unfit: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
             batch_of([row], schema, bolt)
         except Exception as error:  # noqa: BLE001 - values of the user, which have code of the user
-            wrong = size_error(row, schema.names, bolt) or _value_error(row, schema, bolt) or error
-            bad.append(Misfit(number, wrong))
-    return bad
+            clearer_error = size_error(row, schema.names, bolt) or _value_error(row, schema, bolt)
+            unfit.append(Misfit(number, clearer_error or error))
+    return unfit
 
 
 def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception | None:
@@ -233,25 +233,29 @@ def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> lis
 
     It is called once for many rows, because a call for each emission would cost as much as the tuple itself.
     So a list or mapping that was emitted more than once is refused: it may have changed in between.
+
+    Example: of the fields word and count, ``{"count": 2, "word": "hawk"}`` becomes ``("hawk", 2)``.
     """
+    # the most frequent cases, which need no look at each row: all are tuples, or tuples and different lists
     if countOf(map(type, rows), tuple) == len(rows):
         return []
     if {tuple, list}.issuperset(map(type, rows)) and len(set(map(id, rows))) == len(rows):
         return []
-    seen = Counter(id(row) for row in rows if isinstance(row, list | Mapping))
-    bad: list[Misfit] = []
+    # a tuple may be there twice, since it cannot change
+    times_emitted = Counter(id(row) for row in rows if isinstance(row, list | Mapping))
+    refused: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
-            if seen.get(id(row), 0) > 1:
+            if times_emitted.get(id(row), 0) > 1:
                 kind = type(row).__name__
                 raise TupleError(
-                    f"bolt {bolt!r} emitted one {kind} {seen[id(row)]} times, which may have changed in"
-                    f" between; emit a new one each time, as {kind}(row)"
+                    f"bolt {bolt!r} emitted one {kind} {times_emitted[id(row)]} times, which may have changed"
+                    f" in between; emit a new one each time, as {kind}(row)"
                 )
             rows[number] = values_in_order(row, fields, bolt)
         except Exception as error:  # noqa: BLE001 - rows of the user, which have code of the user
-            bad.append(Misfit(number, error))
-    return bad
+            refused.append(Misfit(number, error))
+    return refused
 
 
 def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
@@ -261,8 +265,8 @@ def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) ->
             return []
     except TypeError:
         pass  # one of them is no row at all
-    sized = enumerate(size_error(row, fields, bolt) for row in rows)
-    return [Misfit(number, error) for number, error in sized if error is not None]
+    errors = [size_error(row, fields, bolt) for row in rows]
+    return [Misfit(number, error) for number, error in enumerate(errors) if error is not None]
 
 
 def size_error(row: Any, fields: Sequence[str], bolt: str) -> TupleError | None:

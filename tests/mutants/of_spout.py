@@ -381,8 +381,8 @@ MUTANTS = (
     Mutant(
         "a-commit-stops-before-what-is-free",
         "spout/group/tenure.py",
-        "found[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)",
-        "found[source] = cursor.first_free if settled is None else settled",
+        "settled_below[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)",
+        "settled_below[source] = cursor.first_free if settled is None else settled",
         "tests/unit/spout/group/test_commits.py::test_nothing_is_committed_beyond_what_was_never_emitted",
         "the commit would pass over records that were never emitted",
     ),
@@ -469,7 +469,7 @@ MUTANTS = (
     Mutant(
         "an-input-that-is-read-in-addition-begins-at-its-start",
         "spout/group/starting.py",
-        "spec.start if spec.start is not None else one.input.start",
+        "spec.start if spec.start is not None else source.input.start",
         "spec.start or 'earliest'",
         "tests/unit/spout/planner/test_planner.py"
         "::test_an_input_that_a_query_reads_from_now_on_begins_as_its_start_says",
@@ -1678,7 +1678,7 @@ MUTANTS = (
     Mutant(
         "a-finite-number-stays-finite",
         "spout/tuples/exact.py",
-        "if isfinite(kept[row]):",
+        "if isfinite(numbers[row]):",
         "if False:",
         "tests/unit/spout/tuples/test_exact.py::test_a_value_that_would_lose_something_fails_alone",
         "1e300 would be infinite in a float",
@@ -1710,15 +1710,15 @@ MUTANTS = (
     Mutant(
         "a-decimal-becomes-the-nearest-float",
         "spout/tuples/casts.py",
-        "found = column.cast(pa.string()).cast(kind)\n    # the same",
-        "found = column.cast(kind)\n    # the same",
+        "floats = column.cast(pa.string()).cast(kind)\n    # the same",
+        "floats = column.cast(kind)\n    # the same",
         "tests/unit/spout/tuples/test_casts.py::test_a_decimal_becomes_the_nearest_float",
         "63.8 would become 63.800000000000004",
     ),
     Mutant(
         "a-tiny-number-does-not-vanish",
         "spout/tuples/casts.py",
-        "_refuse_vanished(column, written, found)\n    return",
+        "_refuse_vanished(column, written, decimals)\n    return",
         "pass\n    return",
         "tests/unit/spout/tuples/test_casts.py::test_a_number_does_not_vanish",
         "1e-100 would become 0",
@@ -1776,7 +1776,7 @@ MUTANTS = (
     Mutant(
         "what-a-cast-gave-becomes-the-same-again",
         "spout/tuples/casts.py",
-        "elif _loses_in_silence(have, kind):",
+        "elif _loses_in_silence(own_type, kind):",
         "elif False:",
         "tests/unit/spout/tuples/test_casts.py::test_a_column_that_would_lose_something_is_refused",
         "a column of times would become dates, and 2 would be true",
@@ -1792,7 +1792,7 @@ MUTANTS = (
     Mutant(
         "a-number-has-room-in-its-decimal",
         "spout/tuples/casts.py",
-        "    _refuse_wrapped(column, found)\n",
+        "    _refuse_wrapped(column, decimals)\n",
         "",
         "tests/unit/spout/tuples/test_casts.py::test_a_number_becomes_the_same_decimal_or_is_refused",
         "a large number would become any other in a decimal with many digits behind the point",
@@ -1825,7 +1825,7 @@ MUTANTS = (
     Mutant(
         "a-column-without-a-zone-is-local-time",
         "spout/tuples/casts.py",
-        "if (have.tz is None) is (kind.tz is None):",
+        "if (own_type.tz is None) is (kind.tz is None):",
         "if True:",
         "tests/unit/spout/tuples/test_casts.py::test_a_column_and_rows_mean_the_same_local_time",
         "an Arrow bolt's times would be five hours off in New York",
@@ -1859,7 +1859,7 @@ MUTANTS = (
     Mutant(
         "a-keyed-bolt-reads-times-in-the-session's-zone",
         "spout/held/keyed_values.py",
-        "at = at.astimezone(zone_of(zone))",
+        "time = time.astimezone(zone_of(zone))",
         "pass",
         "tests/unit/spout/held/test_keyed_times.py::test_the_clock_shows_local_time",
         "the days of a keyed bolt would begin at midnight in UTC",
@@ -2476,8 +2476,8 @@ MUTANTS = (
     Mutant(
         "the-collector-of-a-keyed-call-that-raised-is-closed",
         "spout/held/keyed_rows.py",
-        "        first.is_closed = True",
         "        collector.is_closed = True",
+        "        outcome.is_closed = True",
         "tests/unit/spout/held/test_keyed.py"
         "::test_what_a_bolt_does_by_the_collector_of_an_earlier_call_fails_its_tuples",
         "a row would be lost whose tuple is acked",

@@ -14,7 +14,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,12 +24,11 @@ import spout
 from acker.config.topics import load_topics
 from acker.kafka.client import SILENT_BROKER_MS
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import TopicPartition
 from acker.provisioning.provision import create_topics
 from spout.inspect.overview import missing_brokers
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.runtime.child import Child
-from tests.support.waiting import committed, eventually
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1_200)]
 
@@ -194,50 +192,3 @@ def test_every_view_names_the_broker_that_is_missing(
         first_line = answer.text.splitlines()[0]
         assert name in first_line, (command, answer)
     assert not [advice for advice in HARMFUL if advice in text]
-
-
-SILENCE_S: Final = 55.0
-GOES_ON_S: Final = 45.0
-"""Within this time verdicts go on: nine seconds until another broker leads, twice that if the silent one is
-the controller, and ten for each request that was on its way, a write and then a commit.
-"""
-
-
-def verdict_times_s(installation: Installation) -> dict[int, list[float]]:
-    """Return when the broker got the verdicts of each acker partition, seconds since 1970, ascending."""
-    topics = installation.topics
-    times_s: dict[int, list[float]] = {}
-    with closing(KafkaLog(topics.kafka)) as log:
-        places = [TopicPartition(topics.ack_topics.verdict, partition) for partition in range(4)]
-        for record in committed(log, places):
-            times_s.setdefault(record.partition, []).append(record.timestamp_ms / 1_000)
-    return times_s
-
-
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_verdicts_go_on_while_a_broker_is_silent(
-    cluster: EmbeddedCluster, installation: Installation, number: int
-) -> None:
-    """D1010: they went on when the broker came back, after 45 to 50 s, or after 62 s if it did not."""
-    eventually(lambda: installation.missing() == [], 120)
-    pid = cluster.brokers[number].pid
-    assert pid is not None
-    confirmed = installation.confirmed
-    eventually(lambda: installation.confirmed > confirmed + 100, 120)
-    began_s = time.time()
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        threading.Event().wait(SILENCE_S)
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    ended_s = time.time()
-    eventually(lambda: installation.missing() == [], 120)
-    gaps_s = {}
-    for partition, times_s in verdict_times_s(installation).items():
-        during = [time_s for time_s in times_s if began_s <= time_s <= ended_s]
-        if any(began_s - SILENCE_S < time_s < began_s for time_s in times_s):  # else no source leads to it
-            gaps_s[partition] = max(
-                later - earlier for earlier, later in pairwise([began_s, *during, ended_s])
-            )
-    assert gaps_s
-    assert max(gaps_s.values()) < GOES_ON_S, gaps_s

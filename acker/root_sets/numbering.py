@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from acker.identity import I64
+from acker.identity import I64, Position, Root, Source
 from acker.root_sets.root_set import RootSet
 
 
@@ -41,6 +41,11 @@ class RootNumbers:
         is_inside = (positions >= starts[rows]) & (positions < ends[rows])
         numbers: I64 = np.where(is_inside, positions + shifts[rows], -1)
         return numbers
+
+    def root(self, number: int) -> Root:
+        """Return the root of one number."""
+        sources, positions = self.roots(np.array([number]))
+        return Root(Source(int(sources[0])), Position(int(positions[0])))
 
     def roots(self, numbers: I64) -> tuple[I64, I64]:
         """Return the source and the position of each number, in any order; a number may come twice."""

@@ -83,7 +83,10 @@ class Worker:
         written: Written | None = None,
         clocks: ClockWatch | None = None,
     ) -> None:
-        """Prepare what is shared; send no request. The arguments are those of `ReplayService`."""
+        """Prepare what is shared; send no request. The arguments are those of `ReplayService`.
+
+        `cuts` is shared with the worker before this one, so that a copy which it wrote is still looked for.
+        """
         self.at = at
         self.log = log
         self.names: AckTopics = topics.ack_topics
@@ -110,17 +113,17 @@ class Worker:
         self._report = report
         self.written = written
         self._log_once = LogOnce()
-        self._inputs = {found.id: found for found in topics.inputs.values()}
-        self.policies = {found.id: policy_of(found) for found in topics.inputs.values()}
+        self._inputs = {input.id: input for input in topics.inputs.values()}
+        self.policies = {input.id: policy_of(input) for input in topics.inputs.values()}
         self.breakers = {
-            found.id: Breaker(
-                max_ratio=found.dead_letter.max_ratio,
-                max_consecutive=found.dead_letter.max_consecutive,
+            input.id: Breaker(
+                max_ratio=input.dead_letter.max_ratio,
+                max_consecutive=input.dead_letter.max_consecutive,
                 window_ms=limits.breaker_window_ms,
                 dead_min=limits.breaker_dead_min,
                 settled_min=limits.breaker_settled_min,
             )
-            for found in topics.inputs.values()
+            for input in topics.inputs.values()
         }
 
     @property

@@ -44,6 +44,18 @@ class Begun(NamedTuple):
     left_out: Mapping[int, int]
 
 
+def _start_of(source: SourceSpec, spec: PlannerSpec, begun: Begun) -> str | int:
+    """Return where a group begins to read a source: ``earliest``, ``latest``, or a time, ms since 1970.
+
+    One that was left out and was to begin at ``latest`` begins `WRITERS_WAIT_MS` before it was left out.
+    """
+    start = spec.start if spec.start is not None else source.input.start
+    if start == "latest" and source.source in begun.left_out:
+        # nobody knows where it ended when it was left out, and records may have come since
+        return max(0, begun.left_out[source.source] - WRITERS_WAIT_MS)
+    return start
+
+
 def starting_offsets(
     log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec], begun: Begun, troubles: Troubles
 ) -> dict[int, int]:
@@ -53,29 +65,24 @@ def starting_offsets(
     are settled, though the ackers, under a new `acker.topic_prefix`, do not know of it. A new partition of a
     topic that the group has read begins at 0, too: where the log begins above it by now, planning decides
     about what is lost. One that was left out when the group began is no new one: it begins as the others did.
-
-    Where that is behind the latest record, records may have come since: it begins `WRITERS_WAIT_MS` before
-    it was left out, since nobody knows any more where it ended then.
     """
     first_offsets: dict[int, int] = {}
     # sources of one start are asked for together
     sources_by_start: dict[str | int, list[SourceSpec]] = {}
     begun_inputs = set(map(input_id_of, begun.sources))
-    sources = list(sources)
+    sources = list(sources)  # gone through twice
     replay_places = [source.place for source in sources if source.is_replay]
     settled = _committed_by_spouts(log, spec.group, replay_places, troubles)
     for source in sources:
-        is_new = source.input.id in begun_inputs and source.source not in begun.left_out
+        # the group has read the topic, so the partition was added to it since
+        is_added = source.input.id in begun_inputs and source.source not in begun.left_out
         if source.is_replay:
             if source.place not in troubles:
                 first_offsets[source.source] = settled.get(source.place, 0)
-        elif is_new:
+        elif is_added:
             first_offsets[source.source] = 0
         else:
-            start = spec.start if spec.start is not None else source.input.start
-            if start == "latest" and source.source in begun.left_out:
-                start = max(0, begun.left_out[source.source] - WRITERS_WAIT_MS)
-            sources_by_start.setdefault(start, []).append(source)
+            sources_by_start.setdefault(_start_of(source, spec, begun), []).append(source)
     for start, starting in sources_by_start.items():
         answers = _offsets(log, spec.group, start, [source.place for source in starting])
         troubles.note(answers)

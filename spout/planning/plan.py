@@ -62,9 +62,6 @@ class BatchPlan:
         """Build the index that finds positions; keep it if you look up many."""
         return PlanIndex(self.ranges)
 
-    def index_of(self, source: int, positions: I64) -> I64:
-        return self.index().of(source, positions)
-
 
 class PlanIndex(RootNumbers):
     """The roots of a plan by their indices, which are their numbers in the set of all of them."""

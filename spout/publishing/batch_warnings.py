@@ -129,8 +129,7 @@ def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
     index = plan.index()
 
     def place(root: int) -> str:
-        sources, positions = index.roots(np.array([root]))
-        return record_place(int(sources[0]), int(positions[0]), inputs)
+        return record_place(*index.root(root), inputs)
 
     return place
 

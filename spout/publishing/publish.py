@@ -111,8 +111,9 @@ def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchO
     )
     holes = RootSet.of_runs(absent)  # of several evaluations, between which records may have left the log
     left = np.ones(plan.count, np.bool_)
+    index = plan.index()
     for source, start, end in holes.runs():
-        first = int(plan.index_of(source, np.array([start]))[0])
+        first = int(index.of(source, np.array([start]))[0])
         left[first : first + end - start] = False
     return BatchOutcome(
         plan, ((Cause.of("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), tuple(holes.runs())

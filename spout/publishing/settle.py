@@ -218,7 +218,8 @@ def _newest(plan: BatchPlan, reports: Sequence[TaskReport]) -> tuple[HighestTime
         timed = np.flatnonzero((report.held.until_ms >= 0) & (report.held.until_ms < NEVER_MS))
         if len(timed):
             row = int(timed[report.held.until_ms[timed].argmax()])
-            [run] = RootSet.of_positions(*plan.index().roots(report.held.indices[[row]])).runs()
+            source, position = plan.index().root(int(report.held.indices[row]))
+            run = SourceRun(source, position, position + 1)
             see(HighestTime(report.operator, int(report.held.until_ms[row]), run, is_held=True))
     return tuple(highest.values())
 

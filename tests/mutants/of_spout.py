@@ -451,7 +451,7 @@ MUTANTS = (
     Mutant(
         "a-partition-that-was-never-read-begins-at-0",
         "spout/group/starting.py",
-        "elif is_new:",
+        "elif is_added:",
         "elif False:",
         "tests/unit/spout/planner/test_changed_topics.py"
         "::test_a_new_session_begins_a_partition_that_its_group_never_read_at_0",
@@ -2326,7 +2326,7 @@ MUTANTS = (
     Mutant(
         "a-hole-of-a-second-range-is-no-record-of-a-skipped-batch",
         "spout/publishing/publish.py",
-        "first = int(plan.index_of(source, np.array([start]))[0])",
+        "first = int(index.of(source, np.array([start]))[0])",
         "first = start - plan.ranges[0].start",
         "tests/unit/spout/publishing/test_several_ranges.py"
         "::test_a_skipped_batch_fails_all_but_the_positions_without_a_record",
@@ -2604,8 +2604,8 @@ MUTANTS = (
     Mutant(
         "a-warning-names-the-first-root-of-a-range",
         "spout/publishing/batch_warnings.py",
-        "index.roots(np.array([root]))",
-        "index.roots(np.array([root and root - 1]))",
+        "record_place(*index.root(root), inputs)",
+        "record_place(*index.root(root and root - 1), inputs)",
         "tests/unit/spout/publishing/test_several_ranges.py::test_an_operator_reads_the_place_of_the_root",
         "an operator would look at a record of another partition for what ended a worker",
     ),

@@ -42,9 +42,9 @@ def test_an_index_counts_positions_through_all_ranges() -> None:
     """Ten of the first range, then five, then those of the next source."""
     assert PLAN.count == 22
     assert PLAN.starts() == (0, 10, 15)
-    assert PLAN.index_of(65_536, np.array([10, 19, 30, 34])).tolist() == [0, 9, 10, 14]
-    assert PLAN.index_of(65_537, np.array([position_at(2, 6)])).tolist() == [21]
-    assert PLAN.index_of(65_537, np.array([], np.int64)).tolist() == []
+    assert PLAN.index().of(65_536, np.array([10, 19, 30, 34])).tolist() == [0, 9, 10, 14]
+    assert PLAN.index().of(65_537, np.array([position_at(2, 6)])).tolist() == [21]
+    assert PLAN.index().of(65_537, np.array([], np.int64)).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_an_index_counts_positions_through_all_ranges() -> None:
 def test_a_position_outside_the_plan_is_refused(source: int, position: int) -> None:
     """A foreign anchor must never be folded into another root."""
     with pytest.raises(TrackingError):
-        PLAN.index_of(source, np.array([position]))
+        PLAN.index().of(source, np.array([position]))
 
 
 @given(ranges(), st.integers(1, 9))

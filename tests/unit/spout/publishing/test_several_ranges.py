@@ -263,7 +263,7 @@ def test_an_index_and_a_place_lead_to_each_other_in_any_order(name: str, chosen:
     assert plan_root_edges(plan, indices).tolist() == expected
     for index in chosen:
         source, position = every[index]
-        assert plan.index_of(source, numbers([position])).tolist() == [index]
+        assert plan.index().of(source, numbers([position])).tolist() == [index]
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -1,4 +1,4 @@
-"""What `_ack_due` holds: each lost root that waits, and how far the verdicts are taken over.
+"""What `_ack_due` holds: each lost root that waits, and how far the verdicts are accepted.
 
 The topic is compacted. A root's key is its source and position; a tombstone removes it in the transaction
 that writes its copy or dead letter. The key ``progress`` says where in the verdict partition to go on, which
@@ -161,7 +161,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far verdicts are taken over: `skip` roots of record `next`, and all records before it."""
+    """How far verdicts are accepted: `skip` roots of record `next`, and all records before it."""
 
     next: int
     skip: int
@@ -429,7 +429,7 @@ def was_a_record(due: Due) -> bool:
 
     The log alone cannot tell: in a topic that was once compacted, a hole may be a record that is gone.
     Besides `was_read`, an earlier emission proves it, since only what was read is emitted again; so does a
-    root of a replay topic, whose headers were read when it was taken over.
+    root of a replay topic, whose headers were read when it was accepted.
     """
     if is_replay(due.source) or due.attempt > 1 or len(due.history) > 1:
         return True

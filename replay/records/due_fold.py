@@ -1,4 +1,4 @@
-"""What waits, is paused and is taken over after a log of `_ack_due`: the one fold that all its readers ask.
+"""What waits, is paused and is accepted after a log of `_ack_due`: the one fold that all its readers ask.
 
 What a record means (`Meaning`) follows from its key and its value alone:
 

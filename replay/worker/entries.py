@@ -50,8 +50,8 @@ class Mend(NamedTuple):
 class Restored(NamedTuple):
     """The contents of a partition of `_ack_due`: the roots that wait are in `table`, except those in `mends`.
 
-    `progress` is None if no verdict was ever taken over; `pauses` are by the id of the input. Roots with an
-    entry or a tombstone `behind` the progress are taken over, too, though it may not say so: a transaction
+    `progress` is None if no verdict was ever accepted; `pauses` are by the id of the input. Roots with an
+    entry or a tombstone `behind` the progress are accepted, too, though it may not say so: a transaction
     was cut. Of an entry that has ended, compaction leaves only the tombstone.
     """
 

@@ -9,11 +9,11 @@ from typing import Final
 from acker.identity import Position, Root, Source, input_id_of
 from acker.kafka.port import TopicPartition
 from replay.records.due import Aside, Due, Pause, RefusedRoot, refused_entry
+from replay.worker.accept import decided
 from replay.worker.cut import CutCopies, Written
 from replay.worker.entries import entries_of
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
 from replay.worker.refusals import Accepted, Refusals
-from replay.worker.takeover import decided
 from replay.worker.waiting import DueRoot
 from replay.worker.worker import Worker
 

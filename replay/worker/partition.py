@@ -53,6 +53,7 @@ from replay.records.due import (
     pause_key,
     root_key,
 )
+from replay.worker.accept import Batch, Intake, dues_of
 from replay.worker.cut import CutCopies, Written
 from replay.worker.entries import restore
 from replay.worker.firing import Firing, Firings
@@ -60,7 +61,6 @@ from replay.worker.narrowing import AtFault
 from replay.worker.outcome import RootOutcome
 from replay.worker.refusals import Refusals
 from replay.worker.refused_aside import AsideCount
-from replay.worker.takeover import Batch, Intake, dues_of
 from replay.worker.waiting import DueRoot, DueRoots
 from replay.worker.worker import Worker, newer
 
@@ -76,7 +76,7 @@ class VerdictPartition:
     Attributes:
         reads: its place.
         held_up: by their offsets in `_ack_due`, waiting roots whose records lie in a damaged batch, and that.
-        progress: how far verdicts are taken over, as `_ack_due` says; `intake` may be further.
+        progress: how far verdicts are accepted, as `_ack_due` says; `intake` may be further.
         pauses: by an input's id.
     """
 
@@ -84,7 +84,7 @@ class VerdictPartition:
         """Become the owner: fence the former one, read `_ack_due` to its stable end, check the progress.
 
         Raises:
-            DataLoss: verdicts that were not taken over are no longer in the log.
+            DataLoss: verdicts that were not accepted are no longer in the log.
             Disagreement: the verdict log ends before the progress.
             UnknownVersion: a newer Windhover wrote to `_ack_due`.
         """
@@ -117,7 +117,7 @@ class VerdictPartition:
             self.pauses = worker.pauses[number] = dict(restored.pauses)
             self.progress = self._begin(restored.progress)
             self.intake = Intake(self.progress)
-            if self.progress.next >= self._verdicts_end:  # nothing can be taken over again
+            if self.progress.next >= self._verdicts_end:  # nothing can be accepted again
                 self._behind.clear()
         except WindhoverError:
             self._transactions.close()
@@ -188,7 +188,7 @@ class VerdictPartition:
         self.intake.offer(record.offset, event, read_epochs(record.headers), read_stacks(record.headers))
 
     def step(self, now_ms: int) -> bool:
-        """Repair entries, write what is due, take over what was lost; True if anything was done.
+        """Repair entries, write what is due, accept what was lost; True if anything was done.
 
         Raises `Aborted`, `Fenced` or `Unreachable`: drop the partition, and open it again unless it was
         `Fenced`.
@@ -251,7 +251,7 @@ class VerdictPartition:
     def _commit_progress(self, batch: Batch, dues: Sequence[Outgoing], now_ms: int | None = None) -> None:
         """Write entries, and the progress once it has passed all that a cut transaction left behind it.
 
-        The next owner takes over again what is before a progress and not passed by it.
+        The next owner accepts again what is before a progress and not passed by it.
         """
         behind = self._behind
         if behind:
@@ -594,7 +594,7 @@ class VerdictPartition:
             )
         if stored.next > end:
             raise Disagreement(
-                f"{name} ends at {end}, before {stored.next}, up to which it is taken over: the topic was"
+                f"{name} ends at {end}, before {stored.next}, up to which it is accepted: the topic was"
                 f" created again; delete and create {self._due.topic} as well"
             )
         return stored

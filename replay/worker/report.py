@@ -38,7 +38,7 @@ class Counters:
     """Totals since the worker started. What a transaction writes is counted only after its commit.
 
     Attributes:
-        lost: lost roots taken over.
+        lost: lost roots accepted from `_ack_verdict`.
         held: those of them that were blocked behind an earlier record (`ordering`).
         replayed: copies written.
         without_payload: dead letters without payload.
@@ -47,7 +47,7 @@ class Counters:
         undecodable: records of the verdict topic and of `_ack_due` that cannot be read.
         aborted: transactions that were aborted, whose work is done again.
         fenced: partitions that were lost since another worker became their owner.
-        waiting_full: steps in which nothing was taken over, since as many roots wait as `waiting_max`.
+        waiting_full: steps in which nothing was accepted, since as many roots wait as `waiting_max`.
     """
 
     lost: int = 0

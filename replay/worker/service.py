@@ -80,12 +80,12 @@ class ReplayService:
         """Do one round, of bounded size, for all owned partitions; return whether anything was done.
 
         1. Poll the group; open new partitions, drop lost ones. If there is no partition to read, wait here.
-        2. For each partition, write what is due, and take over lost roots.
+        2. For each partition, write what is due, and accept lost roots.
         3. Read verdicts. If there was nothing else to do, wait for them, at most `poll_ms`.
 
         Raises:
             ConfigError: topics.yaml and the broker disagree about the ack topics.
-            DataLoss: verdicts that were not taken over are no longer in the log.
+            DataLoss: verdicts that were not accepted are no longer in the log.
             UnknownVersion: a newer Windhover wrote to the verdict topic or to `_ack_due`.
             Unreachable: the broker has not answered for longer than the limit `unreachable_ms`.
             LogError: the broker aborted too many transactions in a row.

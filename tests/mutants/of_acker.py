@@ -35,7 +35,7 @@ MUTANTS = (
         "acker/service/restore.py",
         "core.leader_epochs = last.leader_epochs",
         "last.leader_epochs",
-        "tests/unit/replay/worker/test_cut_before_takeover.py"
+        "tests/unit/replay/worker/test_cut_before_accept.py"
         "::test_an_acker_that_restarts_keeps_the_epoch_of_what_is_open",
         "after a restart of its acker a lost root would get a copy of the record that took its place",
     ),

@@ -45,7 +45,7 @@ MUTANTS = (
         "replay/worker/fetch.py",
         "lost.update(place for place in places if",
         "lost.update(place for place in () if",
-        "tests/unit/replay/worker/test_cut_before_takeover.py"
+        "tests/unit/replay/worker/test_cut_before_accept.py"
         "::test_what_was_aborted_after_the_cut_does_not_hide_what_was_there",
         "a record that was cut off would vanish where an aborted one took its place",
     ),
@@ -69,19 +69,19 @@ MUTANTS = (
     ),
     Mutant(
         "a-lost-record-is-compared-with-the-epoch-of-its-emission",
-        "replay/worker/takeover.py",
+        "replay/worker/accept.py",
         "epoch = root.leader_epoch\n",
         "epoch = NO_EPOCH\n",
-        "tests/unit/replay/worker/test_cut_before_takeover.py"
+        "tests/unit/replay/worker/test_cut_before_accept.py"
         "::test_no_copy_is_made_of_a_record_that_took_the_place_before_the_verdict_was_read",
         "what a log has after a cut would be copied in place of what was lost before",
     ),
     Mutant(
         "a-lost-copy-is-compared-with-the-epoch-of-its-emission",
-        "replay/worker/takeover.py",
+        "replay/worker/accept.py",
         "if took_the_place(record, emitted_epoch):",
         "if False:",
-        "tests/unit/replay/worker/test_cut_before_takeover.py::test_a_lost_copy_is_not_taken_for_another_one",
+        "tests/unit/replay/worker/test_cut_before_accept.py::test_a_lost_copy_is_not_taken_for_another_one",
         "another record's history would be taken for the lost copy's",
     ),
     Mutant(
@@ -290,7 +290,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-half-taken-record-is-gone-on-with",
-        "replay/worker/takeover.py",
+        "replay/worker/accept.py",
         "roots += islice(record.roots(), skip, skip + room)",
         "roots += islice(record.roots(), 0, room)",
         "tests/unit/replay/worker/test_replay_service.py"
@@ -299,7 +299,7 @@ MUTANTS = (
     ),
     Mutant(
         "skipped-roots-are-of-the-first-record-alone",
-        "replay/worker/takeover.py",
+        "replay/worker/accept.py",
         "    skip = 0\n        if self.read_to",
         "if self.read_to",
         "tests/unit/replay/worker/test_replay_service.py"
@@ -308,7 +308,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-a-strange-group-emitted-does-not-stop-the-input",
-        "replay/worker/takeover.py",
+        "replay/worker/accept.py",
         "if worker.is_strangers(lost.source, lost.group):",
         "if False:",
         "tests/unit/replay/worker/test_replay_service.py"
@@ -326,7 +326,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-was-put-aside-keeps-its-place",
-        "replay/worker/takeover.py",
+        "replay/worker/accept.py",
         "due = replace(due, due_ms=min(aside.due_ms, now_ms))",
         "pass",
         "tests/unit/replay/worker/test_replay_inputs.py"
@@ -335,7 +335,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-lost-copy-goes-on-with-its-history",
-        "replay/worker/takeover.py",
+        "replay/worker/accept.py",
         "return Past(lineage, history_of(record.headers), leader_epoch=record.leader_epoch)",
         "return Past(Lineage(location(*place)))",
         "tests/unit/replay/worker/test_replay_service.py"
@@ -344,7 +344,7 @@ MUTANTS = (
     ),
     Mutant(
         "an-abandoned-emission-is-counted",
-        "replay/worker/takeover.py",
+        "replay/worker/accept.py",
         "            abandoned += 1\n",
         "            abandoned += 0\n",
         "tests/unit/replay/worker/test_replay_service.py::test_abandonments_use_up_no_attempts",
@@ -352,7 +352,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-timed-out-emission-is-counted",
-        "replay/worker/takeover.py",
+        "replay/worker/accept.py",
         "            timed_out += 1\n",
         "            timed_out += 0\n",
         "tests/unit/replay/worker/test_replay_policies.py"
@@ -756,7 +756,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-root-that-is-to-be-replayed-keeps-its-stack",
-        "replay/worker/takeover.py",
+        "replay/worker/accept.py",
         "stack=root.stack if dead else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),",
         'stack=root.stack if dead else "",',
         "tests/unit/spout/inspect/test_stacks_of_letters.py"

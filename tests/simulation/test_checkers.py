@@ -13,9 +13,9 @@ import pytest
 import acker.ledger.verdicts
 import replay.records.copies
 import replay.records.dead_letter
+import replay.worker.accept
 import replay.worker.firing
 import replay.worker.outcome
-import replay.worker.takeover
 from acker.kafka.port import Outgoing
 from acker.wire.events import Lost, SourceRun
 from acker.wire.verdict import Verdict
@@ -204,12 +204,12 @@ def waiting(reasons: Iterable[Verdict], wait_ms: Callable[[Policy], int]) -> Cal
 
 def test_the_first_replay_after_a_takeover_does_not_wait() -> None:
     back_off = waiting([Verdict.ABANDONED], lambda policy: delay_ms(policy.backoff, 1, 0.0))
-    fault = (replay.worker.takeover, "dispose", back_off)
+    fault = (replay.worker.accept, "dispose", back_off)
 
     assert fell("PutBack", "ABANDONED and was not put back when the replay worker rested", of=fault)
 
 
 def test_nothing_waits_longer_than_its_back_off() -> None:
-    fault = (replay.worker.takeover, "dispose", waiting(Verdict, lambda _: 60_000))
+    fault = (replay.worker.accept, "dispose", waiting(Verdict, lambda _: 60_000))
 
     assert fell("PutBack", "was not put back when the replay worker rested", of=fault)

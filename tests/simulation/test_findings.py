@@ -17,7 +17,7 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Taken, TakeSource, Tick
 from acker.wire.verdict import Verdict
 from replay.records.due import Progress
-from replay.worker.takeover import Intake
+from replay.worker.accept import Intake
 from spout.group.presence import Who, sign_headers
 from spout.group.tenure import SIBLING_MS
 from spout.planner.planner import Planner

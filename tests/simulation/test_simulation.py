@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import replay.worker.takeover
+import replay.worker.accept
 from replay.policy import disposition
 from replay.policy.disposition import Disposition, LostEmission, Policy
 from spout.cli import main as windhover
@@ -176,13 +176,13 @@ def test_what_was_taken_out_is_back_after_a_run_that_ended_early(error: Exceptio
     def fall(*_: object) -> object:
         raise error
 
-    before = vars(replay.worker.takeover)["dispose"]
+    before = vars(replay.worker.accept)["dispose"]
     options = draw(0, ABLATIONS["dead-letter"].profile, "dead-letter")
-    fallen = replace(ABLATIONS["dead-letter"], removal=lambda: [(replay.worker.takeover, "dispose", fall)])
+    fallen = replace(ABLATIONS["dead-letter"], removal=lambda: [(replay.worker.accept, "dispose", fall)])
     runs = [run_options(replace(options, seed=seed), fallen) for seed in range(5)]
 
     assert any(run.broken for run in runs)
-    assert vars(replay.worker.takeover)["dispose"] is before
+    assert vars(replay.worker.accept)["dispose"] is before
 
 
 def test_a_finding_is_shrunk_and_repeated_by_one_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,7 +235,7 @@ def test_an_exception_of_the_product_is_a_finding_with_the_command_that_repeats_
             raise KeyError("a bug of the product")
         return disposition.dispose(policy, lost, now_ms, jitter)
 
-    monkeypatch.setattr(replay.worker.takeover, "dispose", dispose)
+    monkeypatch.setattr(replay.worker.accept, "dispose", dispose)
     monkeypatch.setattr(slices, "shrink", lambda run, ablate: shrink(run, ablate, tries=10))
 
     assert command(["--seeds", "10"]) == 1

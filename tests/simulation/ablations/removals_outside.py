@@ -10,8 +10,8 @@ import acker.config.topics
 import acker.ledger.sessions
 import acker.service.snapshot
 import replay.policy.disposition
+import replay.worker.accept
 import replay.worker.partition
-import replay.worker.takeover
 import spout.group.tenure
 import spout.planner.batches
 import spout.planning.supply
@@ -227,7 +227,7 @@ def dead_letter() -> Replaced:
         decided = dispose(replace(policy, attempts=1_000), lost, now_ms, jitter)
         return decided if isinstance(decided, Replay) else Replay(now_ms)
 
-    return [(replay.worker.takeover, "dispose", put_back)]
+    return [(replay.worker.accept, "dispose", put_back)]
 
 
 def max_abandoned() -> Replaced:
@@ -236,7 +236,7 @@ def max_abandoned() -> Replaced:
     def put_back(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
         return dispose(replace(policy, max_abandoned=1_000), lost, now_ms, jitter)
 
-    return [(replay.worker.takeover, "dispose", put_back)]
+    return [(replay.worker.accept, "dispose", put_back)]
 
 
 def leader_epochs() -> Replaced:

@@ -57,7 +57,7 @@ class LostRoot(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Lost roots in the order of the verdicts, and the progress once they are taken over."""
+    """Lost roots in the order of the verdicts, and the progress once they are accepted."""
 
     roots: Sequence[LostRoot]
     progress: Progress
@@ -103,7 +103,7 @@ class Intake:
             self._records.append(_Buffered(offset, verdicts.lost, epochs, stacks))
 
     def peek(self, limit: int) -> Batch:
-        """Return up to `limit` roots, and the progress once they are taken over; remove nothing."""
+        """Return up to `limit` roots, and the progress once they are accepted; remove nothing."""
         roots: list[LostRoot] = []
         skip = self.progress.skip
         for record in self._records:
@@ -113,7 +113,7 @@ class Intake:
                 return Batch(roots, Progress(record.offset, skip + room))
             skip = 0
         if self.read_to == self.progress.next:
-            return Batch(roots, self.progress)  # a record that is half taken over may not be read again yet
+            return Batch(roots, self.progress)  # a record that is half accepted may not be read again yet
         return Batch(roots, Progress(self.read_to, 0))
 
     def advance(self, progress: Progress) -> None:
@@ -173,7 +173,7 @@ def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping
     """Decide what becomes of roots that were put aside, by the same keys; None if there never was a record.
 
     Roots whose input still cannot go on are missing. A root that waits for nothing has the due time at which
-    it was put aside, and not the present time: else what was lost after it, and taken over by a worker that
+    it was put aside, and not the present time: else what was lost after it, and accepted by a worker that
     had its input, would be replayed before it.
     """
     roots = [_lost(aside) for aside in asides.values()]

@@ -73,9 +73,9 @@ class Dropping:
             # the replay worker is fenced: before, it could have fired one of them
             with owned(self.log, self.topics, number) as transactions:
                 roots = self._strange(number).roots
-                for first in range(0, len(roots), DROPPED_MAX):
+                for begin in range(0, len(roots), DROPPED_MAX):
                     transactions.begin()
-                    for due in roots[first : first + DROPPED_MAX]:
+                    for due in roots[begin : begin + DROPPED_MAX]:
                         transactions.send(self._tombstone(number, due, why, by))
                     transactions.commit(wait_ms)
                 dropped += len(roots)
@@ -90,7 +90,7 @@ class Dropping:
         fold = DueFold(whole_entry, entries, wants=of_input(self.input_id))
         for record in due_records(self.log, self.topics, number):
             fold.put(record)
-        own_groups = {own.group for own in self.topics.inputs.values() if own.id == self.input_id}
+        own_groups = {input.group for input in self.topics.inputs.values() if input.id == self.input_id}
         strange = [
             due
             for due in entries.waiting.values()

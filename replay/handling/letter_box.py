@@ -40,8 +40,8 @@ class LetterBox:
         self._letters: dict[str, Letter] = {}
         self.left_out = 0
         self.others = 0
-        self._left_before = 0
-        self._first_left: Letter | None = None
+        self._left_out_before = 0
+        self._first_left_out: Letter | None = None
         self._marks = array("q")  # the offsets of letters whose mark is behind the first that was left out
         self._handled: Sequence[int] | None = None  # these offsets ascending, while a partition is read again
 
@@ -51,56 +51,57 @@ class LetterBox:
 
     def put(self, record: Record) -> None:
         """Take in the records of a partition in the order of its log."""
-        found = parse_letter(record)
-        if found is None:
+        entry = parse_letter(record)
+        if entry is None:
+            # when a partition is read again, its strangers have been counted
             self.others += self._handled is None and parse_audit(record) is None
-        elif isinstance(found, Mark):
-            letter = self._letters.get(found.letter)
+        elif isinstance(entry, Mark):
+            letter = self._letters.get(entry.letter)
             if letter is not None and self._filter.handled:
-                self._letters[found.letter] = replace(letter, mark=found)
+                self._letters[entry.letter] = replace(letter, mark=entry)
             else:
-                self._letters.pop(found.letter, None)
-            if self._first_left is not None:
-                topic, partition, offset = parse_location(found.letter) or ("", 0, 0)
+                self._letters.pop(entry.letter, None)
+            if self._first_left_out is not None:
+                topic, partition, offset = parse_location(entry.letter) or ("", 0, 0)
                 if (topic, partition) == (record.topic, record.partition):
                     self._marks.append(offset)
-        elif self._filter.matches(found) and not self._is_handled(found.offset):
+        elif self._filter.matches(entry) and not self._is_handled(entry.offset):
             if len(self._letters) < self._kept_max:
-                self._letters[found.place] = found
+                self._letters[entry.place] = entry
             else:
                 self.left_out += 1
-                self._first_left = self._first_left or found
+                self._first_left_out = self._first_left_out or entry
 
     def read_again(self) -> int | None:
         """End a partition; return the offset from which it is to be put in once more, None where it is not.
 
         That is where letters were left out, and marks behind them made room, or were theirs.
         """
-        first, marks = self._first_left, self._marks
+        first_left_out, marks = self._first_left_out, self._marks
         is_again = self._handled is not None
-        self._first_left, self._marks, self._handled = None, array("q"), None
-        if first is None or is_again or not marks or self._filter.handled:
-            self._left_before = self.left_out
+        self._first_left_out, self._marks, self._handled = None, array("q"), None
+        if first_left_out is None or is_again or not marks or self._filter.handled:
+            self._left_out_before = self.left_out
             return None
         self._handled = np.unique(np.frombuffer(marks, np.int64)).data
-        self.left_out = self._left_before
+        self.left_out = self._left_out_before
         self._letters = {
             place: letter
             for place, letter in self._letters.items()
-            if letter.partition != first.partition or letter.offset < first.offset
+            if letter.partition != first_left_out.partition or letter.offset < first_left_out.offset
         }
-        return first.offset
+        return first_left_out.offset
 
     def _is_handled(self, offset: int) -> bool:
         handled = self._handled
         if handled is None:
             return False
-        at = bisect_left(handled, offset)
-        return at < len(handled) and handled[at] == offset
+        place = bisect_left(handled, offset)
+        return place < len(handled) and handled[place] == offset
 
 
 def find_letters(
-    log: Log, found: Input, chosen: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX, waits: bool = False
+    log: Log, input: Input, chosen: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX, waits: bool = False
 ) -> LetterBox:
     """Read the letters of an input that are meant.
 
@@ -109,18 +110,24 @@ def find_letters(
     Raises `TopicError`: its dead-letter topic does not exist; `Unreachable`: nothing came for `wait_ms`.
     """
     box = LetterBox(chosen, kept_max)
-    starts = _starts(log, found.dead_letter.topic, found.name, chosen)
+    starts = _starts(log, input.dead_letter.topic, input.name, chosen)
     ends = log.ends(starts) if waits else log.stable_ends(starts)
     with uncollected():
         for place, start in starts.items():
-            at: int | None = start
-            while at is not None:
+            next_offset: int | None = start
+            while next_offset is not None:
                 piece = read_piece(
-                    log, place, at, ends[place], committed=True, wait_ms=wait_ms, on_damage=pass_damage
+                    log,
+                    place,
+                    next_offset,
+                    ends[place],
+                    committed=True,
+                    wait_ms=wait_ms,
+                    on_damage=pass_damage,
                 )
                 for record in piece:
                     box.put(record)
-                at = box.read_again()
+                next_offset = box.read_again()
     return box
 
 
@@ -137,21 +144,23 @@ def _starts(log: Log, topic: str, name: str, chosen: Filter) -> Mapping[TopicPar
         starts = {place: max(start, since[place]) for place, start in starts.items()}
     if not chosen.places:
         return starts
-    first = _first_of(topic, info.partitions, chosen)
-    return {place: max(starts[place], offset) for place, offset in first.items() if place in starts}
+    first_offsets = _first_of(topic, info.partitions, chosen)
+    return {place: max(starts[place], offset) for place, offset in first_offsets.items() if place in starts}
 
 
 def _first_of(topic: str, partitions: int, chosen: Filter) -> dict[TopicPartition, int]:
     """Return the partitions that the named letters may be in, and from which offset on to read them."""
-    first: dict[TopicPartition, int] = {}
+    first_offsets: dict[TopicPartition, int] = {}
     for text in chosen.places:
-        of, partition, offset = parse_location(text) or ("", 0, 0)
-        if of == topic:
+        letter_topic, partition, offset = parse_location(text) or ("", 0, 0)
+        if letter_topic == topic:
             place = TopicPartition(topic, partition)
-            first[place] = min(first.get(place, offset), offset)
+            first_offsets[place] = min(first_offsets.get(place, offset), offset)
         else:
-            first |= {TopicPartition(topic, number): 0 for number in letters_of(partition, partitions)}
-    return first
+            first_offsets |= {
+                TopicPartition(topic, number): 0 for number in letters_of(partition, partitions)
+            }
+    return first_offsets
 
 
 def letters_of(origin_partition: int, partitions: int) -> set[int]:

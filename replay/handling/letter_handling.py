@@ -62,7 +62,7 @@ class LetterHandling:
     def __init__(
         self,
         log: Log,
-        found: Input,
+        input: Input,
         order: Order,
         *,
         owner: str,
@@ -71,12 +71,12 @@ class LetterHandling:
     ) -> None:
         """Prepare; nothing is written or fenced before `open`. `owner` begins the transactional id."""
         self._log = log
-        self._input = found
+        self._input = input
         self._order = order
         self._limits = limits
         self._kept_max = kept_max
         self._fetcher = Fetcher(log, limits)
-        self._transactions = log.transactions(f"{owner}-letters-{found.dead_letter.topic}")
+        self._transactions = log.transactions(f"{owner}-letters-{input.dead_letter.topic}")
         self._letters: deque[Letter] = deque()
         self._info: TopicInfo | None = None
         self._at_once = CHUNK_MAX

@@ -54,53 +54,61 @@ class RedriveRecord(NamedTuple):
         return "INTERRUPTED" if self.is_over else "NOT ENDED"
 
 
-def find_redrives(log: Log, found: Input, *, wait_ms: int, since_ms: int = 0) -> list[RedriveRecord]:
+def find_redrives(log: Log, input: Input, *, wait_ms: int, since_ms: int = 0) -> list[RedriveRecord]:
     """Read the redrives of an input that began at `since_ms` or later, the oldest first.
 
     Raises `TopicError`: its dead-letter topic does not exist.
     """
-    place = existing_places(log, found.dead_letter.topic)[AUDIT_PARTITION]
-    first = max(log.starts([place])[place], log.offsets_at([place], since_ms)[place])
+    place = existing_places(log, input.dead_letter.topic)[AUDIT_PARTITION]
+    first_offset = max(log.starts([place])[place], log.offsets_at([place], since_ms)[place])
     end = log.stable_ends([place])[place]
     begun: dict[str, RedriveBegun] = {}
     ended: dict[str, RedriveEnded] = {}
-    piece = read_piece(log, place, first, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage)
+    piece = read_piece(log, place, first_offset, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage)
     for record in piece:
         event = parse_audit(record)
         if isinstance(event, RedriveBegun):
             begun[event.redrive] = event
         elif event is not None:
             ended.setdefault(event.redrive, event)
-    last = next(reversed(begun), "")
-    return [RedriveRecord(each, ended.get(name), name != last) for name, each in begun.items()]
+    # redrives of an input follow each other: a later one shows that those before it are over
+    newest = next(reversed(begun), "")
+    return [RedriveRecord(event, ended.get(redrive), redrive != newest) for redrive, event in begun.items()]
 
 
 class RedriveOutcomes:
     """The outcomes of an input's redrives; each call of `read` adds what is new in the log."""
 
-    def __init__(self, log: Log, topics: Topics, found: Input, redrives: Iterable[RedriveBegun]) -> None:
+    def __init__(self, log: Log, topics: Topics, input: Input, redrives: Iterable[RedriveBegun]) -> None:
         """Begin where the first of some redrives began; errors as for `existing_places`."""
-        ends = {each.redrive: (each.verdicts_from, each.letters_from, each.copies_from) for each in redrives}
-        firsts: list[dict[TopicPartition, int]] = []
+        # by redrive, for each followed topic, the end of each partition when the redrive began
+        ends = {
+            begun.redrive: (begun.verdicts_from, begun.letters_from, begun.copies_from) for begun in redrives
+        }
+        first_offsets: list[dict[TopicPartition, int]] = []
         self._cut = set[str]()
         """The redrives of which a part is no longer in the log."""
-        for number, topic in enumerate(followed_topics(topics, found)):
+        for topic_number, topic in enumerate(followed_topics(topics, input)):
             places = existing_places(log, topic)
-            starts, log_ends, where = log.starts(places), log.ends(places), dict[TopicPartition, int]()
-            for n, place in enumerate(places):
-                # a partition that the topic got later was empty when the redrive began
-                needed = {name: dict(enumerate(each[number])).get(n, 0) for name, each in ends.items()}
-                # behind the end of a topic that was created again, what was there is gone
-                self._cut |= {
-                    name for name, at in needed.items() if not starts[place] <= at <= log_ends[place]
-                }
-                first = min(needed.values(), default=0)
-                where[place] = min(max(starts[place], first), log_ends[place])
-            firsts.append(where)
-        self._input = found
+            log_starts, log_ends = log.starts(places), log.ends(places)
+            topic_offsets: dict[TopicPartition, int] = {}
+            for place in places:
+                needed: dict[str, int] = {}
+                for redrive, ends_by_topic in ends.items():
+                    topic_ends = ends_by_topic[topic_number]
+                    # a partition that the topic got later was empty when the redrive began
+                    is_there = place.partition < len(topic_ends)
+                    needed[redrive] = topic_ends[place.partition] if is_there else 0
+                    # behind the end of a topic that was created again, what was there is gone
+                    if not log_starts[place] <= needed[redrive] <= log_ends[place]:
+                        self._cut.add(redrive)
+                earliest = min(needed.values(), default=0)
+                topic_offsets[place] = min(max(log_starts[place], earliest), log_ends[place])
+            first_offsets.append(topic_offsets)
+        self._input = input
         # when all is asked: nobody closes them if a question fails
         self._verdicts, self._letters, self._copies = (
-            Follower(log, list(at), first=at, on_damage=pass_damage) for at in firsts
+            Follower(log, list(offsets), first=offsets, on_damage=pass_damage) for offsets in first_offsets
         )
         self._settled: list[tuple[int, int, int, LetterOutcome]] = []
         self._dead: list[tuple[int, int]] = []
@@ -130,8 +138,9 @@ class RedriveOutcomes:
             return
         for partition, start, end, outcome in self._settled:
             roots = self._roots.get(partition, {})
-            within = range(start, end) if end - start < len(roots) else list(roots)
-            for offset in within:
+            # whichever is shorter: the run of the verdict, or the redrive's copies in the partition
+            offsets = range(start, end) if end - start < len(roots) else list(roots)
+            for offset in offsets:
                 if start <= offset < end and offset in roots:
                     self._outcomes[roots[offset]] = outcome
         for partition, offset in self._dead:
@@ -141,16 +150,17 @@ class RedriveOutcomes:
 
     def letters(self, redrive: str) -> Mapping[str, LetterOutcome]:
         """Return the outcome of each letter that a redrive replays, by the letter's place."""
-        lacks = LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
-        found = {
-            letter: self._outcomes.get((name, letter), lacks)
+        without_copy = LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
+        outcomes = {
+            letter: self._outcomes.get((name, letter), without_copy)
             for (name, letter), action in self._handled.items()
             if name == redrive and action is LetterAction.REPLAYED
         }
-        if redrive in self._cut:
-            opened = [letter for letter, outcome in found.items() if outcome is LetterOutcome.OPEN]
-            found.update(dict.fromkeys(opened, LetterOutcome.UNKNOWN))
-        return found
+        if redrive in self._cut:  # the verdict of an open one may be in what is no longer there
+            for letter, outcome in outcomes.items():
+                if outcome is LetterOutcome.OPEN:
+                    outcomes[letter] = LetterOutcome.UNKNOWN
+        return outcomes
 
     def count(self, redrive: str) -> Counter[LetterOutcome]:
         return Counter(self.letters(redrive).values())
@@ -173,11 +183,11 @@ class RedriveOutcomes:
                     yield partition_of(source), int(offset_of(start)), int(offset_of(end - 1)) + 1, outcome
 
     def _put_letter(self, record: Record) -> None:
-        found = parse_letter(record)
-        if isinstance(found, Mark) and found.redrive:
-            self._handled[found.redrive, found.letter] = found.action
-        elif isinstance(found, Letter) and found.history:
-            topic, partition, offset = parse_location(found.history[-1].root) or ("", -1, -1)
+        entry = parse_letter(record)
+        if isinstance(entry, Mark) and entry.redrive:
+            self._handled[entry.redrive, entry.letter] = entry.action
+        elif isinstance(entry, Letter) and entry.history:
+            topic, partition, offset = parse_location(entry.history[-1].root) or ("", -1, -1)
             if topic == self._input.replay_topic:
                 self._dead.append((partition, offset))
 
@@ -191,9 +201,11 @@ class RedriveOutcomes:
             roots[record.offset] = letter
         elif history := parse_history(ours.get(HISTORY)):
             topic, partition, offset = parse_location(history[-1].root) or ("", -1, -1)
-            before = self._roots.get(partition, {}).get(offset) if topic == self._input.replay_topic else None
-            if before is not None:
-                roots[record.offset] = before
+            if topic != self._input.replay_topic:
+                return
+            letter_before = self._roots.get(partition, {}).get(offset)
+            if letter_before is not None:
+                roots[record.offset] = letter_before
 
 
 def _outcome_of(verdict: DoneVerdict) -> LetterOutcome:
@@ -206,9 +218,9 @@ def _outcome_of(verdict: DoneVerdict) -> LetterOutcome:
             assert_never(verdict)
 
 
-def followed_topics(topics: Topics, found: Input) -> tuple[str, str, str]:
+def followed_topics(topics: Topics, input: Input) -> tuple[str, str, str]:
     """Return the topics that outcomes are read from: of verdicts, of letters, of copies."""
-    return topics.ack_topics.verdict, found.dead_letter.topic, found.replay_topic
+    return topics.ack_topics.verdict, input.dead_letter.topic, input.replay_topic
 
 
 def existing_places(log: Log, topic: str) -> list[TopicPartition]:

@@ -77,8 +77,8 @@ def outcome_text(outcomes: Counter[LetterOutcome]) -> str:
         LetterOutcome.UNKNOWN: "unknown",
     }
     always = (LetterOutcome.ACKED, LetterOutcome.DIED)
-    shown = [each for each in words if outcomes[each] or each in always]
-    return ", ".join(f"{outcomes[each]:,} {words[each]}" for each in shown)
+    shown = [outcome for outcome in words if outcomes[outcome] or outcome in always]
+    return ", ".join(f"{outcomes[outcome]:,} {words[outcome]}" for outcome in shown)
 
 
 class Redrive:
@@ -94,28 +94,32 @@ class Redrive:
         limits: RedriveLimits = RedriveLimits(),
     ) -> None:
         """Prepare an order with a new id; the filters of `meant` replace its own."""
-        self._log, self._topics, self._order, self._pace, self._limits = log, topics, order, pace, limits
+        self._log = log
+        self._topics = topics
+        self._order = order
+        self._pace = pace
+        self._limits = limits
         self._left_to_do = list(meant)
-        self._now: _OneInput | None = None
-        self._past = RedriveProgress()
+        self._current: _OneInput | None = None
+        self._ended_inputs = RedriveProgress()
         self._end: RedriveEnd | None = None
 
     @property
     def is_done(self) -> bool:
-        return self._now is None and (self._end is not None or not self._left_to_do)
+        return self._current is None and (self._end is not None or not self._left_to_do)
 
     @property
     def progress(self) -> RedriveProgress:
         """How far it is, as of the last `step`."""
-        now = self._now.progress if self._now else RedriveProgress()
-        past = self._past
+        current = self._current.progress if self._current else RedriveProgress()
+        ended = self._ended_inputs
         end = (self._end or RedriveEnd.DONE) if self.is_done else None
         return RedriveProgress(
-            past.letters + now.letters,
-            past.done + now.done,
-            past.left + now.left,
-            past.left_out + now.left_out,
-            past.outcomes + now.outcomes,
+            ended.letters + current.letters,
+            ended.done + current.done,
+            ended.left + current.left,
+            ended.left_out + current.left_out,
+            ended.outcomes + current.outcomes,
             end,
         )
 
@@ -132,24 +136,25 @@ class Redrive:
             Unreachable: it is not known whether the transaction was committed; begin another redrive.
             TopicError: a topic is missing.
         """
-        if self._now is None:
+        if self._current is None:
             if self.is_done:
                 return 0
-            found, matching = self._left_to_do.pop(0)
+            input, matching = self._left_to_do.pop(0)
             order = replace(self._order, which=matching)
-            self._now = _OneInput(self._log, self._topics, found, order, self._limits, now_ms)
-        wait_ms = self._now.step(self._pace, self._end, now_ms)
-        if self._now.end is not None:
-            self._now.close()
-            if self._now.end is not RedriveEnd.DONE:
-                self._end = self._now.end
-            self._past, self._now = replace(self.progress, end=None), None
+            self._current = _OneInput(self._log, self._topics, input, order, self._limits, now_ms)
+        wait_ms = self._current.step(self._pace, self._end, now_ms)
+        if self._current.end is not None:
+            self._current.close()
+            if self._current.end is not RedriveEnd.DONE:
+                self._end = self._current.end
+            self._ended_inputs = replace(self.progress, end=None)
+            self._current = None
         return wait_ms
 
     def close(self) -> None:
         """Close it; if it is not done, it has no end in the log."""
-        if self._now is not None:
-            self._now.close()
+        if self._current is not None:
+            self._current.close()
 
 
 class _OneInput:
@@ -157,15 +162,18 @@ class _OneInput:
         self,
         log: Log,
         topics: Topics,
-        found: Input,
+        input: Input,
         order: Order,
         limits: RedriveLimits,
         now_ms: int,
     ) -> None:
-        self._log, self._topics, self._input, self._order = log, topics, found, order
+        self._log = log
+        self._topics = topics
+        self._input = input
+        self._order = order
         self._limits = limits
         self._handling = LetterHandling(
-            log, found, order, owner=topics.acker.replay_group, limits=topics.replay.limits
+            log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits
         )
         self._outcomes: RedriveOutcomes | None = None
         self._begun: RedriveBegun | None = None
@@ -192,13 +200,15 @@ class _OneInput:
         open_ = self._counted()[LetterOutcome.OPEN]
         idle_ms = self._passed.read(now_ms) - self._handled_at_ms
         end = stop or self._must_stop(open_, idle_ms)
-        waited = not open_ or idle_ms >= self._limits.wait_ms
-        if end is None and self._handling.is_done and waited:
+        has_waited = not open_ or idle_ms >= self._limits.wait_ms
+        if end is None and self._handling.is_done and has_waited:
             end = RedriveEnd.DONE
         if end is not None:
             self._finish(end, now_ms)
             return 0
-        room = min(pace.room(now_ms), self._limits.at_once - open_ if self._outcomes else self._letters)
+        # only replayed letters can be open; of dropped ones all may go at once
+        open_room = self._limits.at_once - open_ if self._outcomes else self._letters
+        room = min(pace.room(now_ms), open_room)
         if room > 0 and not self._handling.is_done:
             pace.spend(self._handling.step(room, now_ms))
             self._handled_at_ms = self._passed.ms
@@ -212,10 +222,7 @@ class _OneInput:
 
     def _begin(self, now_ms: int) -> None:
         self._letters = self._handling.open()
-        verdicts, letters, copies = (
-            tuple(offset for _, offset in sorted(self._log.ends(existing_places(self._log, topic)).items()))
-            for topic in followed_topics(self._topics, self._input)
-        )
+        verdict_topic, letter_topic, replay_topic = followed_topics(self._topics, self._input)
         order = self._order
         self._begun = RedriveBegun(
             order.redrive,
@@ -224,9 +231,9 @@ class _OneInput:
             order.why,
             str(order.which),
             self._letters,
-            copies,
-            letters,
-            verdicts,
+            self._ends(replay_topic),
+            self._ends(letter_topic),
+            self._ends(verdict_topic),
             now_ms,
         )
         if not self._letters:
@@ -234,6 +241,11 @@ class _OneInput:
         self._handling.write([audit_record(self._begun, self._input.dead_letter.topic)])
         if order.action is LetterAction.REPLAYED:
             self._outcomes = RedriveOutcomes(self._log, self._topics, self._input, [self._begun])
+
+    def _ends(self, topic: str) -> tuple[int, ...]:
+        """Return the end of each partition of a topic, by the partition's number."""
+        ends = self._log.ends(existing_places(self._log, topic))
+        return tuple(ends[place] for place in sorted(ends))
 
     def _follow(self, now_ms: int) -> None:
         """Read what became of the letters, every `STEP_MS_MAX`."""
@@ -277,20 +289,20 @@ class _OneInput:
         self.end = end
 
 
-def cancel_redrive(log: Log, topics: Topics, found: Input, redrive: str, by: str, now_ms: int) -> None:
+def cancel_redrive(log: Log, topics: Topics, input: Input, redrive: str, by: str, now_ms: int) -> None:
     """Cancel a redrive of an input from outside: it is fenced, and its end is written.
 
     Raises `UsageError`: there is no such redrive, or it has ended.
     """
     wait_ms = topics.replay.limits.operation_timeout_ms
     order = Order(LetterAction.REPLAYED, Filter(), by, "", redrive)
-    handling = LetterHandling(log, found, order, owner=topics.acker.replay_group, limits=topics.replay.limits)
+    handling = LetterHandling(log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits)
     with closing(handling):
-        records = {each.begun.redrive: each for each in find_redrives(log, found, wait_ms=wait_ms)}
-        one = records.get(redrive)
-        if one is None or one.ended is not None or one.is_over:
-            state = "there is none" if one is None else f"it is {one.state}"
-            raise UsageError(f"redrive {redrive} of input {found.name} cannot be cancelled: {state}")
+        records = {record.begun.redrive: record for record in find_redrives(log, input, wait_ms=wait_ms)}
+        record_of_redrive = records.get(redrive)
+        if record_of_redrive is None or record_of_redrive.ended is not None or record_of_redrive.is_over:
+            state = "there is none" if record_of_redrive is None else f"it is {record_of_redrive.state}"
+            raise UsageError(f"redrive {redrive} of input {input.name} cannot be cancelled: {state}")
         handling.fence()
         ended = RedriveEnded(redrive, RedriveEnd.CANCELLED.value, by, -1, -1, -1, now_ms)
-        handling.write([audit_record(ended, found.dead_letter.topic)])
+        handling.write([audit_record(ended, input.dead_letter.topic)])

@@ -55,8 +55,8 @@ def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
     names, wait_ms = topics.ack_topics, topics.replay.limits.operation_timeout_ms
     codecs: dict[str, Codec[Any]] = {names.verdict: wire_codec(), names.due: due_codec()}
     read = (names.verdict, names.due, names.state, names.init, names.ack, names.fail)
-    there = log.topics(read)
-    for topic in (name for name in read if name in there):
+    existing = log.topics(read)
+    for topic in (name for name in read if name in existing):
         for number in range(topics.acker.partitions):
             place = TopicPartition(topic, number)
             start, end = log.starts([place])[place], log.stable_ends([place])[place]
@@ -68,7 +68,7 @@ def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
             if topic == names.state:
                 yield from _of_state(place, records, marks)
             elif topic in codecs:
-                yield from _of(place, records, codecs[topic], marks)
+                yield from _of_events(place, records, codecs[topic], marks)
             else:
                 deque(records, maxlen=0)  # acker and spout pass over what is garbage in it
             for run in log.passed_over():
@@ -105,37 +105,40 @@ def _noting_marks(records: Iterator[Record], marks: list[range]) -> Iterator[Rec
         yield record
 
 
-def pass_over(log: Log, found: Sequence[Unreadable], why: str, by: str) -> None:
+def pass_over(log: Log, unreadable: Sequence[Unreadable], why: str, by: str) -> None:
     """Write the marks with which all readers skip these records; the command may be repeated."""
     producer = log.producer()
     try:
-        for one in found:
-            producer.send(passed_over_mark(one.place, one.offset, why, by, one.until))
+        for record in unreadable:
+            producer.send(passed_over_mark(record.place, record.offset, why, by, record.until))
         producer.flush(FLUSH_MS_MAX)
     finally:
         producer.close()
 
 
-def _of(
+def _of_events(
     place: TopicPartition, records: Iterator[Record], codec: Codec[Any], marks: list[range]
 ) -> Iterator[Unreadable]:
     """Yield records of an unknown version; other garbage does not stop the readers of these topics."""
-    found: dict[int, Record] = {}
+    unknown_version: list[Record] = []
     for record in records:
         if marked_offset(record) is None and record.value is not None:
             try:
                 codec.decode(record.value)
             except UnknownVersion:
-                found[record.offset] = record
+                unknown_version.append(record)
             except CodecError:
                 continue
-    yield from (_unreadable(place, record, kind_of(record.value), marks) for record in found.values())
+    # only now are all marks noted: they stand behind the records that they are about
+    for record in unknown_version:
+        yield _unreadable(place, record, kind_of(record.value), marks)
 
 
 def _of_state(place: TopicPartition, records: Iterator[Record], marks: list[range]) -> Iterator[Unreadable]:
     """Yield the unreadable records among the last ones under the keys of State."""
     codec = state_codec()
-    found: dict[int, list[tuple[Record, str]]] = {}
+    # by part of State: the unreadable records that no sound one follows, each with what is wrong
+    unreadable: dict[int, list[tuple[Record, str]]] = {}
     for record in records:
         part = part_of_key(place.partition, record.key)
         if part is None or record.value is None:
@@ -147,11 +150,13 @@ def _of_state(place: TopicPartition, records: Iterator[Record], marks: list[rang
             state, kind = None, kind_of(record.value)
         if isinstance(state, StatePart) and (state.partition, state.part) == (place.partition, part):
             if is_sound_part(codec, part, record):
-                found.pop(part, None)
+                unreadable.pop(part, None)
                 continue
             kind = "a part of State that does not unpack, or to more than is read"
-        found.setdefault(part, []).append((record, kind))
-    yield from (_unreadable(place, record, kind, marks) for each in found.values() for record, kind in each)
+        unreadable.setdefault(part, []).append((record, kind))
+    for records_of_part in unreadable.values():
+        for record, kind in records_of_part:
+            yield _unreadable(place, record, kind, marks)
 
 
 def _unreadable(place: TopicPartition, record: Record, kind: str, marks: Sequence[range]) -> Unreadable:

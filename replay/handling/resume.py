@@ -35,12 +35,12 @@ def resume(log: Log, topics: Topics, input_id: int) -> Mapping[int, Pause]:
     """
     ended: dict[int, Pause] = {}
     timeout_ms = topics.replay.limits.operation_timeout_ms
-    for number, found in pauses(log, topics).items():
-        if input_id not in found:
+    for number, pauses_by_input in pauses(log, topics).items():
+        if input_id not in pauses_by_input:
             continue
         with owned(log, topics, number) as transactions:
             transactions.begin()
             transactions.send(Outgoing(topics.ack_topics.due, number, None, pause_key(input_id)))
             transactions.commit(timeout_ms)
-        ended[number] = found[input_id]
+        ended[number] = pauses_by_input[input_id]
     return ended

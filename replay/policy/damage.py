@@ -55,17 +55,17 @@ class DamagedBatches:
         """
         for run in runs:
             held_up = self._current((run.topic, run.partition), now_ms)
-            same = [each for each in held_up if each.run.start < run.end and run.start < each.run.end]
-            is_noted = any(each.run.start <= run.start and run.end <= each.run.end for each in same)
+            same = [batch for batch in held_up if batch.run.start < run.end and run.start < batch.run.end]
+            is_noted = any(batch.run.start <= run.start and run.end <= batch.run.end for batch in same)
             if run.start < run.end and not is_noted:
-                until_ms = min([each.until_ms for each in same], default=now_ms + self._retry_ms)
+                until_ms = min([batch.until_ms for batch in same], default=now_ms + self._retry_ms)
                 held_up.append(HeldUp(run, until_ms))
 
     def holding(self, topic: str, partition: int, offset: int, now_ms: int) -> HeldUp | None:
         """Return what a record lies in that is not to be read now; None: read it."""
         name = topic, partition
         held_up = self._current(name, now_ms) if name in self._held_up else ()
-        return next((each for each in held_up if each.run.start <= offset < each.run.end), None)
+        return next((batch for batch in held_up if batch.run.start <= offset < batch.run.end), None)
 
     def is_to_report(self, run: DamagedRun, now_ms: int) -> bool:
         """Return whether a run is to be named now: at once, and then when it has been tried again."""
@@ -79,5 +79,5 @@ class DamagedBatches:
         """Return what is known of a partition, without what is to be tried again."""
         held_up = self._held_up.get(name, [])
         # a clock that was set back must not hold anything up for long
-        self._held_up[name] = [each for each in held_up if 0 < each.until_ms - now_ms <= self._retry_ms]
+        self._held_up[name] = [batch for batch in held_up if 0 < batch.until_ms - now_ms <= self._retry_ms]
         return self._held_up[name]

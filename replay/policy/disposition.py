@@ -61,9 +61,13 @@ def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
         raise ValueError(f"a delay follows a failure, but failures is {failures}")
     if not 0.0 <= jitter < 1.0:
         raise ValueError(f"jitter {jitter} is not in [0, 1)")
-    listed = backoff.delays_ms
-    plain = listed[min(failures, len(listed)) - 1] if listed else _exponential(backoff, failures - 1)
-    return math.ceil(plain * (1.0 + backoff.jitter * jitter))
+    if backoff.delays_ms:
+        # the last delay of the list is for all failures behind it, too
+        number = min(failures, len(backoff.delays_ms))
+        delay: float = backoff.delays_ms[number - 1]
+    else:
+        delay = _exponential(backoff, failures - 1)
+    return math.ceil(delay * (1.0 + backoff.jitter * jitter))
 
 
 def _exponential(backoff: Backoff, exponent: int) -> float:

@@ -30,10 +30,12 @@ def story_headers(due: Due, attempt: int, record: Record | None) -> Headers:
 
     `record` is that of the lost emission, None if it could not be read.
     """
-    named = "" if record is None else _record_id(due, record)
-    of_record: Headers = ((RECORD_ID, named.encode()),) if named else ()
-    last = due.history[-1][:-1] if due.history else None
-    shared = _shared_headers(attempt, (due.abandoned, due.timed_out, due.held), due.first_emitted_ms, last)
+    id_text = "" if record is None else _record_id(due, record)
+    of_record: Headers = ((RECORD_ID, id_text.encode()),) if id_text else ()
+    last_loss = due.history[-1][:-1] if due.history else None
+    shared = _shared_headers(
+        attempt, (due.abandoned, due.timed_out, due.held), due.first_emitted_ms, last_loss
+    )
     return ((ORIGIN, due.origin.encode()),) + of_record + shared + ((HISTORY, history_json(due.history)),)  # noqa: RUF005 - unpacking takes longer
 
 
@@ -46,14 +48,14 @@ def _record_id(due: Due, record: Record) -> str:
 
 @lru_cache(maxsize=1_024)
 def _shared_headers(
-    attempt: int, free: tuple[int, int, int], first_emitted_ms: int, last: tuple[object, ...] | None
+    attempt: int, counts: tuple[int, int, int], first_emitted_ms: int, last_loss: tuple[object, ...] | None
 ) -> Headers:
     """Return the headers that roots lost together share, all but origin and history.
 
-    `free` is how many emissions were abandoned, timed out and blocked.
+    `counts` is how many emissions were abandoned, timed out and blocked.
     """
-    loss = None if last is None else Loss._make([*last, ""])
-    abandoned, timed_out, held = free
+    loss = None if last_loss is None else Loss._make([*last_loss, ""])
+    abandoned, timed_out, held = counts
     lineage = Lineage(
         origin="",
         attempt=attempt,

@@ -96,10 +96,10 @@ def build_dead_letter(
         topic: a letter that is too large for it loses the record's payload and headers, and says so.
         now_ms: wall time.
     """
-    own = original_headers(due, record) if record is not None else ()
+    original = original_headers(due, record) if record is not None else ()
     missing = "" if record is not None else _PAYLOAD_LOST.get(death.reason, "the record could not be read")
     if death.reason is DeadReason.DROPPED and record is not None:
-        record, own, missing = record._replace(value=None), (), "a rule drops what fails by this cause"
+        record, original, missing = record._replace(value=None), (), "a rule drops what fails by this cause"
     time: Headers = ()
     if record is not None:
         time = time_headers(time_of(record, is_copy=is_replay(due.source)))
@@ -109,7 +109,7 @@ def build_dead_letter(
         value=record.value if record else None,
         key=record.key if record else None,
         headers=joined_headers(
-            plain_headers(own), _our_headers(due, death, missing, record) + time, OUR_PREFIXES
+            plain_headers(original), _our_headers(due, death, missing, record) + time, OUR_PREFIXES
         ),
         timestamp_ms=now_ms,
     )

@@ -296,8 +296,8 @@ def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     bounded = _cut(loss)
     if history and loss.error == history[-1].error == HELD:
         history = history[:-1]
-    whole = (*history, bounded)
-    return whole if len(whole) <= _FREE_MAX else _shortened(whole)
+    history_with_loss = (*history, bounded)
+    return history_with_loss if len(history_with_loss) <= _FREE_MAX else _shortened(history_with_loss)
 
 
 def left_out_by(loss: Loss) -> int:
@@ -308,10 +308,10 @@ def left_out_by(loss: Loss) -> int:
     return int(count[1]) if count else 0
 
 
-def left_out_entry(last: Loss, count: int) -> Loss:
+def left_out_entry(last_left_out: Loss, count: int) -> Loss:
     """Return the entry that represents `count` left-out losses; it has the attempt and time of the `last`."""
     message = f"{_LEFT_OUT_TEXT}{count}"
-    return last._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")
+    return last_left_out._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")
 
 
 def left_out_of(history: tuple[Loss, ...]) -> int:
@@ -321,20 +321,20 @@ def left_out_of(history: tuple[Loss, ...]) -> int:
 
 def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
     """Return a history that fits: the first loss, how many are left out, and as many last ones as fit."""
-    first, *rest = history
+    first_loss, *later_losses = history
     size = sum(map(_text_bytes, history))
     if len(history) <= HISTORY_MAX and size <= HISTORY_BYTES_MAX:
         return history
-    left_out = left_out_by(rest[0])
+    left_out = left_out_by(later_losses[0])
     first_kept = 1 if left_out else 0  # an entry that says how many were left out is written anew
-    last = rest[0]
+    last_left_out = later_losses[0]
     size += _LOSS_BYTES_MAX  # for that entry
-    while len(rest) - first_kept > HISTORY_MAX - 2 or size > HISTORY_BYTES_MAX:
-        last = rest[first_kept]
-        size -= _text_bytes(last)
+    while len(later_losses) - first_kept > HISTORY_MAX - 2 or size > HISTORY_BYTES_MAX:
+        last_left_out = later_losses[first_kept]
+        size -= _text_bytes(last_left_out)
         left_out += 1
         first_kept += 1
-    return (first, left_out_entry(last, left_out), *rest[first_kept:])
+    return (first_loss, left_out_entry(last_left_out, left_out), *later_losses[first_kept:])
 
 
 def _text_bytes(loss: Loss) -> int:

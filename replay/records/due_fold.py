@@ -129,8 +129,8 @@ def due_ms_of(record: Record, root: Root) -> int:
 
     A flaw behind that is found when the root is due: then it becomes a dead letter.
     """
-    named, due_ms = due_codec().glance(record.value or b"")
-    flaw = _flaw_of_source(root.source) if named == root else "the key is not that of the value"
+    root_in_value, due_ms = due_codec().glance(record.value or b"")
+    flaw = _flaw_of_source(root.source) if root_in_value == root else "the key is not that of the value"
     if flaw:
         raise CodecError(flaw)
     return due_ms

@@ -116,16 +116,16 @@ def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: i
 
     If the headers say nothing, it is attempt 1, and its origin is the record's own place.
     """
-    here = location(topic, partition, offset)
+    own_place = location(topic, partition, offset)
     ours = our_values(headers) if headers else {}
     if not ours:
-        return Lineage(here)
+        return Lineage(own_place)
     origin = header_text(ours.get(ORIGIN))
     attempt = max(1, _number(ours.get(ATTEMPT), 1, ATTEMPT_MAX))
     abandoned = min(_number(ours.get(ABANDONED), 0, ATTEMPT_MAX), attempt - 1)
     timed_out = min(_number(ours.get(TIMED_OUT), 0, ATTEMPT_MAX), attempt - 1 - abandoned)
     return Lineage(
-        origin=origin if parse_location(origin) else here,
+        origin=origin if parse_location(origin) else own_place,
         record_id=header_text(ours.get(RECORD_ID)),
         attempt=attempt,
         abandoned=abandoned,
@@ -214,6 +214,6 @@ def _number_or_none(value: bytes | None) -> int | None:
     return int(value) if value is not None and _NUMBER.match(value) else None
 
 
-def _number(value: bytes | None, default: int, most: int) -> int:
+def _number(value: bytes | None, default: int, number_max: int) -> int:
     number = _number_or_none(value)
-    return default if number is None or number > most else number
+    return default if number is None or number > number_max else number

@@ -26,8 +26,8 @@ def mover_text(mover: Mover | None, inputs: Iterable[Input], wall_ms: int) -> st
         return "a record that is unknown, since it was read before this driver began"
     topics = _topics_of(inputs)
     places = [_place(run, topics) for run in mover.runs]
-    named = places[0] if mover.record is not None else f"one of {first_of(places, 3, what='runs')}"
-    return f"{named} (event time {any_time_text(mover.at_ms)}{_unit_hint(mover.at_ms, wall_ms)})"
+    record_text = places[0] if mover.record is not None else f"one of {first_of(places, 3, what='runs')}"
+    return f"{record_text} (event time {any_time_text(mover.at_ms)}{_unit_hint(mover.at_ms, wall_ms)})"
 
 
 def mover_record(mover: Mover | None, inputs: Iterable[Input]) -> str:
@@ -43,10 +43,10 @@ def _topics_of(inputs: Iterable[Input]) -> dict[int, tuple[str, str]]:
 
 def _place(run: SourceRun, topics: dict[int, tuple[str, str]]) -> str:
     topic, replay_topic = topics.get(input_id_of(run.source), (str(run.source),) * 2)
-    first = location(
+    first_place = location(
         replay_topic if is_replay(run.source) else topic, partition_of(run.source), offset_of(run.start)
     )
-    return first if run.end - run.start == 1 else f"{first} to {offset_of(run.end - 1)}"
+    return first_place if run.end - run.start == 1 else f"{first_place} to {offset_of(run.end - 1)}"
 
 
 def _unit_hint(at_ms: int, wall_ms: int) -> str:

@@ -16,17 +16,17 @@ PLACES_MAX: Final = 10
 
 def record_place(source: int, position: int, inputs: Sequence[Input]) -> str:
     """Name a root's record: ``topic/partition@offset``; that of another input has its source's number."""
-    topics = {own.id: own.replay_topic if is_replay(source) else own.topic for own in inputs}
+    topics = {input.id: input.replay_topic if is_replay(source) else input.topic for input in inputs}
     topic = topics.get(input_id_of(source), str(source))
     return location(topic, partition_of(source), offset_of(position))
 
 
 def run_places(runs: Sequence[SourceRun], inputs: Sequence[Input]) -> str:
     """Name the records of some runs: ``sentences/0@4-6, sentences/1@9``, at most `PLACES_MAX` of the runs."""
-    named = []
+    texts = []
     for source, start, end in runs[:PLACES_MAX]:
-        last = "" if end == start + 1 else f"-{int(offset_of(end - 1))}"
-        named.append(f"{record_place(source, start, inputs)}{last}")
+        range_end = "" if end == start + 1 else f"-{int(offset_of(end - 1))}"
+        texts.append(f"{record_place(source, start, inputs)}{range_end}")
     if len(runs) > PLACES_MAX:
-        named.append("...")
-    return ", ".join(named) or "none"
+        texts.append("...")
+    return ", ".join(texts) or "none"

@@ -130,8 +130,8 @@ MUTANTS = (
     Mutant(
         "back-off-grows",
         "replay/policy/disposition.py",
-        "plain = listed[min(failures, len(listed)) - 1] if listed else _exponential(backoff, failures - 1)",
-        "plain = listed[min(failures, len(listed)) - 1] if listed else _exponential(backoff, 0)",
+        "delay = _exponential(backoff, failures - 1)",
+        "delay = _exponential(backoff, 0)",
         "tests/unit/replay/policy/test_backoff.py::test_the_delay_doubles_from_the_initial_one",
         "a service that is down would be asked at the first rate for ever",
     ),
@@ -598,8 +598,8 @@ MUTANTS = (
     Mutant(
         "handled-letters-keep-no-others-out",
         "replay/handling/letter_box.py",
-        "at = box.read_again()",
-        "at = None",
+        "next_offset = box.read_again()",
+        "next_offset = None",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated",
         "a command that is repeated would never get past the first 100,000 letters",

@@ -141,15 +141,19 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     A root gets an `Aside` if topics.yaml does not have its input, or if its replay topic, or the batch of the
     copy there, cannot be read now.
     """
-    owned = {
-        key: _is_owned(worker, lost, now_ms) for key, lost in {id(r.lost): r.lost for r in roots}.items()
-    }
-    replayed = [r for r in roots if is_replay(r.lost.source) and owned[id(r.lost)]]
-    replayed = [r for r in replayed if worker.is_ready(_input_of(r), now_ms)]
+    # roots of one verdict share their `Lost`, so it is asked once for each of these
+    lost_by_id = {id(root.lost): root.lost for root in roots}
+    owned = {lost_id: _is_owned(worker, lost, now_ms) for lost_id, lost in lost_by_id.items()}
+    lost_copies: list[LostRoot] = []
+    for root in roots:
+        is_copy = is_replay(root.lost.source)
+        if is_copy and owned[id(root.lost)] and worker.is_ready(_input_of(root), now_ms):
+            lost_copies.append(root)
     pasts: dict[RecordPlace, Past | None] = {}
-    if replayed:
-        for found in worker.apart(replayed, _input_of, lambda some: _pasts(worker, some, now_ms), now_ms):
-            pasts.update(found)
+    if lost_copies:
+        parts = worker.apart(lost_copies, _input_of, lambda copies: _pasts(worker, copies, now_ms), now_ms)
+        for pasts_of_part in parts:
+            pasts.update(pasts_of_part)
     # an older session or acker did not say in which epoch a root was emitted: that of now is the next best
     epochs = _epochs(worker, [root for root in roots if root.leader_epoch == NO_EPOCH])
     dues: list[Due] = []
@@ -157,7 +161,7 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
         lost, is_copy, place = root.lost, is_replay(root.lost.source), root.place
         epoch = root.leader_epoch
         if epoch == NO_EPOCH:
-            epoch = epochs.get(TopicPartition(*place[:2]), NO_EPOCH)
+            epoch = epochs.get(place.log, NO_EPOCH)
         if not owned[id(lost)] or (is_copy and place not in pasts):
             dues.append(_aside(root, epoch, now_ms))
             continue
@@ -206,7 +210,7 @@ def _input_of(root: LostRoot) -> int:
 
 
 def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
-    lost, here = root.lost, location(*root.place)
+    lost, own_place = root.lost, location(*root.place)
     age_ms = max(0, lost.decided_at - lost.emitted_at)
     return Aside(
         source=lost.source,
@@ -216,11 +220,11 @@ def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
         group=lost.group,
         topic=lost.topic,
         topic_id=lost.topic_id,
-        origin="" if is_replay(lost.source) else here,
+        origin="" if is_replay(lost.source) else own_place,
         attempt=1,
         abandoned=0,
         first_emitted_ms=lost.emitted_wall,
-        history=extended((), _loss(lost, 1, age_ms, here)),
+        history=extended((), _loss(lost, 1, age_ms, own_place)),
         error=lost.error,
         leader_epoch=leader_epoch,
         stack=root.stack,
@@ -259,24 +263,24 @@ def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
     )
 
 
-def _pasts(worker: Worker, replayed: Sequence[LostRoot], now_ms: int) -> Mapping[RecordPlace, Past | None]:
+def _pasts(worker: Worker, lost_copies: Sequence[LostRoot], now_ms: int) -> Mapping[RecordPlace, Past | None]:
     """Return what was before some copies; those in damaged batches are missing where that stops the input."""
-    owners = {root.place: worker.input_of(root.lost.source, root.lost.group) for root in replayed}
-    epochs = {root.place: root.leader_epoch for root in replayed}
+    owners = {root.place: worker.input_of(root.lost.source, root.lost.group) for root in lost_copies}
+    epochs = {root.place: root.leader_epoch for root in lost_copies}
     skipping = {place for place, owner in owners.items() if not owner.fails_on_loss()}
     pasts: dict[RecordPlace, Past | None] = {}
-    there = worker.same_topics({(root.lost.topic, root.lost.topic_id) for root in replayed})
-    left: set[RecordPlace] = set()
-    for root in replayed:
+    same_topics = worker.same_topics({(root.lost.topic, root.lost.topic_id) for root in lost_copies})
+    to_read: set[RecordPlace] = set()
+    for root in lost_copies:
         place = root.place
-        if (root.lost.topic, root.lost.topic_id) in there:
-            left.add(place)
+        if (root.lost.topic, root.lost.topic_id) in same_topics:
+            to_read.add(place)
         else:
             pasts[place] = Past(Lineage(location(*place)), dead=DeadReason.RECREATED)
     # only the pasts stay in memory, not the records
-    while left:
-        worker.at("reading what was lost")
-        answers = worker.readable(left, now_ms)
+    while to_read:
+        worker.note_operation("reading what was lost")
+        answers = worker.readable(to_read, now_ms)
         never = {place: epochs[place] for place, record in answers.items() if record is Absence.NEVER}
         cut_off = lost_in_a_cut(worker.log, never)
         for place, record in answers.items():
@@ -285,7 +289,7 @@ def _pasts(worker: Worker, replayed: Sequence[LostRoot], now_ms: int) -> Mapping
                 pasts[place] = Past(Lineage(location(*place)), dead=dead, leader_epoch=epochs[place])
             elif place in skipping or not cannot_be_read(record):
                 pasts[place] = _past(place, record, epochs[place])
-            left.discard(place)
+            to_read.discard(place)
     return pasts
 
 
@@ -308,7 +312,7 @@ def _epochs(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartition, i
     """
     by_topic: dict[str, set[TopicPartition]] = {}
     for root in roots:
-        by_topic.setdefault(root.lost.topic, set()).add(TopicPartition(*root.place[:2]))
+        by_topic.setdefault(root.lost.topic, set()).add(root.place.log)
     epochs: dict[TopicPartition, int] = {}
     for places in by_topic.values():
         # a topic that is gone, or that we may not ask about, is for those to find who fetch from it

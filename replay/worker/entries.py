@@ -67,11 +67,11 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
 
     Raises `Disagreement`: a record was written in another cluster, where it is about other records.
     """
-    here = worker.log.cluster_id()
+    own_cluster = worker.log.cluster_id()
     owned = _OwnedRoots()
     fold = DueFold(due_ms_of, owned, on_newer=partial(newer, worker.log))
-    for record in _stored(worker, due):
-        require_cluster(record.place, record.headers, here)
+    for record in _stored_records(worker, due):
+        require_cluster(record.place, record.headers, own_cluster)
         meaning = fold.put(record)
         match meaning:
             case DueStep() | Pause():
@@ -118,7 +118,8 @@ class _OwnedRoots:
             self.spoiled.pop(root, None)
 
 
-def _stored(worker: Worker, due: TopicPartition) -> Iterator[Record]:
+def _stored_records(worker: Worker, due: TopicPartition) -> Iterator[Record]:
+    """Return what is committed in a partition of `_ack_due` now, in its order."""
     start, end = worker.log.starts([due])[due], worker.log.stable_ends([due])[due]
     return read_ours(
         worker.log,
@@ -127,41 +128,41 @@ def _stored(worker: Worker, due: TopicPartition) -> Iterator[Record]:
         end,
         committed=True,
         wait_ms=worker.limits.operation_timeout_ms,
-        alive=lambda: worker.at(f"reading what waits in partition {due.partition}"),
+        alive=lambda: worker.note_operation(f"reading what waits in partition {due.partition}"),
     )
 
 
 def _mends(worker: Worker, place: TopicPartition, spoiled: Collection[Root]) -> Sequence[Mend]:
     """Return what to write under spoiled keys: the last sound entry or tombstone, else a dead letter."""
-    beneath = _Beneath()
-    fold = DueFold(whole_entry, beneath, wants=of_roots(spoiled))
-    for record in _stored(worker, place):
+    sound = _SoundEntries()
+    fold = DueFold(whole_entry, sound, wants=of_roots(spoiled))
+    for record in _stored_records(worker, place):
         fold.put(record)
-    last = beneath.last
     mends: list[Mend] = []
     for root in spoiled:
-        due = last[root] if root in last else _unreadable(worker, root, place.partition)
-        if due is not None or root in last:
-            written = None if due is None else worker.dues.encode(due)
+        has_sound = root in sound.entries
+        due = sound.entries[root] if has_sound else _unreadable_due(worker, root, place.partition)
+        if due is not None or has_sound:
+            written = None if due is None else worker.due_codec.encode(due)
             mended = worker.waiting_record(place, root_key(root), written)
             mends.append(Mend(root, _name(worker, root), due, mended))
     return mends
 
 
-class _Beneath:
-    """Keeps the last sound record of each root: `last` has its entry, or None for a tombstone."""
+class _SoundEntries:
+    """Keeps the last sound record of each root: `entries` has its entry, or None for a tombstone."""
 
     def __init__(self) -> None:
-        self.last: dict[Root, Due | None] = {}
+        self.entries: dict[Root, Due | None] = {}
 
     def put(self, record: Record, root: Root, due: Due) -> None:
-        self.last[root] = due
+        self.entries[root] = due
 
     def end(self, record: Record, root: Root) -> None:
-        self.last[root] = None
+        self.entries[root] = None
 
 
-def _unreadable(worker: Worker, root: Root, partition: int) -> Due | None:
+def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     """Return an entry that makes a dead letter of a root of which only the key is left.
 
     None if the key is not of a tracked input, or does not belong to this partition.
@@ -197,45 +198,45 @@ def _name(worker: Worker, root: Root) -> str:
 
 
 def entries_of(
-    worker: Worker, place: TopicPartition, kept: Mapping[int, Due | None]
+    worker: Worker, place: TopicPartition, wanted: Mapping[int, Due | None]
 ) -> Mapping[int, Due | None]:
     """Return the entry of `_ack_due` at each offset; None if it is unreadable and not about a root of ours.
 
-    `kept` has the entries in memory, or None. Entries after the stable end are left out: the broker confirms
-    a commit before it writes the markers. So are those that do not fit into one fetch: with long histories
-    they would take too much memory, and their payloads do not fit either. Raises `DataLoss`: an entry is
-    missing; `UnknownVersion`.
+    `wanted` has by offset the entries in memory, or None. Entries after the stable end are left out: the
+    broker confirms a commit before it writes the markers. So are those that do not fit into one fetch: with
+    long histories they would take too much memory, and their payloads do not fit either.
+
+    Raises `DataLoss`: an entry is missing; `UnknownVersion`.
     """
-    in_memory = {offset: due for offset, due in kept.items() if due is not None}
-    if len(in_memory) == len(kept):
+    in_memory = {offset: due for offset, due in wanted.items() if due is not None}
+    if len(in_memory) == len(wanted):
         return in_memory
     end = worker.log.stable_ends([place])[place]
-    missing = {RecordPlace(*place, offset) for offset in kept if offset not in in_memory and offset < end}
-    worker.at("reading what is due")
+    missing = {RecordPlace(*place, offset) for offset in wanted if offset not in in_memory and offset < end}
+    worker.note_operation("reading what is due")
     answers = worker.fetcher.fetch(missing, why=False)
-    read = {where.offset: _read(worker, where, found) for where, found in answers.items()}
-    return {
-        offset: in_memory.get(offset) or read[offset]
-        for offset in kept
-        if offset in in_memory or offset in read
-    }
+    entries: dict[int, Due | None] = dict(in_memory)
+    for entry_place, answer in answers.items():
+        entries[entry_place.offset] = _decoded(worker, entry_place, answer)
+    return {offset: entries[offset] for offset in wanted if offset in entries}
 
 
-def _read(worker: Worker, place: RecordPlace, found: Record | Absence) -> Due | None:
-    if cannot_be_read(found):
+def _decoded(worker: Worker, place: RecordPlace, answer: Record | Absence) -> Due | None:
+    """Decode an entry; of one that is not sound return one that dies, or None if it is no root's of ours."""
+    if cannot_be_read(answer):
         raise Damaged(*place, "a root waits in it", DAMAGE_CURE)
-    if isinstance(found, Absence):
+    if isinstance(answer, Absence):
         raise DataLoss(
             f"a root waits at offset {place.offset} of {place.topic}/{place.partition}, which no longer"
             " holds it: somebody deleted from the topic, or wrote to it under the root's key. Start the"
             " replay worker again: of a root whose key is still there it makes a dead letter"
         )
-    root = parse_root_key(found.key)
+    root = parse_root_key(answer.key)
     try:
-        return replace(whole_entry(found, root), stack=read_stack(found.headers))
+        return replace(whole_entry(answer, root), stack=read_stack(answer.headers))
     except UnknownVersion as error:
-        flaw = newer(worker.log, found, error)
+        flaw = newer(worker.log, answer, error)
     except CodecError as error:
         flaw = str(error)
     worker.undecodable(*place, flaw)
-    return root and _unreadable(worker, root, place.partition)
+    return None if root is None else _unreadable_due(worker, root, place.partition)

@@ -193,12 +193,12 @@ class Fetcher:
     def _fetch(self, targets: Sequence[RecordPlace], offsets: _Offsets, *, why: bool) -> Answers:
         if self._picker is None:
             self._picker = self._log.picker()
-        inside = self._inside(offsets)
+        in_log = self._in_log(offsets)
         limits = self._limits
-        run = _Run(self._picker, inside, limits.fetch_gap_bytes, self._lately_damaged)
+        run = _Run(self._picker, in_log, limits.fetch_gap_bytes, self._lately_damaged)
         self.damaged = run.damaged
         patience_ms = limits.fetch_patience_ms
-        while run.left and (
+        while run.unread and (
             run.kept_bytes < limits.fetch_bytes_max and run.passed_bytes < limits.fetch_passed_bytes_max
         ):
             if run.read():
@@ -207,66 +207,80 @@ class Fetcher:
             patience_ms -= _POLL_MS
             if patience_ms < 0:
                 raise Unreachable(
-                    f"no record of {', '.join(sorted({name.topic for name in run.left}))} was sent within"
+                    f"no record of {', '.join(sorted({name.topic for name in run.unread}))} was sent within"
                     f" {limits.fetch_patience_ms} ms; check that the broker leads its partitions"
                 )
         self.read_records += run.read_records
         self.read_bytes += run.read_bytes
         self._lately_damaged.extend(run.damaged)
-        if len(run.found) == sum(map(len, offsets.values())):
-            return run.found
-        unread = {place for place in _places(run.left) if place not in run.found}
+        if len(run.records) == sum(map(len, offsets.values())):
+            return run.records
+        unread = {place for place in _places(run.unread) if place not in run.records}
         answers: dict[RecordPlace, Record | Absence] = {
             place: _absence_at(place, run.damaged) for place in targets if place not in unread
         }
-        answers.update(run.found)
+        answers.update(run.records)
         if why:
-            holes = [place for place in _places(inside) if answers.get(place) is Absence.GONE]
+            holes = [place for place in _places(in_log) if answers.get(place) is Absence.GONE]
             answers.update(dict.fromkeys(self._never(holes), Absence.NEVER))
         return answers
 
     def _never(self, holes: Collection[RecordPlace]) -> list[RecordPlace]:
+        """Return which of some places without a record never had one: compaction removed none there."""
         infos = self._log.topics({hole.topic for hole in holes}, settings=True) if holes else {}
-        kept = {
-            name for name, info in infos.items() if "compact" not in info.settings.get("cleanup.policy", "")
-        }
-        return [hole for hole in holes if hole.topic in kept]
+        not_compacted: set[str] = set()
+        for topic, info in infos.items():
+            if "compact" not in info.settings.get("cleanup.policy", ""):
+                not_compacted.add(topic)
+        return [hole for hole in holes if hole.topic in not_compacted]
 
-    def _inside(self, offsets: _Offsets) -> dict[TopicPartition, Sequence[int]]:
-        names: Collection[TopicPartition] = offsets.keys()
+    def _in_log(self, offsets: _Offsets) -> dict[TopicPartition, Sequence[int]]:
+        """Return which offsets lie between start and stable end of their partitions; none: it is left out.
+
+        Raises `TopicError`: a whole topic does not exist.
+        """
+        partitions: Collection[TopicPartition] = offsets.keys()
         try:
-            starts, ends = self._log.starts(names), self._log.stable_ends(names)
+            starts, ends = self._log.starts(partitions), self._log.stable_ends(partitions)
         except TopicError:  # the partition of a root may never have existed
-            infos = self._log.topics({name.topic for name in names})
-            names = [
-                name
-                for name in names
-                if name.topic not in infos or name.partition < infos[name.topic].partitions
-            ]
-            starts, ends = self._log.starts(names), self._log.stable_ends(names)
-        inside = {
-            name: offsets[name][
-                bisect_left(offsets[name], starts[name]) : bisect_left(offsets[name], ends[name])
-            ]
-            for name in names
-        }
-        return {name: found for name, found in inside.items() if found}
+            partitions = self._without_missing_partitions(partitions)
+            starts, ends = self._log.starts(partitions), self._log.stable_ends(partitions)
+        in_log: dict[TopicPartition, Sequence[int]] = {}
+        for partition in partitions:
+            wanted = offsets[partition]
+            begin = bisect_left(wanted, starts[partition])
+            end = bisect_left(wanted, ends[partition])
+            if begin < end:
+                in_log[partition] = wanted[begin:end]
+        return in_log
+
+    def _without_missing_partitions(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Leave out what its topic does not have; partitions of a missing topic stay, for the error."""
+        partitions = list(partitions)
+        infos = self._log.topics({partition.topic for partition in partitions})
+        return [
+            place
+            for place in partitions
+            if place.topic not in infos or place.partition < infos[place.topic].partitions
+        ]
 
 
 def _by_partition(places: Iterable[RecordPlace]) -> _Offsets:
     offsets: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for topic, partition, offset in places:
         offsets[topic, partition].append(offset)
-    return {TopicPartition(*name): sorted(set(found)) for name, found in sorted(offsets.items())}
+    return {TopicPartition(*partition): sorted(set(wanted)) for partition, wanted in sorted(offsets.items())}
 
 
 def _places(offsets: _Offsets) -> Iterator[RecordPlace]:
-    return (RecordPlace(*name, offset) for name, some in offsets.items() for offset in some)
+    for partition, wanted in offsets.items():
+        for offset in wanted:
+            yield RecordPlace(*partition, offset)
 
 
 def _absence_at(place: RecordPlace, unreadable: Sequence[DamagedRun]) -> Absence:
     for run in unreadable:
-        if place[:2] == (run.topic, run.partition) and run.start <= place.offset < run.end:
+        if place.log == (run.topic, run.partition) and run.start <= place.offset < run.end:
             return absence_in(run)
     return Absence.GONE
 
@@ -275,35 +289,35 @@ class _Run:
     """One fetch in progress: the offsets still to be read of each partition, and the records found."""
 
     def __init__(
-        self, picker: Picker, inside: _Offsets, gap_bytes: int, damaged: Iterable[DamagedRun]
+        self, picker: Picker, wanted: _Offsets, gap_bytes: int, known_damage: Iterable[DamagedRun]
     ) -> None:
-        """Begin; what is `known` to be damaged is not read to get to what lies behind it."""
+        """Begin with wanted offsets, which are in the log; known damage is not read to get behind it."""
         self._damage_ends: dict[TopicPartition, list[int]] = {}
-        for run in damaged:
+        for run in known_damage:
             self._damage_ends.setdefault(TopicPartition(run.topic, run.partition), []).append(run.end)
-        self.left = dict(inside)
-        self.found: dict[RecordPlace, Record] = {}
+        self.unread = dict(wanted)
+        self.records: dict[RecordPlace, Record] = {}
         self.damaged: list[DamagedRun] = []
         self.kept_bytes = 0
         self.passed_bytes = 0  # with `gap_bytes` for each skip
         self.read_bytes = 0
         self.read_records = 0
-        self._offsets = {name: frozenset(offsets) for name, offsets in inside.items()}
+        self._offsets = {name: frozenset(offsets) for name, offsets in wanted.items()}
         self._picker = picker
         self._gap_bytes = gap_bytes
-        self._positions = {name: offsets[0] for name, offsets in inside.items()}
+        self._positions = {name: offsets[0] for name, offsets in wanted.items()}
         picker.assign(self._positions)
 
     def read(self) -> bool:
         """Read once, or pass over what is damaged; False when nothing moved."""
         try:
-            picked = self._picker.pick(_POLL_MS, self._offsets, self._near())
+            picked = self._picker.pick(_POLL_MS, self._offsets, self._records_to_pick())
         except Damaged as error:
             self.damaged.append(self._picker.pass_over(TopicPartition(error.topic, error.partition)))
             self._settle()
             return True
         places = map(record_place, map(_PLACE, picked.records))
-        self.found.update(zip(places, picked.records, strict=True))
+        self.records.update(zip(places, picked.records, strict=True))
         picked_bytes = sum(map(record_bytes, picked.records))
         passed_bytes = picked.passed_bytes + picked.passed * RECORD_OVERHEAD_BYTES
         self.kept_bytes += picked_bytes
@@ -312,33 +326,34 @@ class _Run:
         self.read_bytes += picked_bytes + passed_bytes
         return self._settle()
 
-    def _near(self) -> int:
-        near, most = 0, _PICK_RECORDS if self.read_records else _PICK_FIRST
-        for name, offsets in self.left.items():
+    def _records_to_pick(self) -> int:
+        """Return how many records to read at once: up to the last wanted one that is near, gaps included."""
+        records, records_max = 0, _PICK_RECORDS if self.read_records else _PICK_FIRST
+        for name, wanted in self.unread.items():
             position = self._positions[name]
-            behind = bisect_left(offsets, position + _PICK_RECORDS)
-            near += offsets[behind - 1] - position + 1 if behind else _PICK_RECORDS
-        return min(near, most)
+            near = bisect_left(wanted, position + _PICK_RECORDS)  # how many of them are near
+            records += wanted[near - 1] - position + 1 if near else _PICK_RECORDS
+        return min(records, records_max)
 
     def _settle(self) -> bool:
         """Remove what the picker has passed; let it skip large gaps and leave finished partitions."""
         mean_bytes = self.read_bytes / max(1, self.read_records)
-        moved = jumps = False
-        for name in list(self.left):
+        has_moved = must_assign = False
+        for name in list(self.unread):
             position = self._picker.position(name)
-            moved |= position != self._positions[name]
+            has_moved |= position != self._positions[name]
             self._positions[name] = position
-            offsets = self.left[name] = self.left[name][bisect_left(self.left[name], position) :]
+            offsets = self.unread[name] = self.unread[name][bisect_left(self.unread[name], position) :]
             if not offsets:
-                del self.left[name], self._positions[name]
-                jumps = True
+                del self.unread[name], self._positions[name]
+                must_assign = True
             elif (offsets[0] - position) * mean_bytes > self._gap_bytes:
                 self._positions[name] = offsets[0]
                 self.passed_bytes += self._gap_bytes
-                jumps = True
+                must_assign = True
             elif any(position < end <= offsets[0] for end in self._damage_ends.get(name, ())):
                 self._positions[name] = offsets[0]
-                jumps = True
-        if jumps:
+                must_assign = True
+        if must_assign:
             self._picker.assign(self._positions)
-        return moved
+        return has_moved

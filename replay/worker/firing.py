@@ -10,7 +10,7 @@ from acker.identity import Position, Root, Source, input_id_of
 from acker.kafka.port import TopicPartition
 from replay.records.due import Aside, Due, Pause, RefusedRoot, refused_entry
 from replay.worker.accept import decided
-from replay.worker.cut import CutCopies, Written
+from replay.worker.cut import CutCopies, SentCopy
 from replay.worker.entries import entries_of
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
 from replay.worker.refusals import Accepted, Refusals
@@ -83,8 +83,8 @@ class Firings:
         self._refusals: Final = refusals
         self._cut: Final = cut
 
-    def of(self, chosen: Sequence[DueRoot], kept: Mapping[int, Due | None], now_ms: int) -> Firing:
-        """Return what is written for chosen roots; `kept` has their entries that are in memory, or None.
+    def of(self, chosen: Sequence[DueRoot], in_memory: Mapping[int, Due | None], now_ms: int) -> Firing:
+        """Return what is written for chosen roots; `in_memory` has by offset their entries there, or None.
 
         1. Get the other entries from the log.
         2. Decide about roots that were put aside.
@@ -94,7 +94,7 @@ class Firings:
         5. Leave out what the breakers do not allow now.
         """
         worker = self._worker
-        entries = self._entries(kept)
+        entries = self._entries(in_memory)
         asides = {offset: due for offset, due in entries.items() if isinstance(due, Aside)}
         decisions = self._decided(asides, now_ms)
         dues = {offset: due for offset, due in entries.items() if due is not None and offset not in asides}
@@ -112,7 +112,7 @@ class Firings:
         """Return the new entries of roots that were put aside, except of those that cannot be decided yet."""
         decisions: dict[int, Decision] = {}
         for offset, due in decided(self._worker, asides, now_ms).items():
-            decisions[offset] = None if due is None else (due, self._worker.dues.encode(due))
+            decisions[offset] = None if due is None else (due, self._worker.due_codec.encode(due))
         return decisions
 
     def _parted(
@@ -128,11 +128,11 @@ class Firings:
             if entry is None:
                 written.append(outcome)
             else:
-                put_aside[offset] = entry, self._worker.dues.encode(entry)
+                put_aside[offset] = entry, self._worker.due_codec.encode(entry)
         return written, put_aside
 
-    def _entries(self, kept: Mapping[int, Due | None]) -> Mapping[int, Due | None]:
-        entries = dict(entries_of(self._worker, self._due, kept))
+    def _entries(self, in_memory: Mapping[int, Due | None]) -> Mapping[int, Due | None]:
+        entries = dict(entries_of(self._worker, self._due, in_memory))
         for offset, due in list(entries.items()):
             # a former owner of the partition put it aside
             if isinstance(due, RefusedRoot) and not self._refusals.aside.has(offset):
@@ -147,10 +147,11 @@ class Firings:
         refused = {offset for offset in dues if offset in given_up}
         why_refused = {_root_of(dues[offset]): given_up[offset] for offset in refused}
         outcomes = outcomes_of(worker, list(dues.values()), why_refused, now_ms)
-        written = self._cut.look(worker.log, worker.limits.operation_timeout_ms, worker.at)
-        if not written:
+        wait_ms = worker.limits.operation_timeout_ms
+        committed = self._cut.find_committed(worker.log, wait_ms, worker.note_operation)
+        if not committed:
             return outcomes
-        return [_with_twin(outcome, written) for outcome in outcomes]
+        return [_with_twin(outcome, committed) for outcome in outcomes]
 
     def _aside(self, outcome: RootOutcome, offset: int, now_ms: int) -> RefusedRoot | None:
         """Return the entry of a root that is put aside; None if its copy or dead letter is written."""
@@ -171,9 +172,9 @@ def _root_of(due: Due) -> Root:
     return Root(Source(due.source), Position(due.position))
 
 
-def _with_twin(outcome: RootOutcome, written: Mapping[Root, Written]) -> RootOutcome:
+def _with_twin(outcome: RootOutcome, committed: Mapping[Root, SentCopy]) -> RootOutcome:
     """Return an outcome, or in its place the copy or letter of its root that is committed already."""
-    twin = written.get(outcome.root)
+    twin = committed.get(outcome.root)
     if twin is None:
         return outcome
-    return outcome._replace(written=twin[0], dead=twin[1], is_there=True)
+    return outcome._replace(written=twin.record, dead=twin.dead, is_there=True)

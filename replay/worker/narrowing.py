@@ -44,17 +44,17 @@ class Narrowing:
     words.
     """
 
-    def __init__(self, whole: int, refused_max: int, in_a_row: int, search: int = 0) -> None:
+    def __init__(self, roots_max: int, refused_max: int, in_a_row: int, search: int = 0) -> None:
         """Begin with the first transaction that was refused.
 
         Args:
-            whole: how many roots are tried at once where nothing is refused.
+            roots_max: how many roots are tried at once where nothing is refused.
             refused_max: so many refused copies, and none accepted between them, are the topic's trouble.
             in_a_row: how many were refused before, and none accepted since.
             search: the number of this search, so that the next one tries other roots.
         """
         self.suspects: dict[int, str] = {}
-        self._whole = whole
+        self._roots_max = roots_max
         self._refused_max = refused_max
         self._in_a_row = in_a_row
         self._search = search
@@ -65,7 +65,7 @@ class Narrowing:
     @property
     def is_over(self) -> bool:
         """Whether as many roots are tried at once again as ever."""
-        return not self.suspects and not self._refused_together and self._at_once >= self._whole
+        return not self.suspects and not self._refused_together and self._at_once >= self._roots_max
 
     @property
     def has_credit(self) -> bool:
@@ -98,7 +98,7 @@ class Narrowing:
         self._at_once = 1
         return self._at_fault()
 
-    def found_letter(self) -> None:
+    def letter_was_refused(self) -> None:
         """Record that the dead letter of a root was refused alone: it tells nothing of copies."""
         self._refused_together = 0
         self._at_once = 1
@@ -112,7 +112,7 @@ class Narrowing:
         if self._refused_together:
             self._at_once = max(1, self._refused_together // 2)
         else:
-            self._at_once = min(self._whole, 2 * max(count, self._at_once))
+            self._at_once = min(self._roots_max, 2 * max(count, self._at_once))
         return self._at_fault()
 
     def ran_out(self) -> AtFault:

@@ -102,13 +102,13 @@ def _outcomes(
     topics = {(due.topic, due.topic_id) for due in dues}
     infos = worker.topics_of(unique.values(), {topic for topic, _ in topics}, settings=True)
     skipping = {key for key, owner in owners.items() if not owner.fails_on_loss()}
-    found = _fetch(worker, dues, unchanged(topics, infos), now_ms)
-    found = [each for each in found if each.is_readable or (each.due.source, each.due.group) in skipping]
+    fetched = _fetch_records(worker, dues, unchanged(topics, infos), now_ms)
+    fetched = [root for root in fetched if root.is_readable or (root.due.source, root.due.group) in skipping]
     build = _Build(infos, refused, lambda topic: worker.letter_ms(topic, now_ms))
-    return [build.outcome(due, owners[due.source, due.group], record, dead) for due, record, dead in found]
+    return [build.outcome(due, owners[due.source, due.group], record, dead) for due, record, dead in fetched]
 
 
-class _Found(NamedTuple):
+class _FetchedRoot(NamedTuple):
     """A due root, its record or why there is none, and why that makes it a dead letter, if it does."""
 
     due: Due
@@ -126,32 +126,38 @@ _DEAD_OF: Final = {
 }
 
 
-def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]], now_ms: int) -> list[_Found]:
-    """Fetch records whose topic is `there` before and after; in a new topic an offset is another record."""
+def _fetch_records(
+    worker: Worker, dues: Sequence[Due], same_topics: set[tuple[str, str]], now_ms: int
+) -> list[_FetchedRoot]:
+    """Fetch the records of due roots, in the order of `dues`; those that did not fit are left out.
+
+    `same_topics` are the names and ids of topics that are there still. It is asked again after the fetch,
+    since in a topic that was made anew meanwhile an offset is another record.
+    """
     targets = [
         (due, record_place((due.topic, partition_of(due.source), offset_of(due.position)))) for due in dues
     ]
-    places = [place for due, place in targets if (due.topic, due.topic_id) in there]
+    places = [place for due, place in targets if (due.topic, due.topic_id) in same_topics]
     answers = worker.readable(places, now_ms)
-    there = worker.same_topics(there)
+    same_topics = worker.same_topics(same_topics)
     never = {place: due.leader_epoch for due, place in targets if answers.get(place) is Absence.NEVER}
     cut_off = lost_in_a_cut(worker.log, never)
-    found: list[_Found] = []
+    fetched: list[_FetchedRoot] = []
     for due, place in targets:
         if due.dead == DeadReason.UNREADABLE:
-            found.append(_Found(due, Absence.GONE, DeadReason.UNREADABLE))
-        elif (due.topic, due.topic_id) not in there:
-            found.append(_Found(due, Absence.GONE, DeadReason.RECREATED))
+            fetched.append(_FetchedRoot(due, Absence.GONE, DeadReason.UNREADABLE))
+        elif (due.topic, due.topic_id) not in same_topics:
+            fetched.append(_FetchedRoot(due, Absence.GONE, DeadReason.RECREATED))
         elif (record := answers.get(place)) is not None:
             if record is Absence.NEVER and was_a_record(due):
                 record = Absence.GONE
             is_another = isinstance(record, Record) and took_the_place(record, due.leader_epoch)
             if is_another or place in cut_off:
-                found.append(_Found(due, Absence.GONE, DeadReason.RECREATED))
+                fetched.append(_FetchedRoot(due, Absence.GONE, DeadReason.RECREATED))
                 continue
             dead = _DEAD_OF.get(record) if isinstance(record, Absence) else None
-            found.append(_Found(due, record, dead))
-    return found
+            fetched.append(_FetchedRoot(due, record, dead))
+    return fetched
 
 
 class _Build:
@@ -169,11 +175,17 @@ class _Build:
         self._letter_ms = letter_ms
 
     def outcome(
-        self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None
+        self, due: Due, owner: Input, answer: Record | Absence, dead: DeadReason | None
     ) -> RootOutcome:
-        if found is Absence.NEVER:
+        """Return what is written for a root: nothing, a copy, or a dead letter.
+
+        `answer` is its record, or why there is none.
+
+        Raises `TopicError`: the replay topic cannot take the copy.
+        """
+        if answer is Absence.NEVER:
             return RootOutcome(due, owner, None, None, has_payload=False)
-        record = None if isinstance(found, Absence) else found
+        record = None if isinstance(answer, Absence) else answer
         dead = dead or (DeadReason(due.dead) if due.dead else None)
         why = due.copy_why if isinstance(due, RefusedRoot) else ""
         if dead is None and self._refused:
@@ -213,12 +225,12 @@ def bounded(
     if not dying:
         return list(outcomes), []
     room = {input_id: worker.breakers[input_id].room(now_ms) for input_id in dying}
-    open_ones = [found for input_id, found in dying.items() if not room[input_id]]
-    kept: list[RootOutcome] = []
+    to_pause = [input for input_id, input in dying.items() if not room[input_id]]
+    allowed: list[RootOutcome] = []
     for outcome in outcomes:
         if outcome.dies:
             if not room[outcome.input.id]:
                 continue
             room[outcome.input.id] -= 1
-        kept.append(outcome)
-    return kept, open_ones
+        allowed.append(outcome)
+    return allowed, to_pause

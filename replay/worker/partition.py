@@ -54,7 +54,7 @@ from replay.records.due import (
     root_key,
 )
 from replay.worker.accept import Batch, Intake, dues_of
-from replay.worker.cut import CutCopies, Written
+from replay.worker.cut import CutCopies, SentCopy
 from replay.worker.entries import restore
 from replay.worker.firing import Firing, Firings
 from replay.worker.narrowing import AtFault
@@ -106,7 +106,8 @@ class VerdictPartition:
             self._transactions.init(worker.limits.operation_timeout_ms)
             restored = restore(worker, self._due)
             self._mends = restored.mends
-            self._behind = set(restored.behind)
+            # roots that a cut transaction wrote behind the last progress, and the progress has not passed
+            self._unpassed = set(restored.behind)
             self._cut = worker.cuts.setdefault(number, CutCopies())
             self._cut.keep(restored.table)
             self._firings = Firings(worker, self._due, self._refusals, self._cut)
@@ -118,7 +119,7 @@ class VerdictPartition:
             self.progress = self._begin(restored.progress)
             self.intake = Intake(self.progress)
             if self.progress.next >= self._verdicts_end:  # nothing can be accepted again
-                self._behind.clear()
+                self._unpassed.clear()
         except WindhoverError:
             self._transactions.close()
             raise
@@ -126,12 +127,12 @@ class VerdictPartition:
     @property
     def next_due_ms(self) -> int | None:
         """The wall time (ms) at which the next root is due whose input can go on; None if there is none."""
-        found = (
-            max(due_ms, ready_ms)
-            for each, due_ms in self.waiting.next_due().items()
-            if each not in self.pauses and (ready_ms := self._worker.ready_ms(each)) is not None
-        )
-        return min(found, default=None)
+        times_ms: list[int] = []
+        for input_id, due_ms in self.waiting.next_due().items():
+            ready_ms = self._worker.ready_ms(input_id)
+            if ready_ms is not None and input_id not in self.pauses:
+                times_ms.append(max(due_ms, ready_ms))
+        return min(times_ms, default=None)
 
     def aside(self, now_ms: int) -> Mapping[int, int]:
         """Return how many roots cannot go on, by the id of their input.
@@ -167,7 +168,7 @@ class VerdictPartition:
         """
         require_cluster(record.place, record.headers, self._worker.cluster_id)
         try:
-            event = self._worker.verdicts.decode(record.value)
+            event = self._worker.wire_codec.decode(record.value)
         except UnknownVersion as error:
             self._worker.undecodable(*self.reads, record.offset, newer(self._worker.log, record, error))
             return
@@ -200,7 +201,7 @@ class VerdictPartition:
                 self._require_owned()  # whoever resumes an input, or drops roots of strangers, fences us
             worked = self._mend(now_ms)
             worked = self._fire(now_ms) or worked
-            return self._take_over(now_ms) or worked
+            return self._accept(now_ms) or worked
 
     def _owner_check_ms(self) -> int:
         """Return how often it is to be checked that we are the owner still; 0: what we write shows it.
@@ -221,23 +222,24 @@ class VerdictPartition:
     def close(self) -> None:
         self._transactions.close()
 
-    def _take_over(self, now_ms: int) -> bool:
-        """Run the first transaction."""
+    def _accept(self, now_ms: int) -> bool:
+        """Run the first transaction: write what was lost to `_ack_due`; return whether there was anything."""
         room = self._room
         if room <= 0:
             self._worker.counters.waiting_full += 1
             return False
         batch = self.intake.peek(room)
         interval_ms = self._worker.limits.position_interval_ms
-        put_off = not batch.roots and 0 <= now_ms - self._progress_ms < interval_ms
-        if batch.progress == self.intake.progress or put_off:
+        # progress alone is written now and then; below 0 the clock was set back
+        is_put_off = not batch.roots and 0 <= now_ms - self._progress_ms < interval_ms
+        if batch.progress == self.intake.progress or is_put_off:
             return False
-        roots = [each for each in batch.roots if (each.lost.source, each.position) not in self._behind]
+        roots = [root for root in batch.roots if (root.lost.source, root.position) not in self._unpassed]
         dues = dues_of(self._worker, roots, now_ms)
-        encoded = [(due, self._worker.dues.encode(due)) for due in dues]
-        written = self._worker.waiting_record
+        encoded = [(due, self._worker.due_codec.encode(due)) for due in dues]
+        waiting_record = self._worker.waiting_record
         entries = [
-            written(self._due, root_key(due), value, stack_header(due.stack)) for due, value in encoded
+            waiting_record(self._due, root_key(due), value, stack_header(due.stack)) for due, value in encoded
         ]
         self._commit_progress(batch, entries, now_ms)
         self._progress_ms = now_ms
@@ -248,25 +250,25 @@ class VerdictPartition:
             self.waiting.put(due, offset, len(value) + len(due.stack))
         return True
 
-    def _commit_progress(self, batch: Batch, dues: Sequence[Outgoing], now_ms: int | None = None) -> None:
+    def _commit_progress(self, batch: Batch, entries: Sequence[Outgoing], now_ms: int | None = None) -> None:
         """Write entries, and the progress once it has passed all that a cut transaction left behind it.
 
         The next owner accepts again what is before a progress and not passed by it.
         """
-        behind = self._behind
-        if behind:
-            behind = behind.difference((each.lost.source, each.position) for each in batch.roots)
+        unpassed = self._unpassed
+        if unpassed:
+            unpassed = unpassed.difference((root.lost.source, root.position) for root in batch.roots)
         if batch.progress.next >= self._verdicts_end:  # what is left was written for another reason
-            behind = set()
-        self._transact(dues if behind else (*dues, self._written(batch.progress, now_ms)))
+            unpassed = set()
+        self._transact(entries if unpassed else (*entries, self._progress_record(batch.progress, now_ms)))
         self.intake.advance(batch.progress)
-        self._behind = behind
-        if not behind:
+        self._unpassed = unpassed
+        if not unpassed:
             self.progress = batch.progress
 
-    def _written(self, progress: Progress, now_ms: int | None) -> Outgoing:
+    def _progress_record(self, progress: Progress, now_ms: int | None) -> Outgoing:
         """Return the record of a progress; `now_ms` is what this machine's clock says, where it is known."""
-        value = self._worker.dues.encode(progress)
+        value = self._worker.due_codec.encode(progress)
         return self._worker.waiting_record(self._due, PROGRESS_KEY, value, clock_header(now_ms))
 
     def _fire(self, now_ms: int) -> bool:
@@ -292,48 +294,48 @@ class VerdictPartition:
         chosen = self._refusals.choose(taken, inputs)
         if len(chosen) < len(taken):
             offsets = {entry.offset for entry in chosen}
-            self.waiting.done((), [entry for entry in taken if entry.offset not in offsets])
+            self.waiting.put_back(entry for entry in taken if entry.offset not in offsets)
         if not chosen:  # of the one input that is tried alone nothing is due but suspects
             self._conclude(inputs[0], self._refusals.ran_out(inputs[0]), now_ms)
             return True
         try:
-            firing = self._firings.of(chosen, self.waiting.kept(chosen), now_ms)
+            firing = self._firings.of(chosen, self.waiting.in_memory(chosen), now_ms)
         except WindhoverError as error:
-            self.waiting.done((), chosen)
+            self.waiting.put_back(chosen)
             if isinstance(error, DataLoss):
                 self._require_owned()
             raise
         if firing.inputs or firing.pauses:
             try:
-                copies = _new_ones(firing.outcomes)
-                self._cut.begin(worker.log, {copy[:2] for _, (copy, _) in copies}, now_ms)
+                copies = _new_copies(firing.outcomes)
+                self._cut.begin(worker.log, {copy.place for _, copy in copies}, now_ms)
                 self._write(firing, now_ms)
             except (TopicError, NotAuthorized, RecordRefused) as error:
-                self.waiting.done((), chosen)
+                self.waiting.put_back(chosen)
                 self._refused(firing, error, now_ms)
                 return True
         self._settle(firing, now_ms)
         return bool(firing.inputs or firing.pauses)
 
-    def _hold_up(self, left: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
+    def _hold_up(self, not_done: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
         """Report roots that lie in a damaged batch; return by their offsets when they are tried again.
 
-        `left` are roots that were due and are not done, mostly for other reasons.
+        `not_done` are roots that were due, mostly left for other reasons, by their offsets.
         """
         worker = self._worker
         until_ms: dict[int, int] = {}
         inputs: dict[DamagedRun, int] = {}
-        for at, due in left.items():
+        for entry_offset, due in not_done.items():
             if due is None:
                 continue
             partition, offset = partition_of(due.source), offset_of(due.position)
             holding = worker.damaged.holding(due.topic, partition, offset, now_ms)
             if holding is not None:
-                self.held_up[at], until_ms[at] = holding
+                self.held_up[entry_offset], until_ms[entry_offset] = holding
                 inputs[holding.run] = input_id_of(due.source)
         for run, input_id in inputs.items():
             if worker.damaged.is_to_report(run, now_ms):
-                roots = sum(other == run for other in self.held_up.values())
+                roots = sum(holding_run == run for holding_run in self.held_up.values())
                 fields = {
                     "damaged": str(run),
                     "why": run.why,
@@ -342,49 +344,53 @@ class VerdictPartition:
                 worker.report("held_up", input=worker.name_of(input_id), roots=roots, **fields)
         return until_ms
 
-    def _put_off_strangers(self, left: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
+    def _put_off_strangers(self, not_done: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
         """Return by their offsets when roots that a strange group emitted are looked at again.
 
         Until then they take no place in a transaction. The input may get that group by a newer topics.yaml.
         """
         until_ms: dict[int, int] = {}
-        for offset, due in left.items():
+        for offset, due in not_done.items():
             if due is not None and self._worker.is_strangers(due.source, due.group):
                 self._strangers[offset] = input_id_of(due.source)
                 until_ms[offset] = now_ms + self._worker.limits.input_retry_ms
         return until_ms
 
     def _ready(self, now_ms: int) -> Sequence[int]:
+        """Return the ids of the inputs that have due roots and can go on."""
         return [
-            each
-            for each, due_ms in self.waiting.next_due().items()
-            if due_ms <= now_ms and each not in self.pauses and self._worker.is_ready(each, now_ms)
+            input_id
+            for input_id, due_ms in self.waiting.next_due().items()
+            if due_ms <= now_ms and input_id not in self.pauses and self._worker.is_ready(input_id, now_ms)
         ]
 
     def _write(self, firing: Firing, now_ms: int) -> None:
-        topic, number = self._due
+        """Write a firing in one transaction: copies, letters, tombstones, new entries, progress, pauses."""
+        due_topic, due_partition = self._due
         waiting_record = self._worker.waiting_record
         outcomes = firing.outcomes
-        records = [each.written for each in outcomes if each.written is not None and not each.is_there]
-        records += [_outgoing((topic, number, None, root_key(outcome.due), (), None)) for outcome in outcomes]
+        records = [copy.record for _, copy in _new_copies(outcomes)]
+        for outcome in outcomes:
+            tombstone = _outgoing((due_topic, due_partition, None, root_key(outcome.due), (), None))
+            records.append(tombstone)
         for offset, decision in firing.decisions.items():
             due = firing.entries[offset]
             if due is not None:
                 headers = stack_header(decision[0].stack) if decision else ()
                 value = decision and decision[1]
                 records.append(waiting_record(self._due, root_key(due), value, headers))
-        if not self._behind:  # as behind all entries
-            records.append(self._written(self.progress, now_ms))
-        encode = self._worker.dues.encode
+        if not self._unpassed:
+            records.append(self._progress_record(self.progress, now_ms))
+        encode = self._worker.due_codec.encode
         records += [
             waiting_record(self._due, pause_key(pause.input), encode(pause)) for pause in firing.pauses
         ]
         try:
             self._transact(records)
         except WindhoverError:
-            self._cut.refused(_new_ones(outcomes))
+            self._cut.refused(_new_copies(outcomes))
             raise
-        self._cut.committed(each.root for each in outcomes)
+        self._cut.committed(outcome.root for outcome in outcomes)
 
     def _settle(self, firing: Firing, now_ms: int) -> None:
         """Let memory follow what was committed."""
@@ -395,12 +401,13 @@ class VerdictPartition:
             self.held_up.pop(entry.offset, None)
             self._strangers.pop(entry.offset, None)
         if len(done) == len(firing.chosen):
-            self.waiting.done(firing.chosen, ())
+            self.waiting.remove(firing.chosen)
         else:
-            left = [entry for entry in firing.chosen if entry.offset not in done]
-            entries = {offset: firing.entries[offset] for _, offset in left if offset in firing.entries}
+            not_done = [entry for entry in firing.chosen if entry.offset not in done]
+            entries = {offset: firing.entries[offset] for _, offset in not_done if offset in firing.entries}
             until_ms = {**self._hold_up(entries, now_ms), **self._put_off_strangers(entries, now_ms)}
-            self.waiting.done([entry for entry in firing.chosen if entry.offset in done], left, until_ms)
+            self.waiting.remove(entry for entry in firing.chosen if entry.offset in done)
+            self.waiting.put_back(not_done, until_ms)
         self._refusals.done(done)
         waiting = [decision for decision in firing.decisions.values() if decision is not None]
         placed = self._placed if waiting else ()  # without `waiting` they are of another transaction
@@ -413,7 +420,7 @@ class VerdictPartition:
         if self._refusals.has_some:
             for input_id in firing.inputs:
                 self._refusals.accepted(input_id, firing.accepted(input_id, were_aside))
-        self._count_all(firing, now_ms)
+        self._count_firing(firing, now_ms)
 
     def _refused(self, firing: Firing, error: WindhoverError, now_ms: int) -> None:
         """Abort a transaction that the broker refused, and find out what it refused: an input, or a record.
@@ -479,7 +486,11 @@ class VerdictPartition:
             self._worker.trouble(input_id, TopicError(text), now_ms, is_of_copies=True)
 
     def _put_off(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
-        """Leave the due roots of an input alone that were put aside; another one is tried first then."""
+        """Leave the due roots of an input alone that were put aside, until `until_ms`.
+
+        `tried` is the one that was tried; it comes back 1 ms after the others, so that another one is tried
+        first then.
+        """
         later: list[DueRoot] = []
         for entry in self.waiting.take(now_ms, self._worker.limits.fire_max, [input_id]):
             if entry == tried:
@@ -488,13 +499,14 @@ class VerdictPartition:
                 later.append(DueRoot(until_ms, entry.offset))
             else:
                 later.append(entry)
-        self.waiting.done((), later)
+        self.waiting.put_back(later)
 
     def _mend(self, now_ms: int) -> bool:
+        """Write the entries that the restoring found wrong anew; return whether there were any."""
         if not self._mends:
             return False
-        behind_all = () if self._behind else (self._written(self.progress, now_ms),)
-        self._transact((*(mend.written for mend in self._mends), *behind_all))
+        progress_behind = () if self._unpassed else (self._progress_record(self.progress, now_ms),)
+        self._transact((*(mend.written for mend in self._mends), *progress_behind))
         waiting = [mend for mend in self._mends if mend.due is not None]
         for mend, offset in zip(waiting, self._placed, strict=True):
             if mend.due is not None:
@@ -504,7 +516,8 @@ class VerdictPartition:
         self._mends = ()
         return True
 
-    def _count_all(self, firing: Firing, now_ms: int) -> None:
+    def _count_firing(self, firing: Firing, now_ms: int) -> None:
+        """Count and report what a committed transaction wrote, and keep the pauses that it has."""
         counters, outcomes = self._worker.counters, firing.outcomes
         copied = Counter(outcome.input.name for outcome in outcomes if outcome.is_copy)
         counters.replayed += copied.total()
@@ -512,7 +525,7 @@ class VerdictPartition:
         counters.absent += sum(decision is None for decision in firing.decisions.values())
         for outcome in outcomes:
             if not outcome.is_copy:
-                self._count(outcome, now_ms)
+                self._count_without_copy(outcome, now_ms)
             if self._worker.written is not None and outcome.written is not None:
                 self._worker.written(outcome.due, outcome.written, outcome.input, outcome.is_copy, now_ms)
         for pause in firing.pauses:
@@ -520,13 +533,18 @@ class VerdictPartition:
             name = self._worker.name_of(pause.input)
             self._worker.report("paused", input=name, partition=self.number, why=paused_text(name, pause))
 
-    def _count(self, outcome: RootOutcome, now_ms: int) -> None:
+    def _count_without_copy(self, outcome: RootOutcome, now_ms: int) -> None:
+        """Count and report a root that has got no copy: it never had a record, was dropped, or died."""
         counters, due, name = self._worker.counters, outcome.due, outcome.input.name
         if outcome.dead is None:
             counters.absent += 1
             return
-        fields: dict[str, str | int] = {"input": name, "root": due.origin, "attempt": due.attempt}
-        fields["reason"] = outcome.dead.value
+        fields: dict[str, str | int] = {
+            "input": name,
+            "root": due.origin,
+            "attempt": due.attempt,
+            "reason": outcome.dead.value,
+        }
         if outcome.why:
             fields["why"] = outcome.why
         if not outcome.dies:
@@ -552,27 +570,31 @@ class VerdictPartition:
 
         Then `_placed` has, in order, the offsets of the entries that let roots wait.
         """
-        transactions, self._placed = self._transactions, []
+        transactions = self._transactions
+        self._placed = []
         records = tuple(records)
         if not records:
             return
         transactions.begin()
         timeout_ms = self._worker.limits.operation_timeout_ms
-        elsewhere: list[Outgoing] = []
-        waiting: list[Outgoing] = []
-        others: list[Outgoing] = []
+        copies_and_letters: list[Outgoing] = []
+        entries: list[Outgoing] = []  # those that let roots wait
+        other_due_records: list[Outgoing] = []  # tombstones, the progress, pauses
         for record in records:
-            is_due, is_entry = record.topic == self._due.topic, len(record.key or b"") == ROOT_KEY_BYTES
-            kind = waiting if is_entry and record.value is not None else others
-            (kind if is_due else elsewhere).append(record)
+            if record.topic != self._due.topic:
+                copies_and_letters.append(record)
+            elif len(record.key or b"") == ROOT_KEY_BYTES and record.value is not None:
+                entries.append(record)
+            else:
+                other_due_records.append(record)
         if self._was_undone:
             transactions.send_all([self._proof])
             transactions.flush(timeout_ms)
-        transactions.send_all(elsewhere)
+        transactions.send_all(copies_and_letters)
         transactions.flush(timeout_ms)
-        for record in waiting:
+        for record in entries:
             transactions.send(record, self._placed.append)
-        transactions.send_all(others)
+        transactions.send_all(other_due_records)
         transactions.commit(timeout_ms)
 
     def _require_owned(self) -> None:
@@ -580,6 +602,7 @@ class VerdictPartition:
         self._transact([self._proof])  # a transaction without a record would not reach the broker
 
     def _begin(self, stored: Progress | None) -> Progress:
+        """Return the progress to begin with: that of `_ack_due`, or else what the group committed."""
         log, worker = self._worker.log, self._worker
         if stored is None:
             committed = log.committed(worker.group, [self.reads])
@@ -600,9 +623,11 @@ class VerdictPartition:
         return stored
 
 
-def _new_ones(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, Written]]:
+def _new_copies(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, SentCopy]]:
     """Yield the copies and dead letters that are written now, without those that are there already."""
-    return ((each.root, (each.written, each.dead)) for each in outcomes if each.written and not each.is_there)
+    for outcome in outcomes:
+        if outcome.written is not None and not outcome.is_there:
+            yield outcome.root, SentCopy(outcome.written, outcome.dead)
 
 
 def paused_text(name: str, pause: Pause) -> str:

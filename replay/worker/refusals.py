@@ -73,11 +73,11 @@ class Refusals:
         self._limits = limits
         self._in_a_row = in_a_row
         self._narrowings: dict[int, Narrowing] = {}
-        self._too_old: set[int] = set()
-        self._waiting_copies: dict[int, str] = {}
-        self._unwritable_letters: dict[int, str] = {}
+        self._too_old: set[int] = set()  # suspects whose copies are older than their topic takes
+        self._waiting_copies: dict[int, str] = {}  # which copies wait until their topic takes them, and why
+        self._unwritable_letters: dict[int, str] = {}  # whose dead letters were refused alone, and why
         self._turns = 0
-        self._since_aside = 0
+        self._turns_without_aside = 0
         self._searches = 0
 
     @property
@@ -99,6 +99,7 @@ class Refusals:
 
         `refused_inputs` are those one of which made the broker refuse a transaction.
         """
+        # turns alternate: all that may be tried together, then one of those that are tried alone, round robin
         alone = [input_id for input_id in ready if input_id in refused_inputs or input_id in self._narrowings]
         others = [input_id for input_id in ready if input_id not in alone]
         self._turns += 1
@@ -113,9 +114,9 @@ class Refusals:
         """
         others = self.aside.others(due)
         if len(others) < len(due):
-            self._since_aside += 1
-            if not others or self._since_aside >= OTHERS_FIRST:
-                self._since_aside = 0
+            self._turns_without_aside += 1
+            if not others or self._turns_without_aside >= OTHERS_FIRST:
+                self._turns_without_aside = 0
                 return self.aside.to_try(due)
         narrowing = self._narrowings.get(inputs[0])  # an input with one is tried alone
         return others if narrowing is None else narrowing.choose(others)
@@ -156,7 +157,7 @@ class Refusals:
         in_a_row.letters += 1
         in_a_row.letter_why = why
         if narrowing := self._narrowings.get(input_id):
-            narrowing.found_letter()
+            narrowing.letter_was_refused()
 
     def ran_out(self, input_id: int) -> AtFault:
         """Learn that of an input nothing is due but suspects."""
@@ -178,8 +179,8 @@ class Refusals:
             return
         self.aside.done(offsets)
         for offset in offsets:
-            for roots in (self.given_up, self._waiting_copies, self._unwritable_letters):
-                roots.pop(offset, None)
+            for whys in (self.given_up, self._waiting_copies, self._unwritable_letters):
+                whys.pop(offset, None)
 
     def _narrowing_of(self, input_id: int) -> Narrowing:
         narrowing = self._narrowings.get(input_id)
@@ -191,13 +192,18 @@ class Refusals:
         return narrowing
 
     def _conclude(self, input_id: int, narrowing: Narrowing, at_fault: AtFault) -> AtFault:
+        """Draw the consequence of what a narrowing has found out; return it unchanged.
+
+        Records at fault become dead letters, or wait if they are only too old. If the topic is at fault, or
+        nothing is suspected any more, the narrowing is over.
+        """
         if at_fault is AtFault.RECORDS:
             in_a_row = self._in_a_row.setdefault(input_id, RefusedInARow())
             if not narrowing.has_credit:
                 in_a_row.copies += len(narrowing.suspects)
             for offset, why in narrowing.give_up_suspects().items():
-                roots = self._waiting_copies if offset in self._too_old else self.given_up
-                roots[offset] = why
+                whys = self._waiting_copies if offset in self._too_old else self.given_up
+                whys[offset] = why
                 self._too_old.discard(offset)
         if at_fault is AtFault.TOPIC or narrowing.is_over:
             self._too_old.difference_update(narrowing.suspects)

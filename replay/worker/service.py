@@ -13,7 +13,7 @@ record that is refused holds up nothing else (`replay.worker.refusals`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from copy import copy
 from dataclasses import fields
 from functools import partial
@@ -47,33 +47,35 @@ class ReplayService:
         jitter: Callable[[], float],
         limits: ReplayLimits | None = None,
         report: Report = lambda _event: None,
-        at: Callable[[str], None] = lambda _operation: None,
+        note_operation: Callable[[str], None] = lambda _operation: None,
         written: Written | None = None,
         clock_ms: SteadyMs = steady_ms,
     ) -> None:
         """Prepare a worker; it sends no request to the cluster before the first step.
 
-        `at` is called with the name of each operation that a step begins; a watchdog sees by it what hangs.
-        `written` is called for each copy and each dead letter, once it is committed. `clock_ms` measures for
-        how long the broker does not answer.
+        `note_operation` is called with the name of each operation that a step begins; a watchdog sees by it
+        what hangs. `written` is called for each copy and each dead letter, once it is committed. `clock_ms`
+        measures for how long the broker does not answer.
         """
         self._limits = limits or topics.replay.limits
         self._fixed_limits = limits
-        self._make = partial(Worker, log, jitter=jitter, report=report, at=at, written=written)
+        self._make_worker = partial(
+            Worker, log, jitter=jitter, report=report, note_operation=note_operation, written=written
+        )
         self._topics = topics
-        self._worker = self._make(topics, limits=self._limits)
+        self._worker = self._make_worker(topics, limits=self._limits)
         self._membership: Membership | None = None
         self._reader: Reader | None = None
         self._partitions: dict[int, VerdictPartition] = {}
         self._assigned: frozenset[TopicPartition] = frozenset()
-        self._share = 0
+        self._assigned_count = 0  # partitions that the group has given us, opened or not
         self._is_assignment_stale = False
-        self._counts: PartitionCounts | None = None
+        self._partition_counts: PartitionCounts | None = None
         self._status_ms = 0
-        self._fenced_ms: dict[int, int] = {}
+        self._fenced_ms: dict[int, int] = {}  # by partition, as below, when another owner fenced us
         self._silent = SilentPartitions(self._limits.operation_timeout_ms, self._limits.unreachable_ms)
         self._damaged: dict[int, Damaged] = {}
-        self._aborts: dict[int, int] = {}
+        self._aborts: dict[int, int] = {}  # how many transactions in a row were aborted
         self._broker = SilentBroker(clock_ms)
 
     def step(self, now_ms: int) -> bool:
@@ -118,7 +120,7 @@ class ReplayService:
         `Disagreement`: a running worker cannot change something; it goes on as before.
         """
         limits = self._fixed_limits or topics.replay.limits
-        for name, here, there in (
+        for name, now, wanted in (
             ("kafka", self._topics.kafka, topics.kafka),
             ("acker.partitions", self._topics.acker.partitions, topics.acker.partitions),
             ("acker.topic_prefix", self._topics.ack_topics, topics.ack_topics),
@@ -126,105 +128,122 @@ class ReplayService:
             ("replay.limits.stop", self._limits.stop_ms, limits.stop_ms),
             ("replay.limits.step, or four times operation_timeout,", self._limits.hung_ms, limits.hung_ms),
         ):
-            if here != there:
+            if now != wanted:
                 raise Disagreement(f"{name} has changed, which a running worker cannot: start it again")
         for number in sorted(self._partitions):
             self._drop(number, "partition_left")
-        before = self._worker
-        before.fetcher.close()
+        former = self._worker
+        former.fetcher.close()
         self._topics = topics
         self._limits = limits
-        self._worker = self._make(
-            topics, limits=self._limits, counters=before.counters, cuts=before.cuts, clocks=before.clocks
+        self._worker = self._make_worker(
+            topics, limits=self._limits, counters=former.counters, cuts=former.cuts, clocks=former.clocks
         )
-        self._counts = None
+        self._partition_counts = None
         self._worker.report("topics_taken", inputs=len(topics.inputs))
 
     def close(self) -> None:
         try:
             for partition in self._partitions.values():
-                self._worker.at(f"the last commit of partition {partition.number}")
+                self._worker.note_operation(f"the last commit of partition {partition.number}")
                 try:
                     partition.finish()
                     self._commit_soon(partition)
                 except WindhoverError as error:
-                    # The next owner, or this worker's next start, reads those verdicts again; they contain no
-                    # lost roots. And this error must not hide the one that ends the worker.
+                    # The next owner, or this worker's next start, reads those verdicts again. They have no
+                    # lost roots: only a progress that passes none is delayed. And this error must not hide
+                    # the one that ends the worker.
                     self._worker.report("not_committed", partition=partition.number, error=str(error))
                 finally:
                     partition.close()
         finally:
-            self._worker.at("leaving the group")
+            self._worker.note_operation("leaving the group")
             self._partitions.clear()
             self._worker.fetcher.close()
-            for open_one in (self._reader, self._membership):
-                if open_one is not None:
-                    open_one.close()
+            for client in (self._reader, self._membership):
+                if client is not None:
+                    client.close()
             self._reader = self._membership = None
 
     def status(self) -> ReplayStatus:
         worker, owned = self._worker, self._partitions.values()
-        waiting = [p.waiting for p in owned]
-        next_due = [due for each in owned if (due := each.next_due_ms) is not None]
+        waiting = [partition.waiting for partition in owned]
         aside = Counter[str]()
-        for each in owned:
-            aside.update({worker.name_of(of): count for of, count in each.aside(self._status_ms).items()})
+        paused: set[str] = set()
+        for partition in owned:
+            for input_id, roots in partition.aside(self._status_ms).items():
+                aside[worker.name_of(input_id)] += roots
+            paused.update(map(worker.name_of, partition.pauses))
+        counters = {field.name: copy(getattr(worker.counters, field.name)) for field in fields(Counters)}
         return ReplayStatus(
             partitions=tuple(sorted(self._partitions)),
-            assigned=self._share,
+            assigned=self._assigned_count,
             waiting=sum(map(len, waiting)),
-            waiting_bytes=sum(each.memory_bytes for each in waiting),
-            next_due_ms=min(next_due, default=None),
+            waiting_bytes=sum(roots.memory_bytes for roots in waiting),
+            next_due_ms=min(self._next_dues_ms(), default=None),
             fetched_records=worker.fetcher.read_records,
             fetched_bytes=worker.fetcher.read_bytes,
             aside=aside.total(),
             aside_by_input=dict(aside),
-            held_up=sum(len(each.held_up) for each in owned),
-            paused=tuple(sorted({worker.name_of(of) for each in owned for of in each.pauses})),
+            held_up=sum(len(partition.held_up) for partition in owned),
+            paused=tuple(sorted(paused)),
             breaker_used={
-                worker.name_of(of): breaker.used(self._status_ms) for of, breaker in worker.breakers.items()
+                worker.name_of(input_id): breaker.used(self._status_ms)
+                for input_id, breaker in worker.breakers.items()
             },
-            **{each.name: copy(getattr(worker.counters, each.name)) for each in fields(Counters)},
+            **counters,
         )
 
     def _report_aside(self, now_ms: int) -> None:
-        found: dict[int, tuple[int, str]] = {}
+        """Report which inputs cannot go on, with the roots that wait in all partitions, and why."""
+        aside: dict[int, tuple[int, str]] = {}
         for partition in self._partitions.values():
             for input_id, count in partition.aside(now_ms).items():
                 pause = partition.pauses.get(input_id)
-                before, why = found.get(input_id, (0, ""))
+                roots, why = aside.get(input_id, (0, ""))
                 refused = partition.refused_aside().get(input_id)
                 if pause is not None:
                     why = paused_text(self._worker.name_of(input_id), pause)
                 elif refused is not None and self._worker.is_ready(input_id, now_ms):
                     why = f"what is written for them is refused ({refused.why}); see `windhover topics check`"
-                found[input_id] = before + count, why
-        self._worker.report_aside(found, now_ms)
+                aside[input_id] = roots + count, why
+        self._worker.report_aside(aside, now_ms)
 
     def _follow_group(self, now_ms: int) -> bool:
         """Open partitions that the group assigned, drop those that it took back; True if one was opened."""
-        self._worker.at("asking the group what is ours")
-        if self._counts is None:
-            self._counts = self._worker.check_topics(now_ms)
+        self._worker.note_operation("asking the group what is ours")
+        if self._partition_counts is None:
+            self._partition_counts = self._worker.check_topics(now_ms)
         if self._membership is None:
             topics, pause_ms = [self._worker.names.verdict], PAUSE_LIMITS * self._limits.hung_ms
             self._membership = self._worker.log.join(self._worker.group, topics, pause_ms=pause_ms)
         owned = self._membership.poll(0 if self._assigned else self._wait_ms(now_ms))
-        self._counts.require(owned)
-        self._counts.step(now_ms)
-        self._share = len(owned)
+        self._partition_counts.require(owned)
+        self._partition_counts.step(now_ms)
+        self._assigned_count = len(owned)
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
-        self._worker.leave(owned)
+        self._worker.leave_all_but(owned)
+        self._forget_old_troubles(owned, now_ms)
+        unopened = owned - self._partitions.keys() - self._fenced_ms.keys()
+        to_open = self._silent.in_turn(unopened, now_ms, others_work=bool(self._partitions))
+        self._open(to_open, now_ms)
+        return bool(to_open)
+
+    def _forget_old_troubles(self, owned: Collection[int], now_ms: int) -> None:
+        """Forget fences that are over, and what happened to partitions that are not ours any more."""
         pause_ms = self._limits.fenced_pause_ms
         self._fenced_ms = {
-            n: at_ms for n, at_ms in self._fenced_ms.items() if n in owned and 0 <= now_ms - at_ms < pause_ms
+            number: fenced_ms
+            for number, fenced_ms in self._fenced_ms.items()
+            if number in owned and 0 <= now_ms - fenced_ms < pause_ms
         }
-        self._damaged = {n: error for n, error in self._damaged.items() if n in owned}
-        missing = owned - self._partitions.keys() - self._fenced_ms.keys()
-        opened = self._silent.in_turn(missing, now_ms, others_work=bool(self._partitions))
-        for number in opened:
-            self._worker.at(f"taking over partition {number}")
+        self._damaged = {number: error for number, error in self._damaged.items() if number in owned}
+
+    def _open(self, numbers: Iterable[int], now_ms: int) -> None:
+        """Open partitions one by one, up to the first that cannot be opened: it may take seconds."""
+        for number in numbers:
+            self._worker.note_operation(f"taking over partition {number}")
             try:
                 partition = VerdictPartition(self._worker, number)
             except Unreachable as error:
@@ -245,11 +264,10 @@ class ReplayService:
                 offset=partition.progress.next,
                 waiting=len(partition.waiting),
             )
-        return bool(opened)
 
     def _advance(self, number: int, now_ms: int) -> bool:
         try:
-            self._worker.at(f"partition {number}")
+            self._worker.note_operation(f"partition {number}")
             partition = self._partitions[number]
             worked = partition.step(now_ms)
             self._commit_soon(partition)
@@ -283,7 +301,7 @@ class ReplayService:
         """
         self._silent.failed(number, now_ms)
         self._damaged[number] = error
-        if len(self._damaged) >= self._share:
+        if len(self._damaged) >= self._assigned_count:
             raise error
         self._worker.report("damaged", partition=number, error=str(error))
 
@@ -292,30 +310,40 @@ class ReplayService:
             self._membership.commit_soon({partition.reads: partition.progress.next})
 
     def _drop(self, number: int, why: str, **fields: str | int) -> None:
-        self._worker.at(f"giving up partition {number}")
+        self._worker.note_operation(f"giving up partition {number}")
         partition = self._partitions.pop(number)
         self._is_assignment_stale = True
         partition.close()
         self._worker.report(why, partition=number, **fields)
 
     def _wait_ms(self, now_ms: int) -> int:
-        due = [found for p in self._partitions.values() if (found := p.next_due_ms) is not None]
-        return max(0, min([self._limits.poll_ms, *(found - now_ms for found in due)]))
+        """Return how long the worker may wait for verdicts: at most until the next root is due."""
+        waits_ms = [due_ms - now_ms for due_ms in self._next_dues_ms()]
+        return max(0, min([self._limits.poll_ms, *waits_ms]))
+
+    def _next_dues_ms(self) -> list[int]:
+        """Return of each partition with due roots to come when the first is due, wall time in ms."""
+        next_dues_ms = [partition.next_due_ms for partition in self._partitions.values()]
+        return [due_ms for due_ms in next_dues_ms if due_ms is not None]
 
     def _read(self, now_ms: int, wait_ms: int) -> bool:
-        self._worker.at("reading verdicts")
-        reading = {p.reads: p for p in self._partitions.values() if p.wants_verdicts}
+        """Read verdicts for the partitions that have room; return whether there was anything."""
+        self._worker.note_operation("reading verdicts")
+        reading: dict[TopicPartition, VerdictPartition] = {}
+        for owned in self._partitions.values():
+            if owned.wants_verdicts:
+                reading[owned.reads] = owned
         if self._reader is None:
             self._reader = self._worker.log.reader(committed=True, patient=True)
         if self._is_assignment_stale or reading.keys() != self._assigned:
-            self._reader.assign({name: p.intake.read_to for name, p in reading.items()})
+            self._reader.assign({place: owned.intake.read_to for place, owned in reading.items()})
             self._assigned, self._is_assignment_stale = frozenset(reading), False
         if not reading:
             return False
         on_damage = damage_passed_over(self._worker.log, self._limits.operation_timeout_ms)
-        most = self._limits.verdict_records_max
+        records_max = self._limits.verdict_records_max
         try:
-            records = poll_past_damage(self._reader, wait_ms, most, on_damage)
+            records = poll_past_damage(self._reader, wait_ms, records_max, on_damage)
         except Damaged as error:
             self._drop(error.partition, "partition_left")
             self._leave_damaged(error.partition, error, now_ms)

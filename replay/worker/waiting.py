@@ -47,13 +47,15 @@ class DueTable:
         """Return what waits by an input's id: rows of due time and offset, ``(n, 2)`` int64, in any order."""
         rows = self._reduced()
         inputs = (rows[:, 0] >> 16) % REPLAY_ID_OFFSET
-        return {int(found): rows[inputs == found][:, [3, 2]] for found in np.unique(inputs)}
+        due_and_offset = [3, 2]
+        return {int(input_id): rows[inputs == input_id][:, due_and_offset] for input_id in np.unique(inputs)}
 
     def among(self, roots: Collection[Root]) -> set[Root]:
         """Return those of some roots that wait."""
         rows = self._reduced()[:, :2]
-        found = rows[np.isin(rows[:, 1], [root.position for root in roots])].tolist()
-        return {Root(*each) for each in found}.intersection(roots)
+        # a position alone may be that of another source, too: `intersection` takes those out
+        candidates = rows[np.isin(rows[:, 1], [root.position for root in roots])]
+        return {Root(*candidate) for candidate in candidates.tolist()}.intersection(roots)
 
     def _append(self, root: Root, offset: int, due_ms: int) -> None:
         self._rows.extend((root.source, root.position, offset, due_ms))
@@ -108,9 +110,12 @@ class Schedule:
 
     @property
     def next_due_ms(self) -> int | None:
-        first = int(self._chunks[0][0, 0]) if self._chunks else None
-        times = [due_ms for due_ms in (first, self._recent_min_ms) if due_ms is not None]
-        return min(times, default=None)
+        times_ms: list[int] = []
+        if self._chunks:
+            times_ms.append(int(self._chunks[0][0, 0]))
+        if self._recent_min_ms is not None:
+            times_ms.append(self._recent_min_ms)
+        return min(times_ms, default=None)
 
     def add(self, due_ms: int, offset: int) -> None:
         self._recent.append(due_ms)
@@ -127,7 +132,7 @@ class Schedule:
 
     def take(self, now_ms: int, limit: int) -> list[DueRoot]:
         """Take at most `limit` due entries, in the order of due time, then offset."""
-        found = [np.empty((0, 2), np.int64)]
+        due_parts = [np.empty((0, 2), np.int64)]
         if self._recent_min_ms is not None and self._recent_min_ms <= now_ms:
             recent = self._take_recent()
             is_due = recent[:, 0] <= now_ms
@@ -135,19 +140,19 @@ class Schedule:
             if len(later):
                 self._recent = array("q", later.tobytes())
                 self._recent_min_ms = int(later[:, 0].min())
-            found.append(recent[is_due])
-        left = limit
-        while self._chunks and left > 0 and self._chunks[0][0, 0] <= now_ms:
+            due_parts.append(recent[is_due])
+        room = limit
+        while self._chunks and room > 0 and self._chunks[0][0, 0] <= now_ms:
             chunk = self._chunks.popleft()
-            end = min(left, int(np.searchsorted(chunk[:, 0], now_ms, "right")))
-            found.append(chunk[:end])
+            end = min(room, int(np.searchsorted(chunk[:, 0], now_ms, "right")))
+            due_parts.append(chunk[:end])
             if end < len(chunk):
                 self._chunks.appendleft(chunk[end:])
             self._sorted -= end
-            left -= end
-        entries = np.concatenate(found)
+            room -= end
+        entries = np.concatenate(due_parts)
         entries = entries[_order(entries)]
-        self._merge(entries[limit:])
+        self._merge(entries[limit:])  # recent ones and those of chunks may be more together
         return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
     def _take_recent(self) -> I64:
@@ -162,9 +167,12 @@ class Schedule:
         if not self._chunks:
             self._chunks = deque(self._cut(entries))
             return
-        firsts = np.array([chunk[0, 0] for chunk in self._chunks], np.int64)
-        places = np.searchsorted(firsts, entries[:, 0], "right") - 1
-        cuts = np.searchsorted(places, np.arange(len(self._chunks)), "right")
+        # Which chunk each entry belongs to: with chunks that begin at 10, 50 and 90 ms the entries of 5 and
+        # 60 ms belong to numbers -1 (which the first chunk takes) and 1. Entries ascend, so those of a chunk
+        # are a slice; `cuts` has where it ends.
+        first_dues_ms = np.array([chunk[0, 0] for chunk in self._chunks], np.int64)
+        chunk_numbers = np.searchsorted(first_dues_ms, entries[:, 0], "right") - 1
+        cuts = np.searchsorted(chunk_numbers, np.arange(len(self._chunks)), "right")
         merged: deque[I64] = deque()
         begin = 0
         for end in cuts.tolist():
@@ -172,9 +180,9 @@ class Schedule:
             if begin == end:
                 merged.append(chunk)
                 continue
-            both = np.concatenate([chunk, entries[begin:end]])
-            both = both[_order(both)]
-            merged += [both] if len(both) < 2 * self._chunk else self._cut(both)
+            grown = np.concatenate([chunk, entries[begin:end]])
+            grown = grown[_order(grown)]
+            merged += [grown] if len(grown) < 2 * self._chunk else self._cut(grown)
             begin = end
         self._chunks = merged
 
@@ -194,18 +202,23 @@ KEPT_BYTES: Final = 600
 NO_DELAY: Final[Mapping[int, int]] = MappingProxyType({})
 
 
+class _EntryInMemory(NamedTuple):
+    due: Due
+    size_bytes: int
+
+
 class DueRoots:
     """Lost roots that wait, each identified by its offset in `_ack_due`; each input has its own schedule."""
 
-    def __init__(self, entries: Mapping[int, I64], kept_bytes_max: int) -> None:
+    def __init__(self, entries: Mapping[int, I64], in_memory_bytes_max: int) -> None:
         """Start with restored roots, as `DueTable.by_input` returns them."""
         self._schedules: defaultdict[int, Schedule] = defaultdict(Schedule)
         for input_id, rows in entries.items():
             self._schedules[input_id].add_all(rows)
-        self._kept_bytes_max = kept_bytes_max
-        self._kept: dict[int, tuple[Due, int]] = {}
-        self._kept_bytes = 0
-        self._taken: dict[int, int] = {}
+        self._in_memory_bytes_max = in_memory_bytes_max
+        self._in_memory: dict[int, _EntryInMemory] = {}  # by the entry's offset in `_ack_due`
+        self._in_memory_bytes = 0
+        self._taken: dict[int, int] = {}  # from the offset of a taken entry to the id of its input
 
     def __len__(self) -> int:
         return sum(map(len, self._schedules.values()))
@@ -213,59 +226,71 @@ class DueRoots:
     @property
     def memory_bytes(self) -> int:
         """Bytes of the due times, and an estimate for the whole entries in memory."""
-        return sum(each.memory_bytes for each in self._schedules.values()) + self._kept_bytes
+        return sum(schedule.memory_bytes for schedule in self._schedules.values()) + self._in_memory_bytes
 
     def counts(self) -> Mapping[int, int]:
-        return {input_id: len(found) for input_id, found in self._schedules.items() if len(found)}
+        """Return how many roots wait of each input that has some, by its id."""
+        return {input_id: len(schedule) for input_id, schedule in self._schedules.items() if len(schedule)}
 
     def next_due(self) -> Mapping[int, int]:
         """Return the earliest due time of each input with waiting roots, by its id."""
-        found = {input_id: each.next_due_ms for input_id, each in self._schedules.items()}
-        return {input_id: due_ms for input_id, due_ms in found.items() if due_ms is not None}
+        next_due: dict[int, int] = {}
+        for input_id, schedule in self._schedules.items():
+            due_ms = schedule.next_due_ms
+            if due_ms is not None:
+                next_due[input_id] = due_ms
+        return next_due
 
     def put(self, due: Due, offset: int, value_bytes: int) -> None:
         """Let a root wait, whose entry in `_ack_due` has this offset and size."""
         self._schedules[input_id_of(due.source)].add(due.due_ms, offset)
         size = value_bytes + KEPT_BYTES
-        if self._kept_bytes + size <= self._kept_bytes_max:
-            self._kept[offset] = due, size
-            self._kept_bytes += size
+        if self._in_memory_bytes + size <= self._in_memory_bytes_max:
+            self._in_memory[offset] = _EntryInMemory(due, size)
+            self._in_memory_bytes += size
 
     def take(self, now_ms: int, limit: int, inputs: Collection[int]) -> list[DueRoot]:
-        """Take at most `limit` due roots of some inputs; call `done` with them afterwards.
+        """Take at most `limit` due roots of some inputs; `remove` or `put_back` each of them afterwards.
 
         The earliest of each input come first. If more than `limit` are due, each input gets its share.
         """
         taken: list[DueRoot] = []
-        left = sorted(inputs)
-        while left:
-            share = max(1, (limit - len(taken)) // len(left))
-            for input_id in list(left):
-                found = self._schedules[input_id].take(now_ms, min(share, limit - len(taken)))
-                self._taken.update((entry.offset, input_id) for entry in found)
-                taken += found
-                if len(found) < share:
-                    left.remove(input_id)
+        with_more = sorted(inputs)
+        # what one input does not need of its share goes to the others in the next round
+        while with_more:
+            share = max(1, (limit - len(taken)) // len(with_more))
+            for input_id in list(with_more):
+                due_roots = self._schedules[input_id].take(now_ms, min(share, limit - len(taken)))
+                self._taken.update((entry.offset, input_id) for entry in due_roots)
+                taken += due_roots
+                if len(due_roots) < share:
+                    with_more.remove(input_id)
             if len(taken) >= limit:
                 break
         return taken
 
-    def kept(self, entries: Iterable[DueRoot]) -> dict[int, Due | None]:
+    def in_memory(self, entries: Iterable[DueRoot]) -> dict[int, Due | None]:
         """Return the entries in memory by offset; None for those that must be read from `_ack_due`."""
-        find = self._kept.get
-        return {entry.offset: (found[0] if (found := find(entry.offset)) else None) for entry in entries}
-
-    def done(
-        self, entries: Iterable[DueRoot], left: Iterable[DueRoot], until_ms: Mapping[int, int] = NO_DELAY
-    ) -> None:
-        """Remove the taken roots in `entries`, which are done; those in `left` go on waiting.
-
-        An entry in `left` may be due later than before: then it is left alone until then, in memory. So is
-        one for which `until_ms` has, by its offset, when it is due again.
-        """
+        entries_by_offset: dict[int, Due | None] = {}
         for entry in entries:
-            found = self._kept.pop(entry.offset, None)
-            self._kept_bytes -= found[1] if found else 0
+            in_memory = self._in_memory.get(entry.offset)
+            entries_by_offset[entry.offset] = None if in_memory is None else in_memory.due
+        return entries_by_offset
+
+    def remove(self, taken: Iterable[DueRoot]) -> None:
+        """Remove taken roots that wait no more."""
+        for entry in taken:
+            in_memory = self._in_memory.pop(entry.offset, None)
+            if in_memory is not None:
+                self._in_memory_bytes -= in_memory.size_bytes
             self._taken.pop(entry.offset)
-        for due_ms, offset in left:
-            self._schedules[self._taken.pop(offset)].add(until_ms.get(offset, due_ms), offset)
+
+    def put_back(self, taken: Iterable[DueRoot], until_ms: Mapping[int, int] = NO_DELAY) -> None:
+        """Let taken roots go on waiting.
+
+        An entry may be due later than it was: then it is left alone until then, in memory. So is one for
+        which `until_ms` has, by its offset, when it is due again.
+        """
+        for due_ms, offset in taken:
+            input_id = self._taken.pop(offset)
+            self._schedules[input_id].add(until_ms.get(offset, due_ms), offset)

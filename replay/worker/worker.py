@@ -77,7 +77,7 @@ class Worker:
         jitter: Callable[[], float],
         limits: ReplayLimits,
         report: Report,
-        at: Callable[[str], None],
+        note_operation: Callable[[str], None],
         counters: Counters | None = None,
         cuts: dict[int, CutCopies] | None = None,
         written: Written | None = None,
@@ -87,24 +87,25 @@ class Worker:
 
         `cuts` is shared with the worker before this one, so that a copy which it wrote is still looked for.
         """
-        self.at = at
+        self.note_operation = note_operation
         self.log = log
         self.names: AckTopics = topics.ack_topics
         self.group = topics.acker.replay_group
         self.partitions = topics.acker.partitions
         self.jitter = jitter
         self.limits = limits
-        self.verdicts = wire_codec()
-        self.dues = due_codec()
+        self.wire_codec = wire_codec()
+        self.due_codec = due_codec()
         self.counters = counters or Counters()
         self.pauses: dict[int, dict[int, Pause]] = {}
         self.cuts = {} if cuts is None else cuts
         self.refused_inputs: set[int] = set()
         self.in_a_row: dict[int, RefusedInARow] = {}
         self.strangers: dict[int, str] = {}
+        # the rest is by an input's id
         self._troubles: dict[int, Trouble] = {}
-        self._reported_ms: dict[int, int] = {}
-        self._groups: dict[int, str] = {}
+        self._reported_ms: dict[int, int] = {}  # when it was reported last that the input cannot go on
+        self._groups_of_unknown: dict[int, str] = {}  # which group emitted roots of an input nobody knows
         self._cluster_id: str | None = None
         self.fetcher = Fetcher(log, limits)
         self.damaged = DamagedBatches(limits.input_retry_ms)
@@ -138,21 +139,23 @@ class Worker:
         """Return a record for a partition of `_ack_due`, which says in which cluster it is written."""
         return Outgoing(*due, value, key, (*headers, *cluster_header(self.cluster_id)))
 
-    def leave(self, owned: Collection[int]) -> None:
+    def leave_all_but(self, owned: Collection[int]) -> None:
         """Close the breakers of inputs whose paused partitions others own now: they keep the pauses."""
-        left = {each for number in self.pauses.keys() - owned for each in self.pauses.pop(number)}
-        for input_id in left.difference(*self.pauses.values()) & self.breakers.keys():
+        paused_elsewhere: set[int] = set()
+        for number in self.pauses.keys() - owned:
+            paused_elsewhere.update(self.pauses.pop(number))
+        for input_id in paused_elsewhere.difference(*self.pauses.values()) & self.breakers.keys():
             self.breakers[input_id].close()
 
     def input_of(self, source: int, group: str) -> Input:
         """Return the input of a lost root; `Disagreement`: not in topics.yaml, or in another group there."""
-        found = self._inputs.get(input_id_of(source))
-        if found is None:
-            self._groups[input_id_of(source)] = group
+        owner = self._inputs.get(input_id_of(source))
+        if owner is None:
+            self._groups_of_unknown[input_id_of(source)] = group
             raise Disagreement(self._unknown(input_id_of(source)))
-        if found.group != group:
-            raise Disagreement(_of_another_group(found, group))
-        return found
+        if owner.group != group:
+            raise Disagreement(_of_another_group(owner, group))
+        return owner
 
     def is_strangers(self, source: int, group: str) -> bool:
         """Return whether a root has the id of an input in topics.yaml, and another group emitted it."""
@@ -171,7 +174,7 @@ class Worker:
         return own
 
     def _unknown(self, input_id: int) -> str:
-        group = self._groups.get(input_id)
+        group = self._groups_of_unknown.get(input_id)
         return (
             f"topics.yaml has no input with id {input_id}{f', of group {group}' if group else ''}; give the"
             " replay workers a topics.yaml with all inputs of the installation, then send them SIGHUP or"
@@ -181,8 +184,8 @@ class Worker:
 
     def name_of(self, input_id: int) -> str:
         """Return an input's name, or a text like ``id 7`` if topics.yaml does not have the input."""
-        found = self._inputs.get(input_id)
-        return f"id {input_id}" if found is None else found.name
+        input = self._inputs.get(input_id)
+        return f"id {input_id}" if input is None else input.name
 
     def ready_ms(self, input_id: int) -> int | None:
         """Return the wall time (ms) from which an input may go on; None if topics.yaml has no such input."""
@@ -204,11 +207,15 @@ class Worker:
         Raises `Unreachable` if the broker does not answer at all: then the error concerns all inputs.
         """
         if isinstance(error, Unreachable):
-            self.log.stable_ends([TopicPartition(self.names.due, 0)])
-        before = self._troubles.get(input_id)
-        most_ms = self.limits.input_retry_ms
-        wait_ms = most_ms // _FIRST_SHARE if before is None else min(most_ms, 2 * before.wait_ms)
+            self._require_broker()
+        former = self._troubles.get(input_id)
+        wait_ms_max = self.limits.input_retry_ms
+        wait_ms = wait_ms_max // _FIRST_SHARE if former is None else min(wait_ms_max, 2 * former.wait_ms)
         self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
+
+    def _require_broker(self) -> None:
+        """Raise `Unreachable` if the broker does not answer a question about a topic of ours either."""
+        self.log.stable_ends([TopicPartition(self.names.due, 0)])
 
     def works(self, input_ids: Iterable[int], copied: Collection[int]) -> None:
         """Record that a transaction of some inputs succeeded: their troubles are over.
@@ -230,13 +237,20 @@ class Worker:
         `aside` has for each such input how many of its roots wait, and why it is paused, or an empty text.
         """
         for input_id, (roots, paused) in aside.items():
-            if abs(now_ms - self._reported_ms.get(input_id, -1 << 60)) >= self.limits.input_retry_ms:
+            reported_ms = self._reported_ms.get(input_id)
+            if reported_ms is None or abs(now_ms - reported_ms) >= self.limits.input_retry_ms:
                 self._reported_ms[input_id] = now_ms
-                trouble = self._troubles.get(input_id)
-                why = paused or (trouble.why if trouble else "") or self.strangers.get(input_id, "")
-                why = why or self._unknown(input_id)
+                why = paused or self._why_aside(input_id)
                 self.report("put_aside", input=self.name_of(input_id), roots=roots, why=why)
-        self._reported_ms = {each: at_ms for each, at_ms in self._reported_ms.items() if each in aside}
+        for input_id in self._reported_ms.keys() - aside.keys():
+            del self._reported_ms[input_id]
+
+    def _why_aside(self, input_id: int) -> str:
+        """Return why an input that is not paused cannot go on."""
+        trouble = self._troubles.get(input_id)
+        if trouble is not None and trouble.why:
+            return trouble.why
+        return self.strangers.get(input_id) or self._unknown(input_id)
 
     def apart(
         self,
@@ -253,26 +267,26 @@ class Worker:
         try:
             return [act(items)]
         except OF_AN_INPUT as error:
-            groups: dict[int, list[T]] = {}
+            items_by_input: dict[int, list[T]] = {}
             for item in items:
-                groups.setdefault(input_of(item), []).append(item)
-            if len(groups) <= 1:
-                for input_id in groups:
+                items_by_input.setdefault(input_of(item), []).append(item)
+            if len(items_by_input) <= 1:
+                for input_id in items_by_input:
                     self.trouble(input_id, error, now_ms)
                 return []
-        found: list[R] = []
-        for input_id, group in groups.items():
-            self.at(f"asking for {self.name_of(input_id)} alone")
+        results: list[R] = []
+        for input_id, items_of_input in items_by_input.items():
+            self.note_operation(f"asking for {self.name_of(input_id)} alone")
             try:
-                found.append(act(group))
+                results.append(act(items_of_input))
             except OF_AN_INPUT as error:
                 self.trouble(input_id, error, now_ms)
-        return found
+        return results
 
     def tracked(self, source: int) -> Input | None:
         """Return the tracked input of a source; None if topics.yaml does not have it."""
-        found = self._inputs.get(input_id_of(source))
-        return found if found is not None and found.tracked else None
+        input = self._inputs.get(input_id_of(source))
+        return input if input is not None and input.tracked else None
 
     def report(self, name: str, **fields: str | int) -> None:
         self._report(ReplayEvent(name, fields))
@@ -284,9 +298,9 @@ class Worker:
             holding = self.damaged.holding(*place, now_ms)
             if holding is not None:
                 answers[place] = absence_in(holding.run)
-        left = [place for place in places if place not in answers]
-        if left:
-            answers.update(self.fetcher.fetch(left))
+        to_fetch = [place for place in places if place not in answers]
+        if to_fetch:
+            answers.update(self.fetcher.fetch(to_fetch))
             self.damaged.met(self.fetcher.damaged, now_ms)
         return answers
 
@@ -305,7 +319,9 @@ class Worker:
         self, inputs: Iterable[Input], also: Iterable[str], *, settings: bool
     ) -> dict[str, TopicInfo]:
         """Fetch replay and dead-letter topics of some inputs, else `TopicError`; of `also` what exists."""
-        required = {name for found in inputs for name in (found.replay_topic, found.dead_letter.topic)}
+        required: set[str] = set()
+        for input in inputs:
+            required |= {input.replay_topic, input.dead_letter.topic}
         infos = dict(self.log.topics(required | set(also), settings=settings))
         missing = sorted(required - set(infos))
         if missing:
@@ -336,21 +352,23 @@ class Worker:
         `TopicError`: the ack topics do not have N partitions.
         """
         counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
-        tracked = [found for found in self._inputs.values() if found.tracked]
-        self.apart(tracked, lambda found: found.id, self._check, now_ms)
+        tracked = [input for input in self._inputs.values() if input.tracked]
+        self.apart(tracked, lambda input: input.id, self._require_enough_partitions, now_ms)
         for input_id, trouble in self._troubles.items():
             self._reported_ms[input_id] = now_ms
             self.report("put_aside", input=self.name_of(input_id), roots=0, why=trouble.why)
         return counts
 
-    def _check(self, inputs: Sequence[Input]) -> None:
-        infos = self.topics_of(inputs, (found.topic for found in inputs), settings=False)
-        for found in inputs:
-            source, copies = infos.get(found.topic), infos[found.replay_topic]
+    def _require_enough_partitions(self, inputs: Sequence[Input]) -> None:
+        """Raise `TopicError` if a replay topic is missing, or has fewer partitions than its source."""
+        infos = self.topics_of(inputs, (input.topic for input in inputs), settings=False)
+        for input in inputs:
+            # a source that is missing is its query's trouble: copies can be written without it
+            source, copies = infos.get(input.topic), infos[input.replay_topic]
             if source is not None and copies.partitions < source.partitions:
                 raise TopicError(
-                    f"topic {found.replay_topic} has {copies.partitions} partitions, its source"
-                    f" {found.topic} {source.partitions}; give it as many"
+                    f"topic {input.replay_topic} has {copies.partitions} partitions, its source"
+                    f" {input.topic} {source.partitions}; give it as many"
                 )
 
 
@@ -386,8 +404,8 @@ def _of_another_group(owner: Input, group: str) -> str:
     )
 
 
-def policy_of(found: Input) -> Policy:
-    retry = found.retry
+def policy_of(input: Input) -> Policy:
+    retry = input.retry
     return Policy(
         attempts=retry.attempts,
         max_abandoned=retry.max_abandoned,
@@ -396,7 +414,7 @@ def policy_of(found: Input) -> Policy:
         count_timed_out=retry.count_timed_out,
         count_abandoned=retry.count_abandoned,
         rules=tuple(_rule(retry, rule) for rule in retry.causes),
-        hold_ms=found.hold_ms,
+        hold_ms=input.hold_ms,
     )
 
 

@@ -422,13 +422,13 @@ def replay_run(
     spans = configured_spans()
     with opened(config, "replay") as (topics, log):
 
-        def make(at: Callable[[str], None]) -> Service:
+        def make(note_operation: Callable[[str], None]) -> Service:
             return ReplayService(
                 log,
                 topics,
                 jitter=random.SystemRandom().random,
                 report=lambda event: log_event(f"replay.{event.name}", **event.fields),
-                at=at,
+                note_operation=note_operation,
                 written=None if spans is None else lost_root_spans(spans),
             )
 

@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         "what-waits-in-another-cluster-is-refused",
         "replay/worker/entries.py",
-        "        require_cluster(record.place, record.headers, here)\n",
+        "        require_cluster(record.place, record.headers, own_cluster)\n",
         "",
         "tests/unit/spout/planner/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
         "a replay worker would copy other records than those that failed, or make dead letters of them",
@@ -192,7 +192,7 @@ MUTANTS = (
     Mutant(
         "a-resume-reaches-who-had-the-paused-partition-before",
         "replay/worker/service.py",
-        "        self._worker.leave(owned)\n",
+        "        self._worker.leave_all_but(owned)\n",
         "",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_after_a_resume_a_worker_that_the_paused_partition_has_left_counts_anew",
@@ -201,8 +201,8 @@ MUTANTS = (
     Mutant(
         "a-paused-input-waits",
         "replay/worker/partition.py",
-        "if due_ms <= now_ms and each not in self.pauses and self._worker.is_ready(each, now_ms)",
-        "if due_ms <= now_ms and self._worker.is_ready(each, now_ms)",
+        "if due_ms <= now_ms and input_id not in self.pauses and self._worker.is_ready(input_id, now_ms)",
+        "if due_ms <= now_ms and self._worker.is_ready(input_id, now_ms)",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_the_breaker_pauses_its_input_by_the_count_in_a_row_and_the_rest_waits",
         "a pause would hold back nothing",
@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         "what-stands-behind-the-progress-is-taken-over",
         "replay/worker/partition.py",
-        " if (each.lost.source, each.position) not in self._behind]",
+        " if (root.lost.source, root.position) not in self._unpassed]",
         "]",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_takeover_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
@@ -220,8 +220,8 @@ MUTANTS = (
     Mutant(
         "a-progress-has-passed-what-stands-behind-it",
         "replay/worker/partition.py",
-        "self._transact(dues if behind else (*dues, ",
-        "self._transact((*dues, ",
+        "self._transact(entries if unpassed else (*entries, ",
+        "self._transact((*entries, ",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_takeover_that_was_cut_and_is_read_again_in_parts_gives_one_copy_of_each_root",
         "a worker that ends soon after a commit that arrived late would leave roots that are replayed twice",
@@ -238,8 +238,9 @@ MUTANTS = (
     Mutant(
         "a-second-transaction-repeats-the-progress",
         "replay/worker/partition.py",
-        "        if not self._behind:  # as behind",
-        "        if decisions and not self._behind:  # as behind",
+        "        if not self._unpassed:\n"
+        "            records.append(self._progress_record(self.progress, now_ms))\n",
+        "",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_tombstones_stand_before_a_progress_though_no_verdict_comes",
         "where no verdict comes, the next owner would keep each root that was replayed in memory",
@@ -247,7 +248,7 @@ MUTANTS = (
     Mutant(
         "an-owner-without-new-verdicts-may-repeat-the-progress",
         "replay/worker/partition.py",
-        "                self._behind.clear()",
+        "                self._unpassed.clear()",
         "                pass",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_tombstones_stand_before_a_progress_though_no_verdict_comes",
@@ -265,8 +266,8 @@ MUTANTS = (
     Mutant(
         "copies-of-a-transaction-that-was-cut-are-looked-for",
         "replay/worker/firing.py",
-        "        if not written:\n            return outcomes",
-        "        if written is not None:\n            return outcomes",
+        "        if not committed:\n            return outcomes",
+        "        if committed is not None:\n            return outcomes",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
         "where a commit arrives late, each copy that it commits would be written again",
@@ -282,8 +283,8 @@ MUTANTS = (
     Mutant(
         "a-copy-that-cannot-be-looked-for-is-written",
         "replay/worker/cut.py",
-        "                    if found is not None:",
-        "                    for found in roots.values():",
+        "                    if committed_root is not None:",
+        "                    for committed_root in root_by_content.values():",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
         "a root whose copy was refused would never be replayed",
@@ -498,9 +499,9 @@ MUTANTS = (
     Mutant(
         "lost-roots-and-progress-are-one-transaction",
         "replay/worker/partition.py",
-        "self._transact(dues if behind else (*dues, self._written(batch.progress, now_ms)))",
-        "self._transact([self._written(batch.progress, now_ms)])\n"
-        "        if dues:\n            self._transact(dues)",
+        "self._transact(entries if unpassed else (*entries, self._progress_record(batch.progress, now_ms)))",
+        "self._transact([self._progress_record(batch.progress, now_ms)])\n"
+        "        if dues:\n            self._transact(entries)",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",
         "a crash between the two would lose records",
@@ -508,7 +509,7 @@ MUTANTS = (
     Mutant(
         "copy-and-tombstone-are-one-transaction",
         "replay/worker/partition.py",
-        "records = [each.written for each in outcomes if each.written is not None and not each.is_there]",
+        "records = [copy.record for _, copy in _new_copies(outcomes)]",
         "self._transact([outcome.written for outcome in outcomes if outcome.written is not None])\n"
         "        records = []",
         "tests/unit/replay/worker/test_replay_crashes.py"
@@ -518,8 +519,8 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "self._schedules[self._taken.pop(offset)].add(until_ms.get(offset, due_ms), offset)",
-        "self._taken.pop(offset)",
+        "self._schedules[input_id].add(until_ms.get(offset, due_ms), offset)",
+        "pass",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",
     ),
@@ -536,7 +537,7 @@ MUTANTS = (
     Mutant(
         "the-topic-is-the-same-after-the-fetch",
         "replay/worker/outcome.py",
-        "    there = worker.same_topics(there)\n",
+        "    same_topics = worker.same_topics(same_topics)\n",
         "",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_a_topic_that_is_created_again_between_fetch_and_copy_is_noticed",
@@ -554,8 +555,8 @@ MUTANTS = (
     Mutant(
         "of-compacted-topics-a-hole-was-a-record",
         "replay/worker/fetch.py",
-        'name for name, info in infos.items() if "compact" not in info.settings.get("cleanup.policy", "")',
-        "name for name, info in infos.items()",
+        '            if "compact" not in info.settings.get("cleanup.policy", ""):',
+        "            if info is not None:",
         "tests/unit/replay/worker/test_replay_service.py::test_a_compacted_record_is_buried_without_payload",
         "a record that compaction took would vanish without a dead letter",
     ),

@@ -73,9 +73,10 @@ class LetterBox:
                 self._first_left_out = self._first_left_out or entry
 
     def read_again(self) -> int | None:
-        """End a partition; return the offset from which it is to be put in once more, None where it is not.
+        """End a partition; return the offset from which it is to be put in once more, None if it is not.
 
-        That is where letters were left out, and marks behind them made room, or were theirs.
+        With room for 2 letters, of A, B, C and a mark on A, the letter C is left out though A makes room. So
+        the partition is read again from C, and what the marks say is known then.
         """
         first_left_out, marks = self._first_left_out, self._marks
         is_again = self._handled is not None

@@ -78,7 +78,7 @@ class LetterHandling:
         self._fetcher = Fetcher(log, limits)
         self._transactions = log.transactions(f"{owner}-letters-{input.dead_letter.topic}")
         self._letters: deque[Letter] = deque()
-        self._info: TopicInfo | None = None
+        self._replay_topic: TopicInfo | None = None
         self._at_once = CHUNK_MAX
         self._refused_in_a_row = 0
         self.done = 0
@@ -95,8 +95,8 @@ class LetterHandling:
         Raises `TopicError`: a topic is missing; `Unreachable`: a transaction stays open among the letters.
         """
         topic = self._input.replay_topic
-        self._info = self._log.topics([topic], settings=True).get(topic)
-        if self._info is None:
+        self._replay_topic = self._log.topics([topic], settings=True).get(topic)
+        if self._replay_topic is None:
             raise TopicError(
                 f"replay topic {topic} of input {self._input.name} does not exist; run `windhover topics"
                 " create`"
@@ -133,12 +133,13 @@ class LetterHandling:
         """
         chunk = list(islice(self._letters, min(room, self._at_once)))
         copies = self._copies(chunk)
+        # `copies` may be shorter: then the letters behind it have their turn in the next step
         pairs = zip(chunk, copies, strict=False)
-        done = [(letter, copy) for letter, copy in pairs if not isinstance(copy, Left)]
-        if done:
-            marks = [self._mark(letter, now_ms) for letter, _ in done]
+        handled = [(letter, copy) for letter, copy in pairs if not isinstance(copy, Left)]
+        if handled:
+            marks = [self._mark(letter, now_ms) for letter, _ in handled]
             try:
-                self.write(marks, [copy for _, copy in done if copy is not None])
+                self.write(marks, [copy for _, copy in handled if copy is not None])
             except RecordRefused as error:
                 self._at_once = max(1, len(chunk) // 2)
                 if len(chunk) == 1:
@@ -149,8 +150,8 @@ class LetterHandling:
         for _ in copies:
             self._letters.popleft()
         self.left.update(copy for copy in copies if isinstance(copy, Left))
-        self.done += len(done)
-        return len(done)
+        self.done += len(handled)
+        return len(handled)
 
     def _leave_refused(self, error: RecordRefused) -> None:
         """Leave the first letter as it is, which was refused alone."""
@@ -170,7 +171,10 @@ class LetterHandling:
             self._transactions.close()
 
     def _copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
-        """Letters whose payload did not fit into one fetch, and those after them, are left out."""
+        """Return for each letter its copy, why it is left as it is, or None if it is dropped.
+
+        Letters whose payload did not fit into one fetch, and those after them, are left out.
+        """
         if self._order.action is LetterAction.DROPPED:
             return [None] * len(chunk)
         topic = self._input.dead_letter.topic
@@ -188,9 +192,9 @@ class LetterHandling:
         return copies
 
     def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:
-        if self._info is None or letter.origin_partition >= self._info.partitions:
+        if self._replay_topic is None or letter.origin_partition >= self._replay_topic.partitions:
             return Left.NO_PARTITION
-        copies = self._info
+        copies = self._replay_topic
         copy = copy_of(letter, record, copies.name, self._order.redrive, keeps_times=keeps_times(copies))
         return copy if record_bytes(copy) <= bytes_max(copies) else Left.TOO_LARGE
 

@@ -304,5 +304,6 @@ def cancel_redrive(log: Log, topics: Topics, input: Input, redrive: str, by: str
             state = "there is none" if record_of_redrive is None else f"it is {record_of_redrive.state}"
             raise UsageError(f"redrive {redrive} of input {input.name} cannot be cancelled: {state}")
         handling.fence()
-        ended = RedriveEnded(redrive, RedriveEnd.CANCELLED.value, by, -1, -1, -1, now_ms)
+        unknown = -1  # who cancels it does not know how many were handled, acked, and died again
+        ended = RedriveEnded(redrive, RedriveEnd.CANCELLED.value, by, unknown, unknown, unknown, now_ms)
         handling.write([audit_record(ended, input.dead_letter.topic)])

@@ -32,6 +32,7 @@ def story_headers(due: Due, attempt: int, record: Record | None) -> Headers:
     """
     id_text = "" if record is None else _record_id(due, record)
     of_record: Headers = ((RECORD_ID, id_text.encode()),) if id_text else ()
+    # without its last field, the root, since roots that were lost together differ in that
     last_loss = due.history[-1][:-1] if due.history else None
     shared = _shared_headers(
         attempt, (due.abandoned, due.timed_out, due.held), due.first_emitted_ms, last_loss
@@ -67,14 +68,14 @@ def _shared_headers(
         cause=": ".join(part for part in (loss.error, loss.message) if part) if loss else "",
         operator=loss.operator if loss else "",
     )
-    return build_headers(lineage)[1:]
+    return build_headers(lineage)[1:]  # the first is the origin
 
 
 def original_headers(due: Due, record: Record) -> Headers:
     """Return the headers with which a lost record came into its source topic, in order."""
     if not is_replay(due.source):
         return record.headers  # whatever their names are: ours are on copies alone
-    return parted_headers(record.headers).own if record.headers else ()
+    return parted_headers(record.headers).original if record.headers else ()
 
 
 def build_copy(due: Due, record: Record, replay_topic: str, *, keeps_times: bool = True) -> Outgoing:

@@ -96,20 +96,23 @@ def build_dead_letter(
         topic: a letter that is too large for it loses the record's payload and headers, and says so.
         now_ms: wall time.
     """
-    original = original_headers(due, record) if record is not None else ()
-    missing = "" if record is not None else _PAYLOAD_LOST.get(death.reason, "the record could not be read")
-    if death.reason is DeadReason.DROPPED and record is not None:
-        record, original, missing = record._replace(value=None), (), "a rule drops what fails by this cause"
-    time: Headers = ()
-    if record is not None:
-        time = time_headers(time_of(record, is_copy=is_replay(due.source)))
+    original, time_header, missing = Headers(), Headers(), ""
+    if record is None:
+        missing = _PAYLOAD_LOST.get(death.reason, "the record could not be read")
+    else:
+        original = original_headers(due, record)
+        time_header = time_headers(time_of(record, is_copy=is_replay(due.source)))
+        if death.reason is DeadReason.DROPPED:
+            record = record._replace(value=None)
+            original = ()
+            missing = "a rule drops what fails by this cause"
     letter = Outgoing(
         topic=topic.name,
         partition=partition_of(due.source) % topic.partitions,  # as in KIP-1191
         value=record.value if record else None,
         key=record.key if record else None,
         headers=joined_headers(
-            plain_headers(original), _our_headers(due, death, missing, record) + time, OUR_PREFIXES
+            plain_headers(original), _our_headers(due, death, missing, record) + time_header, OUR_PREFIXES
         ),
         timestamp_ms=now_ms,
     )
@@ -119,7 +122,7 @@ def build_dead_letter(
     if due.stack:  # the payload is worth more
         return build_dead_letter(replace(due, stack=""), death, record, topic, now_ms)
     missing = f"with its history it has {size} bytes, more than {topic.name} takes"
-    headers = _our_headers(due, death, missing, record) + time
+    headers = _our_headers(due, death, missing, record) + time_header
     return letter._replace(value=None, key=None, headers=headers)
 
 
@@ -140,7 +143,7 @@ def _our_headers(due: Due, death: Death, missing: str, record: Record | None) ->
         (f"{KIP_PREFIX}offset", b"%d" % offset),
         (f"{KIP_PREFIX}group", due.group.encode()),
         (f"{KIP_PREFIX}delivery.count", b"%d" % due.attempt),
-        (f"{KIP_PREFIX}message", clipped(_sentence(due, death), CAUSE_BYTES_MAX).encode()),
+        (f"{KIP_PREFIX}message", clipped(_why_given_up(due, death), CAUSE_BYTES_MAX).encode()),
         (DEAD, death.reason.encode()),
         *missing_header,
         *story_headers(due, due.attempt, record),
@@ -148,7 +151,7 @@ def _our_headers(due: Due, death: Death, missing: str, record: Record | None) ->
     )
 
 
-def _sentence(due: Due, death: Death) -> str:
+def _why_given_up(due: Due, death: Death) -> str:
     """Return why a root was given up, and how its last emission was lost.
 
     Such as ``given up after 3 emissions; the last FAILED by parse: ValueError: no number``.

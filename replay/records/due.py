@@ -320,7 +320,10 @@ def left_out_of(history: tuple[Loss, ...]) -> int:
 
 
 def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
-    """Return a history that fits: the first loss, how many are left out, and as many last ones as fit."""
+    """Return a history that fits: the first loss, how many are left out, and as many last ones as fit.
+
+    The texts of a loss are cut (`_cut`), so two of them and the entry between them always fit.
+    """
     first_loss, *later_losses = history
     size = sum(map(_text_bytes, history))
     if len(history) <= HISTORY_MAX and size <= HISTORY_BYTES_MAX:
@@ -345,15 +348,21 @@ def _text_bytes(loss: Loss) -> int:
 def history_json(history: tuple[Loss, ...]) -> bytes:
     """Write a history as its header's value: a JSON array of objects, oldest first."""
     if len(history) == 1:  # most have one, and there are many of them
-        return f"[{_loss_json(history[0][:-1])}{encode_basestring(history[0].root)}}}]".encode(
-            "utf-8", "replace"
-        )
-    texts = [f"{_loss_json(loss[:-1])}{encode_basestring(loss.root)}}}" for loss in history]
-    return f"[{', '.join(texts)}]".encode("utf-8", "replace")
+        return f"[{_loss_json(history[0])}]".encode("utf-8", "replace")
+    losses = ", ".join(map(_loss_json, history))
+    return f"[{losses}]".encode("utf-8", "replace")
+
+
+def _loss_json(loss: Loss) -> str:
+    return f"{_json_up_to_root(loss[:-1])}{encode_basestring(loss.root)}}}"
 
 
 @lru_cache(maxsize=1_024)
-def _loss_json(all_but_root: tuple[object, ...]) -> str:
+def _json_up_to_root(all_but_root: tuple[object, ...]) -> str:
+    """Return the JSON of a loss up to where its root belongs: ``{"attempt": 2, ..., "root": ``.
+
+    Roots that were lost together share it, so it is made once for them.
+    """
     shared = dict(zip(Loss._fields[:-1], all_but_root, strict=True))
     return json.dumps(shared, ensure_ascii=False)[:-1] + ', "root": '
 
@@ -379,13 +388,13 @@ def history_of(headers: Headers) -> tuple[Loss, ...]:
 def _loss(entry: Any) -> Loss | None:
     try:
         loss = Loss(
-            attempt=_whole(entry["attempt"]),
+            attempt=_whole_number(entry["attempt"]),
             reason=lost_verdict(entry["reason"]),
             operator=entry["operator"],
             error=entry["error"],
             message=entry["message"],
-            emitted_ms=_whole(entry["emitted_ms"]),
-            age_ms=_whole(entry["age_ms"]),
+            emitted_ms=_whole_number(entry["emitted_ms"]),
+            age_ms=_whole_number(entry["age_ms"]),
             root=entry["root"],
         )
         return _cut(loss)
@@ -403,7 +412,7 @@ def _cut(loss: Loss) -> Loss:
     )
 
 
-def _whole(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 53:
         raise ValueError(f"{value!r} is no number of a history")
     return value

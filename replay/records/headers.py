@@ -122,6 +122,7 @@ def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: i
         return Lineage(own_place)
     origin = header_text(ours.get(ORIGIN))
     attempt = max(1, _number(ours.get(ATTEMPT), 1, ATTEMPT_MAX))
+    # at attempt 3 there were 2 emissions before, so the three counts together cannot be more than 2
     abandoned = min(_number(ours.get(ABANDONED), 0, ATTEMPT_MAX), attempt - 1)
     timed_out = min(_number(ours.get(TIMED_OUT), 0, ATTEMPT_MAX), attempt - 1 - abandoned)
     return Lineage(
@@ -156,44 +157,48 @@ def build_headers(lineage: Lineage) -> Headers:
 
 
 class PartedHeaders(NamedTuple):
-    """The headers of a copy or dead letter: those that came with the record, and ours."""
+    """The headers of a copy or dead letter: those that came with the record, and those that we added."""
 
-    own: Headers
-    ours: Headers
+    original: Headers
+    added: Headers
 
 
-def joined_headers(own: Headers, ours: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> Headers:
+def joined_headers(original: Headers, added: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> Headers:
     """Return the headers that came with a record, then ours, so that `parted_headers` can part them again.
 
+    If one of the original names looks like ours, the header `OWN` stands between, and says how many came with
+    the record: of ``windhover.cause`` and ``x``, which a record came with, it says 2.
+
     Args:
-        own: may have any names, those of an earlier life of the record among them.
-        prefixes: of our names, those of `ours` and those by which a reader knows them.
+        original: may have any names, those of an earlier life of the record among them.
+        added: ours.
+        prefixes: what the names of ours begin with.
     """
-    if any(name.startswith(prefixes) for name, _ in own):
-        return (*own, (OWN, b"%d" % len(own)), *ours)
-    return own + ours
+    if any(name.startswith(prefixes) for name, _ in original):
+        return (*original, (OWN, b"%d" % len(original)), *added)
+    return original + added
 
 
 def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> PartedHeaders:
     """Part the headers of a copy or dead letter, which `joined_headers` joined.
 
-    The last `OWN` with the number of its own place counts: what came with the record may have one of an
-    earlier life, but stands before ours. Where there is none, ours are those whose names begin with one of
-    the `prefixes`.
+    The last `OWN` whose number is that of its own place counts: of ``windhover.own=7, x, windhover.own=2``
+    the one at place 2. What came with the record may have one of an earlier life, but stands before ours. If
+    there is none, ours are those whose names begin with one of the `prefixes`.
     """
     for place in range(len(headers) - 1, -1, -1):
         name, value = headers[place]
         if name == OWN and value == b"%d" % place:
             return PartedHeaders(headers[:place], headers[place + 1 :])
-    own = tuple([header for header in headers if not header[0].startswith(prefixes)])
-    ours = tuple([header for header in headers if header[0].startswith(prefixes)])
-    return PartedHeaders(own, ours)
+    original = tuple([header for header in headers if not header[0].startswith(prefixes)])
+    added = tuple([header for header in headers if header[0].startswith(prefixes)])
+    return PartedHeaders(original, added)
 
 
 def our_values(headers: Headers) -> dict[str, bytes]:
     """Return the values of ours by name in a copy or dead letter; of a name that comes twice the last."""
-    ours = parted_headers(headers).ours
-    return {name: value for name, value in ours if value is not None and name.startswith(PREFIX)}
+    added = parted_headers(headers).added
+    return {name: value for name, value in added if value is not None and name.startswith(PREFIX)}
 
 
 def plain_headers(headers: Headers) -> Headers:

@@ -193,7 +193,7 @@ def parse_letter(record: Record) -> Letter | Mark | None:
 
     What the record came with is passed over: it may have been a letter, or a mark, of another input.
     """
-    headers = parted_headers(record.headers, OUR_PREFIXES).ours
+    headers = parted_headers(record.headers, OUR_PREFIXES).added
     ours = {name: value for name, value in headers if value is not None}
     if HANDLED in ours:
         return _mark(record, ours)
@@ -218,7 +218,7 @@ def parse_letter(record: Record) -> Letter | Mark | None:
 
 def own_headers(headers: Headers) -> Headers:
     """Return the headers that the record had before it died, in order."""
-    return parted_headers(headers, OUR_PREFIXES).own
+    return parted_headers(headers, OUR_PREFIXES).original
 
 
 def copy_of(

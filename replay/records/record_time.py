@@ -51,9 +51,10 @@ def time_of(record: Record, *, is_copy: bool) -> RecordTime:
 
 
 def says_its_time(record: Record) -> bool:
-    """Return whether a copy has the record's time if it has the same one as the record, without a header.
+    """Return True if a copy with the record's own timestamp says the record's time, with no header beside it.
 
-    For most records, first emissions and copies: it costs less than to build the time.
+    Of a record that came without a time (0), or with that of its broker, a header says so. Most records need
+    none; to find that out here costs less than to build their times.
     """
     if record.timestamp_ms == 0 or record.timestamp_type != TimestampType.CREATED:
         return False

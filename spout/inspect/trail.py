@@ -496,7 +496,7 @@ class Trail:
         for number in sorted(letters_of(here.partition, info.partitions if info else 1)):
             for record in tails.last(topic, number, "older dead letters are unknown"):
                 box.put(record)
-                ours = parted_headers(record.headers, OUR_PREFIXES).ours
+                ours = parted_headers(record.headers, OUR_PREFIXES).added
                 if parse_lineage(record.headers, *record[:3]).origin == str(here) and read_stack(ours):
                     stacks[record.place] = read_stack(ours)
         return sorted(box.letters, key=lambda each: each.died_ms), stacks

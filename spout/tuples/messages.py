@@ -117,8 +117,8 @@ COPY_GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         **GETTERS,
         "timestamp": lambda message: _datetime_of(message, time_of_original(message).ms),
         "timestampType": lambda message: time_of_original(message).type,
-        "headers": lambda message: list(parted_headers(headers_of(message)).own),
-        "windhover": lambda message: list(parted_headers(headers_of(message)).ours),
+        "headers": lambda message: list(parted_headers(headers_of(message)).original),
+        "windhover": lambda message: list(parted_headers(headers_of(message)).added),
     }
 )
 """The same for a record of a replay topic: its fields are those of the record that it is a copy of."""

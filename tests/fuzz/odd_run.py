@@ -477,7 +477,7 @@ def settled_roots(record: Record) -> Iterator[tuple[int, int]]:
 
 def _text_of(record: Record, name: str) -> str:
     """Return one of our headers as text; empty where the record has none."""
-    for header, value in parted_headers(record.headers, OUR_PREFIXES).ours:
+    for header, value in parted_headers(record.headers, OUR_PREFIXES).added:
         if header == name and value is not None:
             return value.decode("utf-8", "replace")
     return ""

@@ -69,7 +69,7 @@ def content_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool)
 
 def story_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool) -> str:
     """Say what of a record's past its copy or dead letter does not tell; empty when it tells all."""
-    told = parted_headers(record.headers, OUR_PREFIXES if dead else (PREFIX,)).ours
+    told = parted_headers(record.headers, OUR_PREFIXES if dead else (PREFIX,)).added
     ours = [name for name, _ in told]
     headers = dict(told)
     if dead and headers.get(DEAD) in GONE and is_replay(root.source):
@@ -88,7 +88,7 @@ def story_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool) -
 
 def _own(root: RootTruth, original: Record) -> Headers:
     """Return what a root's record came with, as a client can write it: on a source topic all that it has."""
-    own = parted_headers(original.headers).own if is_replay(root.source) else original.headers
+    own = parted_headers(original.headers).original if is_replay(root.source) else original.headers
     return plain_headers(own)
 
 

@@ -69,8 +69,8 @@ def test_a_text_that_is_no_unicode_is_still_written() -> None:
 def test_a_copy_of_an_earlier_version_is_parted_by_the_names_alone() -> None:
     """On it nothing that came with the record has a name that could be ours."""
     headers = (("a", b"1"), ("windhover.attempt", b"1"), ("a", b"2"), ("__dlq.errors.topic", b"t"))
-    assert parted_headers(headers).own == (("a", b"1"), ("a", b"2"), ("__dlq.errors.topic", b"t"))
-    assert parted_headers(headers, OUR_PREFIXES).own == (("a", b"1"), ("a", b"2"))
+    assert parted_headers(headers).original == (("a", b"1"), ("a", b"2"), ("__dlq.errors.topic", b"t"))
+    assert parted_headers(headers, OUR_PREFIXES).original == (("a", b"1"), ("a", b"2"))
 
 
 def test_a_record_without_headers_like_ours_gets_none_that_counts_them() -> None:

@@ -27,7 +27,7 @@ def emit(world: World, odd: OddRecord, topic: str = TOPIC) -> Emission:
 
 def own(record: Record) -> list[tuple[str, bytes | None]]:
     """Return the headers that came with a record."""
-    headers = parted_headers(record.headers, OUR_PREFIXES).own
+    headers = parted_headers(record.headers, OUR_PREFIXES).original
     return [header for header in headers if header[0] != UNREADABLE_NAMES]
 
 

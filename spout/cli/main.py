@@ -54,6 +54,7 @@ from spout.cli.common import (
 )
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
+from spout.cli.explain import explain
 from spout.cli.inspect import failures, inspect, latency, machinery, roots, status
 from spout.cli.operate import acker_app, offsets_app, release
 from spout.cli.size import size
@@ -97,6 +98,7 @@ app.command()(latency)
 app.command()(machinery)
 app.command()(doctor)
 app.command("check")(check_once)
+app.command()(explain)
 app.command()(size)
 app.command()(release)
 app.command("submit")(submit_topology)

@@ -62,6 +62,8 @@ NAMES_KEPT = {
 
 CODE = sorted(path for package in ("acker", "replay", "spout") for path in (ROOT / package).rglob("*.py"))
 
+USERS_ROOMS = ("guide", "operate", "reference")
+
 RUNBOOK_PAGES = sorted((DOCS / "operate" / "runbook").glob("*.md"))
 SCREEN_LINES_MAX = 35
 
@@ -235,6 +237,18 @@ def test_a_former_address_of_the_runbook_leads_to_its_page() -> None:
 def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_a_page_for_users_has_what_they_need_and_sends_nobody_to_the_design() -> None:
+    """The glossary and the first page may name it, for those who want to know why."""
+    pages = [DOCS / "tutorial.md", *(page for room in USERS_ROOMS for page in (DOCS / room).rglob("*.md"))]
+    links = [
+        (name_of(page), link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)]*\bdesign/[^)]*)\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(pages) > 80
+    assert links == []
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if ">>> " in page.read_text()], ids=name_of)
